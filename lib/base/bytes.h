@@ -1,0 +1,21 @@
+// Sizes and counts as people read them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace automodel {
+
+/// "80 GiB", "80GB", "1.5 TiB", "512" (bytes) to bytes. KB, MB, GB, TB are powers of 1000, KiB ... powers of 1024, a
+/// lone K, M, G, T too. Empty where the text is not a size, or is larger than 2^62.
+std::optional<std::int64_t> parse_bytes(std::string_view text);
+/// "1.50 GiB", with three significant digits.
+std::string format_bytes(double bytes);
+/// "405.9 B", "8.03 M", "512": a count with a decimal unit (thousand, million, billion, trillion: K, M, B, T).
+std::string format_count(double count);
+/// "1.2 ms", "3.40 s", "2 h 05 min".
+std::string format_seconds(double seconds);
+
+}  // namespace automodel

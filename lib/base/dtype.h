@@ -1,0 +1,20 @@
+// Element types by the names PyTorch gives them. The planning core needs sizes and names; the runtime maps them to
+// ATen's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace automodel {
+
+enum class DType : std::uint8_t { kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool };
+
+/// Bytes of one element.
+int size_of(DType dtype);
+/// "float32", "bfloat16", ...
+std::string_view name_of(DType dtype);
+/// Reads "float32", "torch.float32", "fp32", "float", "bf16", "half", ... Empty for an unknown name.
+std::optional<DType> parse_dtype(std::string_view text);
+
+}  // namespace automodel

@@ -1,0 +1,51 @@
+#include "base/log.h"
+
+#include <memory>
+#include <string>
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace automodel::log {
+namespace {
+
+/// Built at first use, so that commands that never log pay nothing.
+spdlog::logger& logger() {
+  static const auto instance = [] {
+    auto made = std::make_shared<spdlog::logger>("automodel", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern("%v");
+    made->flush_on(spdlog::level::info);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void set_level(Level level) {
+  switch (level) {
+    case Level::kDebug: return logger().set_level(spdlog::level::debug);
+    case Level::kInfo: return logger().set_level(spdlog::level::info);
+    case Level::kWarning: return logger().set_level(spdlog::level::warn);
+    case Level::kError: return logger().set_level(spdlog::level::err);
+    case Level::kOff: return logger().set_level(spdlog::level::off);
+  }
+}
+
+void set_prefix(std::string_view prefix) {
+  logger().set_pattern(std::string(prefix) + "%v");
+}
+void debug(std::string_view message) {
+  logger().debug(message);
+}
+void info(std::string_view message) {
+  logger().info(message);
+}
+void warning(std::string_view message) {
+  logger().warn("warning: {}", message);
+}
+void error(std::string_view message) {
+  logger().error("error: {}", message);
+}
+
+}  // namespace automodel::log

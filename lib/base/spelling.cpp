@@ -1,0 +1,68 @@
+#include "base/spelling.h"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <utility>
+
+namespace automodel {
+namespace {
+
+std::string folded(std::string_view word) {
+  std::string out(word);
+  for (char& c : out) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+}  // namespace
+
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
+  if (a.size() > b.size() + limit || b.size() > a.size() + limit) return limit + 1;
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    std::size_t best = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitute = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+      best = std::min(best, row[j]);
+    }
+    if (best > limit) return limit + 1;
+  }
+  return row.back();
+}
+
+std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known) {
+  const std::string given = folded(word.substr(0, 128));
+  const std::size_t limit = std::max<std::size_t>(2, given.size() / 3);
+  std::string_view best;
+  std::size_t best_distance = limit + 1;
+  for (const auto candidate : known) {
+    const std::size_t distance = edit_distance(given, folded(candidate), limit);
+    if (distance < best_distance && distance < std::max(candidate.size(), given.size())) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string join(const std::vector<std::string_view>& words, std::string_view separator) {
+  std::string out;
+  for (const auto word : words) {
+    if (!out.empty()) out += separator;
+    out += word;
+  }
+  return out;
+}
+
+std::string suggestion(std::string_view word, const std::vector<std::string_view>& known, std::size_t most) {
+  if (known.empty()) return "";
+  if (const auto near = nearest(word, known); !near.empty()) return "did you mean '" + std::string(near) + "'?";
+  if (known.size() <= most) return "known are " + join(known);
+  return "known are " + join({known.begin(), known.begin() + static_cast<std::ptrdiff_t>(most)}) + ", ...";
+}
+
+}  // namespace automodel

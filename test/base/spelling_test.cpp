@@ -1,0 +1,23 @@
+#include "base/spelling.h"
+
+#include <catch2/catch.hpp>
+
+namespace automodel {
+
+TEST_CASE("edit distance counts insertions, deletions and substitutions", "[base]") {
+  CHECK(edit_distance("", "") == 0);
+  CHECK(edit_distance("kitten", "sitting") == 3);
+  CHECK(edit_distance("abc", "") == 3);
+  CHECK(edit_distance("aaaaaaaaaa", "bbbbbbbbbb", 2) == 3);
+}
+
+TEST_CASE("the nearest known word is suggested, and none where nothing is near", "[base]") {
+  const std::vector<std::string_view> known = {"pp_size", "tp_size", "pipeline", "Interleaved1F1B"};
+  CHECK(nearest("pp_sise", known) == "pp_size");
+  CHECK(nearest("interleaved-1f1b", known) == "Interleaved1F1B");
+  CHECK(nearest("zzz", known).empty());
+  CHECK(suggestion("pipelin", known) == "did you mean 'pipeline'?");
+  CHECK(suggestion("qqqqqqqq", known) == "known are pp_size, tp_size, pipeline, Interleaved1F1B");
+}
+
+}  // namespace automodel

@@ -1,0 +1,20 @@
+# automodel_library(<name> SOURCES ... HEADERS ... DEPENDS ... PRIVATE_DEPENDS ...)
+# One static library per folder of lib/, named automodel::<name>. DEPENDS is the whole list of folders that it may
+# include; scripts/check_layers.py checks the #include lines against it.
+function(automodel_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;DEPENDS;PRIVATE_DEPENDS")
+  add_library(automodel_${name} STATIC ${arg_SOURCES})
+  add_library(automodel::${name} ALIAS automodel_${name})
+  target_sources(automodel_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/lib FILES ${arg_HEADERS})
+  target_link_libraries(automodel_${name} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS} automodel_warnings)
+endfunction()
+
+# automodel_test(<name> SOURCES ... DEPENDS ... LABELS ...): one Catch2 program; every TEST_CASE is a ctest test.
+function(automodel_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LABELS;PROPERTIES")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE test_main Catch2::Catch2 automodel_warnings ${arg_DEPENDS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/test)
+  target_compile_definitions(${name} PRIVATE AUTOMODEL_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/test/golden")
+  catch_discover_tests(${name} TEST_PREFIX "${name}: " PROPERTIES LABELS "${arg_LABELS}" ${arg_PROPERTIES})
+endfunction()
