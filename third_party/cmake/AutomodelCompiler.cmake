@@ -16,7 +16,7 @@ endif()
 add_library(automodel_warnings INTERFACE)
 target_compile_options(automodel_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
-    -Wswitch-enum -Werror>)
+    -Wswitch-enum -Wno-maybe-uninitialized -Werror>)  # maybe-uninitialized: g++ 12 is wrong about std::optional
 
 if(AUTOMODEL_SANITIZE)
   add_compile_options(-fsanitize=${AUTOMODEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -1,0 +1,170 @@
+#include "config/distributed_config.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
+#include "config/reader.h"
+#include "config/scalar.h"
+
+namespace automodel::config {
+namespace {
+
+constexpr std::array kScopes = {std::string_view("all"), std::string_view("audio"), std::string_view("language"),
+                                std::string_view("multimodal"), std::string_view("vision")};
+
+/// "Language+vision" -> language, vision.
+std::vector<std::string> split_scopes(std::string_view text) {
+  std::vector<std::string> out(1);
+  for (const char c : text) {
+    if (c == ',' || c == '+')
+      out.emplace_back();
+    else if (std::isspace(static_cast<unsigned char>(c)) == 0)
+      out.back() += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  std::erase(out, "");
+  return out;
+}
+
+void read_scope(Reader& reader, const Node& node, const std::string& path, void* out) {
+  std::vector<std::string> found;
+  if (node.kind == Node::Kind::kMap) return reader.mismatch(node, path, "string or list of strings");
+  if (node.kind == Node::Kind::kScalar && !node.is_null()) {
+    if (scalar_value(node.text, node.quoted).string() == nullptr)
+      return reader.mismatch(node, path, "string or list of strings");
+    found = split_scopes(node.text);
+  }
+  for (const auto& item : node.items) {
+    if (item.kind != Node::Kind::kScalar || to_value(item).string() == nullptr)
+      return reader.mismatch(item, path, "string or list of strings");
+    for (auto& scope : split_scopes(item.text)) found.push_back(std::move(scope));
+  }
+  for (auto& scope : found) {
+    if (scope == "default" || scope == "auto") scope = "all";
+    if (std::find(kScopes.begin(), kScopes.end(), scope) == kScopes.end())
+      return reader.report("bad-value", node.where, path, fmt::format("{} has no scope '{}'", path, scope),
+                           suggestion(scope, {kScopes.begin(), kScopes.end()}));
+  }
+  if (found.empty()) found = {"all"};
+  if (found.size() > 1 && std::find(found.begin(), found.end(), "all") != found.end())
+    return reader.report("bad-value", node.where, path,
+                         fmt::format("{}: 'all' cannot be combined with other scopes", path),
+                         "give 'all' alone, or name the towers");
+  static_cast<CheckpointingScope*>(out)->scopes = std::move(found);
+}
+
+void read_layers_per_stage(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& value = *static_cast<LayersPerStage*>(out);
+  value = {};
+  if (node.is_null()) return;
+  if (node.kind == Node::Kind::kScalar && node.text == "auto") return void(value.automatic = true);
+  const auto read_count = [&](const Node& item) -> std::optional<int> {
+    const auto number = item.kind == Node::Kind::kScalar ? parse_integer(item.text) : std::nullopt;
+    if (!number || *number < 1 || *number > 1'000'000) {
+      reader.mismatch(item, path, "a positive number of layers, auto, null, or a list with the layers of every stage");
+      return std::nullopt;
+    }
+    return static_cast<int>(*number);
+  };
+  if (node.kind != Node::Kind::kList) return void(value.count = read_count(node));
+  for (const auto& item : node.items) {
+    const auto count = read_count(item);
+    if (!count) return;
+    value.counts.push_back(*count);
+  }
+}
+
+}  // namespace
+
+MixedPrecisionPolicy MixedPrecisionPolicy::standard() {
+  MixedPrecisionPolicy policy;
+  policy.param_dtype = DType::kBFloat16;
+  policy.reduce_dtype = DType::kFloat32;
+  policy.cast_forward_inputs = false;
+  return policy;
+}
+
+bool CheckpointingScope::covers_language() const {
+  return std::any_of(scopes.begin(), scopes.end(),
+                     [](const auto& scope) { return scope == "all" || scope == "language"; });
+}
+
+TypeInfo CheckpointingScope::config_type() {
+  return {[]() -> std::string { return "string or list of strings"; }, read_scope,
+          [](const void* value) -> Value {
+            Value::List out;
+            for (const auto& scope : static_cast<const CheckpointingScope*>(value)->scopes) out.emplace_back(scope);
+            return out;
+          },
+          [] {
+            Value out;
+            out.set("type", Value::List{"string", "array", "null"});
+            return out;
+          }};
+}
+
+TypeInfo LayersPerStage::config_type() {
+  return {[]() -> std::string { return "integer, auto, null or list of integers"; }, read_layers_per_stage,
+          [](const void* value) -> Value {
+            const auto& layers = *static_cast<const LayersPerStage*>(value);
+            if (layers.automatic) return "auto";
+            if (layers.count) return *layers.count;
+            if (layers.counts.empty()) return nullptr;
+            Value::List out;
+            for (const int count : layers.counts) out.emplace_back(count);
+            return out;
+          },
+          [] {
+            Value out;
+            out.set("type", Value::List{"integer", "string", "array", "null"});
+            return out;
+          }};
+}
+
+ActivationCheckpointing DistributedConfig::checkpointing() const {
+  const bool in_scope = std::visit(
+      [](const auto& held) {
+        if constexpr (requires { held.activation_checkpointing_scope; })
+          return held.activation_checkpointing_scope().covers_language();
+        return true;
+      },
+      strategy());
+  const auto mode = std::visit([](const auto& held) { return held.activation_checkpointing(); }, strategy());
+  return in_scope ? mode : ActivationCheckpointing::kOff;
+}
+
+std::string_view DistributedConfig::strategy_name() const {
+  return std::visit([](const auto& held) { return std::remove_cvref_t<decltype(held)>::targets[0]; }, strategy());
+}
+
+Diagnostics check(const DistributedConfig& config) {
+  Diagnostics problems;
+  const auto add = [&](std::string id, std::string key, std::string message, std::string help) {
+    problems.push_back({std::move(id), std::move(message), std::move(help), {}, std::move(key)});
+  };
+  const int pp = config.pp_size().value_or(1);
+  if (pp > 1 && !config.pipeline())
+    add("missing-key", "pp_size", fmt::format("pp_size is {} but there is no distributed.pipeline", pp),
+        "add 'pipeline: {}' for its defaults (1F1B, microbatches of one sequence), or remove pp_size");
+  if (const auto* megatron = std::get_if<MegatronFSDPConfig>(&config.strategy())) {
+    if (megatron->activation_checkpointing() == ActivationCheckpointing::kSelective)
+      add("bad-value", "activation_checkpointing",
+          "selective activation checkpointing is not an option of megatron_fsdp", "use full, or strategy fsdp2 or ddp");
+    if (megatron->zero_dp_strategy() < 0 || megatron->zero_dp_strategy() > 3)
+      add("bad-value", "zero_dp_strategy",
+          fmt::format("zero_dp_strategy must be 0, 1, 2 or 3, got {}", megatron->zero_dp_strategy()),
+          "0 shards nothing, 1 optimizer states, 2 and gradients, 3 and parameters");
+  }
+  if (const auto* fsdp = std::get_if<FSDP2Config>(&config.strategy()))
+    if (fsdp->enable_async_tensor_parallel() && !fsdp->sequence_parallel())
+      add("bad-value", "enable_async_tensor_parallel", "enable_async_tensor_parallel needs sequence_parallel",
+          "set sequence_parallel: true");
+  if (config.pipeline() && !config.pipeline()->pp_schedule() && !config.pipeline()->pp_schedule_csv())
+    add("missing-key", "pipeline.pp_schedule", "a pipeline needs pp_schedule or pp_schedule_csv",
+        "for example pp_schedule: 1F1B");
+  return problems;
+}
+
+}  // namespace automodel::config

@@ -1,0 +1,307 @@
+// `distributed:` how the ranks share the work: sizes of the mesh, the data-parallel strategy and its options, pipeline.
+// Names, defaults and meanings are NeMo AutoModel's (FSDP2Config, MegatronFSDPConfig, DDPConfig, PipelineConfig).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "base/dtype.h"
+#include "config/types.h"
+
+namespace automodel::config {
+
+enum class ActivationCheckpointing { kOff, kFull, kSelective };
+template <>
+struct EnumNames<ActivationCheckpointing> {
+  using E = ActivationCheckpointing;
+  static constexpr std::array names = {
+      EnumName<E>{"false", E::kOff}, EnumName<E>{"full", E::kFull}, EnumName<E>{"selective", E::kSelective},
+      EnumName<E>{"true", E::kFull}, EnumName<E>{"on", E::kFull},   EnumName<E>{"yes", E::kFull},
+      EnumName<E>{"off", E::kOff},   EnumName<E>{"no", E::kOff},    EnumName<E>{"none", E::kOff},
+      EnumName<E>{"null", E::kOff},
+  };
+};
+
+/// Which towers of a model recompute their activations. Our models have a language tower only; the others hold nothing.
+struct CheckpointingScope {
+  std::vector<std::string> scopes = {"all"};
+  bool operator==(const CheckpointingScope&) const = default;
+  bool covers_language() const;
+  static TypeInfo config_type();
+};
+
+enum class Rounding { kUp, kDown };
+template <>
+struct EnumNames<Rounding> {
+  static constexpr std::array names = {EnumName<Rounding>{"up", Rounding::kUp},
+                                       EnumName<Rounding>{"down", Rounding::kDown}};
+};
+
+/// `layers_per_stage`: a count, `auto` (our addition: stages balanced by computed cost) or nothing.
+struct LayersPerStage {
+  std::optional<int> count = std::nullopt;
+  bool automatic = false;
+  std::vector<int> counts = {};  ///< our addition: the number of layers of every stage
+  bool operator==(const LayersPerStage&) const = default;
+  static TypeInfo config_type();
+};
+
+/// NeMo AutoModel's PipelineConfig.
+struct PipelineConfig {
+  using IsSection = void;
+  Field<std::optional<std::string>> pp_schedule{
+      "pp_schedule", "1f1b",
+      "Pipeline schedule, by PyTorch's name or the names that NeMo AutoModel's documentation uses."};
+  Field<std::optional<std::string>> pp_schedule_csv{
+      "pp_schedule_csv", std::nullopt, "Takes the schedule from this CSV file (PyTorch's format) instead."};
+  Field<int> pp_microbatch_size{"pp_microbatch_size", 1, "Sequences in a microbatch.", at_least<1>};
+  Field<int> pp_batch_size{"pp_batch_size", 1, "Sequences in one run of the schedule.",
+                           Ignored{"it is always step_scheduler.local_batch_size"}};
+  Field<LayersPerStage> layers_per_stage{
+      "layers_per_stage",
+      {},
+      "Layers of a pipeline stage: a number (decides how many stages there are), `auto` (stages balanced by cost), a "
+      "list with the layers of every stage, or null (one or two stages a rank, by the schedule)."};
+  Field<std::optional<Rounding>> round_virtual_stages_to_pp_multiple{
+      "round_virtual_stages_to_pp_multiple", std::nullopt,
+      "Rounds the number of stages that layers_per_stage gives to a multiple of pp_size."};
+  Field<std::optional<std::vector<std::vector<std::string>>>> module_fqns_per_model_part{
+      "module_fqns_per_model_part", std::nullopt,
+      "The modules of every stage, by fully qualified name, instead of an even split."};
+  Field<bool> patch_inner_model{"patch_inner_model", true, "Replace the forward of the inner model.",
+                                Ignored{"a stage is built from its own modules; no forward is replaced"}};
+  Field<bool> patch_causal_lm_model{"patch_causal_lm_model", true, "Replace the forward of the language model.",
+                                    Ignored{"a stage is built from its own modules; no forward is replaced"}};
+  Field<bool> patch_stage_backward_maybe_with_nosync{
+      "patch_stage_backward_maybe_with_nosync", false, "Skip gradient synchronisation inside PyTorch's stage.",
+      Ignored{"gradients are reduced by the schedule's own REDUCE_GRAD action"}};
+  Field<std::optional<DType>> dtype{
+      "dtype", std::nullopt, "Type of the activations that stages exchange; null means the type they are computed in."};
+  Field<bool> scale_grads_in_schedule{"scale_grads_in_schedule", false,
+                                      "Mean over microbatches of each microbatch's mean loss, divided at the "
+                                      "reduction, instead of the mean over all label tokens."};
+  Field<Value> loss_fn{"loss_fn", nullptr, "Set at run time in Python.",
+                       Ignored{"the loss is the section loss_fn at the top of the recipe"}};
+  Field<std::optional<int>> pp_seq_len{"pp_seq_len", std::nullopt,
+                                       "Sequence length that stages are planned for; null takes it from the data.",
+                                       at_least<1>};
+  Field<bool> pp_recv_buffer_pool{"pp_recv_buffer_pool", false, "Bound the receive buffers.",
+                                  Ignored{"receive buffers always come from a pool sized by the schedule"}};
+  Field<int> pp_recv_buffer_pool_slack{"pp_recv_buffer_pool_slack", 2, "Spare buffers of that pool.", at_least<0>};
+};
+
+struct MixedPrecisionPolicy {
+  using IsSection = void;
+  Field<std::optional<std::string>> target{"_target_", std::nullopt, "torch.distributed.fsdp.MixedPrecisionPolicy"};
+  Field<std::optional<DType>> param_dtype{"param_dtype", std::nullopt,
+                                          "Type of the parameters that are computed with."};
+  Field<std::optional<DType>> reduce_dtype{"reduce_dtype", std::nullopt, "Type that gradients are reduced in."};
+  Field<std::optional<DType>> output_dtype{"output_dtype", std::nullopt, "Type that a stage's output is cast to."};
+  Field<bool> cast_forward_inputs{"cast_forward_inputs", true, "Cast a unit's inputs to param_dtype."};
+
+  /// NeMo AutoModel's default: bfloat16 parameters, float32 reduction.
+  static MixedPrecisionPolicy standard();
+};
+
+struct OffloadPolicy {
+  using IsSection = void;
+  Field<std::optional<std::string>> target{"_target_", std::nullopt, "torch.distributed.fsdp.CPUOffloadPolicy"};
+  Field<bool> pin_memory{"pin_memory", true, "Page-locked host memory."};
+};
+
+struct FrameSharding {
+  using IsSection = void;
+  Field<bool> enabled{"enabled", false, "Shard frames of a vision tower."};
+  Field<std::vector<std::string>> mesh_dims{"mesh_dims", {"cp"}, "Axes to shard over."};
+  Field<int> min_tokens{"min_tokens", 2048, "Smallest number of tokens."};
+  Field<int> min_frames{"min_frames", 32, "Smallest number of frames."};
+  Field<int> min_local_patch_rows{"min_local_patch_rows", 96, "Smallest number of rows on a rank."};
+  Field<Value> cost_alpha{"cost_alpha", "auto", "Cost model."};
+};
+struct VisionConfig {
+  using IsSection = void;
+  Field<FrameSharding> frame_sharding{"frame_sharding", {}, "Vision frames over context-parallel ranks."};
+};
+enum class FrozenSharding { kRoot, kPerLayer, kReplicate };
+template <>
+struct EnumNames<FrozenSharding> {
+  using E = FrozenSharding;
+  static constexpr std::array names = {EnumName<E>{"root", E::kRoot}, EnumName<E>{"per_layer", E::kPerLayer},
+                                       EnumName<E>{"replicate", E::kReplicate}};
+};
+struct MultimodalConfig {
+  using IsSection = void;
+  Field<FrozenSharding> frozen_sharding{"frozen_sharding", FrozenSharding::kRoot, "Sharding of frozen towers."};
+  Field<VisionConfig> vision{"vision", {}, "Vision tower."};
+};
+
+/// NeMo AutoModel's FSDP2Config.
+struct FSDP2Config {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("fsdp2")};
+  static constexpr std::string_view kDoc =
+      "Parameters, gradients and optimizer states sharded in units of decoder layers.";
+  static constexpr bool kImplied = true;
+  Field<bool> sequence_parallel{"sequence_parallel", false,
+                                "Shard norms and residuals over tp ranks along the sequence."};
+  Field<Value> tp_plan{"tp_plan", nullptr,
+                       "Tensor-parallel style of every module (a mapping of name patterns to styles), or the name of a "
+                       "plan; null takes the family's own."};
+  Field<bool> patch_is_packed_sequence{
+      "patch_is_packed_sequence", false, "Patch transformers.",
+      Ignored{"packed sequences are known from the data, without a look at the device"}};
+  Field<std::optional<MixedPrecisionPolicy>> mp_policy{
+      "mp_policy", MixedPrecisionPolicy::standard(),
+      "Types of parameters, reduction and outputs. A recipe that does not set it gets the default on CUDA and the "
+      "model's own type on CPU."};
+  Field<std::optional<OffloadPolicy>> offload_policy{
+      "offload_policy", std::nullopt, "Keep sharded parameters, gradients and optimizer states in host memory."};
+  Field<std::optional<DType>> autocast_dtype{
+      "autocast_dtype", std::nullopt, "Type that matrix products run in while the residual stream keeps its own."};
+  Field<ActivationCheckpointing> activation_checkpointing{
+      "activation_checkpointing", ActivationCheckpointing::kOff,
+      "Recompute activations in the backward pass: off, full (whole layers) or selective."};
+  Field<CheckpointingScope> activation_checkpointing_scope{
+      "activation_checkpointing_scope", {}, "Towers that recompute: all, or language, vision, audio, multimodal."};
+  Field<bool> defer_fsdp_grad_sync{"defer_fsdp_grad_sync", true,
+                                   "Reduce gradients only after the last microbatch of a step."};
+  Field<std::optional<bool>> reshard_after_forward{
+      "reshard_after_forward", std::nullopt,
+      "Free gathered parameters after the forward pass; null: yes without a pipeline, no with one."};
+  Field<bool> enable_async_tensor_parallel{
+      "enable_async_tensor_parallel", false,
+      "Overlap tensor-parallel communication with products (needs sequence_parallel)."};
+  Field<bool> enable_compile{"enable_compile", false, "torch.compile every layer.",
+                             Ignored{"there is nothing to compile: the layers are compiled C++ already"}};
+  Field<bool> enable_fsdp2_prefetch{"enable_fsdp2_prefetch", false, "Gather the parameters of the next units ahead."};
+  Field<int> fsdp2_backward_prefetch_depth{"fsdp2_backward_prefetch_depth", 2,
+                                           "Units gathered ahead in the backward pass.", at_least<0>};
+  Field<int> fsdp2_forward_prefetch_depth{"fsdp2_forward_prefetch_depth", 1,
+                                          "Units gathered ahead in the forward pass.", at_least<0>};
+  Field<MultimodalConfig> multimodal{
+      "multimodal", {}, "Vision and audio towers.", Ignored{"the models here have a language tower only"}};
+};
+
+/// NeMo AutoModel's MegatronFSDPConfig, and the option names of its predecessor nvFSDP.
+struct MegatronFSDPConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("megatron_fsdp"), std::string_view("megatron-fsdp"),
+                                         std::string_view("mfsdp"), std::string_view("nvfsdp")};
+  static constexpr std::string_view kDoc =
+      "Megatron-FSDP: optimizer states, gradients and parameters sharded step by step (zero_dp_strategy).";
+  Field<std::optional<std::vector<std::string>>> megatron_fsdp_unit_modules{
+      "megatron_fsdp_unit_modules", std::nullopt,
+      "Module classes that are gathered and freed together; null: decoder layers."};
+  Field<int> zero_dp_strategy{"zero_dp_strategy", 3,
+                              "What is sharded: 0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters."};
+  Field<bool> init_fsdp_with_meta_device{"init_fsdp_with_meta_device", false, "Build without memory first.",
+                                         Ignored{"every rank makes only its own part of the weights from the start"}};
+  Field<bool> grad_reduce_in_fp32{"grad_reduce_in_fp32", false,
+                                  "Reduce gradients in float32 whatever the parameters' type."};
+  Field<bool> preserve_fp32_weights{"preserve_fp32_weights", false,
+                                    "Keep float32 master weights beside low-precision parameters."};
+  Field<bool> overlap_grad_reduce{"overlap_grad_reduce", true, "Reduce gradients while the backward pass goes on."};
+  Field<bool> overlap_param_gather{"overlap_param_gather", true, "Gather parameters ahead of their use."};
+  Field<bool> check_for_nan_in_grad{"check_for_nan_in_grad", true,
+                                    "Stop before the optimizer where a gradient is not finite."};
+  Field<bool> report_nan_in_param_grad{"report_nan_in_param_grad", false,
+                                       "Name the parameter whose gradient is not finite."};
+  Field<bool> average_in_collective{
+      "average_in_collective", false, "Average inside the reduction.",
+      Ignored{"the divisor is in the loss before the backward pass; no average is taken afterwards"}};
+  Field<bool> disable_bucketing{"disable_bucketing", false, "Reduce a whole stage's gradients at once."};
+  Field<bool> calculate_per_token_loss{"calculate_per_token_loss", false, "Divide by tokens instead of sequences.",
+                                       Ignored{"the loss is always the mean over all label tokens"}};
+  Field<bool> keep_fp8_transpose_cache{"keep_fp8_transpose_cache", false, "Keep transposed FP8 weights.",
+                                       Ignored{"there are no FP8 weights"}};
+  Field<bool> nccl_ub{"nccl_ub", false, "Register NCCL user buffers."};
+  Field<bool> fsdp_double_buffer{"fsdp_double_buffer", false, "Two persistent buffers for gathered parameters."};
+  Field<ActivationCheckpointing> activation_checkpointing{"activation_checkpointing", ActivationCheckpointing::kOff,
+                                                          "Recompute activations in the backward pass."};
+};
+
+/// NeMo AutoModel's DDPConfig.
+struct DDPConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("ddp")};
+  static constexpr std::string_view kDoc = "Every rank holds all parameters; gradients are summed.";
+  Field<ActivationCheckpointing> activation_checkpointing{
+      "activation_checkpointing", ActivationCheckpointing::kOff,
+      "Recompute activations in the backward pass: off, full or selective."};
+  Field<CheckpointingScope> activation_checkpointing_scope{
+      "activation_checkpointing_scope", {}, "Towers that recompute."};
+  Field<bool> broadcast_buffers{"broadcast_buffers", false, "Broadcast buffers each step.",
+                                Ignored{"the models have no buffers that training changes"}};
+  Field<bool> find_unused_parameters{"find_unused_parameters", false, "Look for parameters without gradient.",
+                                     Ignored{"a parameter without gradient counts as zero in every strategy"}};
+  Field<bool> static_graph{"static_graph", false, "Promise a graph that never changes.",
+                           Ignored{"nothing depends on the graph staying the same"}};
+  Field<std::optional<double>> bucket_cap_mb{"bucket_cap_mb", std::nullopt,
+                                             "Size of a gradient bucket in MiB; null: 25."};
+  Field<bool> gradient_as_bucket_view{"gradient_as_bucket_view", false, "Gradients are views of the buckets.",
+                                      Ignored{"they always are"}};
+  Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt, "Type that matrix products run in."};
+};
+
+using Strategy = std::variant<FSDP2Config, MegatronFSDPConfig, DDPConfig>;
+template <>
+struct ChoiceKey<Strategy> {
+  static constexpr std::string_view value = "strategy";
+};
+
+/// NeMo AutoModel's MoEParallelizerConfig.
+struct MoEParallelizerConfig {
+  using IsSection = void;
+  Field<bool> ignore_router_for_ac{"ignore_router_for_ac", true,
+                                   "Keep the router's outputs where activations are recomputed."};
+  Field<bool> reshard_after_forward{"reshard_after_forward", false,
+                                    "Free gathered expert parameters after the forward pass."};
+  Field<std::optional<DType>> lm_head_precision{"lm_head_precision", std::nullopt,
+                                                "Type of the head's product; null: the model's."};
+  Field<bool> wrap_outer_model{"wrap_outer_model", true, "Wrap the outer module.",
+                               Ignored{"sharding units are decoder layers and the rest of a stage"}};
+  Field<std::optional<MixedPrecisionPolicy>> mp_policy{"mp_policy", std::nullopt,
+                                                       "Types for experts; null: the strategy's."};
+};
+
+enum class Backend { kAuto, kMpi, kNccl };
+template <>
+struct EnumNames<Backend> {
+  static constexpr std::array names = {
+      EnumName<Backend>{"auto", Backend::kAuto}, EnumName<Backend>{"nccl", Backend::kNccl},
+      EnumName<Backend>{"mpi", Backend::kMpi}, EnumName<Backend>{"gloo", Backend::kMpi}};
+};
+
+/// The section as a whole.
+struct DistributedConfig {
+  using IsSection = void;
+  Field<std::optional<int>> dp_size{"dp_size", std::nullopt,
+                                    "Data-parallel ranks; null: what the other sizes leave of the world."};
+  Field<std::optional<int>> dp_replicate_size{"dp_replicate_size", std::nullopt,
+                                              "Groups of ranks that hold a full copy each (HSDP); divides dp_size."};
+  Field<std::optional<int>> tp_size{"tp_size", 1, "Tensor-parallel ranks."};
+  Field<std::optional<int>> pp_size{"pp_size", 1, "Pipeline-parallel ranks."};
+  Field<std::optional<int>> cp_size{"cp_size", 1, "Context-parallel ranks."};
+  Field<std::optional<int>> ep_size{"ep_size", 1, "Expert-parallel ranks, taken from dp, cp and tp."};
+  Field<Strategy> strategy{Flat{}, FSDP2Config{}, "Data-parallel strategy and its options."};
+  Field<std::optional<PipelineConfig>> pipeline{"pipeline", std::nullopt,
+                                                "Pipeline parallelism; needed where pp_size > 1."};
+  Field<std::optional<MoEParallelizerConfig>> moe{"moe", std::nullopt,
+                                                  "Mixture-of-experts options; read where ep_size > 1."};
+  Field<std::optional<Backend>> backend{"backend", std::nullopt,
+                                        "Communication backend; gloo means the CPU backend (MPI)."};
+  Field<Value> target{"_target_", nullptr, "Class name.", Ignored{"strategy selects the configuration"}};
+  Field<Value> recursive{"_recursive_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
+  Field<Value> convert{"_convert_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
+
+  ActivationCheckpointing checkpointing() const;
+  std::string_view strategy_name() const;
+};
+
+/// Rules inside the section that no single key can check, without places: `key` is relative ("pipeline").
+Diagnostics check(const DistributedConfig& config);
+
+}  // namespace automodel::config

@@ -1,0 +1,26 @@
+// Environment values in a recipe: ${VAR}, ${VAR,default}, ${oc.env:VAR,default}, $VAR (as in NeMo AutoModel).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "config/node.h"
+
+namespace automodel::config {
+
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// The process's own environment.
+Environment process_environment();
+
+/// Replaces every reference in `text`; braced ones first, then `$VAR` in the result. Names may hold dots. White space
+/// around names and defaults is dropped. A variable that is not set and has no default is a problem (`environment`).
+std::string interpolate(std::string_view text, const Environment& environment, const SourceLocation& where,
+                        Diagnostics& problems);
+
+/// Applies it to every scalar of the tree; `written` keeps the original text.
+void interpolate(Node& node, const Environment& environment, Diagnostics& problems);
+
+}  // namespace automodel::config

@@ -1,0 +1,185 @@
+// One line declares a recipe key: its C++ member, name, default, documentation and rule.
+//
+//   struct PipelineConfig {
+//     using IsSection = void;
+//     Field<int> pp_microbatch_size{"pp_microbatch_size", 1, "Sequences in a microbatch.", at_least<1>};
+//   };
+//
+// Parsing, defaults, to_dict, unknown-key errors, JSON Schema and documentation all come from that line. A Field<T>
+// holds nothing but the T; the other arguments are collected once per section type (fields_of) and otherwise dropped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "config/type_info.h"
+
+namespace automodel::config {
+
+template <class T>
+const TypeInfo& type_of();  // config/types.h
+
+template <class T>
+struct IsOptional : std::false_type {
+  using Inner = T;
+};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {
+  using Inner = T;
+};
+
+/// Returns the reason why a value is refused ("must be at least 1"), or "". Not asked about null.
+template <class T>
+using Check = std::string (*)(const T& value);
+
+/// Marks a key that is accepted and not acted on; the reason is printed where a recipe sets it.
+struct Ignored {
+  std::string_view reason;
+};
+/// The section's own keys stand among its parent's keys (a variant chosen by a key of the parent).
+struct Flat {};
+/// Every key that begins with the field's key plus '_' belongs to this map.
+struct Prefix {};
+/// Every key that `accepts` belongs to this Value.
+struct Rest {
+  bool (*accepts)(std::string_view key);
+};
+
+namespace detail {
+
+/// A row with `key` split at its bars: "seq_length|seq_len" is a key and another spelling of it.
+FieldInfo named(std::string_view key, std::string_view doc);
+
+/// Takes the fields of one section object while it is constructed; fields of temporaries lie outside and are left out.
+class Collector {
+ public:
+  Collector(const void* begin, std::size_t size);
+  ~Collector();
+  Collector(const Collector&) = delete;
+  Collector& operator=(const Collector&) = delete;
+  static Collector* active();
+  void add(const void* member, FieldInfo info);
+  std::vector<FieldInfo> take() { return std::move(fields_); }
+
+ private:
+  const char* begin_;
+  std::size_t size_;
+  Collector* outer_;
+  std::vector<FieldInfo> fields_;
+};
+
+}  // namespace detail
+
+template <class T>
+class Field {
+ public:
+  using Type = T;
+  using Checked = typename IsOptional<T>::Inner;
+
+  Field(std::string_view key, T initial, std::string_view doc, std::type_identity_t<Check<Checked>> check = nullptr)
+      : value_(std::move(initial)) {
+    if (auto* collector = detail::Collector::active()) collector->add(this, info(key, doc, check));
+  }
+  Field(std::string_view key, T initial, std::string_view doc, Ignored ignored) : value_(std::move(initial)) {
+    if (auto* collector = detail::Collector::active()) {
+      auto row = info(key, doc, nullptr);
+      row.ignored = ignored.reason;
+      collector->add(this, std::move(row));
+    }
+  }
+  Field(Flat, T initial, std::string_view doc) : value_(std::move(initial)) {
+    special("", doc, FieldInfo::Form::kFlat);
+  }
+  Field(Prefix, std::string_view key, T initial, std::string_view doc) : value_(std::move(initial)) {
+    special(key, doc, FieldInfo::Form::kPrefix);
+  }
+  Field(Rest rest, T initial, std::string_view doc) : value_(std::move(initial)) {
+    special("", doc, FieldInfo::Form::kRest, rest.accepts);
+  }
+
+  Field& operator=(T value) {
+    value_ = std::move(value);
+    return *this;
+  }
+  const T& operator()() const { return value_; }
+  T& operator()() { return value_; }
+  operator const T&() const { return value_; }  // NOLINT(google-explicit-constructor): a field reads as its value
+  decltype(auto) operator->() const {
+    if constexpr (IsOptional<T>::value)
+      return value_.operator->();
+    else
+      return std::addressof(value_);
+  }
+  decltype(auto) operator->() {
+    if constexpr (IsOptional<T>::value)
+      return value_.operator->();
+    else
+      return std::addressof(value_);
+  }
+  bool operator==(const Field&) const = default;
+
+ private:
+  static FieldInfo info(std::string_view key, std::string_view doc, Check<Checked> check) {
+    FieldInfo row = detail::named(key, doc);
+    row.type = &type_of<T>();
+    if (check != nullptr)
+      row.check = [check](const void* value) -> std::string {
+        const T& typed = *static_cast<const T*>(value);
+        if constexpr (IsOptional<T>::value)
+          return typed ? check(*typed) : std::string();
+        else
+          return check(typed);
+      };
+    return row;
+  }
+  void special(std::string_view key, std::string_view doc, FieldInfo::Form form,
+               bool (*accepts)(std::string_view) = nullptr) {
+    if (auto* collector = detail::Collector::active()) {
+      auto row = info(key, doc, nullptr);
+      row.form = form;
+      row.accepts = accepts;
+      collector->add(this, std::move(row));
+    }
+  }
+
+  T value_;
+};
+
+/// The table of a section type, in the order of its members.
+template <class Section>
+const std::vector<FieldInfo>& fields_of() {
+  static const std::vector<FieldInfo> fields = [] {
+    auto storage = std::make_unique<std::byte[]>(sizeof(Section) + alignof(Section));
+    void* place = storage.get();
+    std::size_t space = sizeof(Section) + alignof(Section);
+    std::align(alignof(Section), sizeof(Section), place, space);
+    detail::Collector collector(place, sizeof(Section));
+    auto* section = new (place) Section();
+    section->~Section();
+    return collector.take();
+  }();
+  return fields;
+}
+
+// Rules for values; each is a function template to be named with its bound: at_least<1>.
+template <int kBound, class T>
+std::string at_least(const T& value) {
+  return value >= static_cast<T>(kBound) ? "" : "must be at least " + std::to_string(kBound);
+}
+template <class T>
+std::string positive(const T& value) {
+  return value > T{} ? "" : "must be greater than 0";
+}
+template <class T>
+std::string fraction(const T& value) {
+  return value >= T{0} && value < T{1} ? "" : "must be in [0, 1)";
+}
+
+}  // namespace automodel::config

@@ -1,0 +1,127 @@
+#include "config/model_config.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
+#include "config/reader.h"
+
+namespace automodel::config {
+namespace {
+
+constexpr std::array kHfKeys = {
+    std::string_view("architectures"),
+    std::string_view("model_type"),
+    std::string_view("hidden_size"),
+    std::string_view("num_hidden_layers"),
+    std::string_view("num_attention_heads"),
+    std::string_view("num_key_value_heads"),
+    std::string_view("head_dim"),
+    std::string_view("intermediate_size"),
+    std::string_view("vocab_size"),
+    std::string_view("max_position_embeddings"),
+    std::string_view("rms_norm_eps"),
+    std::string_view("rope_theta"),
+    std::string_view("rope_scaling"),
+    std::string_view("rope_parameters"),
+    std::string_view("tie_word_embeddings"),
+    std::string_view("hidden_act"),
+    std::string_view("attention_bias"),
+    std::string_view("mlp_bias"),
+    std::string_view("attention_dropout"),
+    std::string_view("initializer_range"),
+    std::string_view("sliding_window"),
+    std::string_view("layer_types"),
+    std::string_view("num_local_experts"),
+    std::string_view("num_experts"),
+    std::string_view("n_routed_experts"),
+    std::string_view("num_experts_per_tok"),
+    std::string_view("moe_intermediate_size"),
+    std::string_view("router_aux_loss_coef"),
+    std::string_view("bos_token_id"),
+    std::string_view("eos_token_id"),
+    std::string_view("pad_token_id"),
+    std::string_view("use_cache"),
+    std::string_view("num_nextn_predict_layers"),
+    std::string_view("first_k_dense_replace"),
+};
+
+constexpr std::array kAutoConfig = {
+    std::string_view("transformers.AutoConfig.from_pretrained"), std::string_view("AutoConfig.from_pretrained"),
+    std::string_view("transformers.models.auto.configuration_auto.AutoConfig.from_pretrained")};
+
+void read_source(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& source = *static_cast<ModelSource*>(out);
+  source = {};
+  if (node.kind == Node::Kind::kScalar && !node.is_null()) return void(source.path = node.text);
+  if (node.kind != Node::Kind::kMap) return reader.mismatch(node, path, "path or mapping");
+  const auto* target = node.find("_target_");
+  const auto* name = node.find("pretrained_model_name_or_path");
+  if (target == nullptr && name == nullptr) return void(source.inline_config = to_value(node));
+  if (target != nullptr && std::find(kAutoConfig.begin(), kAutoConfig.end(), target->value.text) == kAutoConfig.end())
+    return reader.report("unknown-target", target->value.where, join_path(path, "_target_"),
+                         fmt::format("'{}' is not a configuration that can be read", target->value.text),
+                         "known is " + std::string(kAutoConfig[0]));
+  if (name == nullptr || name->value.kind != Node::Kind::kScalar || name->value.is_null())
+    return reader.report("missing-key", node.where, join_path(path, "pretrained_model_name_or_path"),
+                         fmt::format("{} needs pretrained_model_name_or_path", path),
+                         "a folder, a config.json or a model's name");
+  source.path = name->value.text;
+  source.overrides = Value::Map{};
+  for (const auto& entry : node.entries) {
+    if (entry.key == "_target_" || entry.key == "pretrained_model_name_or_path" || entry.key == "trust_remote_code" ||
+        entry.key == "revision" || entry.key == "name_or_path")
+      continue;
+    if (is_hf_config_key(entry.key) || entry.key == "torch_dtype" || entry.key == "dtype")
+      source.overrides.set(entry.key, to_value(entry.value));
+    else
+      reader.report("unknown-key", entry.where, join_path(path, entry.key),
+                    fmt::format("unknown key '{}'", join_path(path, entry.key)),
+                    suggestion(entry.key, {kHfKeys.begin(), kHfKeys.end()}, 8));
+  }
+}
+
+void read_auto_dtype(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& value = *static_cast<AutoDType*>(out);
+  value.dtype.reset();
+  if (node.is_null() || (node.kind == Node::Kind::kScalar && node.text == "auto")) return;
+  reader.read(node, path, value.dtype.emplace());
+}
+
+}  // namespace
+
+bool is_hf_config_key(std::string_view key) {
+  return std::find(kHfKeys.begin(), kHfKeys.end(), key) != kHfKeys.end();
+}
+
+TypeInfo AutoDType::config_type() {
+  return {[]() -> std::string { return "dtype or auto"; }, read_auto_dtype,
+          [](const void* value) -> Value {
+            const auto& dtype = static_cast<const AutoDType*>(value)->dtype;
+            return dtype ? name_of(*dtype) : std::string_view("auto");
+          },
+          [] { return detail::simple_schema("string"); }};
+}
+
+TypeInfo ModelSource::config_type() {
+  return {[]() -> std::string { return "path or mapping"; }, read_source,
+          [](const void* value) -> Value {
+            const auto& source = *static_cast<const ModelSource*>(value);
+            if (source.inline_config) return *source.inline_config;
+            if (!source.path) return nullptr;
+            if (source.overrides.map() == nullptr || source.overrides.map()->empty()) return *source.path;
+            Value out;
+            out.set("_target_", kAutoConfig[0]);
+            out.set("pretrained_model_name_or_path", *source.path);
+            for (const auto& [key, item] : *source.overrides.map()) out.set(key, item);
+            return out;
+          },
+          [] {
+            Value out;
+            out.set("type", Value::List{"string", "object"});
+            return out;
+          }};
+}
+
+}  // namespace automodel::config

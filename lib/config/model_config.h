@@ -1,0 +1,92 @@
+// `model:` which model, in which type, from which weights.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "config/types.h"
+
+namespace automodel::config {
+
+/// A dtype, or `auto`: what the model's config.json says.
+struct AutoDType {
+  std::optional<DType> dtype = std::nullopt;
+  bool operator==(const AutoDType&) const = default;
+  static TypeInfo config_type();
+};
+
+/// `config:` a path to a folder or config.json, inline Hugging Face keys, or {_target_: AutoConfig.from_pretrained,
+/// ...}.
+struct ModelSource {
+  std::optional<std::string> path = std::nullopt;  ///< a path or the name of a model
+  std::optional<Value> inline_config = std::nullopt;
+  Value overrides = {};  ///< keys beside pretrained_model_name_or_path: they replace those of the file
+  bool operator==(const ModelSource&) const = default;
+  static TypeInfo config_type();
+};
+
+enum class ModelTarget { kAuto, kFromPretrained, kFromConfig };
+template <>
+struct EnumNames<ModelTarget> {
+  using E = ModelTarget;
+  static constexpr std::array names = {
+      EnumName<E>{"auto", E::kAuto},
+      EnumName<E>{"from_pretrained", E::kFromPretrained},
+      EnumName<E>{"from_config", E::kFromConfig},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained", E::kFromPretrained},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForCausalLM.from_config", E::kFromConfig},
+      EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForCausalLM.from_pretrained", E::kFromPretrained},
+      EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForCausalLM.from_config", E::kFromConfig},
+      EnumName<E>{"transformers.AutoModelForCausalLM.from_pretrained", E::kFromPretrained},
+      EnumName<E>{"transformers.AutoModelForCausalLM.from_config", E::kFromConfig},
+  };
+};
+
+/// True for the names of Hugging Face configuration keys that a recipe may give beside the others.
+bool is_hf_config_key(std::string_view key);
+
+struct ModelConfig {
+  using IsSection = void;
+  Field<ModelTarget> target{"_target_", ModelTarget::kAuto,
+                            "Weights from a folder (from_pretrained) or from the seed (from_config); auto: "
+                            "from_pretrained where pretrained_model_name_or_path is given."};
+  Field<std::optional<std::string>> pretrained_model_name_or_path{
+      "pretrained_model_name_or_path", std::nullopt,
+      "Folder with config.json and safetensors, or a model's name in the local Hugging Face cache (for `plan` also in "
+      "the catalogue)."};
+  Field<std::optional<ModelSource>> config{"config", std::nullopt,
+                                           "Hugging Face configuration: inline keys, a folder, a config.json, or "
+                                           "AutoConfig.from_pretrained; weights come from the seed."};
+  Field<AutoDType> torch_dtype{
+      "torch_dtype|dtype",
+      {},
+      "Type of the weights; auto: what config.json says, else bfloat16 on CUDA and float32 on CPU."};
+  Field<std::optional<std::string>> attn_implementation{
+      "attn_implementation", std::nullopt, "Attention kernel.",
+      Ignored{"the fastest kernel for the device and mask is chosen"}};
+  Field<bool> use_liger_kernel{"use_liger_kernel", true, "Liger kernels.",
+                               Ignored{"norm, RoPE, SwiGLU and cross-entropy are fused already"}};
+  Field<bool> use_sdpa_patching{"use_sdpa_patching", true, "Patch attention.",
+                                Ignored{"the fastest kernel for the device and mask is chosen"}};
+  Field<Value> sdpa_method{"sdpa_method", nullptr, "Attention kernels to choose from.",
+                           Ignored{"the fastest kernel for the device and mask is chosen"}};
+  Field<bool> force_hf{"force_hf", false, "Take transformers' class.",
+                       Ignored{"there is one implementation of each family"}};
+  Field<bool> trust_remote_code{"trust_remote_code", false, "Run code of the model folder.",
+                                Ignored{"no code of a model folder is ever run"}};
+  Field<bool> output_hidden_states{"output_hidden_states", false, "Return hidden states.",
+                                   Ignored{"training needs the logits alone"}};
+  Field<bool> load_base_model{"load_base_model", true, "Read the weights; false leaves them at their initial values."};
+  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt, "Hugging Face cache to look in."};
+  Field<std::optional<std::string>> revision{"revision", std::nullopt, "Revision in the cache."};
+  Field<Value> backend{"backend", nullptr, "Kernels of NeMo AutoModel's own model classes.",
+                       Ignored{"kernels are chosen for the device"}};
+  Field<Value> quantization_config{"quantization_config", nullptr, "Quantized weights.",
+                                   Ignored{"weights are not quantized"}};
+  Field<Value> overrides{
+      Rest{is_hf_config_key}, {}, "Hugging Face configuration keys that replace those of the model's config.json."};
+};
+
+}  // namespace automodel::config

@@ -1,0 +1,209 @@
+// `model_parallel:` the fields of Megatron Core's ModelParallelConfig (0.19.2, and those of its older releases), with
+// its checks. Sizes that `distributed:` gives as well must agree with it. Which field acts how stands in
+// docs/megatron.md.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "base/dtype.h"
+#include "config/types.h"
+
+namespace automodel::config {
+
+/// A Python callable or context in the original; a recipe can only leave it out.
+struct Callable {
+  bool operator==(const Callable&) const = default;
+  static TypeInfo config_type();
+};
+
+enum class PipelineBackend { kNccl, kUcc };
+template <>
+struct EnumNames<PipelineBackend> {
+  static constexpr std::array names = {EnumName<PipelineBackend>{"nccl", PipelineBackend::kNccl},
+                                       EnumName<PipelineBackend>{"ucc", PipelineBackend::kUcc}};
+};
+enum class CrossEntropyFusion { kNative, kTe };
+template <>
+struct EnumNames<CrossEntropyFusion> {
+  static constexpr std::array names = {EnumName<CrossEntropyFusion>{"native", CrossEntropyFusion::kNative},
+                                       EnumName<CrossEntropyFusion>{"te", CrossEntropyFusion::kTe}};
+};
+enum class BootstrapBackend { kNccl, kMpi, kGloo };
+template <>
+struct EnumNames<BootstrapBackend> {
+  using E = BootstrapBackend;
+  static constexpr std::array names = {EnumName<E>{"nccl", E::kNccl}, EnumName<E>{"mpi", E::kMpi},
+                                       EnumName<E>{"gloo", E::kGloo}};
+};
+/// How context-parallel ranks exchange keys and values (TransformerConfig.cp_comm_type).
+enum class ContextCommunication { kP2p, kAllGather, kA2a, kA2aP2p };
+template <>
+struct EnumNames<ContextCommunication> {
+  using E = ContextCommunication;
+  static constexpr std::array names = {EnumName<E>{"p2p", E::kP2p}, EnumName<E>{"all_gather", E::kAllGather},
+                                       EnumName<E>{"a2a", E::kA2a}, EnumName<E>{"a2a+p2p", E::kA2aP2p},
+                                       EnumName<E>{"allgather", E::kAllGather}};
+};
+
+struct ModelParallelConfig {
+  using IsSection = void;
+  // Sizes
+  Field<int> tensor_model_parallel_size{"tensor_model_parallel_size", 1, "Tensor-parallel ranks; distributed.tp_size."};
+  Field<std::optional<int>> tensor_parallel_num_weight_shards{
+      "tensor_parallel_num_weight_shards", std::nullopt,
+      "Weight shards over tensor-parallel and weight-gathering ranks together."};
+  Field<int> gtp_weight_remat_size{"gtp_weight_remat_size", 1, "Weight-gathering ranks; derived.",
+                                   Ignored{"it is derived from tensor_parallel_num_weight_shards"}};
+  Field<std::optional<PipelineBackend>> pipeline_model_parallel_comm_backend{
+      "pipeline_model_parallel_comm_backend", std::nullopt, "Backend of the pipeline's groups.",
+      Ignored{"pipeline groups use the backend of all others"}};
+  Field<int> pipeline_model_parallel_size{"pipeline_model_parallel_size", 1,
+                                          "Pipeline-parallel ranks; distributed.pp_size."};
+  Field<std::optional<int>> virtual_pipeline_model_parallel_size{"virtual_pipeline_model_parallel_size", std::nullopt,
+                                                                 "Stages a pipeline rank has."};
+  Field<bool> sequence_parallel{"sequence_parallel", false,
+                                "Shard norms and residuals over tp ranks along the sequence."};
+  Field<int> context_parallel_size{"context_parallel_size", 1, "Context-parallel ranks; distributed.cp_size."};
+  Field<std::optional<std::vector<int>>> hierarchical_context_parallel_sizes{
+      "hierarchical_context_parallel_sizes", std::nullopt,
+      "Ranks of the all-to-all and of the point-to-point level; the product is cp_size."};
+  Field<std::optional<int>> max_seqlen_per_dp_cp_rank{"max_seqlen_per_dp_cp_rank", std::nullopt,
+                                                      "Capacity of a rank for hybrid context parallelism.",
+                                                      Ignored{"hybrid context parallelism is not supported"}};
+  Field<bool> hybrid_context_parallel{"hybrid_context_parallel", false, "Context-parallel size chosen per sequence."};
+  Field<int> expert_model_parallel_size{"expert_model_parallel_size", 1, "Expert-parallel ranks; distributed.ep_size."};
+  Field<std::optional<int>> expert_tensor_parallel_size{
+      "expert_tensor_parallel_size", std::nullopt,
+      "Tensor-parallel ranks inside an expert; null: tensor_model_parallel_size."};
+  Field<std::optional<int>> expert_tensor_parallel_num_weight_shards{
+      "expert_tensor_parallel_num_weight_shards", std::nullopt, "As tensor_parallel_num_weight_shards, for experts."};
+  Field<int> expert_gtp_weight_remat_size{"expert_gtp_weight_remat_size", 1, "As gtp_weight_remat_size, for experts.",
+                                          Ignored{"it is derived from expert_tensor_parallel_num_weight_shards"}};
+  Field<bool> moe_extended_tp{"moe_extended_tp", false, "Older name for expert tensor parallelism.",
+                              Ignored{"Megatron Core ignores it since 0.10; use expert_tensor_parallel_size"}};
+  // Initialisation
+  Field<bool> perform_initialization{"perform_initialization", true,
+                                     "Fill the weights; false leaves them zero (for loading a checkpoint)."};
+  Field<bool> use_cpu_initialization{"use_cpu_initialization", false, "Make initial weights on the CPU.",
+                                     Ignored{"initial weights are the same on every device and mesh already"}};
+  // Training
+  Field<bool> fp16{"fp16", false, "Compute in float16 with float32 master weights and a dynamic loss scale."};
+  Field<bool> bf16{"bf16", false, "Compute in bfloat16 with float32 master weights."};
+  Field<std::optional<DType>> params_dtype{"params_dtype", std::nullopt,
+                                           "Type of the weights; null: float32, or what fp16 and bf16 say."};
+  Field<Callable> timers{"timers", {}, "Python object.", Ignored{"the program times itself"}};
+  Field<Callable> finalize_model_grads_func{
+      "finalize_model_grads_func", {}, "Python function.", Ignored{"gradients are finished by the program"}};
+  Field<Callable> grad_scale_func{
+      "grad_scale_func",
+      {},
+      "Python function.",
+      Ignored{"the loss scale comes from fp16; programs that link the library set train::StepHooks::grad_scale"}};
+  Field<Callable> moe_grad_scale_func{
+      "moe_grad_scale_func", {}, "Python function.", Ignored{"auxiliary losses are scaled as the loss is"}};
+  Field<Callable> mtp_grad_scale_func{
+      "mtp_grad_scale_func", {}, "Python function.", Ignored{"there are no multi-token-prediction layers"}};
+  Field<Callable> no_sync_func{
+      "no_sync_func", {}, "Python function.", Ignored{"the schedule says when gradients are reduced"}};
+  Field<Callable> grad_sync_func{
+      "grad_sync_func", {}, "Python function.", Ignored{"the schedule says when gradients are reduced"}};
+  Field<Callable> param_sync_func{
+      "param_sync_func", {}, "Python function.", Ignored{"the schedule says when parameters are gathered"}};
+  Field<bool> deterministic_mode{"deterministic_mode", false, "Deterministic kernels only."};
+  Field<bool> enable_autocast{"enable_autocast", false, "Run matrix products in autocast_dtype."};
+  Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt, "Type of autocast; null: params_dtype."};
+  Field<std::optional<int>> num_microbatches_with_partial_activation_checkpoints{
+      "num_microbatches_with_partial_activation_checkpoints", std::nullopt,
+      "Microbatches in flight whose layers are not all recomputed."};
+  // Optimizations
+  Field<bool> gradient_accumulation_fusion{
+      "gradient_accumulation_fusion", false,
+      "Accumulate weight gradients inside the product, straight into the float32 main gradient."};
+  Field<bool> async_tensor_model_parallel_allreduce{"async_tensor_model_parallel_allreduce", false, "Deprecated.",
+                                                    Ignored{"Megatron Core ignores it"}};
+  Field<bool> use_te_rng_tracker{"use_te_rng_tracker", false, "Transformer Engine's random numbers.",
+                                 Ignored{"random numbers are keyed by seed, name and element"}};
+  Field<bool> tp_comm_overlap{"tp_comm_overlap", false, "Overlap tensor-parallel communication with products."};
+  Field<bool> tp_comm_bulk_wgrad{"tp_comm_bulk_wgrad", true, "Overlap the all-gather with the input-gradient product."};
+  Field<bool> tp_comm_bulk_dgrad{"tp_comm_bulk_dgrad", true,
+                                 "Overlap the reduce-scatter with the weight-gradient product."};
+  Field<bool> tp_comm_overlap_ag{"tp_comm_overlap_ag", true, "All-gather in chunks under the product."};
+  Field<bool> tp_comm_overlap_rs{"tp_comm_overlap_rs", true, "Reduce-scatter in chunks under the product."};
+  Field<bool> tp_comm_overlap_rs_dgrad{"tp_comm_overlap_rs_dgrad", false, "The same for the input-gradient product."};
+  Field<bool> tp_comm_split_ag{"tp_comm_split_ag", true, "Deprecated.",
+                               Ignored{"Transformer Engine dropped it; tp_comm_overlap_ag does this"}};
+  Field<bool> tp_comm_atomic_ag{"tp_comm_atomic_ag", false, "Deprecated.", Ignored{"Transformer Engine dropped it"}};
+  Field<bool> tp_comm_split_rs{"tp_comm_split_rs", true, "Deprecated.",
+                               Ignored{"Transformer Engine dropped it; tp_comm_overlap_rs does this"}};
+  Field<bool> tp_comm_atomic_rs{"tp_comm_atomic_rs", false, "Deprecated.", Ignored{"Transformer Engine dropped it"}};
+  Field<bool> cross_entropy_loss_fusion{"cross_entropy_loss_fusion", false, "Fused cross-entropy.",
+                                        Ignored{"cross-entropy is always fused"}};
+  Field<CrossEntropyFusion> cross_entropy_fusion_impl{"cross_entropy_fusion_impl", CrossEntropyFusion::kNative,
+                                                      "Whose kernel.", Ignored{"there is one implementation"}};
+  Field<bool> tp_comm_overlap_disable_qkv{"tp_comm_overlap_disable_qkv", false,
+                                          "No overlap in the query, key and value products."};
+  Field<bool> tp_comm_overlap_disable_fc1{"tp_comm_overlap_disable_fc1", false,
+                                          "No overlap in the first product of the MLP."};
+  Field<BootstrapBackend> tp_comm_bootstrap_backend{
+      "tp_comm_bootstrap_backend", BootstrapBackend::kNccl, "How user buffers are set up.",
+      Ignored{"there are no user buffers to set up; MPI starts every backend"}};
+  Field<bool> overlap_moe_expert_parallel_comm{"overlap_moe_expert_parallel_comm", false,
+                                               "Overlap expert all-to-all with computation."};
+  Field<bool> delay_wgrad_compute{"delay_wgrad_compute", false,
+                                  "Compute weight gradients apart from input gradients, later."};
+  Field<bool> overlap_dispatch_backward_with_experts_wgrad{
+      "overlap_dispatch_backward_with_experts_wgrad", false,
+      "Compute the experts' weight gradients while the dispatch's backward communicates."};
+  Field<bool> ep_overlap_early_attn_memory_release{"ep_overlap_early_attn_memory_release", false,
+                                                   "Order of attention and MLP under that overlap.",
+                                                   Ignored{"activations are freed as soon as their backward is done"}};
+  // Pipeline parallelism
+  Field<std::optional<DType>> pipeline_dtype{"pipeline_dtype", std::nullopt,
+                                             "Type of the activations that stages exchange."};
+  Field<bool> variable_seq_lengths{"variable_seq_lengths", false, "The sequence length may change between steps."};
+  Field<bool> overlap_p2p_comm{"overlap_p2p_comm", false, "Overlap pipeline communication with computation."};
+  Field<bool> batch_p2p_comm{"batch_p2p_comm", true, "Send and receive in batches."};
+  Field<bool> batch_p2p_sync{"batch_p2p_sync", true, "Synchronise the device after a batch.",
+                             Ignored{"it works around a defect of old PyTorch releases"}};
+  Field<bool> use_ring_exchange_p2p{"use_ring_exchange_p2p", false, "Custom PyTorch build.",
+                                    Ignored{"it needs a PyTorch that nobody ships"}};
+  Field<bool> deallocate_pipeline_outputs{"deallocate_pipeline_outputs", false,
+                                          "Free a stage's output once it is sent."};
+  Field<bool> defer_embedding_wgrad_compute{"defer_embedding_wgrad_compute", false,
+                                            "Compute the head's weight gradient while the pipeline drains."};
+  Field<int> wgrad_deferral_limit{"wgrad_deferral_limit", 0, "Microbatches whose weight gradient is deferred; 0: all."};
+  Field<bool> overlap_p2p_comm_warmup_flush{"overlap_p2p_comm_warmup_flush", false,
+                                            "Overlap in warm-up and flush as well."};
+  Field<std::optional<int>> microbatch_group_size_per_vp_stage{
+      "microbatch_group_size_per_vp_stage", std::nullopt,
+      "Microbatches that a stage runs in a row under Megatron's interleaving; null: pp_size."};
+  Field<bool> mtp_standalone{"mtp_standalone", false, "Multi-token prediction on a stage of its own.",
+                             Ignored{"there are no multi-token-prediction layers"}};
+  // CPU offloading
+  Field<bool> cpu_offloading{"cpu_offloading", false, "Keep activations in host memory between forward and backward."};
+  Field<int> cpu_offloading_num_layers{"cpu_offloading_num_layers", 0, "Layers whose activations are offloaded."};
+  Field<Callable> cpu_offloading_context{
+      "_cpu_offloading_context", {}, "Python context.", Ignored{"internal to Megatron Core"}};
+  Field<bool> cpu_offloading_activations{"cpu_offloading_activations", true, "Offload activations."};
+  Field<bool> cpu_offloading_weights{"cpu_offloading_weights", false, "Offload weights."};
+  Field<bool> cpu_offloading_double_buffering{"cpu_offloading_double_buffering", false, "Two buffers for reloading."};
+  Field<bool> cpu_offloading_retain_pinned_cpu_buffers{"cpu_offloading_retain_pinned_cpu_buffers", false,
+                                                       "Keep page-locked buffers between steps."};
+  // Timing
+  Field<bool> barrier_with_L1_time{"barrier_with_L1_time", true, "Barrier before timers.",
+                                   Ignored{"timers need no barrier"}};
+  // TransformerConfig's, needed by the above
+  Field<ContextCommunication> cp_comm_type{
+      "cp_comm_type", ContextCommunication::kP2p,
+      "How context-parallel ranks exchange keys and values: p2p (ring), all_gather, a2a, a2a+p2p."};
+};
+
+/// Megatron Core's __post_init__: fills derived fields and returns what it refuses (`key` is the field) and, in
+/// `warnings`, what it warns of. Also refuses what is documented but not checked there: both fp16 and bf16, overlapped
+/// and batched point-to-point at once.
+Diagnostics post_init(ModelParallelConfig& config, Diagnostics& warnings);
+
+}  // namespace automodel::config

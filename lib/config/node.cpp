@@ -1,0 +1,197 @@
+#include "config/node.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include "config/scalar.h"
+
+namespace automodel::config {
+namespace {
+
+constexpr std::size_t kMaxBytes = 4u << 20;
+constexpr std::size_t kMaxNodes = 200'000;
+
+std::size_t count_nodes(const Node& node) {
+  std::size_t count = 1;
+  for (const auto& item : node.items) count += count_nodes(item);
+  for (const auto& entry : node.entries) count += count_nodes(entry.value);
+  return count;
+}
+
+/// Builds the tree from the parser's events. A stack of open collections; a map's pending key waits on the stack too.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  TreeBuilder(std::string file, Diagnostics& problems) : file_(std::move(file)), problems_(problems) {}
+
+  Node take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ == 2) report("yaml-syntax", mark, "a recipe is one YAML document", "remove the second '---'");
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(scalar(mark, "", false), anchor); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) return report("yaml-syntax", mark, "this alias stands inside its own anchor", "");
+    nodes_ += found->second.nodes;
+    if (nodes_ > kMaxNodes) throw YAML::ParserException(mark, "aliases expand to too many values");
+    Node copy = found->second.node;
+    copy.where = location(mark);
+    add(std::move(copy), YAML::NullAnchor);
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    add(scalar(mark, value, tag == "!" || tag == "tag:yaml.org,2002:str"), anchor);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, Node::Kind::kList, anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, Node::Kind::kMap, anchor);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  struct Open {
+    Node node;
+    YAML::anchor_t anchor;
+    bool has_key = false;
+    std::string key = {};
+    SourceLocation key_where = {};
+  };
+  struct Anchored {
+    Node node;
+    std::size_t nodes;
+  };
+
+  SourceLocation location(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
+  void report(std::string id, const YAML::Mark& mark, std::string message, std::string help) {
+    problems_.push_back({std::move(id), std::move(message), std::move(help), location(mark), ""});
+  }
+  Node scalar(const YAML::Mark& mark, const std::string& text, bool quoted) const {
+    return {.kind = Node::Kind::kScalar, .text = text, .written = text, .quoted = quoted, .where = location(mark)};
+  }
+  void open(const YAML::Mark& mark, Node::Kind kind, YAML::anchor_t anchor) {
+    stack_.push_back({.node = {.kind = kind, .where = location(mark)}, .anchor = anchor});
+  }
+  void close() {
+    Open done = std::move(stack_.back());
+    stack_.pop_back();
+    add(std::move(done.node), done.anchor);
+  }
+  void add(Node node, YAML::anchor_t anchor) {
+    if (++nodes_ > kMaxNodes) throw YAML::ParserException(YAML::Mark::null_mark(), "too many values");
+    if (anchor != YAML::NullAnchor) anchors_[anchor] = {node, count_nodes(node)};
+    if (stack_.empty()) {
+      if (documents_ <= 1) root_ = std::move(node);
+      return;
+    }
+    Open& parent = stack_.back();
+    if (parent.node.kind == Node::Kind::kList) return void(parent.node.items.push_back(std::move(node)));
+    if (!parent.has_key) return take_key(parent, std::move(node));
+    parent.has_key = false;
+    if (parent.key == "<<") return merge(parent.node, node);
+    put(parent.node, {parent.key, parent.key_where, std::move(node)});
+  }
+  void take_key(Open& parent, Node node) {
+    if (node.kind != Node::Kind::kScalar)
+      problems_.push_back({"yaml-syntax", "a key must be a word, not a list or a mapping",
+                           "quote a value that begins with '[' or '{'", node.where, ""});
+    parent.has_key = true;
+    parent.key = node.text;
+    parent.key_where = node.where;
+  }
+  void put(Node& map, Node::Entry entry) {
+    if (auto* first = map.find(entry.key); first != nullptr && first->merged) {
+      *first = std::move(entry);
+      return;
+    } else if (first != nullptr) {
+      problems_.push_back({"duplicate-key", fmt::format("'{}' stands here twice", entry.key),
+                           fmt::format("it was first given on line {}; keep one", first->where.line), entry.where,
+                           entry.key});
+      return;
+    }
+    map.entries.push_back(std::move(entry));
+  }
+  /// YAML 1.1's merge key: entries of `source` (a map or a list of maps) that `map` does not have itself.
+  void merge(Node& map, const Node& source) {
+    if (source.kind == Node::Kind::kList) {
+      for (const auto& item : source.items) merge(map, item);
+      return;
+    }
+    if (source.kind != Node::Kind::kMap)
+      return problems_.push_back({"yaml-syntax", "'<<' must name a mapping", "use '<<: *anchor'", source.where, "<<"});
+    for (const auto& entry : source.entries)
+      if (map.find(entry.key) == nullptr) map.entries.push_back({entry.key, entry.where, entry.value, true});
+  }
+
+  std::string file_;
+  Diagnostics& problems_;
+  Node root_ = {};
+  std::vector<Open> stack_ = {};
+  std::map<YAML::anchor_t, Anchored> anchors_ = {};
+  int documents_ = 0;
+  std::size_t nodes_ = 0;
+};
+
+}  // namespace
+
+const Node::Entry* Node::find(std::string_view key) const {
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.key == key; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+Node::Entry* Node::find(std::string_view key) {
+  return const_cast<Entry*>(static_cast<const Node*>(this)->find(key));
+}
+
+bool Node::is_null() const {
+  return kind == Kind::kScalar && is_null_word(text, quoted);
+}
+
+Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& problems) {
+  TreeBuilder builder(file, problems);
+  if (text.size() > kMaxBytes) {
+    problems.push_back({"yaml-syntax",
+                        fmt::format("the text has {} bytes; more than {} are not read", text.size(), kMaxBytes),
+                        "",
+                        {file, 1, 1},
+                        ""});
+    return {};
+  }
+  try {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const YAML::Exception& error) {
+    problems.push_back({"yaml-syntax",
+                        error.msg,
+                        "YAML could not be read from here on",
+                        {file, error.mark.line + 1, error.mark.column + 1},
+                        ""});
+  }
+  return builder.take();
+}
+
+Value to_value(const Node& node) {
+  if (node.kind == Node::Kind::kScalar) return scalar_value(node.text, node.quoted);
+  if (node.kind == Node::Kind::kList) {
+    Value::List list;
+    for (const auto& item : node.items) list.push_back(to_value(item));
+    return list;
+  }
+  Value map = Value::Map{};
+  for (const auto& entry : node.entries) map.map()->emplace_back(entry.key, to_value(entry.value));
+  return map;
+}
+
+}  // namespace automodel::config

@@ -1,0 +1,423 @@
+#include "config/reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
+#include "config/scalar.h"
+
+namespace automodel::config {
+namespace detail {
+namespace {
+
+thread_local Collector* active_collector = nullptr;  // set only while fields_of constructs a prototype
+
+std::string shortened(const std::string& text) {
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+std::string kind_name(const Node& node) {
+  if (node.kind == Node::Kind::kList) return "a list";
+  if (node.kind == Node::Kind::kMap) return "a mapping";
+  return node.is_null() && !node.quoted ? "null" : fmt::format("'{}'", shortened(node.text));
+}
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+  });
+}
+
+void read_boolean(Reader& reader, const Node& node, const std::string& path, void* out) {
+  const auto value = node.kind == Node::Kind::kScalar ? parse_boolean(node.text, node.quoted) : std::nullopt;
+  if (!value) return reader.mismatch(node, path, "boolean", "write true or false");
+  *static_cast<bool*>(out) = *value;
+}
+
+template <class T>
+void read_integer(Reader& reader, const Node& node, const std::string& path, void* out) {
+  if (node.kind == Node::Kind::kScalar && !node.is_null()) {
+    if (const auto value = parse_integer(node.text)) {
+      if (*value < std::numeric_limits<T>::min() || *value > std::numeric_limits<T>::max())
+        return reader.report("bad-value", node.where, path, fmt::format("{} is out of range: {}", path, *value),
+                             fmt::format("at most {}", std::numeric_limits<T>::max()));
+      *static_cast<T*>(out) = static_cast<T>(*value);
+      return;
+    }
+    if (const auto number = parse_number(node.text);
+        number && *number == static_cast<double>(static_cast<std::int64_t>(*number)))
+      return reader.mismatch(node, path, "integer", fmt::format("write {}", static_cast<std::int64_t>(*number)));
+  }
+  reader.mismatch(node, path, "integer");
+}
+
+void read_double(Reader& reader, const Node& node, const std::string& path, void* out) {
+  const auto value = node.kind == Node::Kind::kScalar ? parse_number(node.text) : std::nullopt;
+  if (!value) return reader.mismatch(node, path, "number");
+  *static_cast<double*>(out) = *value;
+}
+
+void read_string(Reader& reader, const Node& node, const std::string& path, void* out) {
+  if (node.kind != Node::Kind::kScalar || node.is_null()) return reader.mismatch(node, path, "string");
+  *static_cast<std::string*>(out) = node.text;
+}
+
+void read_dtype(Reader& reader, const Node& node, const std::string& path, void* out) {
+  constexpr std::array kNames = {std::string_view("float32"), std::string_view("bfloat16"), std::string_view("float16"),
+                                 std::string_view("float64"), std::string_view("bf16"),     std::string_view("float"),
+                                 std::string_view("half"),    std::string_view("double")};
+  std::string_view text = node.text;
+  if (node.kind == Node::Kind::kScalar && text.starts_with("torch.")) text.remove_prefix(6);
+  const bool known = node.kind == Node::Kind::kScalar && std::find(kNames.begin(), kNames.end(), text) != kNames.end();
+  if (!known) {
+    const auto meant = parse_dtype(text);  // fp32, fp16: understood, but torch has no such name
+    return reader.mismatch(
+        node, path, "dtype",
+        meant ? fmt::format("did you mean '{}'?", name_of(*meant)) : suggestion(text, {kNames.begin(), kNames.end()}));
+  }
+  *static_cast<DType*>(out) = *parse_dtype(text);
+}
+
+void read_value(Reader&, const Node& node, const std::string&, void* out) {
+  *static_cast<Value*>(out) = to_value(node);
+}
+
+struct ScalarRow {
+  ScalarKind kind;
+  TypeInfo type;
+};
+
+template <class T>
+Value dump_as(const void* value) {
+  if constexpr (std::is_same_v<T, DType>)
+    return name_of(*static_cast<const DType*>(value));
+  else
+    return *static_cast<const T*>(value);
+}
+
+/// A scalar that holds the text of a list or map (an environment value, a quoted default) as the tree it describes.
+bool reparse(Reader& reader, const Node& node, char bracket, Node& out) {
+  if (node.kind != Node::Kind::kScalar) return false;
+  const auto first = node.text.find_first_not_of(' ');
+  if (first == std::string::npos || node.text[first] != bracket) return false;
+  Diagnostics problems;
+  out = parse_yaml(node.text, node.where.file, problems);
+  if (!problems.empty()) return false;
+  static_cast<void>(reader);
+  const std::function<void(Node&)> relocate = [&](Node& part) {
+    part.where = node.where;
+    for (auto& item : part.items) relocate(item);
+    for (auto& entry : part.entries) {
+      entry.where = node.where;
+      relocate(entry.value);
+    }
+  };
+  relocate(out);
+  return true;
+}
+
+/// A key that a mapping may have: a row of a table and the object that it belongs to.
+struct Slot {
+  const FieldInfo* field;
+  void* section;
+};
+
+/// Reads one mapping into a section: its own rows, and those of the alternatives that stand flat among them.
+class SectionReading {
+ public:
+  SectionReading(Reader& reader, const Node& node, const std::string& path)
+      : reader_(reader), node_(node), path_(path) {}
+
+  void run(void* section, const std::vector<FieldInfo>& fields, std::string_view choice_key = "") {
+    if (!choice_key.empty()) known_.push_back(choice_key);
+    add_slots(section, fields);
+    for (const auto& entry : node_.entries) read_entry(entry, choice_key);
+  }
+
+ private:
+  void add_slots(void* section, const std::vector<FieldInfo>& fields) {
+    for (const auto& field : fields) {
+      if (field.form == FieldInfo::Form::kFlat) {
+        add_flat(field, field.of(section));
+        continue;
+      }
+      slots_.push_back({&field, section});
+      if (field.form == FieldInfo::Form::kKey) known_.push_back(field.key);
+    }
+  }
+
+  void add_flat(const FieldInfo& field, void* variant) {
+    const Choice& choice = field.type->choice();
+    known_.push_back(choice.key);
+    flat_keys_.push_back(choice.key);
+    std::size_t chosen = choice.implied;
+    if (const auto* entry = node_.find(choice.key)) {
+      chosen = find(choice, entry->value);
+      reader_.note_origin(join_path(path_, choice.key), entry->value, entry->where);
+    }
+    for (std::size_t i = 0; i < choice.alternatives.size(); ++i)
+      if (i != chosen)
+        for (const auto& row : choice.alternatives[i].type->fields())
+          elsewhere_.push_back({row.key, choice.alternatives[i].name, choice.key});
+    if (chosen >= choice.alternatives.size()) {
+      unsure_ = true;
+      return;
+    }
+    const Alternative& alternative = choice.alternatives[chosen];
+    add_slots(alternative.emplace(variant), alternative.type->fields());
+  }
+
+  std::size_t find(const Choice& choice, const Node& value) {
+    std::vector<std::string_view> names;
+    std::vector<std::size_t> index;
+    for (std::size_t i = 0; i < choice.alternatives.size(); ++i)
+      for (const auto name : choice.alternatives[i].names) {
+        names.push_back(name);
+        index.push_back(i);
+      }
+    const int found = read_word(reader_, value, join_path(path_, choice.key), names);
+    return found < 0 ? choice.alternatives.size() : index[static_cast<std::size_t>(found)];
+  }
+
+  void read_entry(const Node::Entry& entry, std::string_view choice_key) {
+    if (entry.key == choice_key || std::find(flat_keys_.begin(), flat_keys_.end(), entry.key) != flat_keys_.end())
+      return;
+    for (const auto& slot : slots_) {
+      const FieldInfo& field = *slot.field;
+      if (field.form == FieldInfo::Form::kKey &&
+          (field.key == entry.key ||
+           std::find(field.aliases.begin(), field.aliases.end(), entry.key) != field.aliases.end()))
+        return read_key(entry, field, field.of(slot.section));
+      if (field.form == FieldInfo::Form::kPrefix && entry.key.size() > field.key.size() + 1 &&
+          entry.key.starts_with(field.key) && entry.key[field.key.size()] == '_')
+        return read_prefixed(entry, field, field.of(slot.section));
+      if (field.form == FieldInfo::Form::kRest && field.accepts(entry.key)) {
+        reader_.note_origin(join_path(path_, entry.key), entry.value, entry.where);
+        static_cast<Value*>(field.of(slot.section))->set(entry.key, to_value(entry.value));
+        return;
+      }
+    }
+    unknown(entry);
+  }
+
+  void read_key(const Node::Entry& entry, const FieldInfo& field, void* value) {
+    const std::string path = join_path(path_, field.key);
+    for (const auto& other : node_.entries)
+      if (&other != &entry && entry.key != field.key && other.key == field.key)
+        return reader_.report("duplicate-key", entry.where, path,
+                              fmt::format("'{}' and '{}' mean the same", entry.key, field.key), "keep one");
+    reader_.note_origin(path, entry.value, entry.where);
+    if (!field.ignored.empty()) reader_.note_ignored(path, field.ignored, entry.where);
+    const auto before = reader_.problem_count();
+    field.type->read(reader_, entry.value, path, value);
+    if (!field.check || reader_.problem_count() != before) return;
+    if (const auto reason = field.check(value); !reason.empty())
+      reader_.report("bad-value", entry.value.where, path,
+                     fmt::format("{} {}, got {}", path, reason, kind_name(entry.value)), std::string(field.doc));
+  }
+
+  /// `validation_dataset_NAME: ...` goes into the map under NAME.
+  void read_prefixed(const Node::Entry& entry, const FieldInfo& field, void* map) {
+    const std::string path = join_path(path_, entry.key);
+    reader_.note_origin(path, entry.value, entry.where);
+    Node wrapped{.kind = Node::Kind::kMap, .where = entry.value.where};
+    wrapped.entries.push_back({entry.key.substr(field.key.size() + 1), entry.where, entry.value});
+    field.type->read(reader_, wrapped, join_path(path_, std::string(field.key)), map);
+  }
+
+  void unknown(const Node::Entry& entry) {
+    const std::string path = join_path(path_, entry.key);
+    for (const auto& [key, alternative, choice_key] : elsewhere_)
+      if (key == entry.key) {
+        if (unsure_) return;  // the choice itself was wrong and is reported
+        return reader_.report("unknown-key", entry.where, path, fmt::format("'{}' is not an option here", path),
+                              fmt::format("it belongs to {}: {}", choice_key, alternative));
+      }
+    reader_.report("unknown-key", entry.where, path, fmt::format("unknown key '{}'", path),
+                   suggestion(entry.key, known_));
+  }
+
+  struct Elsewhere {
+    std::string_view key, alternative, choice_key;
+  };
+  Reader& reader_;
+  const Node& node_;
+  const std::string& path_;
+  std::vector<Slot> slots_ = {};
+  std::vector<std::string_view> known_ = {};
+  std::vector<std::string_view> flat_keys_ = {};
+  std::vector<Elsewhere> elsewhere_ = {};
+  bool unsure_ = false;
+};
+
+}  // namespace
+
+FieldInfo named(std::string_view key, std::string_view doc) {
+  FieldInfo row{};
+  row.doc = doc;
+  row.key = key.substr(0, key.find('|'));
+  while (key.find('|') != std::string_view::npos) {
+    key.remove_prefix(key.find('|') + 1);
+    row.aliases.push_back(key.substr(0, key.find('|')));
+  }
+  return row;
+}
+
+Collector::Collector(const void* begin, std::size_t size)
+    : begin_(static_cast<const char*>(begin)), size_(size), outer_(active_collector) {
+  active_collector = this;
+}
+Collector::~Collector() {
+  active_collector = outer_;
+}
+Collector* Collector::active() {
+  return active_collector;
+}
+
+void Collector::add(const void* member, FieldInfo info) {
+  const char* address = static_cast<const char*>(member);
+  if (address < begin_ || address >= begin_ + size_) return;
+  info.offset = static_cast<std::size_t>(address - begin_);
+  info.initial = info.type->dump(member);
+  fields_.push_back(std::move(info));
+}
+
+bool present(const Node& node) {
+  return !node.is_null();
+}
+
+TypeInfo scalar_type(ScalarKind kind) {
+  static const std::array kTypes = {
+      ScalarRow{ScalarKind::kBoolean,
+                {[]() -> std::string { return "boolean"; }, read_boolean, dump_as<bool>,
+                 [] { return simple_schema("boolean"); }}},
+      ScalarRow{ScalarKind::kInt,
+                {[]() -> std::string { return "integer"; }, read_integer<int>, dump_as<int>,
+                 [] { return simple_schema("integer"); }}},
+      ScalarRow{ScalarKind::kInt64,
+                {[]() -> std::string { return "integer"; }, read_integer<std::int64_t>, dump_as<std::int64_t>,
+                 [] { return simple_schema("integer"); }}},
+      ScalarRow{ScalarKind::kDouble,
+                {[]() -> std::string { return "number"; }, read_double, dump_as<double>,
+                 [] { return simple_schema("number"); }}},
+      ScalarRow{ScalarKind::kString,
+                {[]() -> std::string { return "string"; }, read_string, dump_as<std::string>,
+                 [] { return simple_schema("string"); }}},
+      ScalarRow{ScalarKind::kDType,
+                {[]() -> std::string { return "dtype"; }, read_dtype, dump_as<DType>,
+                 [] { return simple_schema("string"); }}},
+      ScalarRow{ScalarKind::kValue,
+                {[]() -> std::string { return "value"; }, read_value, dump_as<Value>,
+                 []() -> Value { return Value::Map{}; }}},
+  };
+  return std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.kind == kind; })->type;
+}
+
+int read_word(Reader& reader, const Node& node, const std::string& path, const std::vector<std::string_view>& names) {
+  if (node.kind == Node::Kind::kScalar)
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (same_word(names[i], node.text) || (names[i] == "null" && node.is_null())) return static_cast<int>(i);
+  if (node.kind != Node::Kind::kScalar || node.is_null())
+    reader.mismatch(node, path, enum_type_name(names));
+  else
+    reader.report("bad-value", node.where, path, fmt::format("{} has no value '{}'", path, shortened(node.text)),
+                  suggestion(node.text, names));
+  return -1;
+}
+
+void read_section(Reader& reader, const Node& node, const std::string& path, void* section,
+                  const std::vector<FieldInfo>& fields) {
+  Node parsed;
+  if (reparse(reader, node, '{', parsed)) return read_section(reader, parsed, path, section, fields);
+  if (node.kind != Node::Kind::kMap) {
+    if (node.is_null()) return;  // `section:` with nothing below means its defaults
+    return reader.mismatch(node, path, "mapping");
+  }
+  SectionReading(reader, node, path).run(section, fields);
+}
+
+void read_choice(Reader& reader, const Node& node, const std::string& path, void* variant, const Choice& choice) {
+  if (node.kind != Node::Kind::kMap) return reader.mismatch(node, path, "mapping");
+  std::vector<std::string_view> names;
+  std::vector<std::size_t> index;
+  for (std::size_t i = 0; i < choice.alternatives.size(); ++i)
+    for (const auto name : choice.alternatives[i].names) {
+      names.push_back(name);
+      index.push_back(i);
+    }
+  std::size_t chosen = choice.implied;
+  if (const auto* entry = node.find(choice.key)) {
+    const int found = read_word(reader, entry->value, join_path(path, choice.key), names);
+    reader.note_origin(join_path(path, choice.key), entry->value, entry->where);
+    if (found < 0) return;
+    chosen = index[static_cast<std::size_t>(found)];
+  } else if (chosen >= choice.alternatives.size()) {
+    std::vector<std::string_view> native;
+    for (const auto& alternative : choice.alternatives) native.push_back(alternative.name);
+    return reader.report("missing-key", node.where, join_path(path, choice.key),
+                         fmt::format("{} needs '{}'", path, choice.key), "known are " + join(native));
+  }
+  const Alternative& alternative = choice.alternatives[chosen];
+  SectionReading(reader, node, path).run(alternative.emplace(variant), alternative.type->fields(), choice.key);
+}
+
+void read_list(Reader& reader, const Node& node, const std::string& path, std::string_view type_name,
+               std::size_t length, const std::function<void(std::size_t, const Node&, const std::string&)>& item) {
+  Node parsed;
+  if (reparse(reader, node, '[', parsed)) return read_list(reader, parsed, path, type_name, length, item);
+  if (node.kind != Node::Kind::kList || (length > 0 && node.items.size() != length))
+    return reader.mismatch(node, path, type_name);
+  for (std::size_t i = 0; i < node.items.size(); ++i) item(i, node.items[i], fmt::format("{}.{}", path, i));
+}
+
+void read_map(Reader& reader, const Node& node, const std::string& path,
+              const std::function<void(const std::string&, const Node&, const std::string&)>& entry) {
+  Node parsed;
+  if (reparse(reader, node, '{', parsed)) return read_map(reader, parsed, path, entry);
+  if (node.kind != Node::Kind::kMap) return reader.mismatch(node, path, "mapping");
+  for (const auto& each : node.entries) entry(each.key, each.value, join_path(path, each.key));
+}
+
+}  // namespace detail
+
+const Origins::Origin* Origins::find(const std::string& path) const {
+  const auto found = origins_.find(path);
+  return found == origins_.end() ? nullptr : &found->second;
+}
+
+SourceLocation Origins::nearest(std::string path) const {
+  while (!path.empty()) {
+    if (const auto* origin = find(path)) return origin->where;
+    const auto dot = path.rfind('.');
+    path.resize(dot == std::string::npos ? 0 : dot);
+  }
+  return {file_, 1, 1};
+}
+
+void Reader::report(std::string id, const SourceLocation& where, const std::string& path, std::string message,
+                    std::string help) {
+  problems_.push_back({std::move(id), std::move(message), std::move(help), where, path});
+}
+
+void Reader::mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help) {
+  report("bad-type", node.where, path, fmt::format("{} must be {}, got {}", path, type_name, detail::kind_name(node)),
+         std::move(help));
+}
+
+void Reader::note_ignored(const std::string& path, std::string_view reason, const SourceLocation& where) {
+  ignored_.push_back({path, std::string(reason), where});
+}
+
+void Reader::note_origin(const std::string& path, const Node& node, const SourceLocation& where) {
+  origins_.add(path, {where, node.kind == Node::Kind::kScalar ? node.written : std::string()});
+}
+
+std::string join_path(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : path + "." + std::string(key);
+}
+
+}  // namespace automodel::config

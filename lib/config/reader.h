@@ -1,0 +1,67 @@
+// Fills sections from a tree and gathers every problem, every place, and every key that is accepted but not acted on.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "config/node.h"
+#include "config/types.h"
+
+namespace automodel::config {
+
+/// A key of a recipe that the program knows and does not act on.
+struct IgnoredKey {
+  std::string key;
+  std::string reason;
+  SourceLocation where;
+};
+
+/// Where each key of a recipe was given, by dotted path.
+class Origins {
+ public:
+  struct Origin {
+    SourceLocation where;
+    std::string written;  ///< of a scalar, before environment values were put in
+  };
+  void add(const std::string& path, Origin origin) { origins_[path] = std::move(origin); }
+  const Origin* find(const std::string& path) const;
+  /// The place of `path`, else of its nearest ancestor that was given, else the file alone.
+  SourceLocation nearest(std::string path) const;
+  void set_file(std::string file) { file_ = std::move(file); }
+  const std::string& file() const { return file_; }
+
+ private:
+  std::string file_ = {};
+  std::map<std::string, Origin> origins_ = {};
+};
+
+class Reader {
+ public:
+  Reader(Diagnostics& problems, Origins& origins, std::vector<IgnoredKey>& ignored)
+      : problems_(problems), origins_(origins), ignored_(ignored) {}
+
+  template <class T>
+  void read(const Node& node, const std::string& path, T& out) {
+    type_of<T>().read(*this, node, path, &out);
+  }
+
+  void report(std::string id, const SourceLocation& where, const std::string& path, std::string message,
+              std::string help);
+  /// "`path` must be TYPE, got 'text'".
+  void mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help = "");
+  void note_ignored(const std::string& path, std::string_view reason, const SourceLocation& where);
+  void note_origin(const std::string& path, const Node& node, const SourceLocation& where);
+  std::size_t problem_count() const { return problems_.size(); }
+
+ private:
+  Diagnostics& problems_;
+  Origins& origins_;
+  std::vector<IgnoredKey>& ignored_;
+};
+
+/// "a.b" and "c" make "a.b.c"; an empty path makes "c".
+std::string join_path(const std::string& path, std::string_view key);
+
+}  // namespace automodel::config

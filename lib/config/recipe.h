@@ -1,0 +1,108 @@
+// The whole recipe and how it is loaded: text -> tree -> environment -> overrides -> sections -> rules across sections.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/data_config.h"
+#include "config/distributed_config.h"
+#include "config/environment.h"
+#include "config/model_config.h"
+#include "config/model_parallel_config.h"
+#include "config/override.h"
+#include "config/reader.h"
+#include "config/run_config.h"
+#include "config/training_config.h"
+
+namespace automodel::config {
+
+enum class Device { kAuto, kCpu, kCuda };
+template <>
+struct EnumNames<Device> {
+  static constexpr std::array names = {EnumName<Device>{"auto", Device::kAuto}, EnumName<Device>{"cpu", Device::kCpu},
+                                       EnumName<Device>{"cuda", Device::kCuda}};
+};
+
+struct Recipe {
+  using IsSection = void;
+  Field<Value> recipe{"recipe", nullptr,
+                      "NeMo AutoModel's recipe class; only LLM fine-tuning and pretraining are meant here."};
+  Field<Device> device{"device", Device::kAuto, "cpu or cuda; auto: cuda where there is one."};
+  Field<std::optional<int>> seed{"seed", std::nullopt, "Seed of weights, data order and dropout; null: 42.",
+                                 at_least<0>};
+  Field<StepSchedulerConfig> step_scheduler{
+      "step_scheduler", {}, "Batch sizes, number of steps, and what happens how often."};
+  Field<DistEnvConfig> dist_env{"dist_env", {}, "Communication backend and patience."};
+  Field<std::optional<ModelConfig>> model{"model", std::nullopt, "The model."};
+  Field<DistributedConfig> distributed{"distributed", {}, "Mesh, strategy and pipeline."};
+  Field<ModelParallelConfig> model_parallel{"model_parallel", {}, "Fields of Megatron Core's ModelParallelConfig."};
+  Field<LossConfig> loss_fn{"loss_fn", MaskedCrossEntropyConfig{}, "The loss."};
+  Field<std::optional<DatasetConfig>> dataset{"dataset", std::nullopt, "Training data."};
+  Field<DataloaderConfig> dataloader{"dataloader", {}, "How training data is loaded."};
+  Field<std::optional<DatasetConfig>> validation_dataset{"validation_dataset", std::nullopt, "Validation data."};
+  Field<std::map<std::string, DatasetConfig>> validation_datasets{
+      Prefix{}, "validation_dataset", {}, "Further validation sets; metrics go to validation_NAME.jsonl."};
+  Field<DataloaderConfig> validation_dataloader{"validation_dataloader", {}, "How validation data is loaded."};
+  Field<OptimizerConfig> optimizer{"optimizer", AdamWConfig{}, "The optimizer."};
+  Field<std::optional<LrSchedulerConfig>> lr_scheduler{"lr_scheduler", std::nullopt,
+                                                       "Learning-rate schedule; none: a constant rate."};
+  Field<std::optional<ClipGradNormConfig>> clip_grad_norm{"clip_grad_norm", ClipGradNormConfig{},
+                                                          "Gradient clipping; null switches it off."};
+  Field<CheckpointConfig> checkpoint{"checkpoint", {}, "Checkpoints, and where the run's files go."};
+  Field<LoggingConfig> logging{"logging", {}, "What a run writes and shows."};
+  Field<HardwareConfig> hardware{"hardware", {}, "The machine that estimates are made for."};
+  Field<RngConfig> rng{"rng", {}, "Seed, in its older place."};
+  Field<Value> ci{"ci", nullptr, "NeMo AutoModel's tests.", Ignored{"it is read by NeMo AutoModel's own tests"}};
+  Field<Value> benchmark{"benchmark", nullptr, "NeMo AutoModel's benchmark recipe.",
+                         Ignored{"every run logs step time, tokens per second and MFU"}};
+  Field<Value> compile{"compile", nullptr, "torch.compile.",
+                       Ignored{"there is nothing to compile: the layers are compiled C++ already"}};
+  Field<bool> nvtx{"nvtx", false, "NVTX ranges.", Ignored{"no NVTX ranges are written"}};
+  Field<Value> wandb{"wandb", nullptr, "Weights & Biases.",
+                     Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
+  Field<Value> mlflow{"mlflow", nullptr, "MLflow.",
+                      Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
+  Field<Value> comet{"comet", nullptr, "Comet.",
+                     Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
+  Field<Value> prewarm{"prewarm", nullptr, "Warm-up of kernels.", Ignored{"kernels need no warm-up"}};
+  Field<Value> mfu{"mfu", nullptr, "MFU.", Ignored{"MFU is always logged; hardware.peak_tflops sets the peak"}};
+  Field<Value> skypilot{"skypilot", nullptr, "SkyPilot launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
+  Field<Value> nemo_run{"nemo_run", nullptr, "NeMo-Run launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
+  Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};
+  Field<Value> autopipeline{"autopipeline", nullptr, "Older section.",
+                            Ignored{"NeMo AutoModel does not read it; distributed.pipeline does this"}};
+  Field<Value> parallelizer{"parallelizer", nullptr, "Older section.",
+                            Ignored{"NeMo AutoModel does not read it; distributed does this"}};
+  Field<Value> distributed_config{"distributed_config", nullptr, "Older section.",
+                                  Ignored{"NeMo AutoModel does not read it; distributed does this"}};
+};
+
+/// A recipe as it was read, with where everything came from.
+struct LoadedRecipe {
+  Recipe recipe;
+  std::string path;  ///< as given
+  std::string text;  ///< of the file
+  Origins origins;
+  std::vector<IgnoredKey> ignored;
+  Diagnostics problems;  ///< empty when the recipe can be used
+  Diagnostics warnings;
+  int seed() const { return recipe.seed().value_or(recipe.rng->seed().value_or(42)); }
+};
+
+/// Reads `text` as the recipe `path`. Never throws for what the text holds: look at `problems`.
+LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<const Override> overrides,
+                         const Environment& environment);
+/// Reads the file; one that cannot be read is the problem `missing-file`.
+LoadedRecipe load_recipe(const std::string& path, std::span<const Override> overrides, const Environment& environment);
+
+/// JSON Schema (draft 2020-12) of a recipe, as JSON text.
+std::string recipe_schema();
+/// Markdown: every key with type, default and meaning.
+std::string recipe_reference();
+/// Every dotted key of a recipe, for completion.
+std::vector<std::string> recipe_keys();
+
+}  // namespace automodel::config

@@ -1,0 +1,96 @@
+// The sections around training: checkpoint, logging, dist_env, hardware.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/types.h"
+
+namespace automodel::config {
+
+enum class ConsolidatedMode { kFalse, kFinal, kEvery };
+template <>
+struct EnumNames<ConsolidatedMode> {
+  using E = ConsolidatedMode;
+  static constexpr std::array names = {EnumName<E>{"false", E::kFalse}, EnumName<E>{"final", E::kFinal},
+                                       EnumName<E>{"every", E::kEvery}, EnumName<E>{"true", E::kEvery},
+                                       EnumName<E>{"no", E::kFalse},    EnumName<E>{"off", E::kFalse}};
+};
+
+struct CheckpointConfig {
+  using IsSection = void;
+  Field<bool> enabled{"enabled", true, "Write checkpoints."};
+  Field<std::string> checkpoint_dir{"checkpoint_dir", "checkpoints/",
+                                    "Where checkpoints and the metrics of the run go."};
+  Field<std::string> model_save_format{"model_save_format", "safetensors",
+                                       "Format of the weights; safetensors is the only one."};
+  Field<ConsolidatedMode> save_consolidated{
+      "save_consolidated", ConsolidatedMode::kFinal,
+      "Write the weights as few large files: at the end (final), always (every) or never (false)."};
+  Field<bool> is_async{"is_async", false, "Write in the background."};
+  Field<std::optional<std::string>> restore_from{
+      "restore_from", std::nullopt,
+      "Checkpoint to resume from: a folder, LATEST, or null for the newest complete one in checkpoint_dir."};
+  Field<std::optional<int>> max_recent_checkpoints{"max_recent_checkpoints", std::nullopt,
+                                                   "Checkpoints that are kept; null: all.", at_least<1>};
+  Field<std::string> best_metric_key{"best_metric_key", "default", "Validation set whose loss LOWEST_VAL follows."};
+  Field<std::optional<std::string>> staging_dir{"staging_dir", std::nullopt, "Scratch folder.",
+                                                Ignored{"a checkpoint is written beside its final place and renamed"}};
+  Field<bool> wait_for_staging{"wait_for_staging", false, "Wait for the copy to host memory.",
+                               Ignored{"a step always waits for that copy, and for nothing else"}};
+  Field<bool> cpu_offload{"cpu_offload", false, "Copy to host memory before writing.",
+                          Ignored{"weights are always written from host memory"}};
+  Field<bool> single_rank_consolidation{"single_rank_consolidation", false, "One rank writes.",
+                                        Ignored{"every rank writes its own bytes of the same files"}};
+  Field<int> consolidation_timeout_minutes{"consolidation_timeout_minutes", 30, "Patience.",
+                                           Ignored{"files are consolidated as they are written"}};
+  Field<bool> is_peft{"is_peft", false, "Only adapters are saved.", Ignored{"the peft section says so"}};
+  Field<Value> model_cache_dir{"model_cache_dir", nullptr, "Cache.", Ignored{"the base model is only read"}};
+  Field<Value> model_repo_id{"model_repo_id", nullptr, "Name on a hub.", Ignored{"nothing is uploaded"}};
+  Field<Value> model_state_dict_keys{"model_state_dict_keys", nullptr, "Names.", Ignored{"all parameters are saved"}};
+  Field<Value> original_model_root_dir{"original_model_root_dir", nullptr, "Folder of the base model.",
+                                       Ignored{"model.pretrained_model_name_or_path says so"}};
+  Field<Value> skip_task_head_prefixes_for_base_model{"skip_task_head_prefixes_for_base_model", nullptr,
+                                                      "Heads left out.",
+                                                      Ignored{"the models are causal language models"}};
+  Field<bool> allow_legacy_pickle_restore{"allow_legacy_pickle_restore", false, "Read Python pickles.",
+                                          Ignored{"no Python objects are ever read"}};
+  Field<std::optional<bool>> dequantize_base_checkpoint{"dequantize_base_checkpoint", std::nullopt, "Dequantize.",
+                                                        Ignored{"quantized weights are refused"}};
+  Field<bool> v4_compatible{"v4_compatible", false, "Names of transformers 4.",
+                            Ignored{"both releases open what is written"}};
+  Field<bool> legacy_paramwrapper_layout{"legacy_paramwrapper_layout", false, "Older adapter layout.",
+                                         Ignored{"adapters are written as the PEFT library writes them today"}};
+  Field<bool> diffusers_compatible{"diffusers_compatible", false, "Layout of diffusers.",
+                                   Ignored{"the models are causal language models"}};
+};
+
+struct LoggingConfig {
+  using IsSection = void;
+  Field<bool> jsonl{"jsonl", true, "Write training.jsonl and validation.jsonl."};
+  Field<bool> tensorboard{"tensorboard", true, "Write TensorBoard event files."};
+  Field<std::optional<bool>> progress{"progress", std::nullopt, "Progress bar; null: on a terminal."};
+};
+
+struct DistEnvConfig {
+  using IsSection = void;
+  Field<std::optional<std::string>> backend{
+      "backend", std::nullopt, "Communication backend: nccl, mpi, or gloo, which means the CPU backend (MPI)."};
+  Field<std::optional<double>> timeout_minutes{"timeout_minutes", std::nullopt,
+                                               "Minutes after which a wait counts as a hang; null: 10.", positive};
+  Field<std::optional<std::string>> master_addr{"master_addr", std::nullopt, "Rendezvous.",
+                                                Ignored{"MPI starts the ranks"}};
+  Field<std::optional<int>> master_port{"master_port", std::nullopt, "Rendezvous.", Ignored{"MPI starts the ranks"}};
+};
+
+struct HardwareConfig {
+  using IsSection = void;
+  Field<std::optional<std::string>> profile{
+      "profile", std::nullopt, "Device that estimates are for: h100, h200, a100-80, a100-40, b200, l40s, cpu, ..."};
+  Field<std::optional<std::string>> memory{"memory", std::nullopt, "Memory of a rank's device, for example 80GiB."};
+  Field<std::optional<double>> peak_tflops{"peak_tflops", std::nullopt,
+                                           "Peak rate of a device in TFLOP/s, for MFU and estimates.", positive};
+};
+
+}  // namespace automodel::config

@@ -1,0 +1,62 @@
+#include "config/training_config.h"
+
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
+#include "config/reader.h"
+#include "config/scalar.h"
+
+namespace automodel::config {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, int>, 7> kSignals = {{{"SIGTERM", SIGTERM},
+                                                                       {"SIGINT", SIGINT},
+                                                                       {"SIGUSR1", SIGUSR1},
+                                                                       {"SIGUSR2", SIGUSR2},
+                                                                       {"SIGHUP", SIGHUP},
+                                                                       {"SIGQUIT", SIGQUIT},
+                                                                       {"SIGXCPU", SIGXCPU}}};
+
+void read_signals(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& signals = static_cast<SignalList*>(out)->signals;
+  signals.clear();
+  const auto add = [&](const Node& item) {
+    if (item.kind == Node::Kind::kScalar) {
+      for (const auto& [name, number] : kSignals)
+        if (item.text == name || item.text == name.substr(3) || item.text == std::to_string(number))
+          return signals.push_back(number);
+    }
+    std::vector<std::string_view> names;
+    for (const auto& [name, number] : kSignals) names.push_back(name);
+    reader.report("bad-value", item.where, path, fmt::format("{} must name a signal, got '{}'", path, item.text),
+                  suggestion(item.text, names));
+  };
+  if (node.kind == Node::Kind::kList)
+    for (const auto& item : node.items) add(item);
+  else if (!node.is_null())
+    add(node);
+}
+
+}  // namespace
+
+TypeInfo SignalList::config_type() {
+  return {[]() -> std::string { return "signal name, list of them or null"; }, read_signals,
+          [](const void* value) -> Value {
+            Value::List out;
+            for (const int signal : static_cast<const SignalList*>(value)->signals)
+              for (const auto& [name, number] : kSignals)
+                if (number == signal) out.emplace_back(name);
+            if (out.empty()) return nullptr;
+            return out.size() == 1 ? out.front() : Value(out);
+          },
+          [] {
+            Value out;
+            out.set("type", Value::List{"string", "integer", "array", "null"});
+            return out;
+          }};
+}
+
+}  // namespace automodel::config

@@ -1,0 +1,216 @@
+// The sections that say how training steps: step_scheduler, loss_fn, optimizer, lr_scheduler, clip_grad_norm, rng.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/types.h"
+
+namespace automodel::config {
+
+/// One signal or several, by name ("SIGTERM") or number; an empty list switches the watch off.
+struct SignalList {
+  std::vector<int> signals = {15};
+  bool operator==(const SignalList&) const = default;
+  static TypeInfo config_type();
+};
+
+struct StepSchedulerConfig {
+  using IsSection = void;
+  Field<int> global_batch_size{"global_batch_size", 32, "Sequences in an optimizer step, over all ranks.", at_least<1>};
+  Field<int> local_batch_size{"local_batch_size", 1,
+                              "Sequences that a data-parallel rank computes in one run of the schedule.", at_least<1>};
+  Field<std::optional<int>> num_epochs{"num_epochs", 10, "Passes over the data; null: as many as max_steps need.",
+                                       at_least<1>};
+  Field<std::optional<int>> max_steps{"max_steps", std::nullopt, "Optimizer steps; null: num_epochs passes.",
+                                      at_least<1>};
+  Field<std::optional<int>> ckpt_every_steps{"ckpt_every_steps", 100, "Steps between checkpoints; null: once an epoch.",
+                                             at_least<1>};
+  Field<bool> save_checkpoint_every_epoch{"save_checkpoint_every_epoch", true, "Checkpoint at the end of every epoch."};
+  Field<bool> validate_on_checkpoint{"validate_on_checkpoint", true, "Validate whenever a checkpoint is due."};
+  Field<std::optional<int>> val_every_steps{"val_every_steps", std::nullopt,
+                                            "Steps between validations; null: only with checkpoints.", at_least<1>};
+  Field<int> log_remote_every_steps{"log_remote_every_steps", 1, "Steps between records sent to remote loggers.",
+                                    Ignored{"there are no remote loggers; the JSON lines hold every step"}};
+  Field<int> loss_average_window_steps{"loss_average_window_steps", 50, "Window of the averaged loss.",
+                                       Ignored{"the log holds the loss of each step, not an average"}};
+  Field<std::optional<int>> gc_every_steps{"gc_every_steps", std::nullopt,
+                                           "Steps between Python's garbage collections.",
+                                           Ignored{"there is no garbage collector"}};
+  Field<int> start_step{"start_step", 0, "Number of the first step.", at_least<0>};
+  Field<int> start_epoch{"start_epoch", 0, "Number of the first epoch.", at_least<0>};
+  Field<SignalList> preemption_signal{
+      "preemption_signal", {}, "Signals that end the run at the end of the step; null: none. SIGUSR1 always does."};
+};
+
+struct MaskedCrossEntropyConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("masked_ce"),
+      std::string_view("nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"),
+      std::string_view("torch.nn.functional.cross_entropy"),
+      std::string_view("torch.nn.CrossEntropyLoss"),
+      std::string_view("torch.nn.modules.loss.CrossEntropyLoss"),
+      std::string_view("nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy"),
+      std::string_view("te_parallel_ce")};
+  static constexpr std::string_view kDoc = "Cross-entropy over the labels that count.";
+  static constexpr bool kImplied = true;
+  Field<bool> fp32_upcast{"fp32_upcast", true, "Compute in float32.",
+                          Ignored{"cross-entropy is always computed in float32 or better"}};
+  Field<int> ignore_index{"ignore_index", -100, "Label that does not count."};
+  Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
+                               Ignored{"the loss is always the mean over all label tokens of the global batch"}};
+  Field<Value> tp_group{"tp_group", nullptr, "Python object.", Ignored{"the group is the mesh's tp axis"}};
+};
+struct FusedLinearCrossEntropyConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("fused_linear_ce"),
+      std::string_view("nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy")};
+  static constexpr std::string_view kDoc = "Cross-entropy joined with the head's product.";
+  Field<int> ignore_index{"ignore_index", -100, "Label that does not count."};
+  Field<double> logit_softcapping{"logit_softcapping", 0.0, "Soft cap of the logits; 0: none.", at_least<0>};
+  Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
+                               Ignored{"the loss is always the mean over all label tokens of the global batch"}};
+  Field<std::string> impl{"impl", "cce", "Whose kernel.", Ignored{"there is one implementation"}};
+};
+struct ChunkedCrossEntropyConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("chunked_ce"),
+      std::string_view("nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy")};
+  static constexpr std::string_view kDoc = "Cross-entropy in chunks of rows.";
+  Field<int> chunk_len{"chunk_len", 512, "Rows of a chunk.",
+                       Ignored{"the loss is computed in place, without a copy that chunks could make smaller"}};
+  Field<bool> compile{"compile", true, "torch.compile.", Ignored{"there is nothing to compile"}};
+  Field<int> ignore_index{"ignore_index", -100, "Label that does not count."};
+  Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
+                               Ignored{"the loss is always the mean over all label tokens of the global batch"}};
+};
+using LossConfig = std::variant<MaskedCrossEntropyConfig, FusedLinearCrossEntropyConfig, ChunkedCrossEntropyConfig>;
+
+struct ParamGroupOverride {
+  using IsSection = void;
+  Field<std::string> pattern{"pattern", "",
+                             "Regular expression; applies to parameters whose name it matches somewhere."};
+  Field<double> lr_mult{"lr_mult", 1.0, "Factor of the learning rate.", at_least<0>};
+  Field<double> wd_mult{"wd_mult", 1.0, "Factor of the weight decay.", at_least<0>};
+};
+
+struct AdamWConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("adamw"), std::string_view("torch.optim.AdamW"),
+                                         std::string_view("torch.optim.adamw.AdamW")};
+  static constexpr std::string_view kDoc = "Adam with decoupled weight decay (Loshchilov and Hutter).";
+  static constexpr bool kImplied = true;
+  Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
+  Field<double> weight_decay{"weight_decay", 0.01,
+                             "Weight decay, on every parameter unless param_group_overrides says otherwise.",
+                             at_least<0>};
+  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment."};
+  Field<double> eps{"eps", 1e-8, "Added to the root of the second moment.", at_least<0>};
+  Field<bool> amsgrad{"amsgrad", false, "Keep the largest second moment."};
+  Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};
+  Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
+                                     Ignored{"the optimizer is always fused"}};
+  Field<bool> capturable{"capturable", false, "CUDA graphs.", Ignored{"steps are not captured in CUDA graphs"}};
+  Field<bool> maximize{"maximize", false, "Ascend."};
+  Field<std::vector<ParamGroupOverride>> param_group_overrides{
+      "param_group_overrides", {}, "Factors for groups of parameters."};
+};
+struct AdamConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("adam"), std::string_view("torch.optim.Adam"),
+                                         std::string_view("torch.optim.adam.Adam")};
+  static constexpr std::string_view kDoc = "Adam; weight decay is added to the gradient.";
+  Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
+  Field<double> weight_decay{
+      "weight_decay", 0.01, "L2 penalty, on every parameter unless param_group_overrides says otherwise.", at_least<0>};
+  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment."};
+  Field<double> eps{"eps", 1e-8, "Added to the root of the second moment.", at_least<0>};
+  Field<bool> amsgrad{"amsgrad", false, "Keep the largest second moment."};
+  Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};
+  Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
+                                     Ignored{"the optimizer is always fused"}};
+  Field<bool> capturable{"capturable", false, "CUDA graphs.", Ignored{"steps are not captured in CUDA graphs"}};
+  Field<bool> maximize{"maximize", false, "Ascend."};
+  Field<std::vector<ParamGroupOverride>> param_group_overrides{
+      "param_group_overrides", {}, "Factors for groups of parameters."};
+};
+using OptimizerConfig = std::variant<AdamWConfig, AdamConfig>;
+
+enum class DecayStyle { kCosine, kLinear, kConstant, kInverseSquareRoot, kWsd };
+template <>
+struct EnumNames<DecayStyle> {
+  using E = DecayStyle;
+  static constexpr std::array names = {
+      EnumName<E>{"cosine", E::kCosine}, EnumName<E>{"linear", E::kLinear}, EnumName<E>{"constant", E::kConstant},
+      EnumName<E>{"inverse-square-root", E::kInverseSquareRoot}, EnumName<E>{"WSD", E::kWsd}};
+};
+enum class WsdDecayStyle { kLinear, kCosine, kExponential, kMinusSqrt };
+template <>
+struct EnumNames<WsdDecayStyle> {
+  using E = WsdDecayStyle;
+  static constexpr std::array names = {EnumName<E>{"linear", E::kLinear}, EnumName<E>{"cosine", E::kCosine},
+                                       EnumName<E>{"exponential", E::kExponential},
+                                       EnumName<E>{"minus_sqrt", E::kMinusSqrt}};
+};
+enum class WeightDecayStyle { kConstant, kLinear, kCosine };
+template <>
+struct EnumNames<WeightDecayStyle> {
+  using E = WeightDecayStyle;
+  static constexpr std::array names = {EnumName<E>{"constant", E::kConstant}, EnumName<E>{"linear", E::kLinear},
+                                       EnumName<E>{"cosine", E::kCosine}};
+};
+
+struct LrSchedulerConfig {
+  using IsSection = void;
+  Field<std::optional<std::string>> target{"_target_", std::nullopt,
+                                           "nemo_automodel.components.optim.scheduler.OptimizerParamScheduler"};
+  Field<std::optional<int>> lr_warmup_steps{"lr_warmup_steps", std::nullopt,
+                                            "Steps of warm-up; null: a tenth of all steps, at most 1000.", at_least<0>};
+  Field<std::optional<int>> lr_decay_steps{"lr_decay_steps", std::nullopt,
+                                           "Step at which the decay ends; null: the last.", at_least<1>};
+  Field<DecayStyle> lr_decay_style{"lr_decay_style", DecayStyle::kCosine, "Shape of the decay."};
+  Field<std::optional<double>> init_lr{"init_lr", std::nullopt, "Rate at step 0; null: a tenth of max_lr.",
+                                       at_least<0>};
+  Field<std::optional<double>> max_lr{"max_lr", std::nullopt, "Rate after warm-up; null: optimizer.lr.", at_least<0>};
+  Field<std::optional<double>> min_lr{"min_lr", std::nullopt, "Rate after the decay; null: a hundredth of max_lr.",
+                                      at_least<0>};
+  Field<std::optional<double>> start_wd{"start_wd", std::nullopt,
+                                        "Weight decay at step 0; null: optimizer.weight_decay.", at_least<0>};
+  Field<std::optional<double>> end_wd{"end_wd", std::nullopt, "Weight decay at the end; null: optimizer.weight_decay.",
+                                      at_least<0>};
+  Field<std::optional<int>> wd_incr_steps{"wd_incr_steps", std::nullopt,
+                                          "Steps over which the weight decay changes; null: all.", at_least<0>};
+  Field<WeightDecayStyle> wd_incr_style{"wd_incr_style", WeightDecayStyle::kConstant, "Shape of that change."};
+  Field<bool> use_checkpoint_opt_param_scheduler{"use_checkpoint_opt_param_scheduler", true,
+                                                 "On resume, take the schedule of the checkpoint."};
+  Field<bool> override_opt_param_scheduler{"override_opt_param_scheduler", false,
+                                           "On resume, take the schedule of the recipe."};
+  Field<std::optional<int>> wsd_decay_steps{"wsd_decay_steps", std::nullopt, "Steps of the final decay under WSD.",
+                                            at_least<1>};
+  Field<std::optional<WsdDecayStyle>> lr_wsd_decay_style{"lr_wsd_decay_style", std::nullopt,
+                                                         "Shape of the final decay under WSD; null: exponential."};
+};
+
+struct ClipGradNormConfig {
+  using IsSection = void;
+  Field<std::optional<double>> max_norm{
+      "max_norm", 1.0, "Largest norm of all gradients together; null switches clipping off.", positive};
+  Field<std::optional<std::string>> backend{"backend", std::nullopt, "Whose kernel.",
+                                            Ignored{"there is one implementation"}};
+};
+
+struct RngConfig {
+  using IsSection = void;
+  Field<std::optional<std::string>> target{"_target_", std::nullopt,
+                                           "nemo_automodel.components.training.rng.StatefulRNG"};
+  Field<std::optional<int>> seed{"seed", std::nullopt, "The same as the top-level seed."};
+  Field<bool> ranked{"ranked", true, "Add the rank to the seed.",
+                     Ignored{"random numbers are keyed by name and element; ranks agree by construction"}};
+};
+
+}  // namespace automodel::config

@@ -1,0 +1,65 @@
+// How a C++ type stands in a recipe: read from a tree, dumped to a value, named in messages, described in JSON Schema.
+// One small table of functions per type, so that reader, dump, schema and documentation are ordinary code, not
+// templates.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/value.h"
+
+namespace automodel::config {
+
+class Reader;
+struct Node;
+struct FieldInfo;
+struct TypeInfo;
+
+/// One choice of a section that a key selects (`_target_`, `strategy`).
+struct Alternative {
+  std::string_view name;                ///< the native name; what is dumped
+  std::vector<std::string_view> names;  ///< every accepted spelling, the native one first
+  std::string_view doc;
+  const TypeInfo* type;
+  void* (*emplace)(void* variant);  ///< makes the variant hold this alternative; returns it
+};
+
+/// A type whose key `key` selects one of several sections.
+struct Choice {
+  std::string_view key;
+  std::vector<Alternative> alternatives;
+  std::size_t implied;  ///< taken where the key is absent; alternatives.size() = the key is required
+  std::size_t (*index)(const void* variant);
+  const void* (*get)(const void* variant);  ///< the alternative held
+};
+
+struct TypeInfo {
+  std::string (*name)();
+  void (*read)(Reader& reader, const Node& node, const std::string& path, void* out);
+  Value (*dump)(const void* value);
+  Value (*schema)();
+  const std::vector<FieldInfo>& (*fields)() = nullptr;  ///< sections only
+  const Choice& (*choice)() = nullptr;                  ///< variants of sections only
+};
+
+/// One row of a section's table.
+struct FieldInfo {
+  std::string_view key;
+  std::vector<std::string_view> aliases;  ///< further spellings of the key
+  std::string_view doc;
+  std::string_view ignored;  ///< why the program does not act on the key; empty when it does
+  std::size_t offset;        ///< of the value inside the section
+  const TypeInfo* type;
+  Value initial = {};                                   ///< the default, dumped
+  std::function<std::string(const void* value)> check;  ///< the reason a value is refused, or ""
+  enum class Form { kKey, kFlat, kPrefix, kRest } form = Form::kKey;
+  bool (*accepts)(std::string_view key) = nullptr;  ///< kRest: the keys that it collects
+
+  void* of(void* section) const { return static_cast<char*>(section) + offset; }
+  const void* of(const void* section) const { return static_cast<const char*>(section) + offset; }
+};
+
+}  // namespace automodel::config

@@ -1,0 +1,155 @@
+#include "config/recipe.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+namespace automodel::config {
+namespace {
+
+const Environment kNoEnvironment = [](const std::string&) { return std::nullopt; };
+
+LoadedRecipe read(const std::string& text, std::vector<std::string> words = {}) {
+  Diagnostics problems;
+  const auto overrides = parse_overrides(words, problems);
+  REQUIRE(problems.empty());
+  return read_recipe(text, "r.yaml", overrides, kNoEnvironment);
+}
+
+/// "line:column id key" of every problem, in order.
+std::vector<std::string> shown(const LoadedRecipe& loaded) {
+  std::vector<std::string> out;
+  for (const auto& d : loaded.problems)
+    out.push_back(std::to_string(d.where.line) + ":" + std::to_string(d.where.column) + " " + d.id + " " + d.key);
+  return out;
+}
+
+const std::string kModel = "model: {config: {model_type: llama}}\n";
+
+}  // namespace
+
+TEST_CASE("all problems of a recipe are reported at once, in file order, with their places", "[config]") {
+  const auto loaded = read(
+      "seed: lots\n"
+      "modle: {}\n"
+      "distributed:\n"
+      "  pp_sise: 2\n"
+      "  tp_size: two\n"
+      "  pipeline:\n"
+      "    pp_microbatch_size: 0\n"
+      "    pp_shedule: GPipe\n"
+      "step_scheduler: [1]\n"
+      "optimizer:\n"
+      "  _target_: torch.optim.AdamW\n"
+      "  lrr: 1\n"
+      "dataset:\n"
+      "  _target_: txt\n"
+      "  paths: a\n");
+  CHECK(shown(loaded) ==
+        std::vector<std::string>{"1:1 missing-key model", "1:7 bad-type seed", "2:1 unknown-key modle",
+                                 "4:3 unknown-key distributed.pp_sise", "5:12 bad-type distributed.tp_size",
+                                 "7:25 bad-value distributed.pipeline.pp_microbatch_size",
+                                 "8:5 unknown-key distributed.pipeline.pp_shedule", "9:17 bad-type step_scheduler",
+                                 "12:3 unknown-key optimizer.lrr", "14:13 bad-value dataset._target_"});
+  CHECK(loaded.problems[2].help == "did you mean 'model'?");
+  CHECK(loaded.problems[6].help == "did you mean 'pp_schedule'?");
+  CHECK(loaded.problems[9].help == "did you mean 'text'?");
+}
+
+TEST_CASE("typos are found at every depth, also in lists and under variants", "[config]") {
+  CHECK(shown(read(kModel + "optimizer:\n  param_group_overrides:\n    - {pattern: a, lr_mul: 2}\n")) ==
+        std::vector<std::string>{"4:20 unknown-key optimizer.param_group_overrides.0.lr_mul"});
+  CHECK(shown(read(kModel + "distributed:\n  mp_policy: {param_dtyp: bf16}\n")) ==
+        std::vector<std::string>{"3:15 unknown-key distributed.mp_policy.param_dtyp"});
+  CHECK(shown(read(kModel + "distributed:\n  strategy: ddp\n  reshard_after_forward: true\n")) ==
+        std::vector<std::string>{"4:3 unknown-key distributed.reshard_after_forward"});
+  CHECK(read(kModel + "distributed:\n  strategy: ddp\n  reshard_after_forward: true\n").problems[0].help ==
+        "it belongs to strategy: fsdp2");
+}
+
+TEST_CASE("duplicate keys, several documents and broken YAML are refused with their places", "[config]") {
+  CHECK(shown(read(kModel + "seed: 1\nseed: 2\n")) == std::vector<std::string>{"3:1 duplicate-key seed"});
+  CHECK(shown(read("a: [1, 2\nb: 3\n"))[0].find("yaml-syntax") != std::string::npos);
+  CHECK(shown(read(kModel + "---\nseed: 1\n"))[0] == "2:1 yaml-syntax ");
+  CHECK(shown(read(""))[0] == "1:1 missing-key ");
+}
+
+TEST_CASE("overrides come last, are typed, and their typos are errors", "[config]") {
+  const auto loaded = read(kModel + "distributed: {tp_size: 2}\n",
+                           {"--distributed.tp_size", "4", "seed=7", "--distributed.pipeline.pp_schedule=GPipe",
+                            "--distributed.pp_size=2", "--clip_grad_norm=null"});
+  REQUIRE(loaded.problems.empty());
+  CHECK(loaded.recipe.distributed->tp_size() == 4);
+  CHECK(loaded.seed() == 7);
+  CHECK(loaded.recipe.distributed->pipeline()->pp_schedule() == "GPipe");
+  CHECK_FALSE(loaded.recipe.clip_grad_norm());
+  CHECK(loaded.origins.find("distributed.tp_size")->where.file == "command line (--distributed.tp_size 4)");
+
+  const auto wrong = read(kModel, {"--distributed.tp_sise=4"});
+  REQUIRE(wrong.problems.size() == 1);
+  CHECK(wrong.problems[0].id == "unknown-key");
+  CHECK(wrong.problems[0].where.file == "command line (--distributed.tp_sise=4)");
+  CHECK(read(kModel, {"--seed.x=1"}).problems[0].id == "bad-type");
+}
+
+TEST_CASE("keys that are known and not acted on are listed with the reason", "[config]") {
+  const auto loaded = read(kModel + "ci: {recipe_owner: x}\ncompile: {enabled: true}\nwandb: {project: p}\n");
+  REQUIRE(loaded.problems.empty());
+  REQUIRE(loaded.ignored.size() == 3);
+  CHECK(loaded.ignored[0].key == "ci");
+  CHECK_FALSE(loaded.ignored[0].reason.empty());
+}
+
+TEST_CASE("older spellings of keys fill the same field, and both at once are refused", "[config]") {
+  const auto loaded = read(kModel + "dataset: {_target_: mock, seq_len: 64}\n");
+  REQUIRE(loaded.problems.empty());
+  CHECK(std::get<MockDatasetConfig>(*loaded.recipe.dataset()).seq_length() == 64);
+  CHECK(shown(read(kModel + "dataset: {_target_: mock, seq_length: 1, seq_len: 64}\n")) ==
+        std::vector<std::string>{"2:42 duplicate-key dataset.seq_length"});
+}
+
+TEST_CASE("named validation sets, anchors and merge keys are read", "[config]") {
+  const auto loaded = read(kModel +
+                           "x: &d {_target_: mock, seq_len: 8}\nvalidation_dataset_small: "
+                           "*d\nvalidation_dataset_big:\n  <<: *d\n  seq_len: 16\n");
+  INFO(to_text(loaded.problems));
+  REQUIRE(loaded.problems.size() == 1);  // x itself is no key
+  CHECK(loaded.recipe.validation_datasets->size() == 2);
+  CHECK(std::get<MockDatasetConfig>(loaded.recipe.validation_datasets().at("big")).seq_length() == 16);
+}
+
+TEST_CASE("environment values are put in, and the file's text is what is shown", "[config]") {
+  const auto loaded = read_recipe(
+      kModel + "seed: ${S,5}\ncheckpoint: {checkpoint_dir: $D/x}\n", "r.yaml", {},
+      [](const std::string& name) { return name == "D" ? std::optional<std::string>("/data") : std::nullopt; });
+  REQUIRE(loaded.problems.empty());
+  CHECK(loaded.seed() == 5);
+  CHECK(loaded.recipe.checkpoint->checkpoint_dir() == "/data/x");
+  CHECK(loaded.origins.find("checkpoint.checkpoint_dir")->written == "$D/x");
+}
+
+TEST_CASE("two seeds that differ are refused", "[config]") {
+  CHECK(shown(read(kModel + "seed: 1\nrng: {seed: 2}\n")) == std::vector<std::string>{"3:7 bad-value rng.seed"});
+  CHECK(read(kModel + "rng: {seed: 2}\n").seed() == 2);
+}
+
+TEST_CASE("a dump reads back to the same recipe", "[config]") {
+  auto loaded = read(kModel +
+                     "distributed: {pp_size: 2, pipeline: {layers_per_stage: auto}}\noptimizer: {lr: 3e-4, betas: "
+                     "[0.9, 0.95]}\ndataset: {_target_: text, paths: [a, 'b c']}\n");
+  REQUIRE(loaded.problems.empty());
+  const auto first = to_dict(loaded.recipe);
+  const auto again = read(to_yaml(first));
+  INFO(to_yaml(first) << to_text(again.problems));
+  REQUIRE(again.problems.empty());
+  CHECK(to_dict(again.recipe) == first);
+}
+
+TEST_CASE("the schema is JSON, and knows every key", "[config]") {
+  const auto schema = nlohmann::json::parse(recipe_schema());
+  CHECK(schema["properties"]["distributed"]["properties"].contains("pp_size"));
+  CHECK(schema["properties"]["distributed"]["properties"].contains("zero_dp_strategy"));
+  CHECK(schema["additionalProperties"] == false);
+  CHECK(recipe_keys().size() > 200);
+}
+
+}  // namespace automodel::config
