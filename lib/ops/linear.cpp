@@ -90,7 +90,44 @@ class LinearBackward : public Backward {
   Parameters weights_, biases_;
 };
 
+class TransposedBackward : public Backward {
+ public:
+  TransposedBackward(at::Tensor x, std::vector<std::int64_t> shape, Parameter& weight, Parameter* bias)
+      : x_(std::move(x)), shape_(std::move(shape)), weight_(weight), bias_(bias) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    const auto gradient = gradients[0].reshape({x_.size(0), -1});
+    at::Tensor dx;
+    if (needed[0]) dx = at::mm(gradient, weight_.value.t()).view(shape_);
+    if (bias_ != nullptr && bias_->trained()) accumulate(*bias_, gradient.sum(0));
+    weight_gradient({&weight_}, x_, gradient);
+    return {dx};
+  }
+  const char* name() const override { return "linear_transposed"; }
+
+ private:
+  at::Tensor x_;
+  std::vector<std::int64_t> shape_;
+  Parameter& weight_;
+  Parameter* bias_;
+};
+
 }  // namespace
+
+at::Tensor linear_transposed(const at::Tensor& x, Parameter& weight, Parameter* bias) {
+  at::Tensor flat, y;
+  auto shape = x.sizes().vec();
+  {
+    NoGraph guard;
+    flat = x.detach().reshape({-1, x.size(-1)});
+    y = bias != nullptr ? at::addmm(bias->value, flat, weight.value) : at::mm(flat, weight.value);
+    auto out_shape = shape;
+    out_shape.back() = y.size(1);
+    y = y.view(out_shape);
+  }
+  if (records({x})) record({y}, {x}, std::make_unique<TransposedBackward>(flat, std::move(shape), weight, bias));
+  return y;
+}
 
 at::Tensor linear(const at::Tensor& x, const Parameters& weights, const Parameters& biases) {
   AUTOMODEL_CHECK(!weights.empty() && weights.front()->value.defined(), "a linear layer needs its weights here");

@@ -12,4 +12,7 @@ namespace automodel::ops {
 /// current, put there.
 at::Tensor linear(const at::Tensor& x, const Parameters& weights, const Parameters& biases = {});
 
+/// y = x W + b for a weight that is stored transposed, [in, out] (GPT-2's Conv1D).
+at::Tensor linear_transposed(const at::Tensor& x, Parameter& weight, Parameter* bias);
+
 }  // namespace automodel::ops

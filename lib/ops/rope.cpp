@@ -44,8 +44,8 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
     const auto where = positions.contiguous();
     // Rows of heads may be apart (a part of a joined projection), but evenly so.
     const auto row_stride = x.dim() >= 3 ? x.stride(-3) : heads * width;
-    AUTOMODEL_CHECK(x.stride(-1) == 1 && x.stride(-2) == width && rows * heads * width == x.numel(),
-                    "rope needs whole heads");
+    const auto head_stride = x.stride(-2);
+    AUTOMODEL_CHECK(x.stride(-1) == 1 && rows * heads * width == x.numel(), "rope needs whole heads");
     AUTOMODEL_CHECK(x.dim() < 4 || x.size(0) == 1 || x.stride(-4) == x.size(-3) * row_stride,
                     "rope needs evenly spaced rows");
     for_type(x.scalar_type(), [&](auto* tag) {
@@ -56,8 +56,8 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
       const C* sine = sin.const_data_ptr<C>();
       const auto* position = where.const_data_ptr<std::int64_t>();
       at::parallel_for(0, rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        rope_kernels<T>().rotate(data + begin * row_stride, row_stride, cosine, sine, position + begin, end - begin,
-                                 heads, width, sign);
+        rope_kernels<T>().rotate(data + begin * row_stride, row_stride, head_stride, cosine, sine, position + begin,
+                                 end - begin, heads, width, sign);
       });
     });
     return;

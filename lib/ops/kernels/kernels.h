@@ -35,8 +35,8 @@ struct RopeKernels {
   using C = typename Compute<T>::type;
   /// Rotates heads in place: x[row, head] of `width` elements, pairs (i, i + width/2); row r uses cos/sin row
   /// position[r]. `sign` -1 turns back (the gradient).
-  void (*rotate)(T* x, std::int64_t row_stride, const C* cos, const C* sin, const std::int64_t* position,
-                 std::int64_t rows, std::int64_t heads, std::int64_t width, double sign);
+  void (*rotate)(T* x, std::int64_t row_stride, std::int64_t head_stride, const C* cos, const C* sin,
+                 const std::int64_t* position, std::int64_t rows, std::int64_t heads, std::int64_t width, double sign);
 };
 
 enum class Gate : std::int8_t { kSilu, kGeluTanh, kGelu };

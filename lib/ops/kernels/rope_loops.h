@@ -7,7 +7,7 @@ namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
 template <class T>
-void rope_rotate(T* x, std::int64_t row_stride, const typename Compute<T>::type* cos,
+void rope_rotate(T* x, std::int64_t row_stride, std::int64_t head_stride, const typename Compute<T>::type* cos,
                  const typename Compute<T>::type* sin, const std::int64_t* position, std::int64_t rows,
                  std::int64_t heads, std::int64_t width, double sign) {
   using C = typename Compute<T>::type;
@@ -17,7 +17,7 @@ void rope_rotate(T* x, std::int64_t row_stride, const typename Compute<T>::type*
     const C* cosine = cos + position[r] * half;
     const C* sine = sin + position[r] * half;
     for (std::int64_t h = 0; h < heads; ++h) {
-      T* first = x + r * row_stride + h * width;
+      T* first = x + r * row_stride + h * head_stride;
       T* second = first + half;
       for (std::int64_t i = 0; i < half; ++i) {
         const C a = static_cast<C>(first[i]);
