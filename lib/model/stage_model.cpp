@@ -165,25 +165,33 @@ at::Tensor StageModel::head_logits(const Stream& stream) {
   return logits;
 }
 
+std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
+                                                  const std::function<at::Tensor(const Stream&)>& part) {
+  return observed(head_unit_, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
+    const bool shares = observer_ != nullptr && head_ != nullptr && head_ == embedding_;
+    if (shares) observer_->before_forward(embedding_unit_);
+    std::vector<at::Tensor> out = {part({in[0], in[1]})};
+    if (!shares) return out;
+    // The embedding's unit is done only when the embedding itself went backward.
+    out = ops::tap(out, [this] { observer_->before_backward(embedding_unit_); });
+    observer_->after_forward(embedding_unit_);
+    return out;
+  });
+}
+
 at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options) {
   const auto stream = run_layers(enter(microbatch, hidden), microbatch, options);
-  if (!modules_.head) {
-    if (!modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
-    return observed(head_unit_, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
-      return std::vector<at::Tensor>{norm_.after_adding(in[0], in[1]).second};
-    })[0];
-  }
-  return observed(head_unit_, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
-    return std::vector<at::Tensor>{options_.seams.tensor->loss(head_logits({in[0], in[1]}), microbatch.labels,
-                                                               options.loss_scale, options_.ignore_label)};
+  if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
+  return observed_head(stream, [&](const Stream& in) {
+    if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
+    return options_.seams.tensor->loss(head_logits(in), microbatch.labels, options.loss_scale, options_.ignore_label);
   })[0];
 }
 
 at::Tensor StageModel::logits(const Microbatch& microbatch, const at::Tensor& hidden) {
   const auto stream = run_layers(enter(microbatch, hidden), microbatch, {});
-  return observed(head_unit_, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
-    return std::vector<at::Tensor>{options_.seams.tensor->whole_logits(head_logits({in[0], in[1]}))};
-  })[0];
+  return observed_head(stream,
+                       [&](const Stream& in) { return options_.seams.tensor->whole_logits(head_logits(in)); })[0];
 }
 
 }  // namespace automodel::model

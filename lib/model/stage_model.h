@@ -77,6 +77,7 @@ class StageModel {
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   at::Tensor head_logits(const Stream& stream);
+  std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);
   /// Runs `part` as unit `unit`, telling the observer.
   std::vector<at::Tensor> observed(int unit, std::vector<at::Tensor> values,
                                    const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& part);

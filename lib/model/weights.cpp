@@ -9,7 +9,9 @@ namespace {
 
 std::string unit_name(const arch::Parameter& info) {
   if (info.layer >= 0) return "layer " + std::to_string(info.layer);
-  return info.role == arch::Role::kEmbedding || info.role == arch::Role::kPositions ? "embedding" : "head";
+  if (info.role == arch::Role::kPositions) return "positions";
+  if (info.role == arch::Role::kEmbedding) return "embedding";
+  return info.tied_to.empty() ? "head" : "tied head";
 }
 
 }  // namespace

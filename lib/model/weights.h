@@ -29,7 +29,8 @@ struct Weight {
   bool copy = false;            ///< a second copy of a tied weight: its gradient joins that of the first
 };
 
-/// Weights that one decoder layer (or the embedding, or norm and head) has.
+/// Weights that one decoder layer has, or the embedding, or norm and head. A tied head is a unit of its own, laid out
+/// as the embedding is, so that their shards belong together.
 struct Unit {
   std::string name = {};
   std::vector<Weight*> weights = {};

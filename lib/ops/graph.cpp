@@ -61,6 +61,20 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
                                                  /*accumulate_grad=*/true, {});
 }
 
+Origin::Origin(const at::Tensor& result) {
+  const auto edge = autograd::impl::gradient_edge(result);
+  AUTOMODEL_CHECK(edge.function != nullptr, "a tensor without a graph has no origin");
+  node_ = edge.function;
+  output_ = edge.input_nr;
+}
+
+void run_backward(const Origin& origin, const at::Tensor& gradient) {
+  const autograd::edge_list roots{
+      autograd::Edge(std::static_pointer_cast<autograd::Node>(origin.node_), origin.output_)};
+  autograd::Engine::get_default_engine().execute(roots, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
+                                                 /*accumulate_grad=*/true, {});
+}
+
 at::Tensor leaf(const at::Tensor& data) {
   auto out = data.detach();
   out.set_requires_grad(true);

@@ -2,6 +2,7 @@
 // file that includes autograd's headers is graph.cpp (they cost seconds a file).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,23 @@ void record(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor
 
 /// Runs the backward pass from `outputs` with `gradients`; gradients of leaves are added to their grad().
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients);
+
+/// The place in the graph that a tensor came from, without the tensor: what a backward pass starts from. Keeps the
+/// graph below it alive.
+class Origin {
+ public:
+  Origin() = default;
+  /// `result` has a gradient.
+  explicit Origin(const at::Tensor& result);
+  bool defined() const { return node_ != nullptr; }
+
+ private:
+  friend void run_backward(const Origin& origin, const at::Tensor& gradient);
+  std::shared_ptr<void> node_ = {};
+  std::uint32_t output_ = 0;
+};
+/// Runs the backward pass from `origin` with the gradient of the tensor that came from there.
+void run_backward(const Origin& origin, const at::Tensor& gradient);
 
 /// The same data as a leaf that gradients flow into.
 at::Tensor leaf(const at::Tensor& data);
