@@ -134,6 +134,7 @@ std::optional<LayerKinds> parse_layout(std::string_view text, Diagnostics& probl
 std::optional<LayerKinds> parse_layout(const std::vector<std::vector<std::string>>& names, Diagnostics& problems) {
   LayerKinds out;
   std::vector<std::string_view> known;
+  known.reserve(kLetters.size());
   for (const auto& row : kLetters) known.push_back(row.name);
   for (const auto& stage : names) {
     auto& kinds = out.emplace_back();

@@ -141,6 +141,7 @@ std::optional<StageFqns> stage_fqns(const ModelNames& names, int stages, int sta
   check_stage_count(stages, names.layer_count, stages_per_rank, problems);
   if (problems.size() > before) return std::nullopt;
   std::vector<LayerRange> ranges;
+  ranges.reserve(static_cast<std::size_t>(stages));
   for (int stage = 0; stage < stages; ++stage) ranges.push_back(even_layers(stage, stages, names.layer_count));
   return stage_fqns(names, ranges);
 }

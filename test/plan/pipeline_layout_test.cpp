@@ -1,10 +1,10 @@
 #include "plan/pipeline_layout.h"
 
 #include <random>
-#include <regex>
 
 #include <catch2/catch.hpp>
 
+#include "advice.h"
 #include "golden_file.h"
 
 namespace automodel::plan {
@@ -88,7 +88,6 @@ TEST_CASE("layers are placed as Megatron Core places them", "[plan][golden]") {
 
 TEST_CASE("every advised number of a placement works", "[plan][property]") {
   std::mt19937 random(3);
-  static const std::regex kAdvice("([a-z_]+): ([0-9]+)");
   int advised = 0;
   int placed = 0;
   for (int repeat = 0; repeat < 5000; ++repeat) {
@@ -110,12 +109,11 @@ TEST_CASE("every advised number of a placement works", "[plan][property]") {
       continue;
     }
     REQUIRE(problems.size() == 1);
-    const auto& help = problems[0].help;
     INFO(to_text(problems));
-    for (auto it = std::sregex_iterator(help.begin(), help.end(), kAdvice); it != std::sregex_iterator(); ++it) {
+    for (const auto& advised_value : advised_values(problems[0].help)) {
       auto changed = request;
-      const int value = std::stoi((*it)[2]);
-      const auto key = (*it)[1].str();
+      const int value = static_cast<int>(advised_value.number());
+      const auto& key = advised_value.key;
       if (key == "pipeline_model_parallel_size") changed.pp_size = value;
       if (key == "virtual_pipeline_model_parallel_size") changed.chunks = value;
       if (key == "num_layers_in_first_pipeline_stage") changed.first_rank_layers = value;

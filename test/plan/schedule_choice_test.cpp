@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <regex>
 #include <set>
 
 #include <catch2/catch.hpp>
 
+#include "advice.h"
 #include "golden_file.h"
 
 namespace automodel::plan {
@@ -112,7 +112,6 @@ TEST_CASE("stages of a rank must suit the schedule", "[plan]") {
 
 TEST_CASE("every advised batch and microbatch size passes", "[plan][property]") {
   std::mt19937 random(5);
-  static const std::regex kAdvice("pp_(microbatch|batch)_size: ([0-9]+)");
   int advised = 0;
   for (int repeat = 0; repeat < 5000; ++repeat) {
     ScheduleRequest request;
@@ -123,11 +122,10 @@ TEST_CASE("every advised batch and microbatch size passes", "[plan][property]") 
     Diagnostics problems;
     if (choose_schedule(request, problems)) continue;
     REQUIRE(problems.size() == 1);
-    const auto& help = problems[0].help;
-    INFO(help);
-    for (auto it = std::sregex_iterator(help.begin(), help.end(), kAdvice); it != std::sregex_iterator(); ++it) {
+    INFO(problems[0].help);
+    for (const auto& value : advised_values(problems[0].help)) {
       auto changed = request;
-      ((*it)[1] == "batch" ? changed.batch_size : changed.microbatch_size) = std::stoi((*it)[2]);
+      (value.key == "pp_batch_size" ? changed.batch_size : changed.microbatch_size) = value.number();
       Diagnostics none;
       CHECK(choose_schedule(changed, none));
       ++advised;

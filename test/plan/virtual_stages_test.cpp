@@ -2,10 +2,10 @@
 
 #include <map>
 #include <random>
-#include <regex>
 
 #include <catch2/catch.hpp>
 
+#include "advice.h"
 #include "golden_file.h"
 #include "plan/stage_ids.h"
 
@@ -15,18 +15,16 @@ namespace {
 /// Every "key: value" of a help text, applied alone.
 std::vector<VirtualStagesRequest> changes(const VirtualStagesRequest& request, const std::string& help) {
   std::vector<VirtualStagesRequest> out;
-  static const std::regex kNumber("(layers_per_stage|pp_size): ([0-9]+)");
-  static const std::regex kRounding("round_virtual_stages_to_pp_multiple: (up|down)");
-  for (auto it = std::sregex_iterator(help.begin(), help.end(), kNumber); it != std::sregex_iterator(); ++it) {
+  for (const auto& advised : advised_values(help)) {
     out.push_back(request);
-    if ((*it)[1] == "pp_size")
-      out.back().pp_size = std::stoi((*it)[2]);
+    if (advised.key == "pp_size")
+      out.back().pp_size = advised.number();
+    else if (advised.key == "layers_per_stage")
+      out.back().layers_per_stage = advised.number();
+    else if (advised.key == "round_virtual_stages_to_pp_multiple")
+      out.back().rounding = parse_stage_rounding(advised.value).value();
     else
-      out.back().layers_per_stage = std::stoi((*it)[2]);
-  }
-  for (auto it = std::sregex_iterator(help.begin(), help.end(), kRounding); it != std::sregex_iterator(); ++it) {
-    out.push_back(request);
-    out.back().rounding = parse_stage_rounding((*it)[1].str()).value();
+      FAIL("advice on " << advised.key);
   }
   if (help.find("leave layers_per_stage out") != std::string::npos) {
     out.push_back(request);
