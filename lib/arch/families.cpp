@@ -47,6 +47,7 @@ const Family& unknown_family() {
 
 std::vector<std::string_view> family_names() {
   std::vector<std::string_view> out;
+  out.reserve(kFamilies.size());
   for (const Family* family : kFamilies) out.push_back(family->model_type);
   return out;
 }

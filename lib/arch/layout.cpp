@@ -4,10 +4,15 @@
 
 namespace automodel::arch {
 
+namespace {
+
+constexpr std::array<std::string_view, kRoleCount> kRoleNames = {
+    "embedding", "positions", "norm", "attention", "mlp", "router", "experts", "shared experts", "head"};
+
+}  // namespace
+
 std::string_view name_of(Role role) {
-  constexpr std::array<std::string_view, kRoleCount> kNames = {
-      "embedding", "positions", "norm", "attention", "mlp", "router", "experts", "shared experts", "head"};
-  return kNames[static_cast<std::size_t>(role)];
+  return kRoleNames[static_cast<std::size_t>(role)];
 }
 
 void LayerBuilder::linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias, Role role) {

@@ -76,7 +76,10 @@ ModuleTree::ModuleTree(const Layout& layout, TreeDepth depth) {
   add(layout.norm, 0, ModuleKind::kNorm);
   for (const auto& parameter : layout.norm_parameters) add(whole(parameter).module(), parameter.shape.elements());
   if (!layout.rotary.empty()) add(layout.rotary, 0, ModuleKind::kRotary);
-  add(layout.head, layout.head_tied_to.empty() ? layout.head_parameter.shape.elements() : 0, ModuleKind::kHead);
+  const auto elements = layout.head_parameter.shape.elements();
+  const bool tied = !layout.head_tied_to.empty();
+  const int head = add(layout.head, tied ? 0 : elements, ModuleKind::kHead);
+  if (tied) modules_[static_cast<std::size_t>(head)].shared_elements = elements;
 }
 
 int ModuleTree::add(std::string_view fqn, std::int64_t elements, ModuleKind kind) {
@@ -86,7 +89,7 @@ int ModuleTree::add(std::string_view fqn, std::int64_t elements, ModuleKind kind
     const int parent = dot == std::string_view::npos ? -1 : add(fqn.substr(0, dot));
     index = static_cast<int>(modules_.size());
     const int layer = parent < 0 ? -1 : modules_[static_cast<std::size_t>(parent)].layer;
-    modules_.push_back({std::string(fqn), ModuleKind::kOther, parent, layer, 0, {}});
+    modules_.push_back({std::string(fqn), ModuleKind::kOther, parent, layer, 0, 0, {}});
     index_.emplace(fqn, index);
     if (parent >= 0) modules_[static_cast<std::size_t>(parent)].children.push_back(index);
   }

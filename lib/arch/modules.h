@@ -47,9 +47,10 @@ enum class ModuleKind : std::uint8_t {
 struct Module {
   std::string fqn = {};
   ModuleKind kind = ModuleKind::kOther;
-  int parent = -1;            ///< index in the tree, -1 at the top
-  int layer = -1;             ///< number of the layer that this module is or belongs to
-  std::int64_t elements = 0;  ///< parameters of this module and all below it; of a tied head 0
+  int parent = -1;                   ///< index in the tree, -1 at the top
+  int layer = -1;                    ///< number of the layer that this module is or belongs to
+  std::int64_t elements = 0;         ///< parameters of this module and all below it; of a tied head 0
+  std::int64_t shared_elements = 0;  ///< of a tied head: those that it shares with the embedding
   std::vector<int> children = {};
 };
 

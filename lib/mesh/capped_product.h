@@ -6,12 +6,13 @@
 
 namespace automodel::mesh {
 
-/// The product of factors of at least 1, or 2^62 where it would be larger.
+inline constexpr std::int64_t kProductCap = std::int64_t{1} << 62;
+
+/// The product of factors of at least 1, or kProductCap where it would be larger.
 constexpr std::int64_t capped_product(std::initializer_list<std::int64_t> factors) {
-  constexpr std::int64_t kCap = std::int64_t{1} << 62;
   std::int64_t out = 1;
   for (const std::int64_t factor : factors) {
-    if (factor > kCap / out) return kCap;
+    if (factor > kProductCap / out) return kProductCap;
     out *= factor;
   }
   return out;

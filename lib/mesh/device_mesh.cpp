@@ -3,6 +3,11 @@
 #include "base/error.h"
 
 namespace automodel::mesh {
+namespace {
+
+constexpr AxisSet kExpertAxes = {Axis::kEp, Axis::kEpShard};
+
+}  // namespace
 
 DeviceMesh::DeviceMesh(const MeshSizes& sizes, Strategy strategy)
     : sizes_(sizes),
@@ -50,7 +55,6 @@ DataParallelAxes DeviceMesh::data_parallel_axes() const {
 }
 
 const RankGrid& DeviceMesh::grid_of(AxisSet axes) const {
-  constexpr AxisSet kExpertAxes = {Axis::kEp, Axis::kEpShard};
   const AxisSet dense_only = axes - kExpertAxes;
   if (dense_only == axes) return dense_;
   AUTOMODEL_CHECK((dense_only - Axis::kPp).empty(), "expert axes do not mix with those of dense layers");

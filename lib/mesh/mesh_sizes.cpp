@@ -142,9 +142,11 @@ class Advice {
   std::vector<std::string> words_ = {};
 };
 
+/// How many multiples on either side are tried as numbers of ranks.
+constexpr Size kReach = 256;
+
 std::vector<Size> multiples_near(Size unit, Size target) {
   std::vector<Size> out;
-  constexpr Size kReach = 256;
   const Size middle = target / unit;
   for (Size k = std::max<Size>(1, middle - kReach); k <= middle + kReach; ++k)
     if (capped_product({unit, k}) <= std::numeric_limits<int>::max()) out.push_back(unit * k);

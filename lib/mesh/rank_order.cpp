@@ -40,6 +40,7 @@ std::vector<std::string> split(std::string_view order) {
 
 std::vector<std::string_view> known_names() {
   std::vector<std::string_view> out;
+  out.reserve(kTokens.size());
   for (const auto& token : kTokens) out.push_back(token.name);
   return out;
 }

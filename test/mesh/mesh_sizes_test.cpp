@@ -2,10 +2,10 @@
 
 #include <map>
 #include <random>
-#include <regex>
 
 #include <catch2/catch.hpp>
 
+#include "advice.h"
 #include "base/diagnostic.h"
 
 namespace automodel::mesh {
@@ -19,20 +19,19 @@ const std::map<std::string, std::optional<std::int64_t> MeshRequest::*> kFields 
 struct Change {
   MeshRequest request;
   std::int64_t world;
-  std::string text;
+  std::string key;
 };
 
 /// Every "key: value" and "N ranks" of a help text, applied alone.
 std::vector<Change> changes(const MeshRequest& request, std::int64_t world, const std::string& help) {
   std::vector<Change> out;
-  static const std::regex kKey("([a-z_]+): ([0-9]+)");
-  static const std::regex kRanks("([0-9]+) rank");
-  for (auto it = std::sregex_iterator(help.begin(), help.end(), kKey); it != std::sregex_iterator(); ++it) {
-    out.push_back({request, world, it->str()});
-    out.back().request.*kFields.at((*it)[1]) = std::stoll((*it)[2]);
+  for (const auto& advised : advised_values(help)) {
+    out.push_back({request, world, advised.key});
+    if (advised.key == "ranks")
+      out.back().world = advised.number();
+    else
+      out.back().request.*kFields.at(advised.key) = advised.number();
   }
-  for (auto it = std::sregex_iterator(help.begin(), help.end(), kRanks); it != std::sregex_iterator(); ++it)
-    out.push_back({request, std::stoll((*it)[1]), it->str()});
   return out;
 }
 
@@ -122,12 +121,11 @@ TEST_CASE("every advised size and number of ranks is valid", "[mesh][property]")
         ++advised;
         Diagnostics left;
         const bool passes = resolve_sizes(change.request, change.world, left).has_value();
-        INFO(to_text(problem) << "\napplied: " << change.text << " leaves\n" << to_text(left));
+        INFO(to_text(problem) << "\napplied: " << change.key << " leaves\n" << to_text(left));
         for (const auto& other : left) CHECK((other.id != problem.id || other.key != problem.key));
         // Where this is the only problem, the advice must end it, unless no value of that key can.
         if (problems.size() == 1 && !passes) {
-          const auto colon = change.text.find(':');
-          if (colon == std::string::npos) {
+          if (change.key == "ranks") {
             for (std::int64_t ranks = 1; ranks <= 5000; ++ranks) {
               Diagnostics none;
               CHECK_FALSE(resolve_sizes(request, ranks, none));
@@ -136,7 +134,7 @@ TEST_CASE("every advised size and number of ranks is valid", "[mesh][property]")
           }
           MeshRequest other = request;
           for (std::int64_t value = 1; value <= world; ++value) {
-            other.*kFields.at(change.text.substr(0, colon)) = value;
+            other.*kFields.at(change.key) = value;
             Diagnostics none;
             CHECK_FALSE(resolve_sizes(other, world, none));
           }
