@@ -1,0 +1,344 @@
+#include "schedule/prove.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/error.h"
+#include "schedule/deadlock.h"
+#include "schedule/links.h"
+#include "schedule/problem_list.h"
+
+namespace automodel::schedule {
+namespace {
+
+bool has_backward(const Schedule& schedule) {
+  for (const Row& row : schedule)
+    for (const Slot& slot : row)
+      for (const Action& action : slot.actions())
+        if (is_compute(action.op) && action.op != Op::kForward) return true;
+  return false;
+}
+
+/// First part: walks each row once, in its order, and keeps what it has seen of each message, microbatch and stage.
+class CommunicationCheck {
+ public:
+  CommunicationCheck(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin,
+                     Proof& proof)
+      : schedule_(schedule),
+        placement_(placement),
+        shape_(shape),
+        links_(placement, shape),
+        problems_(origin),
+        proof_(proof),
+        sent_(links_.messages(), kNever),
+        received_(links_.messages(), kNever),
+        done_(shape.pairs(), 0),
+        stages_(static_cast<std::size_t>(shape.stages)),
+        sends_on_(links_.channels(), 0),
+        recvs_on_(links_.channels(), 0) {}
+
+  Diagnostics run() {
+    proof_.ranks.assign(schedule_.size(), {});
+    proof_.stages.assign(static_cast<std::size_t>(shape_.stages), {});
+    keeps_activations_ = has_backward(schedule_);
+    for (std::size_t rank = 0; rank < schedule_.size(); ++rank) {
+      live_ = {};
+      for (std::size_t step = 0; step < schedule_[rank].size(); ++step)
+        for (const Action& action : schedule_[rank][step].actions()) visit(action, rank, step);
+    }
+    if (problems_.empty()) match_messages();
+    if (problems_.empty()) check_stages();
+    return problems_.take();
+  }
+
+ private:
+  static constexpr int kNever = -1;
+  enum Done : std::uint8_t { kDoneF = 1, kDoneI = 2, kDoneB = 4 };
+  struct StageState {
+    Live live = {};
+    bool ever_gathered = false;
+    bool gathered = false;
+    int computed = 0;   // before the first UNSHARD
+    int backwards = 0;  // B and W so far
+    int reductions = 0;
+  };
+
+  void visit(const Action& action, std::size_t rank, std::size_t step) {
+    switch (action.op) {
+      case Op::kForward:
+      case Op::kFullBackward:
+      case Op::kBackwardInput:
+      case Op::kBackwardWeight: return compute(action, rank, step);
+      case Op::kSendForward:
+      case Op::kSendBackward: return send(action, rank, step);
+      case Op::kRecvForward:
+      case Op::kRecvBackward: return receive(action, rank, step);
+      case Op::kUnshard:
+      case Op::kReshard: return gather(action, rank, step);
+      case Op::kReduceGrad: return reduce(action, rank, step);
+    }
+  }
+
+  void send(const Action& action, std::size_t rank, std::size_t step) {
+    if (!has_peer("schedule-send", action, rank, step)) return;
+    const unsigned made = done_[shape_.pair(action)] & (action.op == Op::kSendForward ? kDoneF : kDoneI | kDoneB);
+    int& place = sent_[links_.message(action)];
+    if (made == 0)
+      problems_.cell("schedule-send", rank, step, fmt::format("{} before its data is computed", to_text(action)),
+                     action.op == Op::kSendForward ? "it follows F" : "it follows B or I");
+    else if (place != kNever)
+      problems_.cell("schedule-send", rank, step, fmt::format("{} stands twice", to_text(action)),
+                     "each message is sent once");
+    place = sends_on_[static_cast<std::size_t>(links_.channel(action))]++;
+  }
+
+  void receive(const Action& action, std::size_t rank, std::size_t step) {
+    if (!has_peer("schedule-recv", action, rank, step)) return;
+    const bool forward = action.op == Op::kRecvForward;
+    const unsigned used = done_[shape_.pair(action)] & (forward ? kDoneF : kDoneI | kDoneB);
+    int& place = received_[links_.message(action)];
+    if (used != 0)
+      problems_.cell("schedule-recv", rank, step, fmt::format("{} after its data is used", to_text(action)),
+                     forward ? "it stands before F" : "it stands before B or I");
+    else if (place != kNever)
+      problems_.cell("schedule-recv", rank, step, fmt::format("{} stands twice", to_text(action)),
+                     "each message is received once");
+    place = recvs_on_[static_cast<std::size_t>(links_.channel(action))]++;
+    change(action.stage, rank, &Live::receive_buffers, 1);
+  }
+
+  bool has_peer(const char* id, const Action& action, std::size_t rank, std::size_t step) {
+    if (links_.peer(action) >= 0) return true;
+    const int stage = links_.neighbour(action);
+    problems_.cell(id, rank, step,
+                   stage < 0 ? fmt::format("{}: there is no stage at the other end", to_text(action))
+                             : fmt::format("{}: stage {} is on the same rank", to_text(action), stage),
+                   "messages go between neighbouring stages on different ranks");
+    return false;
+  }
+
+  void compute(const Action& action, std::size_t rank, std::size_t step) {
+    StageState& stage = stages_[action.stage.at()];
+    if (stage.ever_gathered && !stage.gathered)
+      problems_.cell(
+          "schedule-unshard", rank, step,
+          fmt::format("{} while the parameters of stage {} are not gathered", to_text(action), action.stage.value),
+          fmt::format("put {}UNSHARD before it", action.stage.value));
+    ++stage.computed;
+    if (action.op != Op::kBackwardWeight) consume(action, rank, step);
+    std::uint8_t& done = done_[shape_.pair(action)];
+    switch (action.op) {
+      case Op::kForward:
+        done |= kDoneF;
+        if (keeps_activations_) change(action.stage, rank, &Live::in_flight, 1);
+        break;
+      case Op::kBackwardInput:
+        done |= kDoneI;
+        change(action.stage, rank, &Live::awaiting_weight, 1);
+        break;
+      case Op::kBackwardWeight: change(action.stage, rank, &Live::awaiting_weight, -1); [[fallthrough]];
+      case Op::kFullBackward:
+        done |= kDoneB;
+        change(action.stage, rank, &Live::in_flight, -1);
+        ++stage.backwards;
+        if (stage.reductions > 0)
+          problems_.cell(
+              "schedule-reduce-grad", rank, step,
+              fmt::format("{} after the gradients of stage {} were reduced", to_text(action), action.stage.value),
+              "REDUCE_GRAD follows the last backward of its stage");
+        break;
+      case Op::kSendForward:
+      case Op::kRecvForward:
+      case Op::kSendBackward:
+      case Op::kRecvBackward:
+      case Op::kUnshard:
+      case Op::kReshard:
+      case Op::kReduceGrad: break;
+    }
+  }
+
+  /// F, B and I need the result of a neighbour: received before, or computed before on the same rank.
+  void consume(const Action& action, std::size_t rank, std::size_t step) {
+    if (links_.neighbour(action) < 0) return;
+    const bool forward = action.op == Op::kForward;
+    if (links_.peer(action) >= 0) {
+      if (received_[links_.message(action)] == kNever)
+        problems_.cell(
+            "schedule-recv", rank, step, fmt::format("{} without having received its data", to_text(action)),
+            fmt::format("put {}{}{} before it", action.stage.value,
+                        traits(forward ? Op::kRecvForward : Op::kRecvBackward).spelling, action.microbatch.value));
+      else
+        change(action.stage, rank, &Live::receive_buffers, -1);
+      return;
+    }
+    const Stage source{links_.neighbour(action)};
+    const unsigned made = done_[shape_.pair({action.op, source, action.microbatch})];
+    if ((made & (forward ? kDoneF : kDoneI | kDoneB)) == 0)
+      problems_.cell("schedule-order", rank, step,
+                     fmt::format("{} before the {} of stage {}, which is on the same rank", to_text(action),
+                                 forward ? "forward" : "backward", source.value),
+                     "forwards go up the stages, backwards down");
+  }
+
+  void gather(const Action& action, std::size_t rank, std::size_t step) {
+    StageState& stage = stages_[action.stage.at()];
+    const bool unshard = action.op == Op::kUnshard;
+    if (stage.gathered == unshard)
+      problems_.cell(
+          "schedule-unshard", rank, step,
+          fmt::format("{} while the parameters are {}", to_text(action), unshard ? "gathered already" : "not gathered"),
+          "UNSHARD and RESHARD of a stage alternate");
+    else if (unshard && !stage.ever_gathered && stage.computed > 0)
+      problems_.cell("schedule-unshard", rank, step,
+                     fmt::format("{} after stage {} was computed", to_text(action), action.stage.value),
+                     "a stage that is gathered at all is gathered before its first action");
+    stage.gathered = unshard;
+    stage.ever_gathered = true;
+  }
+
+  void reduce(const Action& action, std::size_t rank, std::size_t step) {
+    if (stages_[action.stage.at()].reductions++ > 0)
+      problems_.cell("schedule-reduce-grad", rank, step, fmt::format("{} stands twice", to_text(action)),
+                     "gradients are reduced once a step");
+  }
+
+  void change(Stage stage, std::size_t rank, int Live::*what, int by) {
+    live_.*what += by;
+    Live& of_stage = stages_[stage.at()].live;
+    of_stage.*what += by;
+    proof_.ranks[rank].*what = std::max(proof_.ranks[rank].*what, live_.*what);
+    proof_.stages[stage.at()].*what = std::max(proof_.stages[stage.at()].*what, of_stage.*what);
+  }
+
+  /// Both ends of every message exist and have the same place in their channel.
+  void match_messages() {
+    for (std::size_t rank = 0; rank < schedule_.size(); ++rank)
+      for (std::size_t step = 0; step < schedule_[rank].size(); ++step)
+        for (const Action& action : schedule_[rank][step].actions()) {
+          if (!is_transfer(action.op)) continue;
+          const std::size_t message = links_.message(action);
+          if (sent_[message] == received_[message]) continue;
+          const bool sends = action.op == Op::kSendForward || action.op == Op::kSendBackward;
+          const std::string other = to_text(links_.counterpart(action));
+          if (sent_[message] == kNever || received_[message] == kNever)
+            problems_.cell(sends ? "schedule-send" : "schedule-recv", rank, step,
+                           fmt::format("{} has no {} on rank {}", to_text(action), other, links_.peer(action)),
+                           "every SEND has its RECV on the neighbour's rank, and the other way round");
+          else if (sends)
+            problems_.cell(
+                "schedule-send-order", rank, step,
+                fmt::format("{} is message {} from rank {} to rank {}, but {} is receive {} there", to_text(action),
+                            sent_[message], rank, links_.peer(action), other, received_[message]),
+                "between two ranks, messages are received in the order in which they are sent");
+        }
+  }
+
+  void check_stages() {
+    for (int stage = 0; stage < shape_.stages; ++stage) {
+      const StageState& state = stages_[static_cast<std::size_t>(stage)];
+      if (state.backwards > 0 && state.reductions == 0)
+        problems_.row("schedule-reduce-grad", static_cast<std::size_t>(placement_.rank_of(Stage{stage})),
+                      fmt::format("the gradients of stage {} are never reduced", stage),
+                      fmt::format("put {}REDUCE_GRAD after the last backward of the stage", stage));
+    }
+  }
+
+  const Schedule& schedule_;
+  const Placement& placement_;
+  const Shape& shape_;
+  Links links_;
+  ProblemList problems_;
+  Proof& proof_;
+  std::vector<int> sent_;      // by message: its place among the sends of its channel
+  std::vector<int> received_;  // the same of the receive
+  std::vector<std::uint8_t> done_;
+  std::vector<StageState> stages_;
+  std::vector<int> sends_on_;
+  std::vector<int> recvs_on_;
+  Live live_ = {};
+  bool keeps_activations_ = true;
+};
+
+/// Second part: runs the table. Each rank goes as far as it can; whoever it may have helped is tried again.
+class RendezvousRun {
+ public:
+  RendezvousRun(const Schedule& schedule, const Placement& placement, const Shape& shape)
+      : schedule_(schedule),
+        links_(placement, shape),
+        posted_(links_.messages(), 0),
+        arrived_(links_.messages(), 0),
+        next_(schedule.size(), 0) {}
+
+  /// Empty where the table ends.
+  Diagnostics run(const Origin& origin) {
+    std::vector<std::size_t> runnable;
+    for (std::size_t rank = schedule_.size(); rank-- > 0;) runnable.push_back(rank);
+    while (!runnable.empty()) {
+      const std::size_t rank = runnable.back();
+      runnable.pop_back();
+      while (next_[rank] < schedule_[rank].size()) {
+        const Slot& slot = schedule_[rank][next_[rank]];
+        if (blocked_by(slot) != nullptr) break;
+        for (const Action& action : slot.actions()) perform(action, runnable);
+        ++next_[rank];
+      }
+    }
+    for (std::size_t rank = 0; rank < schedule_.size(); ++rank)
+      if (next_[rank] < schedule_[rank].size()) return {deadlock(waits(), origin)};
+    return {};
+  }
+
+ private:
+  /// The action of the slot that cannot run yet; null where all can.
+  const Action* blocked_by(const Slot& slot) const {
+    for (const Action& action : slot.actions()) {
+      const bool sends = action.op == Op::kSendForward || action.op == Op::kSendBackward;
+      const bool needs_data = is_compute(action.op) && links_.peer(action) >= 0;
+      if (sends && posted_[links_.message(action)] == 0) return &action;
+      if (needs_data && arrived_[links_.message(action)] == 0) return &action;
+    }
+    return nullptr;
+  }
+
+  void perform(const Action& action, std::vector<std::size_t>& runnable) {
+    if (!is_transfer(action.op)) return;
+    const bool sends = action.op == Op::kSendForward || action.op == Op::kSendBackward;
+    (sends ? arrived_ : posted_)[links_.message(action)] = 1;
+    runnable.push_back(static_cast<std::size_t>(links_.peer(action)));
+  }
+
+  std::vector<std::optional<Wait>> waits() const {
+    std::vector<std::optional<Wait>> out(schedule_.size());
+    for (std::size_t rank = 0; rank < schedule_.size(); ++rank) {
+      if (next_[rank] == schedule_[rank].size()) continue;
+      const Slot& slot = schedule_[rank][next_[rank]];
+      const Action* action = blocked_by(slot);
+      AUTOMODEL_CHECK(action != nullptr, "a rank stopped without a reason");
+      Action needed = *action;
+      if (is_compute(needed.op)) needed.op = needed.op == Op::kForward ? Op::kRecvForward : Op::kRecvBackward;
+      out[rank] = {next_[rank], to_text(slot), to_text(links_.counterpart(needed)),
+                   static_cast<std::size_t>(links_.peer(*action))};
+    }
+    return out;
+  }
+
+  const Schedule& schedule_;
+  Links links_;
+  std::vector<std::uint8_t> posted_;
+  std::vector<std::uint8_t> arrived_;
+  std::vector<std::size_t> next_;
+};
+
+}  // namespace
+
+Proof prove(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin) {
+  AUTOMODEL_CHECK(static_cast<int>(schedule.size()) == placement.ranks() && placement.stages() == shape.stages,
+                  "the placement is not that of the table");
+  Proof proof;
+  proof.problems = CommunicationCheck(schedule, placement, shape, origin, proof).run();
+  if (proof.ok()) proof.problems = RendezvousRun(schedule, placement, shape).run(origin);
+  return proof;
+}
+
+}  // namespace automodel::schedule
