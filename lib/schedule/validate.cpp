@@ -102,20 +102,19 @@ class Validator {
     };
     if (purpose_ == Purpose::kEvaluation && action.op != Op::kForward)
       return wrong("schedule-backward-in-evaluation", "in a table for evaluation");
+    // What stands twice is not entered again: it would only give more problems of the same cause.
     if (action.op == Op::kForward) {
-      if ((seen & kSeenF) != 0) wrong("schedule-duplicate", "stands twice");
+      if ((seen & kSeenF) != 0) return wrong("schedule-duplicate", "stands twice");
       seen |= kSeenF;
     } else if (action.op == Op::kBackwardWeight) {
-      if ((seen & (kSeenW | kSeenB)) != 0)
-        wrong("schedule-duplicate", (seen & kSeenW) != 0 ? "stands twice" : "after the full backward");
-      else if ((seen & kSeenI) == 0)
-        wrong("schedule-order", "before its input gradient (I)");
+      if ((seen & kSeenW) != 0) return wrong("schedule-duplicate", "stands twice");
+      if ((seen & kSeenB) != 0) return wrong("schedule-duplicate", "after the full backward");
+      if ((seen & kSeenI) == 0) wrong("schedule-order", "before its input gradient (I)");
       seen |= kSeenW;
     } else {
       if ((seen & (kSeenI | kSeenB)) != 0)
-        wrong("schedule-duplicate", "is a second backward of this microbatch");
-      else if ((seen & kSeenF) == 0)
-        wrong("schedule-order", "before its forward");
+        return wrong("schedule-duplicate", "is a second backward of this microbatch");
+      if ((seen & kSeenF) == 0) wrong("schedule-order", "before its forward");
       seen |= action.op == Op::kFullBackward ? kSeenB : kSeenI;
     }
   }
