@@ -5,10 +5,15 @@
 
 namespace automodel::schedule {
 
-Links::Links(const Placement& placement, const Shape& shape)
-    : placement_(placement), shape_(shape), pairs_(shape.pairs()) {
-  std::vector<std::pair<int, int>> ends;  // from rank, to rank
+Links::Links(const Placement& placement, const Shape& shape) : shape_(shape) {
+  const auto neighbour = static_cast<std::size_t>(shape.microbatches);
+  for (std::size_t op = 0; op < kOps.size(); ++op) {
+    offset_[op] = kOpLinks[op].gradient ? shape.pairs() : 0;
+    // A SEND belongs to the message of its receiver; unsigned arithmetic wraps round and back.
+    if (kOpLinks[op].sends) offset_[op] += kOpLinks[op].toward > 0 ? neighbour : 0 - neighbour;
+  }
   const auto rank = [&](int stage) { return placement.rank_of(Stage{stage}); };
+  std::vector<std::pair<int, int>> ends;  // from rank, to rank
   for (int stage = 0; stage + 1 < shape.stages; ++stage) {
     ends.emplace_back(rank(stage), rank(stage + 1));
     ends.emplace_back(rank(stage + 1), rank(stage));
@@ -20,34 +25,21 @@ Links::Links(const Placement& placement, const Shape& shape)
     return static_cast<int>(std::lower_bound(ends.begin(), ends.end(), std::pair(from, to)) - ends.begin());
   };
   for (int stage = 0; stage < shape.stages; ++stage) {
-    forward_channel_.push_back(stage > 0 ? number(rank(stage - 1), rank(stage)) : -1);
-    backward_channel_.push_back(stage + 1 < shape.stages ? number(rank(stage + 1), rank(stage)) : -1);
+    const bool first = stage == 0;
+    const bool last = stage + 1 == shape.stages;
+    channels_to_[0].push_back(first ? -1 : number(rank(stage - 1), rank(stage)));
+    channels_to_[1].push_back(last ? -1 : number(rank(stage + 1), rank(stage)));
+    peers_[0].push_back(first || rank(stage - 1) == rank(stage) ? -1 : rank(stage - 1));
+    peers_[1].push_back(-1);
+    peers_[2].push_back(last || rank(stage + 1) == rank(stage) ? -1 : rank(stage + 1));
   }
 }
 
-Action Links::counterpart(const Action& action) const {
-  const Stage stage{neighbour(action)};
-  switch (action.op) {
-    case Op::kSendForward: return {Op::kRecvForward, stage, action.microbatch};
-    case Op::kRecvForward: return {Op::kSendForward, stage, action.microbatch};
-    case Op::kSendBackward: return {Op::kRecvBackward, stage, action.microbatch};
-    case Op::kRecvBackward: return {Op::kSendBackward, stage, action.microbatch};
-    case Op::kForward:
-    case Op::kBackwardInput:
-    case Op::kFullBackward:
-    case Op::kBackwardWeight:
-    case Op::kUnshard:
-    case Op::kReshard:
-    case Op::kReduceGrad: break;
-  }
-  return action;
-}
-
-int Links::channel(const Action& transfer) const {
-  const bool forward = transfer.op == Op::kSendForward || transfer.op == Op::kRecvForward;
-  const bool sends = transfer.op == Op::kSendForward || transfer.op == Op::kSendBackward;
-  const auto receiver = static_cast<std::size_t>(sends ? neighbour(transfer) : transfer.stage.value);
-  return (forward ? forward_channel_ : backward_channel_)[receiver];
+Action Links::counterpart(const Action& transfer) const {
+  const OpLink& link = link_of(transfer.op);
+  const Op op = link.gradient ? (link.sends ? Op::kRecvBackward : Op::kSendBackward)
+                              : (link.sends ? Op::kRecvForward : Op::kSendForward);
+  return {op, Stage{neighbour(transfer)}, transfer.microbatch};
 }
 
 }  // namespace automodel::schedule

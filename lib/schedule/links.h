@@ -2,6 +2,7 @@
 // it is an activation (forward) or a gradient.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -10,70 +11,67 @@
 
 namespace automodel::schedule {
 
+/// How an op concerns messages.
+struct OpLink {
+  int toward = 0;         ///< the stage at the other end: 1 the next, -1 the previous one, 0 none
+  bool gradient = false;  ///< a gradient, not an activation
+  bool sends = false;     ///< makes the message leave; the others receive or consume it
+};
+/// By Op.
+inline constexpr std::array<OpLink, kOps.size()> kOpLinks = {{
+    {-1, false, false},  // F needs what the previous stage made
+    {1, true, false},    // I needs the gradient that the next stage made
+    {0, false, false},   // W
+    {1, true, false},    // B
+    {1, false, true},    // SEND_F
+    {-1, false, false},  // RECV_F
+    {-1, true, true},    // SEND_B
+    {1, true, false},    // RECV_B
+    {0, false, false},   // UNSHARD
+    {0, false, false},   // RESHARD
+    {0, false, false},   // REDUCE_GRAD
+}};
+constexpr const OpLink& link_of(Op op) {
+  return kOpLinks[static_cast<std::size_t>(op)];
+}
+
 class Links {
  public:
   Links(const Placement& placement, const Shape& shape);
 
-  /// For dense arrays with one element a message: activations first, then gradients.
-  std::size_t messages() const { return 2 * pairs_; }
+  /// For dense arrays with one element a message.
+  std::size_t messages() const { return 2 * shape_.pairs(); }
   /// The message that an action sends, receives, or, for F, I and B, consumes. For a SEND the receiving stage must
-  /// exist.
+  /// exist; not for ops without a neighbour.
   std::size_t message(const Action& action) const {
-    const std::size_t pair = shape_.pair(action);
-    const auto neighbour = static_cast<std::size_t>(shape_.microbatches);
-    switch (action.op) {
-      case Op::kSendForward: return pair + neighbour;
-      case Op::kSendBackward: return pairs_ + pair - neighbour;
-      case Op::kForward:
-      case Op::kRecvForward: return pair;
-      case Op::kFullBackward:
-      case Op::kBackwardInput:
-      case Op::kRecvBackward: return pairs_ + pair;
-      case Op::kBackwardWeight:
-      case Op::kUnshard:
-      case Op::kReshard:
-      case Op::kReduceGrad: break;
-    }
-    return messages();
+    return shape_.pair(action) + offset_[static_cast<std::size_t>(action.op)];
   }
-
   /// The stage at the other end of a SEND or RECV, or the one whose result an F, I or B needs; -1 where there is none.
   int neighbour(const Action& action) const {
-    switch (action.op) {
-      case Op::kForward:
-      case Op::kRecvForward:
-      case Op::kSendBackward: return action.stage.value - 1;
-      case Op::kFullBackward:
-      case Op::kBackwardInput:
-      case Op::kRecvBackward:
-      case Op::kSendForward: return action.stage.value + 1 < shape_.stages ? action.stage.value + 1 : -1;
-      case Op::kBackwardWeight:
-      case Op::kUnshard:
-      case Op::kReshard:
-      case Op::kReduceGrad: break;
-    }
-    return -1;
+    const int toward = link_of(action.op).toward;
+    const int stage = action.stage.value + toward;
+    return toward == 0 || stage >= shape_.stages ? -1 : stage;
   }
   /// The rank of that neighbour, or -1 where there is none or it is on the same rank: no message then.
   int peer(const Action& action) const {
-    const int stage = neighbour(action);
-    if (stage < 0) return -1;
-    const int rank = placement_.rank_of(Stage{stage});
-    return rank == placement_.rank_of(action.stage) ? -1 : rank;
+    return peers_[static_cast<std::size_t>(link_of(action.op).toward + 1)][action.stage.at()];
   }
   /// The SEND of a RECV, and the RECV of a SEND.
-  Action counterpart(const Action& action) const;
+  Action counterpart(const Action& transfer) const;
 
   /// An ordered pair of ranks between which messages go; numbered from 0 without gaps.
-  int channel(const Action& transfer) const;
+  int channel(const Action& transfer) const {
+    const OpLink& link = link_of(transfer.op);
+    const int receiver = transfer.stage.value + (link.sends ? link.toward : 0);
+    return channels_to_[link.gradient ? 1 : 0][static_cast<std::size_t>(receiver)];
+  }
   std::size_t channels() const { return channels_; }
 
  private:
-  const Placement& placement_;
-  const Shape& shape_;
-  std::size_t pairs_;
-  std::vector<int> forward_channel_;   // of the messages to stage s from stage s-1
-  std::vector<int> backward_channel_;  // of the messages to stage s from stage s+1
+  Shape shape_;
+  std::array<std::size_t, kOps.size()> offset_ = {};
+  std::array<std::vector<int>, 3> peers_;        // by direction (-1, 0, 1) + 1, then stage
+  std::array<std::vector<int>, 2> channels_to_;  // activations, gradients; by receiving stage
   std::size_t channels_ = 0;
 };
 

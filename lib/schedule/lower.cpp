@@ -12,74 +12,95 @@
 namespace automodel::schedule {
 namespace {
 
+/// The stages of a rank whose parameters are kept gathered at some step.
+struct Active {
+  std::array<Stage, 4> stages = {};
+  std::uint8_t count = 0;
+  std::span<const Stage> list() const { return {stages.data(), count}; }
+  bool contains(Stage stage) const { return std::find(list().begin(), list().end(), stage) != list().end(); }
+  /// The same stages in any order.
+  bool same_as(const Active& other) const {
+    return count == other.count &&
+           std::all_of(list().begin(), list().end(), [&](Stage s) { return other.contains(s); });
+  }
+};
+
 /// The distinct stages that a row uses next, in order of their next use. Built from the end of the row: the stages of a
 /// slot move to the front. Stages beyond the kept ones can only move further back, so they may be forgotten.
 class NextStages {
  public:
-  static constexpr std::size_t kActive = 3;
-
   void move_to_front(const Slot& slot, std::size_t step) {
     const auto actions = slot.actions();
     for (std::size_t i = actions.size(); i-- > 0;) move_to_front(actions[i].stage, step);
   }
-  /// Stages to keep gathered: as many slots as it takes to see kActive distinct stages, with all stages of these slots.
-  std::span<const Stage> active() const {
-    std::size_t count = std::min(count_, kActive);
-    if (count_ > kActive && used_at_[kActive - 1] == used_at_[kActive]) ++count;
-    return {stages_.data(), count};
+  /// As many slots as it takes to see kWanted distinct stages, with all stages of these slots.
+  Active active() const {
+    Active out = kept_;
+    if (out.count > kWanted && used_at_[kWanted - 1] != used_at_[kWanted]) out.count = kWanted;
+    return out;
   }
 
  private:
-  static constexpr std::size_t kKept = kActive + 1;
+  static constexpr std::size_t kWanted = 3;
 
   void move_to_front(Stage stage, std::size_t step) {
-    const auto kept = static_cast<std::ptrdiff_t>(count_);
-    auto at = std::find(stages_.begin(), stages_.begin() + kept, stage) - stages_.begin();
-    if (at == kept) {
-      if (count_ < kKept) ++count_;
-      at = static_cast<std::ptrdiff_t>(count_) - 1;
+    auto& stages = kept_.stages;
+    std::size_t at = 0;
+    while (at < kept_.count && stages[at] != stage) ++at;
+    if (at == kept_.count && kept_.count < stages.size()) ++kept_.count;
+    for (at = std::min(at, stages.size() - 1); at > 0; --at) {
+      stages[at] = stages[at - 1];
+      used_at_[at] = used_at_[at - 1];
     }
-    std::copy_backward(stages_.begin(), stages_.begin() + at, stages_.begin() + at + 1);
-    std::copy_backward(used_at_.begin(), used_at_.begin() + at, used_at_.begin() + at + 1);
-    stages_[0] = stage;
+    stages[0] = stage;
     used_at_[0] = step;
   }
 
-  std::array<Stage, kKept> stages_ = {};
-  std::array<std::size_t, kKept> used_at_ = {};
-  std::size_t count_ = 0;
+  Active kept_;
+  std::array<std::size_t, 4> used_at_ = {};
 };
 
-template <class List>
-bool contains(const List& list, Stage stage) {
-  return std::find(list.begin(), list.end(), stage) != list.end();
-}
-
 Row with_unshard_reshard(const Row& row) {
-  std::vector<NextStages> next(row.size());
-  NextStages seen;
+  std::vector<Active> active(row.size());
+  NextStages next;
   for (std::size_t step = row.size(); step-- > 0;) {
-    seen.move_to_front(row[step], step);
-    next[step] = seen;
+    next.move_to_front(row[step], step);
+    active[step] = next.active();
   }
   Row out;
-  out.reserve(row.size() + row.size() / 4 + 16);
-  std::vector<Stage> gathered;
-  const auto free_all_but = [&](std::span<const Stage> kept) {
-    std::sort(gathered.begin(), gathered.end());
-    for (const Stage stage : gathered)
-      if (!contains(kept, stage)) out.emplace_back(make_action(Op::kReshard, stage));
+  out.reserve(row.size() + row.size() / 8 + 16);
+  Active gathered;
+  const auto change_to = [&](const Active& wanted) {
+    if (wanted.same_as(gathered)) return;
+    std::vector<Stage> freed;
+    for (const Stage stage : gathered.list())
+      if (!wanted.contains(stage)) freed.push_back(stage);
+    std::sort(freed.begin(), freed.end());
+    for (const Stage stage : freed) out.emplace_back(make_action(Op::kReshard, stage));
+    for (const Stage stage : wanted.list())
+      if (!gathered.contains(stage)) out.emplace_back(make_action(Op::kUnshard, stage));
+    gathered = wanted;
   };
   for (std::size_t step = 0; step < row.size(); ++step) {
     if (row[step].is_bubble()) continue;
-    const auto active = next[step].active();
-    free_all_but(active);
-    for (const Stage stage : active)
-      if (!contains(gathered, stage)) out.emplace_back(make_action(Op::kUnshard, stage));
-    gathered.assign(active.begin(), active.end());
+    change_to(active[step]);
     out.push_back(row[step]);
   }
-  free_all_but({});
+  change_to({});
+  return out;
+}
+
+/// `backwards` has room for every stage; a stage is counted in one row only.
+Row with_reduce_grad(const Row& row, int microbatches, std::vector<int>& backwards) {
+  Row out;
+  out.reserve(row.size() + 8);
+  for (const Slot& slot : row) {
+    out.push_back(slot);
+    for (const Action& action : slot.actions())
+      if ((action.op == Op::kFullBackward || action.op == Op::kBackwardWeight) &&
+          ++backwards[action.stage.at()] == microbatches)
+        out.emplace_back(make_action(Op::kReduceGrad, action.stage));
+  }
   return out;
 }
 
@@ -195,17 +216,9 @@ Schedule add_unshard_reshard(const Schedule& schedule) {
 
 Schedule add_reduce_grad(const Schedule& schedule, const Shape& shape) {
   std::vector<int> backwards(static_cast<std::size_t>(shape.stages), 0);
-  Schedule out(schedule.size());
-  for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
-    out[rank].reserve(schedule[rank].size() + 8);
-    for (const Slot& slot : schedule[rank]) {
-      out[rank].push_back(slot);
-      for (const Action& action : slot.actions())
-        if ((action.op == Op::kFullBackward || action.op == Op::kBackwardWeight) &&
-            ++backwards[action.stage.at()] == shape.microbatches)
-          out[rank].emplace_back(make_action(Op::kReduceGrad, action.stage));
-    }
-  }
+  Schedule out;
+  out.reserve(schedule.size());
+  for (const Row& row : schedule) out.push_back(with_reduce_grad(row, shape.microbatches, backwards));
   return out;
 }
 
@@ -216,7 +229,13 @@ Lowered add_send_recv(const Schedule& schedule, const Placement& placement, cons
 }
 
 Lowered lower(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin) {
-  Lowered out = add_send_recv(add_reduce_grad(add_unshard_reshard(schedule), shape), placement, shape, origin);
+  // Row by row what add_unshard_reshard and add_reduce_grad do: one intermediate table less.
+  std::vector<int> backwards(static_cast<std::size_t>(shape.stages), 0);
+  Schedule rows;
+  rows.reserve(schedule.size());
+  for (const Row& row : schedule)
+    rows.push_back(with_reduce_grad(with_unshard_reshard(row), shape.microbatches, backwards));
+  Lowered out = add_send_recv(rows, placement, shape, origin);
   // Told again from the table that the user knows, whose steps are not shifted by the earlier passes.
   if (!out.problems.empty()) out.problems = add_send_recv(schedule, placement, shape, origin).problems;
   return out;

@@ -213,13 +213,14 @@ class CommunicationCheck {
 
   /// Both ends of every message exist and have the same place in their channel.
   void match_messages() {
+    if (sent_ == received_) return;
     for (std::size_t rank = 0; rank < schedule_.size(); ++rank)
       for (std::size_t step = 0; step < schedule_[rank].size(); ++step)
         for (const Action& action : schedule_[rank][step].actions()) {
           if (!is_transfer(action.op)) continue;
           const std::size_t message = links_.message(action);
           if (sent_[message] == received_[message]) continue;
-          const bool sends = action.op == Op::kSendForward || action.op == Op::kSendBackward;
+          const bool sends = link_of(action.op).sends;
           const std::string other = to_text(links_.counterpart(action));
           if (sent_[message] == kNever || received_[message] == kNever)
             problems_.cell(sends ? "schedule-send" : "schedule-recv", rank, step,
@@ -260,29 +261,24 @@ class CommunicationCheck {
   bool keeps_activations_ = true;
 };
 
-/// Second part: runs the table. Each rank goes as far as it can; whoever it may have helped is tried again.
+/// Second part: runs the table. Each rank goes as far as it can; whoever waits for what it did is tried again.
 class RendezvousRun {
  public:
   RendezvousRun(const Schedule& schedule, const Placement& placement, const Shape& shape)
       : schedule_(schedule),
         links_(placement, shape),
-        posted_(links_.messages(), 0),
-        arrived_(links_.messages(), 0),
-        next_(schedule.size(), 0) {}
+        state_(links_.messages(), 0),
+        next_(schedule.size(), 0),
+        waits_for_(schedule.size(), links_.messages()) {}
 
   /// Empty where the table ends.
   Diagnostics run(const Origin& origin) {
-    std::vector<std::size_t> runnable;
-    for (std::size_t rank = schedule_.size(); rank-- > 0;) runnable.push_back(rank);
-    while (!runnable.empty()) {
-      const std::size_t rank = runnable.back();
-      runnable.pop_back();
-      while (next_[rank] < schedule_[rank].size()) {
-        const Slot& slot = schedule_[rank][next_[rank]];
-        if (blocked_by(slot) != nullptr) break;
-        for (const Action& action : slot.actions()) perform(action, runnable);
-        ++next_[rank];
-      }
+    for (std::size_t rank = schedule_.size(); rank-- > 0;) runnable_.push_back(rank);
+    while (!runnable_.empty()) {
+      const std::size_t rank = runnable_.back();
+      runnable_.pop_back();
+      waits_for_[rank] = links_.messages();
+      advance(rank);
     }
     for (std::size_t rank = 0; rank < schedule_.size(); ++rank)
       if (next_[rank] < schedule_[rank].size()) return {deadlock(waits(), origin)};
@@ -290,22 +286,36 @@ class RendezvousRun {
   }
 
  private:
+  enum State : std::uint8_t { kPosted = 1, kArrived = 2 };
+
+  void advance(std::size_t rank) {
+    const Row& row = schedule_[rank];
+    for (std::size_t& next = next_[rank]; next < row.size(); ++next) {
+      const Slot& slot = row[next];
+      if (const Action* action = blocked_by(slot); action != nullptr) {
+        waits_for_[rank] = links_.message(*action);
+        return;
+      }
+      for (const Action& action : slot.actions())
+        if (is_transfer(action.op)) perform(action);
+    }
+  }
+
   /// The action of the slot that cannot run yet; null where all can.
   const Action* blocked_by(const Slot& slot) const {
     for (const Action& action : slot.actions()) {
-      const bool sends = action.op == Op::kSendForward || action.op == Op::kSendBackward;
-      const bool needs_data = is_compute(action.op) && links_.peer(action) >= 0;
-      if (sends && posted_[links_.message(action)] == 0) return &action;
-      if (needs_data && arrived_[links_.message(action)] == 0) return &action;
+      const bool sends = link_of(action.op).sends;
+      if (!sends && (!is_compute(action.op) || links_.peer(action) < 0)) continue;
+      if ((state_[links_.message(action)] & (sends ? kPosted : kArrived)) == 0) return &action;
     }
     return nullptr;
   }
 
-  void perform(const Action& action, std::vector<std::size_t>& runnable) {
-    if (!is_transfer(action.op)) return;
-    const bool sends = action.op == Op::kSendForward || action.op == Op::kSendBackward;
-    (sends ? arrived_ : posted_)[links_.message(action)] = 1;
-    runnable.push_back(static_cast<std::size_t>(links_.peer(action)));
+  void perform(const Action& action) {
+    const std::size_t message = links_.message(action);
+    const auto peer = static_cast<std::size_t>(links_.peer(action));
+    state_[message] |= link_of(action.op).sends ? kArrived : kPosted;
+    if (waits_for_[peer] == message) runnable_.push_back(peer);
   }
 
   std::vector<std::optional<Wait>> waits() const {
@@ -315,9 +325,7 @@ class RendezvousRun {
       const Slot& slot = schedule_[rank][next_[rank]];
       const Action* action = blocked_by(slot);
       AUTOMODEL_CHECK(action != nullptr, "a rank stopped without a reason");
-      Action needed = *action;
-      if (is_compute(needed.op)) needed.op = needed.op == Op::kForward ? Op::kRecvForward : Op::kRecvBackward;
-      out[rank] = {next_[rank], to_text(slot), to_text(links_.counterpart(needed)),
+      out[rank] = {next_[rank], to_text(slot), to_text(links_.counterpart(*action)),
                    static_cast<std::size_t>(links_.peer(*action))};
     }
     return out;
@@ -325,9 +333,10 @@ class RendezvousRun {
 
   const Schedule& schedule_;
   Links links_;
-  std::vector<std::uint8_t> posted_;
-  std::vector<std::uint8_t> arrived_;
-  std::vector<std::size_t> next_;
+  std::vector<std::uint8_t> state_;     // by message
+  std::vector<std::size_t> next_;       // by rank: the slot at which it stands
+  std::vector<std::size_t> waits_for_;  // by rank: a message, or messages() where it does not wait
+  std::vector<std::size_t> runnable_;
 };
 
 }  // namespace

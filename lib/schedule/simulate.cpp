@@ -10,6 +10,7 @@ namespace automodel::schedule {
 namespace {
 
 constexpr double kUnknown = -1;
+constexpr std::size_t kNoMessage = static_cast<std::size_t>(-1);
 
 class Simulation {
  public:
@@ -58,6 +59,8 @@ class Simulation {
     std::size_t sent = 0;
     double communication_time = 0;  // when the communication lane is free
     int in_flight = 0;
+    std::size_t needs = kNoMessage;  // whose arrival the compute lane waits for
+    std::size_t sends = kNoMessage;  // whose receive the next SEND waits for
   };
 
   /// Runs the row from where it stands to the first action that has to wait. True where anything was done.
@@ -70,9 +73,9 @@ class Simulation {
       const Action& first = slot.actions()[0];
       if (is_compute(first.op)) {
         if (!compute(slot, rank)) break;
-      } else if (first.op == Op::kRecvForward || first.op == Op::kRecvBackward) {
+      } else if (is_transfer(first.op) && !link_of(first.op).sends) {
         posted_[links_.message(first)] = state.time;
-        wake(links_.peer(first));
+        wake(links_.peer(first), links_.message(first));
       } else if (costs_.overlap_communication) {
         if (first.op == Op::kUnshard) ++gathering_[first.stage.at()];
         state.issued.push_back({first, state.time});
@@ -110,12 +113,15 @@ class Simulation {
       start = std::max(start, gathered_at_[action.stage.at()]);
       if (links_.peer(action) < 0) continue;
       const double arrived = arrived_[links_.message(action)];
-      if (arrived == kUnknown) return false;
+      if (arrived == kUnknown) {
+        state.needs = links_.message(action);
+        return false;
+      }
       start = std::max(start, arrived);
     }
     for (const Action& action : slot.actions()) {
       const double end = start + duration(action);
-      timeline_.events.push_back({start, end, action, static_cast<int>(rank), Lane::kCompute});
+      timeline_.events.push_back({start, end, action, static_cast<int>(rank), Lane::kCompute, slot.is_overlap()});
       timeline_.ranks[rank].busy += end - start;
       if (action.op == Op::kForward) ++state.in_flight;
       if (action.op == Op::kFullBackward || action.op == Op::kBackwardWeight) --state.in_flight;
@@ -132,18 +138,21 @@ class Simulation {
     double end = start;
     if (is_transfer(action.op)) {
       const std::size_t message = links_.message(action);
-      if (posted_[message] == kUnknown) return kUnknown;
+      if (posted_[message] == kUnknown) {
+        ranks_[rank].sends = message;
+        return kUnknown;
+      }
       const bool forward = action.op == Op::kSendForward;
       const EdgeCost& edge = costs_.edges[action.stage.at() - (forward ? 0 : 1)];
       start = std::max(start, posted_[message]);
       end = start + edge.transfer;
       arrived_[message] = end + edge.latency;
-      wake(links_.peer(action));
+      wake(links_.peer(action), message);
     } else {
       end = start + duration(action);
     }
     if (end > start) {
-      timeline_.events.push_back({start, end, action, static_cast<int>(rank), Lane::kCommunication});
+      timeline_.events.push_back({start, end, action, static_cast<int>(rank), Lane::kCommunication, false});
       timeline_.ranks[rank].communicating += end - start;
     }
     return end;
@@ -167,7 +176,11 @@ class Simulation {
     return 0;
   }
 
-  void wake(int rank) { runnable_.push_back(static_cast<std::size_t>(rank)); }
+  /// Tries a rank again where one of its lanes waits for this message.
+  void wake(int rank, std::size_t message) {
+    const RankState& state = ranks_[static_cast<std::size_t>(rank)];
+    if (state.needs == message || state.sends == message) runnable_.push_back(static_cast<std::size_t>(rank));
+  }
 
   void finish() {
     double busy = 0;

@@ -47,6 +47,7 @@ struct Event {
   Action action = {};
   int rank = 0;
   Lane lane = Lane::kCompute;
+  bool paired = false;  ///< half of an overlapped pair
 };
 
 struct RankTime {
