@@ -6,9 +6,9 @@ namespace automodel::schedule {
 namespace {
 
 void append_text(std::string& out, const Action& action) {
-  out += std::to_string(action.stage.value);
-  out += traits(action.op).spelling;
-  if (action.microbatch != kNoMicrobatch) out += std::to_string(action.microbatch.value);
+  out += std::to_string(action.stage().value);
+  out += traits(action.op()).spelling;
+  if (action.microbatch() != kNoMicrobatch) out += std::to_string(action.microbatch().value);
 }
 
 void append_text(std::string& out, const Slot& slot) {
@@ -39,8 +39,8 @@ Shape shape_of(const Schedule& schedule) {
   for (const Row& row : schedule)
     for (const Slot& slot : row)
       for (const Action& action : slot.actions()) {
-        shape.stages = std::max(shape.stages, action.stage.value + 1);
-        shape.microbatches = std::max(shape.microbatches, action.microbatch.value + 1);
+        shape.stages = std::max(shape.stages, action.stage().value + 1);
+        shape.microbatches = std::max(shape.microbatches, action.microbatch().value + 1);
       }
   return shape;
 }
@@ -48,20 +48,20 @@ Shape shape_of(const Schedule& schedule) {
 bool has_communication(const Schedule& schedule) {
   return std::any_of(schedule.begin(), schedule.end(), [](const Row& row) {
     return std::any_of(row.begin(), row.end(),
-                       [](const Slot& slot) { return !slot.is_bubble() && !is_compute(slot.actions()[0].op); });
+                       [](const Slot& slot) { return !slot.is_bubble() && !is_compute(slot.actions()[0].op()); });
   });
 }
 
 Schedule compute_only(const Schedule& schedule) {
   return filtered(schedule, [](const Slot& slot, Row& row) {
-    if (!slot.is_bubble() && is_compute(slot.actions()[0].op)) row.push_back(slot);
+    if (!slot.is_bubble() && is_compute(slot.actions()[0].op())) row.push_back(slot);
   });
 }
 
 Schedule forward_only(const Schedule& schedule) {
   return filtered(schedule, [](const Slot& slot, Row& row) {
     for (const Action& action : slot.actions())
-      if (action.op == Op::kForward) row.emplace_back(action);
+      if (action.op() == Op::kForward) row.emplace_back(action);
   });
 }
 

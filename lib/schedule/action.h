@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/index.h"
 
 namespace automodel::schedule {
@@ -72,11 +73,37 @@ constexpr bool is_transfer(Op op) {
   return op >= Op::kSendForward && op <= Op::kRecvBackward;
 }
 
-struct Action {
-  Op op = Op::kForward;
-  Stage stage = {};
-  Microbatch microbatch = kNoMicrobatch;  ///< kNoMicrobatch exactly where the op has none
-  auto operator<=>(const Action&) const = default;
+/// One action, packed into a word: a large table is walked many times.
+class Action {
+ public:
+  /// No action; a place holder, never in a table.
+  constexpr Action() = default;
+  /// `stage` and `microbatch` below their limits; kNoMicrobatch exactly where the op has none.
+  constexpr Action(Op op, Stage stage, Microbatch microbatch)
+      : bits_(static_cast<std::uint32_t>(op) << kOpShift | static_cast<std::uint32_t>(stage.value) << kStageShift |
+              (static_cast<std::uint32_t>(microbatch.value) & kMicrobatchMask)) {
+    AUTOMODEL_CHECK(stage.value >= 0 && stage.value < kMaxStages && microbatch.value < kMaxMicrobatches &&
+                        (microbatch.value >= 0) == traits(op).has_microbatch,
+                    "an action out of range");
+  }
+
+  constexpr Op op() const { return static_cast<Op>(bits_ >> kOpShift); }
+  constexpr Stage stage() const { return {static_cast<std::int32_t>(bits_ >> kStageShift & (kMaxStages - 1))}; }
+  constexpr Microbatch microbatch() const {
+    return op() < Op::kUnshard ? Microbatch{static_cast<std::int32_t>(bits_ & kMicrobatchMask)} : kNoMicrobatch;
+  }
+  constexpr bool is_none() const { return bits_ == kNone; }
+  constexpr auto operator<=>(const Action&) const = default;
+
+ private:
+  static constexpr int kStageShift = 16;
+  static constexpr int kOpShift = 28;
+  static constexpr std::uint32_t kMicrobatchMask = kMaxMicrobatches - 1;
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+  static_assert(kMaxMicrobatches == 1 << kStageShift && kMaxStages == 1 << (kOpShift - kStageShift) &&
+                kOps.size() < 15);
+
+  std::uint32_t bits_ = kNone;
 };
 constexpr Action make_action(Op op, int stage, int microbatch) {
   return {op, Stage{stage}, Microbatch{microbatch}};
@@ -97,17 +124,18 @@ struct Overlap {
 class Slot {
  public:
   Slot() = default;
-  explicit Slot(const Action& action) : actions_{action}, count_(1) {}
-  explicit Slot(const Overlap& overlap) : actions_{overlap.forward, overlap.backward}, count_(2) {}
+  explicit Slot(const Action& action) : actions_{action, {}} {}
+  explicit Slot(const Overlap& overlap) : actions_{overlap.forward, overlap.backward} {}
 
-  std::span<const Action> actions() const { return {actions_.data(), count_}; }
-  bool is_bubble() const { return count_ == 0; }
-  bool is_overlap() const { return count_ == 2; }
+  std::span<const Action> actions() const {
+    return {actions_.data(), static_cast<std::size_t>(!is_bubble()) + static_cast<std::size_t>(is_overlap())};
+  }
+  bool is_bubble() const { return actions_[0].is_none(); }
+  bool is_overlap() const { return !actions_[1].is_none(); }
   bool operator==(const Slot&) const = default;
 
  private:
   std::array<Action, 2> actions_ = {};
-  std::uint8_t count_ = 0;
 };
 
 using Row = std::vector<Slot>;      ///< indexed by step
@@ -121,8 +149,10 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
   /// For dense arrays with one element for each (stage, microbatch).
   std::size_t pairs() const { return static_cast<std::size_t>(stages) * static_cast<std::size_t>(microbatches); }
-  std::size_t pair(const Action& action) const {
-    return action.stage.at() * static_cast<std::size_t>(microbatches) + action.microbatch.at();
+  /// The element of `action`, which must have a microbatch.
+  std::size_t pair(const Action& action) const { return pair(action.stage(), action.microbatch()); }
+  std::size_t pair(Stage stage, Microbatch microbatch) const {
+    return stage.at() * static_cast<std::size_t>(microbatches) + microbatch.at();
   }
 };
 

@@ -49,10 +49,10 @@ std::string chrome_trace(const Timeline& timeline, std::string_view name) {
     fmt::format_to(put,
                    ",\n{{\"ph\":\"X\",\"pid\":0,\"tid\":{},\"name\":\"{}\",\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},"
                    "\"args\":{{\"stage\":{}",
-                   thread_of(event.rank, event.lane), to_text(event.action), traits(event.action.op).meaning,
-                   event.start * 1e6, (event.end - event.start) * 1e6, event.action.stage.value);
-    if (event.action.microbatch != kNoMicrobatch)
-      fmt::format_to(put, ",\"microbatch\":{}", event.action.microbatch.value);
+                   thread_of(event.rank, event.lane), to_text(event.action), traits(event.action.op()).meaning,
+                   event.start * 1e6, (event.end - event.start) * 1e6, event.action.stage().value);
+    if (event.action.microbatch() != kNoMicrobatch)
+      fmt::format_to(put, ",\"microbatch\":{}", event.action.microbatch().value);
     out += "}}";
   }
   out += "\n]}\n";

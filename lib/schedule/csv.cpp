@@ -79,7 +79,7 @@ class CsvReader {
     }
     if (format_ == CsvFormat::kComputeComms && slot->is_bubble())
       report("schedule-csv-bubble", {0, "an empty cell in a table with communication", "remove it"}, column, row);
-    if (format_ == CsvFormat::kComputeOnly && !slot->is_bubble() && !is_compute(slot->actions()[0].op))
+    if (format_ == CsvFormat::kComputeOnly && !slot->is_bubble() && !is_compute(slot->actions()[0].op()))
       report("schedule-csv-communication",
              {cell.find_first_not_of(" \t"), fmt::format("{} in a compute_only table", to_text(*slot)),
               "only F, I, W, B and OVERLAP_F_B may stand there: communication is added later; a table that is complete "

@@ -19,7 +19,7 @@ class Builder {
   void full_backward(std::size_t chunk) { row_.emplace_back(next_backward(Op::kFullBackward, chunk)); }
   void input_gradient(std::size_t chunk) {
     const Action action = next_backward(Op::kBackwardInput, chunk);
-    owed_.push_back(make_action(Op::kBackwardWeight, action.stage.value, action.microbatch.value));
+    owed_.push_back(make_action(Op::kBackwardWeight, action.stage().value, action.microbatch().value));
     row_.emplace_back(action);
   }
   void backward(std::size_t chunk, bool split) { split ? input_gradient(chunk) : full_backward(chunk); }

@@ -44,10 +44,10 @@ Schedule with_bubbles(const Schedule& rows, const Shape& shape) {
     for (std::size_t rank = 0; rank < rows.size(); ++rank) {
       if (next[rank] == rows[rank].size()) continue;
       const Slot& slot = rows[rank][next[rank]];
-      if (!slot.is_bubble() && slot.actions()[0].op == Op::kForward) {
+      if (!slot.is_bubble() && slot.actions()[0].op() == Op::kForward) {
         const Action& action = slot.actions()[0];
         const std::size_t pair = shape.pair(action);
-        if (action.stage.value > 0) {
+        if (action.stage().value > 0) {
           const int input_at = done_at[pair - static_cast<std::size_t>(shape.microbatches)];
           if (input_at == kNever || input_at == now) {
             out[rank].emplace_back();

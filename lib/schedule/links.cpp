@@ -36,10 +36,10 @@ Links::Links(const Placement& placement, const Shape& shape) : shape_(shape) {
 }
 
 Action Links::counterpart(const Action& transfer) const {
-  const OpLink& link = link_of(transfer.op);
+  const OpLink& link = link_of(transfer.op());
   const Op op = link.gradient ? (link.sends ? Op::kRecvBackward : Op::kSendBackward)
                               : (link.sends ? Op::kRecvForward : Op::kSendForward);
-  return {op, Stage{neighbour(transfer)}, transfer.microbatch};
+  return {op, Stage{neighbour(transfer)}, transfer.microbatch()};
 }
 
 }  // namespace automodel::schedule

@@ -44,25 +44,25 @@ class Links {
   /// The message that an action sends, receives, or, for F, I and B, consumes. For a SEND the receiving stage must
   /// exist; not for ops without a neighbour.
   std::size_t message(const Action& action) const {
-    return shape_.pair(action) + offset_[static_cast<std::size_t>(action.op)];
+    return shape_.pair(action) + offset_[static_cast<std::size_t>(action.op())];
   }
   /// The stage at the other end of a SEND or RECV, or the one whose result an F, I or B needs; -1 where there is none.
   int neighbour(const Action& action) const {
-    const int toward = link_of(action.op).toward;
-    const int stage = action.stage.value + toward;
+    const int toward = link_of(action.op()).toward;
+    const int stage = action.stage().value + toward;
     return toward == 0 || stage >= shape_.stages ? -1 : stage;
   }
   /// The rank of that neighbour, or -1 where there is none or it is on the same rank: no message then.
   int peer(const Action& action) const {
-    return peers_[static_cast<std::size_t>(link_of(action.op).toward + 1)][action.stage.at()];
+    return peers_[static_cast<std::size_t>(link_of(action.op()).toward + 1)][action.stage().at()];
   }
   /// The SEND of a RECV, and the RECV of a SEND.
   Action counterpart(const Action& transfer) const;
 
   /// An ordered pair of ranks between which messages go; numbered from 0 without gaps.
   int channel(const Action& transfer) const {
-    const OpLink& link = link_of(transfer.op);
-    const int receiver = transfer.stage.value + (link.sends ? link.toward : 0);
+    const OpLink& link = link_of(transfer.op());
+    const int receiver = transfer.stage().value + (link.sends ? link.toward : 0);
     return channels_to_[link.gradient ? 1 : 0][static_cast<std::size_t>(receiver)];
   }
   std::size_t channels() const { return channels_; }

@@ -31,7 +31,7 @@ class NextStages {
  public:
   void move_to_front(const Slot& slot, std::size_t step) {
     const auto actions = slot.actions();
-    for (std::size_t i = actions.size(); i-- > 0;) move_to_front(actions[i].stage, step);
+    for (std::size_t i = actions.size(); i-- > 0;) move_to_front(actions[i].stage(), step);
   }
   /// As many slots as it takes to see kWanted distinct stages, with all stages of these slots.
   Active active() const {
@@ -97,9 +97,9 @@ Row with_reduce_grad(const Row& row, int microbatches, std::vector<int>& backwar
   for (const Slot& slot : row) {
     out.push_back(slot);
     for (const Action& action : slot.actions())
-      if ((action.op == Op::kFullBackward || action.op == Op::kBackwardWeight) &&
-          ++backwards[action.stage.at()] == microbatches)
-        out.emplace_back(make_action(Op::kReduceGrad, action.stage));
+      if ((action.op() == Op::kFullBackward || action.op() == Op::kBackwardWeight) &&
+          ++backwards[action.stage().at()] == microbatches)
+        out.emplace_back(make_action(Op::kReduceGrad, action.stage()));
   }
   return out;
 }
@@ -146,27 +146,28 @@ class SendRecvPass {
 
   /// The stage whose result `action` needs, or -1; the result is a forward for F, else an input gradient.
   int needed_stage(const Action& action) const {
-    if (action.op == Op::kForward) return action.stage.value - 1;
-    if (action.op != Op::kFullBackward && action.op != Op::kBackwardInput) return -1;
-    return action.stage.value + 1 < shape_.stages ? action.stage.value + 1 : -1;
+    if (action.op() == Op::kForward) return action.stage().value - 1;
+    if (action.op() != Op::kFullBackward && action.op() != Op::kBackwardInput) return -1;
+    return action.stage().value + 1 < shape_.stages ? action.stage().value + 1 : -1;
   }
   bool is_ready(const Action& action) const {
     const int stage = needed_stage(action);
     if (stage < 0) return true;
-    const unsigned done = done_[shape_.pair({action.op, Stage{stage}, action.microbatch})];
-    return (done & (action.op == Op::kForward ? kDoneForward : kDoneBackward)) != 0;
+    const unsigned done = done_[shape_.pair(Stage{stage}, action.microbatch())];
+    return (done & (action.op() == Op::kForward ? kDoneForward : kDoneBackward)) != 0;
   }
 
   void finish(const Action& action, std::size_t rank) {
-    const bool forward = action.op == Op::kForward;
-    if (!forward && action.op != Op::kFullBackward && action.op != Op::kBackwardInput) return;
+    const bool forward = action.op() == Op::kForward;
+    if (!forward && action.op() != Op::kFullBackward && action.op() != Op::kBackwardInput) return;
     done_[shape_.pair(action)] |= forward ? kDoneForward : kDoneBackward;
-    const Stage to{action.stage.value + (forward ? 1 : -1)};
+    const Stage to{action.stage().value + (forward ? 1 : -1)};
     if (to.value < 0 || to.value >= shape_.stages) return;
     const auto peer = static_cast<std::size_t>(placement_.rank_of(to));
     if (peer == rank) return;
-    out_[rank].emplace_back(Action{forward ? Op::kSendForward : Op::kSendBackward, action.stage, action.microbatch});
-    out_[peer].emplace_back(Action{forward ? Op::kRecvForward : Op::kRecvBackward, to, action.microbatch});
+    out_[rank].emplace_back(
+        Action{forward ? Op::kSendForward : Op::kSendBackward, action.stage(), action.microbatch()});
+    out_[peer].emplace_back(Action{forward ? Op::kRecvForward : Op::kRecvBackward, to, action.microbatch()});
     sweep_.wake(peer);
   }
 
@@ -187,13 +188,12 @@ class SendRecvPass {
   }
   /// The action of `peer` that makes what `action` needs; backward is spelled B or I as it stands there.
   std::string producer(const Action& action, Stage stage, std::size_t peer) const {
-    Action wanted{action.op, stage, action.microbatch};
-    if (action.op == Op::kForward) return to_text(wanted);
+    if (action.op() == Op::kForward) return to_text(Action(Op::kForward, stage, action.microbatch()));
+    const Action split(Op::kBackwardInput, stage, action.microbatch());
     for (const Slot& slot : schedule_[peer])
       for (const Action& candidate : slot.actions())
-        if (candidate == Action{Op::kBackwardInput, stage, action.microbatch}) return to_text(candidate);
-    wanted.op = Op::kFullBackward;
-    return to_text(wanted);
+        if (candidate == split) return to_text(split);
+    return to_text(Action(Op::kFullBackward, stage, action.microbatch()));
   }
 
   const Schedule& schedule_;

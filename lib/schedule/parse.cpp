@@ -103,7 +103,6 @@ class CellReader {
       unknown_op(word_begin, word);
       return std::nullopt;
     }
-    Action out{static_cast<Op>(op), Stage{*stage}, kNoMicrobatch};
     const bool has_number = !at_end() && is_digit(text_[at_]);
     if (has_number != kOps[op].has_microbatch) {
       if (has_number)
@@ -113,12 +112,10 @@ class CellReader {
              fmt::format("write the microbatch after the action, for example {}{}0", *stage, word));
       return std::nullopt;
     }
-    if (has_number) {
-      const auto microbatch = number("microbatch", kMaxMicrobatches);
-      if (!microbatch) return std::nullopt;
-      out.microbatch = Microbatch{*microbatch};
-    }
-    return out;
+    if (!has_number) return make_action(static_cast<Op>(op), Stage{*stage});
+    const auto microbatch = number("microbatch", kMaxMicrobatches);
+    if (!microbatch) return std::nullopt;
+    return make_action(static_cast<Op>(op), *stage, *microbatch);
   }
 
   void unknown_op(std::size_t offset, std::string_view word) {
@@ -146,7 +143,6 @@ class CellReader {
   }
 
   std::optional<Slot> overlap() {
-    Overlap out;
     ++at_;
     skip_blanks();
     const std::size_t forward_at = at_;
@@ -160,8 +156,8 @@ class CellReader {
     if (!backward) return std::nullopt;
     skip_blanks();
     if (!expect(")") || !expect("OVERLAP_F_B")) return std::nullopt;
-    const bool first_ok = forward->op == Op::kForward;
-    if (!first_ok || backward->op != Op::kFullBackward) {
+    const bool first_ok = forward->op() == Op::kForward;
+    if (!first_ok || backward->op() != Op::kFullBackward) {
       fail(first_ok ? backward_at : forward_at,
            fmt::format("an overlap is a forward and a full backward, not {} and {}", to_text(*forward),
                        to_text(*backward)),

@@ -74,8 +74,8 @@ std::optional<Placement> infer_placement(const Schedule& schedule, int stages) {
   for (std::size_t rank = 0; rank < schedule.size(); ++rank)
     for (const Slot& slot : schedule[rank])
       for (const Action& action : slot.actions()) {
-        if (action.stage.value >= stages) return std::nullopt;
-        int& owner = rank_of_stage[action.stage.at()];
+        if (action.stage().value >= stages) return std::nullopt;
+        int& owner = rank_of_stage[action.stage().at()];
         if (owner == static_cast<int>(rank)) continue;
         if (owner != -1) return std::nullopt;
         owner = static_cast<int>(rank);

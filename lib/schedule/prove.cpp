@@ -16,7 +16,7 @@ bool has_backward(const Schedule& schedule) {
   for (const Row& row : schedule)
     for (const Slot& slot : row)
       for (const Action& action : slot.actions())
-        if (is_compute(action.op) && action.op != Op::kForward) return true;
+        if (is_compute(action.op()) && action.op() != Op::kForward) return true;
   return false;
 }
 
@@ -65,7 +65,7 @@ class CommunicationCheck {
   };
 
   void visit(const Action& action, std::size_t rank, std::size_t step) {
-    switch (action.op) {
+    switch (action.op()) {
       case Op::kForward:
       case Op::kFullBackward:
       case Op::kBackwardInput:
@@ -82,11 +82,11 @@ class CommunicationCheck {
 
   void send(const Action& action, std::size_t rank, std::size_t step) {
     if (!has_peer("schedule-send", action, rank, step)) return;
-    const unsigned made = done_[shape_.pair(action)] & (action.op == Op::kSendForward ? kDoneF : kDoneI | kDoneB);
+    const unsigned made = done_[shape_.pair(action)] & (action.op() == Op::kSendForward ? kDoneF : kDoneI | kDoneB);
     int& place = sent_[links_.message(action)];
     if (made == 0)
       problems_.cell("schedule-send", rank, step, fmt::format("{} before its data is computed", to_text(action)),
-                     action.op == Op::kSendForward ? "it follows F" : "it follows B or I");
+                     action.op() == Op::kSendForward ? "it follows F" : "it follows B or I");
     else if (place != kNever)
       problems_.cell("schedule-send", rank, step, fmt::format("{} stands twice", to_text(action)),
                      "each message is sent once");
@@ -95,7 +95,7 @@ class CommunicationCheck {
 
   void receive(const Action& action, std::size_t rank, std::size_t step) {
     if (!has_peer("schedule-recv", action, rank, step)) return;
-    const bool forward = action.op == Op::kRecvForward;
+    const bool forward = action.op() == Op::kRecvForward;
     const unsigned used = done_[shape_.pair(action)] & (forward ? kDoneF : kDoneI | kDoneB);
     int& place = received_[links_.message(action)];
     if (used != 0)
@@ -105,7 +105,7 @@ class CommunicationCheck {
       problems_.cell("schedule-recv", rank, step, fmt::format("{} stands twice", to_text(action)),
                      "each message is received once");
     place = recvs_on_[static_cast<std::size_t>(links_.channel(action))]++;
-    change(action.stage, rank, &Live::receive_buffers, 1);
+    change(action.stage(), rank, &Live::receive_buffers, 1);
   }
 
   bool has_peer(const char* id, const Action& action, std::size_t rank, std::size_t step) {
@@ -119,33 +119,33 @@ class CommunicationCheck {
   }
 
   void compute(const Action& action, std::size_t rank, std::size_t step) {
-    StageState& stage = stages_[action.stage.at()];
+    StageState& stage = stages_[action.stage().at()];
     if (stage.ever_gathered && !stage.gathered)
       problems_.cell(
           "schedule-unshard", rank, step,
-          fmt::format("{} while the parameters of stage {} are not gathered", to_text(action), action.stage.value),
-          fmt::format("put {}UNSHARD before it", action.stage.value));
+          fmt::format("{} while the parameters of stage {} are not gathered", to_text(action), action.stage().value),
+          fmt::format("put {}UNSHARD before it", action.stage().value));
     ++stage.computed;
-    if (action.op != Op::kBackwardWeight) consume(action, rank, step);
+    if (action.op() != Op::kBackwardWeight) consume(action, rank, step);
     std::uint8_t& done = done_[shape_.pair(action)];
-    switch (action.op) {
+    switch (action.op()) {
       case Op::kForward:
         done |= kDoneF;
-        if (keeps_activations_) change(action.stage, rank, &Live::in_flight, 1);
+        if (keeps_activations_) change(action.stage(), rank, &Live::in_flight, 1);
         break;
       case Op::kBackwardInput:
         done |= kDoneI;
-        change(action.stage, rank, &Live::awaiting_weight, 1);
+        change(action.stage(), rank, &Live::awaiting_weight, 1);
         break;
-      case Op::kBackwardWeight: change(action.stage, rank, &Live::awaiting_weight, -1); [[fallthrough]];
+      case Op::kBackwardWeight: change(action.stage(), rank, &Live::awaiting_weight, -1); [[fallthrough]];
       case Op::kFullBackward:
         done |= kDoneB;
-        change(action.stage, rank, &Live::in_flight, -1);
+        change(action.stage(), rank, &Live::in_flight, -1);
         ++stage.backwards;
         if (stage.reductions > 0)
           problems_.cell(
               "schedule-reduce-grad", rank, step,
-              fmt::format("{} after the gradients of stage {} were reduced", to_text(action), action.stage.value),
+              fmt::format("{} after the gradients of stage {} were reduced", to_text(action), action.stage().value),
               "REDUCE_GRAD follows the last backward of its stage");
         break;
       case Op::kSendForward:
@@ -161,19 +161,19 @@ class CommunicationCheck {
   /// F, B and I need the result of a neighbour: received before, or computed before on the same rank.
   void consume(const Action& action, std::size_t rank, std::size_t step) {
     if (links_.neighbour(action) < 0) return;
-    const bool forward = action.op == Op::kForward;
+    const bool forward = action.op() == Op::kForward;
     if (links_.peer(action) >= 0) {
       if (received_[links_.message(action)] == kNever)
         problems_.cell(
             "schedule-recv", rank, step, fmt::format("{} without having received its data", to_text(action)),
-            fmt::format("put {}{}{} before it", action.stage.value,
-                        traits(forward ? Op::kRecvForward : Op::kRecvBackward).spelling, action.microbatch.value));
+            fmt::format("put {}{}{} before it", action.stage().value,
+                        traits(forward ? Op::kRecvForward : Op::kRecvBackward).spelling, action.microbatch().value));
       else
-        change(action.stage, rank, &Live::receive_buffers, -1);
+        change(action.stage(), rank, &Live::receive_buffers, -1);
       return;
     }
     const Stage source{links_.neighbour(action)};
-    const unsigned made = done_[shape_.pair({action.op, source, action.microbatch})];
+    const unsigned made = done_[shape_.pair(source, action.microbatch())];
     if ((made & (forward ? kDoneF : kDoneI | kDoneB)) == 0)
       problems_.cell("schedule-order", rank, step,
                      fmt::format("{} before the {} of stage {}, which is on the same rank", to_text(action),
@@ -182,8 +182,8 @@ class CommunicationCheck {
   }
 
   void gather(const Action& action, std::size_t rank, std::size_t step) {
-    StageState& stage = stages_[action.stage.at()];
-    const bool unshard = action.op == Op::kUnshard;
+    StageState& stage = stages_[action.stage().at()];
+    const bool unshard = action.op() == Op::kUnshard;
     if (stage.gathered == unshard)
       problems_.cell(
           "schedule-unshard", rank, step,
@@ -191,14 +191,14 @@ class CommunicationCheck {
           "UNSHARD and RESHARD of a stage alternate");
     else if (unshard && !stage.ever_gathered && stage.computed > 0)
       problems_.cell("schedule-unshard", rank, step,
-                     fmt::format("{} after stage {} was computed", to_text(action), action.stage.value),
+                     fmt::format("{} after stage {} was computed", to_text(action), action.stage().value),
                      "a stage that is gathered at all is gathered before its first action");
     stage.gathered = unshard;
     stage.ever_gathered = true;
   }
 
   void reduce(const Action& action, std::size_t rank, std::size_t step) {
-    if (stages_[action.stage.at()].reductions++ > 0)
+    if (stages_[action.stage().at()].reductions++ > 0)
       problems_.cell("schedule-reduce-grad", rank, step, fmt::format("{} stands twice", to_text(action)),
                      "gradients are reduced once a step");
   }
@@ -217,10 +217,10 @@ class CommunicationCheck {
     for (std::size_t rank = 0; rank < schedule_.size(); ++rank)
       for (std::size_t step = 0; step < schedule_[rank].size(); ++step)
         for (const Action& action : schedule_[rank][step].actions()) {
-          if (!is_transfer(action.op)) continue;
+          if (!is_transfer(action.op())) continue;
           const std::size_t message = links_.message(action);
           if (sent_[message] == received_[message]) continue;
-          const bool sends = link_of(action.op).sends;
+          const bool sends = link_of(action.op()).sends;
           const std::string other = to_text(links_.counterpart(action));
           if (sent_[message] == kNever || received_[message] == kNever)
             problems_.cell(sends ? "schedule-send" : "schedule-recv", rank, step,
@@ -297,15 +297,15 @@ class RendezvousRun {
         return;
       }
       for (const Action& action : slot.actions())
-        if (is_transfer(action.op)) perform(action);
+        if (is_transfer(action.op())) perform(action);
     }
   }
 
   /// The action of the slot that cannot run yet; null where all can.
   const Action* blocked_by(const Slot& slot) const {
     for (const Action& action : slot.actions()) {
-      const bool sends = link_of(action.op).sends;
-      if (!sends && (!is_compute(action.op) || links_.peer(action) < 0)) continue;
+      const bool sends = link_of(action.op()).sends;
+      if (!sends && (!is_compute(action.op()) || links_.peer(action) < 0)) continue;
       if ((state_[links_.message(action)] & (sends ? kPosted : kArrived)) == 0) return &action;
     }
     return nullptr;
@@ -314,7 +314,7 @@ class RendezvousRun {
   void perform(const Action& action) {
     const std::size_t message = links_.message(action);
     const auto peer = static_cast<std::size_t>(links_.peer(action));
-    state_[message] |= link_of(action.op).sends ? kArrived : kPosted;
+    state_[message] |= link_of(action.op()).sends ? kArrived : kPosted;
     if (waits_for_[peer] == message) runnable_.push_back(peer);
   }
 

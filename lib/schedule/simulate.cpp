@@ -71,13 +71,13 @@ class Simulation {
       const Slot& slot = row[state.next];
       if (slot.is_bubble()) continue;
       const Action& first = slot.actions()[0];
-      if (is_compute(first.op)) {
+      if (is_compute(first.op())) {
         if (!compute(slot, rank)) break;
-      } else if (is_transfer(first.op) && !link_of(first.op).sends) {
+      } else if (is_transfer(first.op()) && !link_of(first.op()).sends) {
         posted_[links_.message(first)] = state.time;
         wake(links_.peer(first), links_.message(first));
       } else if (costs_.overlap_communication) {
-        if (first.op == Op::kUnshard) ++gathering_[first.stage.at()];
+        if (first.op() == Op::kUnshard) ++gathering_[first.stage().at()];
         state.issued.push_back({first, state.time});
       } else {
         const double end = communicate(first, state.time, rank);
@@ -96,9 +96,9 @@ class Simulation {
       const double end = communicate(item.action, std::max(item.at, state.communication_time), rank);
       if (end == kUnknown) break;
       state.communication_time = end;
-      if (item.action.op == Op::kUnshard) {
-        --gathering_[item.action.stage.at()];
-        gathered_at_[item.action.stage.at()] = end;
+      if (item.action.op() == Op::kUnshard) {
+        --gathering_[item.action.stage().at()];
+        gathered_at_[item.action.stage().at()] = end;
       }
     }
     return state.sent != before;
@@ -109,8 +109,8 @@ class Simulation {
     RankState& state = ranks_[rank];
     double start = state.time;
     for (const Action& action : slot.actions()) {
-      if (gathering_[action.stage.at()] > 0) return false;
-      start = std::max(start, gathered_at_[action.stage.at()]);
+      if (gathering_[action.stage().at()] > 0) return false;
+      start = std::max(start, gathered_at_[action.stage().at()]);
       if (links_.peer(action) < 0) continue;
       const double arrived = arrived_[links_.message(action)];
       if (arrived == kUnknown) {
@@ -123,8 +123,8 @@ class Simulation {
       const double end = start + duration(action);
       timeline_.events.push_back({start, end, action, static_cast<int>(rank), Lane::kCompute, slot.is_overlap()});
       timeline_.ranks[rank].busy += end - start;
-      if (action.op == Op::kForward) ++state.in_flight;
-      if (action.op == Op::kFullBackward || action.op == Op::kBackwardWeight) --state.in_flight;
+      if (action.op() == Op::kForward) ++state.in_flight;
+      if (action.op() == Op::kFullBackward || action.op() == Op::kBackwardWeight) --state.in_flight;
       timeline_.ranks[rank].peak_in_flight = std::max(timeline_.ranks[rank].peak_in_flight, state.in_flight);
       start = end;
     }
@@ -136,14 +136,14 @@ class Simulation {
   /// posted yet.
   double communicate(const Action& action, double start, std::size_t rank) {
     double end = start;
-    if (is_transfer(action.op)) {
+    if (is_transfer(action.op())) {
       const std::size_t message = links_.message(action);
       if (posted_[message] == kUnknown) {
         ranks_[rank].sends = message;
         return kUnknown;
       }
-      const bool forward = action.op == Op::kSendForward;
-      const EdgeCost& edge = costs_.edges[action.stage.at() - (forward ? 0 : 1)];
+      const bool forward = action.op() == Op::kSendForward;
+      const EdgeCost& edge = costs_.edges[action.stage().at() - (forward ? 0 : 1)];
       start = std::max(start, posted_[message]);
       end = start + edge.transfer;
       arrived_[message] = end + edge.latency;
@@ -159,8 +159,8 @@ class Simulation {
   }
 
   double duration(const Action& action) const {
-    const StageCost& cost = costs_.stages[action.stage.at()];
-    switch (action.op) {
+    const StageCost& cost = costs_.stages[action.stage().at()];
+    switch (action.op()) {
       case Op::kForward: return cost.forward;
       case Op::kBackwardInput: return cost.backward_input;
       case Op::kBackwardWeight: return cost.backward_weight;

@@ -91,7 +91,7 @@ class Chart {
   Chart(const Timeline& timeline, const SvgOptions& options) : timeline_(timeline), options_(options) {
     double shortest = timeline.makespan;
     for (const Event& event : timeline.events) {
-      present_[kind_of(event.action.op)] = true;
+      present_[kind_of(event.action.op())] = true;
       has_pairs_ = has_pairs_ || event.paired;
       has_strip_ = has_strip_ || event.lane == Lane::kCommunication;
       if (event.lane == Lane::kCompute && event.end > event.start)
@@ -174,7 +174,7 @@ class Chart {
     }
   }
 
-  int local_index(const Event& event) const { return timeline_.placement.local_index(event.action.stage); }
+  int local_index(const Event& event) const { return timeline_.placement.local_index(event.action.stage()); }
   int local_stages(const Event& event) const {
     return static_cast<int>(timeline_.placement.stages_of(event.rank).size());
   }
@@ -188,13 +188,13 @@ class Chart {
     std::vector<std::vector<const Event*>> groups(kKinds * shades);
     for (const Event& event : timeline_.events) {
       const auto shade = event.lane == Lane::kCommunication ? 0 : static_cast<std::size_t>(local_index(event));
-      groups[kind_of(event.action.op) * shades + shade].push_back(&event);
+      groups[kind_of(event.action.op()) * shades + shade].push_back(&event);
     }
     const bool tips = timeline_.events.size() <= kMostTips;
     for (const auto& group : groups) {
       std::string open;
       for (const Event* event : group) {
-        const std::string fill = colour(kind_of(event->action.op), light_of(*event));
+        const std::string fill = colour(kind_of(event->action.op()), light_of(*event));
         if (fill != open)
           put("{}<g fill=\"{}\"{}>\n", open.empty() ? "" : "</g>\n", fill,
               event->lane == Lane::kCompute ? " stroke=\"#ffffff\" stroke-width=\"0.6\"" : "");
@@ -202,7 +202,7 @@ class Chart {
         put("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\"", x(event->start), y(*event),
             (event->end - event->start) * scale_, event->lane == Lane::kCompute ? kLane : kStrip);
         if (tips)
-          put("><title>{}: {}, {} to {}</title></rect>\n", to_text(event->action), traits(event->action.op).meaning,
+          put("><title>{}: {}, {} to {}</title></rect>\n", to_text(event->action), traits(event->action.op()).meaning,
               duration(event->start), duration(event->end));
         else
           out_ += "/>\n";
@@ -216,7 +216,7 @@ class Chart {
       put("<g font-size=\"11\" text-anchor=\"middle\" fill=\"{}\">\n", on_dark ? "#ffffff" : "#1c1c1c");
       for (const Event& event : timeline_.events) {
         if (event.lane != Lane::kCompute || (light_of(event) < 60) != on_dark) continue;
-        const std::string number = std::to_string(event.action.microbatch.value);
+        const std::string number = std::to_string(event.action.microbatch().value);
         if ((event.end - event.start) * scale_ < kCharacter * static_cast<double>(number.size()) + 3) continue;
         put("<text x=\"{:.2f}\" y=\"{:.1f}\">{}</text>\n", x((event.start + event.end) / 2), y(event) + 17, number);
       }
@@ -228,7 +228,7 @@ class Chart {
     if (!has_pairs_) return;
     out_ += "<g stroke=\"#1c1c1c\" stroke-width=\"2.5\" stroke-linecap=\"round\">\n";
     for (const Event& event : timeline_.events) {
-      if (!event.paired || event.action.op != Op::kForward) continue;
+      if (!event.paired || event.action.op() != Op::kForward) continue;
       // The backward follows its forward at once; the line crosses the border between them.
       const double reach = (event.end - event.start) * scale_ * 0.4;
       put("<path d=\"M{:.2f} {:.1f}h{:.2f}\"/>\n", x(event.end) - reach, y(event) + kLane - 3, 2 * reach);

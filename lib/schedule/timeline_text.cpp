@@ -9,7 +9,7 @@ namespace {
 
 std::string label(const Event& event, bool with_stage) {
   const std::string text = to_text(event.action);
-  return with_stage ? text : text.substr(std::to_string(event.action.stage.value).size());
+  return with_stage ? text : text.substr(std::to_string(event.action.stage().value).size());
 }
 
 double shortest_computation(const Timeline& timeline) {

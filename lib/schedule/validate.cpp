@@ -53,12 +53,12 @@ class Validator {
       const Slot& slot = schedule_[rank][step];
       idle = idle && slot.is_bubble();
       // Both halves of an overlap are judged by what stood before it: they run together.
-      if (slot.is_overlap() && slot.actions()[0].stage == slot.actions()[1].stage &&
-          slot.actions()[0].microbatch == slot.actions()[1].microbatch)
+      if (slot.is_overlap() && slot.actions()[0].stage() == slot.actions()[1].stage() &&
+          slot.actions()[0].microbatch() == slot.actions()[1].microbatch())
         problems_.cell("schedule-order", rank, step, fmt::format("the backward of {} needs its forward", to_text(slot)),
                        "an overlap pairs the forward of one microbatch with the backward of another");
       for (const Action& action : slot.actions())
-        if (in_range(action, rank, step) && is_compute(action.op)) count(action, rank, step);
+        if (in_range(action, rank, step) && is_compute(action.op())) count(action, rank, step);
     }
     if (idle)
       problems_.row("schedule-idle-rank", rank, "no actions",
@@ -67,21 +67,21 @@ class Validator {
   }
 
   bool in_range(const Action& action, std::size_t rank, std::size_t step) {
-    if (action.stage.value >= shape_.stages) {
+    if (action.stage().value >= shape_.stages) {
       uncounted_ = true;
       problems_.cell("schedule-stage-range", rank, step,
-                     fmt::format("{} names stage {}", to_text(action), action.stage.value),
+                     fmt::format("{} names stage {}", to_text(action), action.stage().value),
                      fmt::format("there are {} stages, 0 to {}", shape_.stages, shape_.stages - 1));
       return false;
     }
-    if (action.microbatch.value >= shape_.microbatches) {
+    if (action.microbatch().value >= shape_.microbatches) {
       uncounted_ = true;
       problems_.cell("schedule-microbatch-range", rank, step,
-                     fmt::format("{} names microbatch {}", to_text(action), action.microbatch.value),
+                     fmt::format("{} names microbatch {}", to_text(action), action.microbatch().value),
                      fmt::format("there are {} microbatches, 0 to {}", shape_.microbatches, shape_.microbatches - 1));
       return false;
     }
-    int& owner = rank_of_stage_[action.stage.at()];
+    int& owner = rank_of_stage_[action.stage().at()];
     if (owner == static_cast<int>(rank)) return true;
     if (owner == -1) {
       owner = static_cast<int>(rank);
@@ -89,7 +89,7 @@ class Validator {
     }
     uncounted_ = true;
     problems_.cell("schedule-stage-twice", rank, step,
-                   fmt::format("{}: stage {} is also on rank {}", to_text(action), action.stage.value, owner),
+                   fmt::format("{}: stage {} is also on rank {}", to_text(action), action.stage().value, owner),
                    "a stage lives on one rank");
     return false;
   }
@@ -100,13 +100,13 @@ class Validator {
       problems_.cell(id, rank, step, fmt::format("{} {}", to_text(action), what),
                      "each microbatch goes through a stage once: F, then B, or I and later W");
     };
-    if (purpose_ == Purpose::kEvaluation && action.op != Op::kForward)
+    if (purpose_ == Purpose::kEvaluation && action.op() != Op::kForward)
       return wrong("schedule-backward-in-evaluation", "in a table for evaluation");
     // What stands twice is not entered again: it would only give more problems of the same cause.
-    if (action.op == Op::kForward) {
+    if (action.op() == Op::kForward) {
       if ((seen & kSeenF) != 0) return wrong("schedule-duplicate", "stands twice");
       seen |= kSeenF;
-    } else if (action.op == Op::kBackwardWeight) {
+    } else if (action.op() == Op::kBackwardWeight) {
       if ((seen & kSeenW) != 0) return wrong("schedule-duplicate", "stands twice");
       if ((seen & kSeenB) != 0) return wrong("schedule-duplicate", "after the full backward");
       if ((seen & kSeenI) == 0) wrong("schedule-order", "before its input gradient (I)");
@@ -115,7 +115,7 @@ class Validator {
       if ((seen & (kSeenI | kSeenB)) != 0)
         return wrong("schedule-duplicate", "is a second backward of this microbatch");
       if ((seen & kSeenF) == 0) wrong("schedule-order", "before its forward");
-      seen |= action.op == Op::kFullBackward ? kSeenB : kSeenI;
+      seen |= action.op() == Op::kFullBackward ? kSeenB : kSeenI;
     }
   }
 

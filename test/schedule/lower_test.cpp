@@ -25,7 +25,7 @@ Row unshard_reshard_by_definition(const Row& row) {
     std::vector<Stage> next;
     for (std::size_t j = i; j < slots.size() && next.size() < 3; ++j)
       for (const Action& action : slots[j].actions())
-        if (!has(next, action.stage)) next.push_back(action.stage);
+        if (!has(next, action.stage())) next.push_back(action.stage());
     std::sort(gathered.begin(), gathered.end());
     for (const Stage stage : gathered)
       if (!has(next, stage)) out.emplace_back(make_action(Op::kReshard, stage));

@@ -34,8 +34,8 @@ std::string step_text(const megatron::Step& step) {
 std::string trace_of(const Row& row, int ranks) {
   return joined(row, [&](const Slot& slot) {
     const Action& action = slot.actions()[0];
-    return std::string(traits(action.op).spelling) + std::to_string(action.stage.value / ranks) + "." +
-           std::to_string(action.microbatch.value);
+    return std::string(traits(action.op()).spelling) + std::to_string(action.stage().value / ranks) + "." +
+           std::to_string(action.microbatch().value);
   });
 }
 

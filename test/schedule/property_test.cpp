@@ -74,18 +74,20 @@ void check_times(const Timeline& timeline, const PipelineSchedule& made, const C
     const EdgeCost& cost = costs.edges[static_cast<std::size_t>(std::min(from, to))];
     return cost.latency + cost.transfer;
   };
-  for (const auto& [action, time] : when) {
+  for (const auto& entry : when) {
+    const Action action = entry.first;
+    const auto time = entry.second;
     const auto after = [&](Op op, int stage) {
-      const auto found = when.find({op, Stage{stage}, action.microbatch});
+      const auto found = when.find({op, Stage{stage}, action.microbatch()});
       if (found == when.end()) return false;
-      caused = caused && time.first >= found->second.second + edge(stage, action.stage.value) - 1e-9;
+      caused = caused && time.first >= found->second.second + edge(stage, action.stage().value) - 1e-9;
       return true;
     };
-    const int stage = action.stage.value;
-    if (action.op == Op::kForward && stage > 0) caused = after(Op::kForward, stage - 1) && caused;
-    if (action.op == Op::kForward) continue;
+    const int stage = action.stage().value;
+    if (action.op() == Op::kForward && stage > 0) caused = after(Op::kForward, stage - 1) && caused;
+    if (action.op() == Op::kForward) continue;
     caused = after(Op::kForward, stage) && caused;
-    if (action.op == Op::kBackwardWeight) {
+    if (action.op() == Op::kBackwardWeight) {
       caused = after(Op::kBackwardInput, stage) && caused;
     } else if (stage + 1 < made.shape.stages) {
       const bool split = after(Op::kBackwardInput, stage + 1);
@@ -104,15 +106,16 @@ bool ends_naively(const Schedule& schedule, const Placement& placement, Random& 
     return op + std::to_string(stage) + "." + std::to_string(mb.value);
   };
   const auto can_run = [&](const Action& a) {
-    const int s = a.stage.value;
+    const int s = a.stage().value;
     const auto remote = [&](int other) {
-      return other >= 0 && other < placement.stages() && placement.rank_of(Stage{other}) != placement.rank_of(a.stage);
+      return other >= 0 && other < placement.stages() &&
+             placement.rank_of(Stage{other}) != placement.rank_of(a.stage());
     };
-    if (a.op == Op::kSendForward) return posted.count(text("F", s + 1, a.microbatch)) > 0;
-    if (a.op == Op::kSendBackward) return posted.count(text("B", s - 1, a.microbatch)) > 0;
-    if (a.op == Op::kForward && remote(s - 1)) return sent.count(text("F", s, a.microbatch)) > 0;
-    if ((a.op == Op::kFullBackward || a.op == Op::kBackwardInput) && remote(s + 1))
-      return sent.count(text("B", s, a.microbatch)) > 0;
+    if (a.op() == Op::kSendForward) return posted.count(text("F", s + 1, a.microbatch())) > 0;
+    if (a.op() == Op::kSendBackward) return posted.count(text("B", s - 1, a.microbatch())) > 0;
+    if (a.op() == Op::kForward && remote(s - 1)) return sent.count(text("F", s, a.microbatch())) > 0;
+    if ((a.op() == Op::kFullBackward || a.op() == Op::kBackwardInput) && remote(s + 1))
+      return sent.count(text("B", s, a.microbatch())) > 0;
     return true;
   };
   for (std::size_t stuck = 0; stuck < 4 * schedule.size() * schedule.size();) {
@@ -129,10 +132,10 @@ bool ends_naively(const Schedule& schedule, const Placement& placement, Random& 
     stuck = 0;
     ++next[rank];
     for (const Action& a : actions) {
-      if (a.op == Op::kRecvForward) posted.insert(text("F", a.stage.value, a.microbatch));
-      if (a.op == Op::kRecvBackward) posted.insert(text("B", a.stage.value, a.microbatch));
-      if (a.op == Op::kSendForward) sent.insert(text("F", a.stage.value + 1, a.microbatch));
-      if (a.op == Op::kSendBackward) sent.insert(text("B", a.stage.value - 1, a.microbatch));
+      if (a.op() == Op::kRecvForward) posted.insert(text("F", a.stage().value, a.microbatch()));
+      if (a.op() == Op::kRecvBackward) posted.insert(text("B", a.stage().value, a.microbatch()));
+      if (a.op() == Op::kSendForward) sent.insert(text("F", a.stage().value + 1, a.microbatch()));
+      if (a.op() == Op::kSendBackward) sent.insert(text("B", a.stage().value - 1, a.microbatch()));
     }
   }
   for (std::size_t rank = 0; rank < schedule.size(); ++rank)
