@@ -23,7 +23,7 @@ using Microbatch = Index<struct MicrobatchTag>;
 inline constexpr Microbatch kNoMicrobatch{-1};
 
 /// What a table may hold at most. Far above any machine, low enough that no input makes us allocate without end.
-inline constexpr int kMaxRanks = 4096;
+inline constexpr int kMaxRanks = 1024;
 inline constexpr int kMaxStages = 4096;
 inline constexpr int kMaxMicrobatches = 65536;
 /// Stages times microbatches: checks keep some bytes for each pair.

@@ -13,7 +13,7 @@ namespace {
 class Builder {
  public:
   Builder(const Request& request, int rank) : stage_{rank, request.stages() - 1 - rank} {
-    row_.reserve(static_cast<std::size_t>(6 * request.microbatches));
+    row_.reserve(6 * static_cast<std::size_t>(request.microbatches));
   }
   void forward(std::size_t chunk) { row_.emplace_back(next_forward(chunk)); }
   void full_backward(std::size_t chunk) { row_.emplace_back(next_backward(Op::kFullBackward, chunk)); }

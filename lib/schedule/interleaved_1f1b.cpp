@@ -16,7 +16,8 @@ Schedule interleaved_1f1b(const Request& request) {
     const int warmup = std::min((request.stages_per_rank - 1) * rounds.microbatches_per_round() + way_back, total);
     // From the last warm-up forward until the first gradient arrives.
     const int wait = std::max(0, request.stages() + way_back - (warmup + rank));
-    row.reserve(static_cast<std::size_t>(rank + wait + 2 * total + warmup));
+    const int slots = rank + wait + 2 * total + warmup;
+    row.reserve(static_cast<std::size_t>(slots));
     row.resize(static_cast<std::size_t>(rank));
     for (int slot = 0; slot < warmup; ++slot) row.emplace_back(rounds.forward(slot));
     if (warmup > 0) row.resize(row.size() + static_cast<std::size_t>(wait));

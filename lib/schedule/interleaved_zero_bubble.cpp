@@ -14,7 +14,8 @@ Row row_of(const Request& request, int rank) {
   const int way_back = request.ranks - 1 - rank;
   const int warmup = std::min((request.stages_per_rank - 1) * rounds.microbatches_per_round() + way_back, total);
   Row row;
-  row.reserve(static_cast<std::size_t>(rank + way_back + 3 * total));
+  const int slots = rank + way_back + 3 * total;
+  row.reserve(static_cast<std::size_t>(slots));
   row.resize(static_cast<std::size_t>(rank));
   for (int slot = 0; slot < warmup; ++slot) row.emplace_back(rounds.forward(slot));
   if (warmup > 0) row.resize(row.size() + static_cast<std::size_t>(way_back));

@@ -54,7 +54,8 @@ class Links {
   }
   /// The rank of that neighbour, or -1 where there is none or it is on the same rank: no message then.
   int peer(const Action& action) const {
-    return peers_[static_cast<std::size_t>(link_of(action.op()).toward + 1)][action.stage().at()];
+    const int direction = link_of(action.op()).toward + 1;
+    return peers_[static_cast<std::size_t>(direction)][action.stage().at()];
   }
   /// The SEND of a RECV, and the RECV of a SEND.
   Action counterpart(const Action& transfer) const;

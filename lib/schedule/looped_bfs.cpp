@@ -8,7 +8,8 @@ Schedule looped_bfs(const Request& request) {
   for (int rank = 0; rank < request.ranks; ++rank) {
     Row& row = schedule[static_cast<std::size_t>(rank)];
     const int turn = 2 * (request.ranks - 1 - rank);  // steps until the first gradient comes back
-    row.reserve(static_cast<std::size_t>(rank + turn + 2 * request.stages_per_rank * request.microbatches));
+    const int slots = rank + turn + 2 * request.stages_per_rank * request.microbatches;
+    row.reserve(static_cast<std::size_t>(slots));
     row.resize(static_cast<std::size_t>(rank));
     for (int chunk = 0; chunk < request.stages_per_rank; ++chunk)
       for (int mb = 0; mb < request.microbatches; ++mb)

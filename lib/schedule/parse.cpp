@@ -125,6 +125,7 @@ class CellReader {
                   std::string(kForm));
     }
     std::vector<std::string_view> known;
+    known.reserve(kOps.size());
     for (const auto& row : kOps) known.push_back(row.spelling);
     if (word == "OVERLAP_F_B")
       return fail(offset, "OVERLAP_F_B without its two actions", "write it as (0F3;7B0)OVERLAP_F_B");

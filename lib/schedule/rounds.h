@@ -18,7 +18,7 @@ class Rounds {
         stages_per_rank_(request.stages_per_rank),
         rank_(rank),
         microbatches_per_round_(request.microbatches / rounds(request)),
-        next_(static_cast<std::size_t>(3 * request.stages_per_rank)) {}
+        next_(3 * static_cast<std::size_t>(request.stages_per_rank)) {}
 
   /// How many rounds there are; it must divide the microbatches.
   static int rounds(const Request& request) { return std::max(1, request.microbatches / request.ranks); }
@@ -34,7 +34,8 @@ class Rounds {
  private:
   /// Each stage takes the microbatches in order, separately for each kind of action.
   Action numbered(Op op, int chunk, int kind) {
-    int& microbatch = next_[static_cast<std::size_t>(kind * stages_per_rank_ + chunk)];
+    const int index = kind * stages_per_rank_ + chunk;
+    int& microbatch = next_[static_cast<std::size_t>(index)];
     return make_action(op, chunk * ranks_ + rank_, microbatch++);
   }
 

@@ -13,7 +13,8 @@ class Builder {
  public:
   Builder(const Request& request, int rank, int planned)
       : stage_{rank, request.stages() - 1 - rank}, microbatches_(request.microbatches) {
-    row_.reserve(static_cast<std::size_t>(rank + 6 * planned));
+    const int slots = rank + 6 * planned;
+    row_.reserve(static_cast<std::size_t>(slots));
     row_.resize(static_cast<std::size_t>(rank));
   }
   /// `chunk` 0 is the stage on the way down, 1 the one on the way up.
@@ -35,36 +36,36 @@ class Builder {
 };
 
 Row row_of(const Request& request, int rank) {
-  constexpr Op kF = Op::kForward, kI = Op::kBackwardInput, kW = Op::kBackwardWeight;
+  using enum Op;
   const int planned = std::max(2 * request.ranks - 1, request.microbatches);
   const int below = request.ranks - rank;  // ranks from this one to the turn of the V
   Builder row(request, rank, planned);
   // Fill.
-  for (int i = 0; i < 2 * below - 1; ++i) row.add(kF, 0);
+  for (int i = 0; i < 2 * below - 1; ++i) row.add(kForward, 0);
   for (int i = 0; i < rank; ++i) {
-    row.add(kF, 1);
-    row.add(kF, 0);
+    row.add(kForward, 1);
+    row.add(kForward, 0);
   }
   for (int i = 0; i < below; ++i)
-    for (const Op op : {kF, kI, kW}) row.add(op, 1);
+    for (const Op op : {kForward, kBackwardInput, kBackwardWeight}) row.add(op, 1);
   // Steady: one of everything on both stages.
-  while (row.done(kF, 1) < row.done(kF, 0) || row.done(kF, 0) < planned) {
-    if (row.done(kF, 0) < planned) row.add(kF, 0);
-    row.add(kI, 0);
-    row.add(kW, 0);
-    for (const Op op : {kF, kI, kW}) row.add(op, 1);
+  while (row.done(kForward, 1) < row.done(kForward, 0) || row.done(kForward, 0) < planned) {
+    if (row.done(kForward, 0) < planned) row.add(kForward, 0);
+    row.add(kBackwardInput, 0);
+    row.add(kBackwardWeight, 0);
+    for (const Op op : {kForward, kBackwardInput, kBackwardWeight}) row.add(op, 1);
   }
   // Drain: the input gradients are awaited by others, so the weight gradients come last.
   for (int i = 0; i < rank; ++i) {
-    row.add(kI, 0);
-    row.add(kI, 1);
+    row.add(kBackwardInput, 0);
+    row.add(kBackwardInput, 1);
   }
   for (int i = 0; i < below; ++i) {
-    row.add(kI, 0);
-    row.add(kW, 0);
+    row.add(kBackwardInput, 0);
+    row.add(kBackwardWeight, 0);
   }
-  while (row.done(kW, 1) < row.done(kI, 1)) row.add(kW, 1);
-  while (row.done(kW, 0) < row.done(kI, 0)) row.add(kW, 0);
+  while (row.done(kBackwardWeight, 1) < row.done(kBackwardInput, 1)) row.add(kBackwardWeight, 1);
+  while (row.done(kBackwardWeight, 0) < row.done(kBackwardInput, 0)) row.add(kBackwardWeight, 0);
   return row.take();
 }
 
