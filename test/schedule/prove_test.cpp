@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "golden.h"
+#include "schedule/deadlock.h"
 #include "schedule/lower.h"
 #include "schedule/pipeline_schedule.h"
 #include "schedule/validate.h"
@@ -138,6 +139,30 @@ TEST_CASE("the proof counts buffers and microbatches in flight", "[schedule]") {
   REQUIRE(to_text(proof.problems) == "");
   CHECK(proof.ranks[0] == Live{2, 2, 2});
   CHECK(proof.ranks[1] == Live{2, 1, 0});
+}
+
+TEST_CASE("a buffer is free again once its data is used", "[schedule]") {
+  const Schedule schedule = table({"0F0,0SEND_F0,0F1,0RECV_B0,0SEND_F1,0B0,0RECV_B1,0B1,0REDUCE_GRAD",
+                                   "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD"});
+  const Proof proof = prove(schedule, make_placement(PlacementStyle::kLoop, 2, 2), {2, 2, 2});
+  REQUIRE(to_text(proof.problems) == "");
+  CHECK(proof.ranks[0].receive_buffers == 1);
+  CHECK(proof.ranks[1].receive_buffers == 1);
+}
+
+TEST_CASE("the story of a deadlock begins with the lowest rank of the cycle, not with one that only waits for it",
+          "[schedule]") {
+  const Wait to_1{0, "2F0", "1F0", 1};
+  const Wait to_2{3, "1F0", "2B0", 2};
+  CHECK(deadlock({Wait{5, "0F0", "2F1", 2}, to_2, to_1}, Origin("t")).message ==
+        "the ranks wait for each other: rank 1 waits at step 3 `1F0` for `2B0` of rank 2, which waits at step 0 `2F0` "
+        "for `1F0` of rank 1");
+  // A long one is cut.
+  std::vector<std::optional<Wait>> ring;
+  for (std::size_t rank = 0; rank < 40; ++rank) ring.push_back(Wait{0, "a", "b", (rank + 1) % 40});
+  const std::string story = deadlock(ring, Origin("t")).message;
+  CHECK_THAT(story, Catch::EndsWith(", and so on over 40 ranks"));
+  CHECK(story.size() < 1000);
 }
 
 TEST_CASE("messages to several stages of a rank share its buffers", "[schedule]") {
