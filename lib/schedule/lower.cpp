@@ -1,7 +1,5 @@
 #include "schedule/lower.h"
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -11,98 +9,6 @@
 
 namespace automodel::schedule {
 namespace {
-
-/// The stages of a rank whose parameters are kept gathered at some step.
-struct Active {
-  std::array<Stage, 4> stages = {};
-  std::uint8_t count = 0;
-  std::span<const Stage> list() const { return {stages.data(), count}; }
-  bool contains(Stage stage) const { return std::find(list().begin(), list().end(), stage) != list().end(); }
-  /// The same stages in any order.
-  bool same_as(const Active& other) const {
-    return count == other.count &&
-           std::all_of(list().begin(), list().end(), [&](Stage s) { return other.contains(s); });
-  }
-};
-
-/// The distinct stages that a row uses next, in order of their next use. Built from the end of the row: the stages of a
-/// slot move to the front. Stages beyond the kept ones can only move further back, so they may be forgotten.
-class NextStages {
- public:
-  void move_to_front(const Slot& slot, std::size_t step) {
-    const auto actions = slot.actions();
-    for (std::size_t i = actions.size(); i-- > 0;) move_to_front(actions[i].stage(), step);
-  }
-  /// As many slots as it takes to see kWanted distinct stages, with all stages of these slots.
-  Active active() const {
-    Active out = kept_;
-    if (out.count > kWanted && used_at_[kWanted - 1] != used_at_[kWanted]) out.count = kWanted;
-    return out;
-  }
-
- private:
-  static constexpr std::size_t kWanted = 3;
-
-  void move_to_front(Stage stage, std::size_t step) {
-    auto& stages = kept_.stages;
-    std::size_t at = 0;
-    while (at < kept_.count && stages[at] != stage) ++at;
-    if (at == kept_.count && kept_.count < stages.size()) ++kept_.count;
-    for (at = std::min(at, stages.size() - 1); at > 0; --at) {
-      stages[at] = stages[at - 1];
-      used_at_[at] = used_at_[at - 1];
-    }
-    stages[0] = stage;
-    used_at_[0] = step;
-  }
-
-  Active kept_;
-  std::array<std::size_t, 4> used_at_ = {};
-};
-
-Row with_unshard_reshard(const Row& row) {
-  std::vector<Active> active(row.size());
-  NextStages next;
-  for (std::size_t step = row.size(); step-- > 0;) {
-    next.move_to_front(row[step], step);
-    active[step] = next.active();
-  }
-  Row out;
-  out.reserve(row.size() + row.size() / 8 + 16);
-  Active gathered;
-  const auto change_to = [&](const Active& wanted) {
-    if (wanted.same_as(gathered)) return;
-    std::vector<Stage> freed;
-    for (const Stage stage : gathered.list())
-      if (!wanted.contains(stage)) freed.push_back(stage);
-    std::sort(freed.begin(), freed.end());
-    for (const Stage stage : freed) out.emplace_back(make_action(Op::kReshard, stage));
-    for (const Stage stage : wanted.list())
-      if (!gathered.contains(stage)) out.emplace_back(make_action(Op::kUnshard, stage));
-    gathered = wanted;
-  };
-  for (std::size_t step = 0; step < row.size(); ++step) {
-    if (row[step].is_bubble()) continue;
-    change_to(active[step]);
-    out.push_back(row[step]);
-  }
-  change_to({});
-  return out;
-}
-
-/// `backwards` has room for every stage; a stage is counted in one row only.
-Row with_reduce_grad(const Row& row, int microbatches, std::vector<int>& backwards) {
-  Row out;
-  out.reserve(row.size() + 8);
-  for (const Slot& slot : row) {
-    out.push_back(slot);
-    for (const Action& action : slot.actions())
-      if ((action.op() == Op::kFullBackward || action.op() == Op::kBackwardWeight) &&
-          ++backwards[action.stage().at()] == microbatches)
-        out.emplace_back(make_action(Op::kReduceGrad, action.stage()));
-  }
-  return out;
-}
 
 class SendRecvPass {
  public:
@@ -207,18 +113,17 @@ class SendRecvPass {
 
 }  // namespace
 
-Schedule add_unshard_reshard(const Schedule& schedule) {
-  Schedule out;
-  out.reserve(schedule.size());
-  for (const Row& row : schedule) out.push_back(with_unshard_reshard(row));
-  return out;
-}
-
-Schedule add_reduce_grad(const Schedule& schedule, const Shape& shape) {
+Row add_reduce_grad(const Row& row, const Shape& shape) {
   std::vector<int> backwards(static_cast<std::size_t>(shape.stages), 0);
-  Schedule out;
-  out.reserve(schedule.size());
-  for (const Row& row : schedule) out.push_back(with_reduce_grad(row, shape.microbatches, backwards));
+  Row out;
+  out.reserve(row.size() + 8);
+  for (const Slot& slot : row) {
+    out.push_back(slot);
+    for (const Action& action : slot.actions())
+      if ((action.op() == Op::kFullBackward || action.op() == Op::kBackwardWeight) &&
+          ++backwards[action.stage().at()] == shape.microbatches)
+        out.emplace_back(make_action(Op::kReduceGrad, action.stage()));
+  }
   return out;
 }
 
@@ -229,12 +134,9 @@ Lowered add_send_recv(const Schedule& schedule, const Placement& placement, cons
 }
 
 Lowered lower(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin) {
-  // Row by row what add_unshard_reshard and add_reduce_grad do: one intermediate table less.
-  std::vector<int> backwards(static_cast<std::size_t>(shape.stages), 0);
   Schedule rows;
   rows.reserve(schedule.size());
-  for (const Row& row : schedule)
-    rows.push_back(with_reduce_grad(with_unshard_reshard(row), shape.microbatches, backwards));
+  for (const Row& row : schedule) rows.push_back(add_reduce_grad(add_unshard_reshard(row), shape));
   Lowered out = add_send_recv(rows, placement, shape, origin);
   // Told again from the table that the user knows, whose steps are not shifted by the earlier passes.
   if (!out.problems.empty()) out.problems = add_send_recv(schedule, placement, shape, origin).problems;

@@ -10,13 +10,13 @@
 
 namespace automodel::schedule {
 
-/// UNSHARD before a stage's first action and RESHARD when it is not among the next stages in use: on each rank the
-/// parameters of the next three distinct stages are kept gathered (of four, where an overlapped pair brings in the
-/// third and fourth together). Drops the bubbles.
-Schedule add_unshard_reshard(const Schedule& schedule);
+/// UNSHARD before a stage's first action and RESHARD when it is not among the next stages in use: a rank keeps the
+/// parameters of its next three distinct stages gathered (of four, where an overlapped pair brings in the third and
+/// fourth together). Drops the bubbles. A row needs nothing from the others.
+Row add_unshard_reshard(const Row& row);
 
-/// REDUCE_GRAD of a stage right after the last of its `microbatches` B or W.
-Schedule add_reduce_grad(const Schedule& schedule, const Shape& shape);
+/// REDUCE_GRAD of a stage right after the last of its B and W, one a microbatch.
+Row add_reduce_grad(const Row& row, const Shape& shape);
 
 struct Lowered {
   Schedule schedule = {};

@@ -31,8 +31,7 @@ class CommunicationCheck {
         links_(placement, shape),
         problems_(origin),
         proof_(proof),
-        sent_(links_.messages(), kNever),
-        received_(links_.messages(), kNever),
+        messages_(links_.messages()),
         done_(shape.pairs(), 0),
         stages_(static_cast<std::size_t>(shape.stages)),
         sends_on_(links_.channels(), 0),
@@ -55,6 +54,11 @@ class CommunicationCheck {
  private:
   static constexpr int kNever = -1;
   enum Done : std::uint8_t { kDoneF = 1, kDoneI = 2, kDoneB = 4 };
+  /// The places of its SEND and its RECV among those of its channel.
+  struct Message {
+    int sent = kNever;
+    int received = kNever;
+  };
   struct StageState {
     Live live = {};
     bool ever_gathered = false;
@@ -83,7 +87,7 @@ class CommunicationCheck {
   void send(const Action& action, std::size_t rank, std::size_t step) {
     if (!has_peer("schedule-send", action, rank, step)) return;
     const unsigned made = done_[shape_.pair(action)] & (action.op() == Op::kSendForward ? kDoneF : kDoneI | kDoneB);
-    int& place = sent_[links_.message(action)];
+    int& place = messages_[links_.message(action)].sent;
     if (made == 0)
       problems_.cell("schedule-send", rank, step, fmt::format("{} before its data is computed", to_text(action)),
                      action.op() == Op::kSendForward ? "it follows F" : "it follows B or I");
@@ -97,7 +101,7 @@ class CommunicationCheck {
     if (!has_peer("schedule-recv", action, rank, step)) return;
     const bool forward = action.op() == Op::kRecvForward;
     const unsigned used = done_[shape_.pair(action)] & (forward ? kDoneF : kDoneI | kDoneB);
-    int& place = received_[links_.message(action)];
+    int& place = messages_[links_.message(action)].received;
     if (used != 0)
       problems_.cell("schedule-recv", rank, step, fmt::format("{} after its data is used", to_text(action)),
                      forward ? "it stands before F" : "it stands before B or I");
@@ -105,7 +109,7 @@ class CommunicationCheck {
       problems_.cell("schedule-recv", rank, step, fmt::format("{} stands twice", to_text(action)),
                      "each message is received once");
     place = recvs_on_[static_cast<std::size_t>(links_.channel(action))]++;
-    change(action.stage(), rank, &Live::receive_buffers, 1);
+    begin(action.stage(), rank, &Live::receive_buffers);
   }
 
   bool has_peer(const char* id, const Action& action, std::size_t rank, std::size_t step) {
@@ -131,16 +135,16 @@ class CommunicationCheck {
     switch (action.op()) {
       case Op::kForward:
         done |= kDoneF;
-        if (keeps_activations_) change(action.stage(), rank, &Live::in_flight, 1);
+        if (keeps_activations_) begin(action.stage(), rank, &Live::in_flight);
         break;
       case Op::kBackwardInput:
         done |= kDoneI;
-        change(action.stage(), rank, &Live::awaiting_weight, 1);
+        begin(action.stage(), rank, &Live::awaiting_weight);
         break;
-      case Op::kBackwardWeight: change(action.stage(), rank, &Live::awaiting_weight, -1); [[fallthrough]];
+      case Op::kBackwardWeight: end(action.stage(), &Live::awaiting_weight); [[fallthrough]];
       case Op::kFullBackward:
         done |= kDoneB;
-        change(action.stage(), rank, &Live::in_flight, -1);
+        end(action.stage(), &Live::in_flight);
         ++stage.backwards;
         if (stage.reductions > 0)
           problems_.cell(
@@ -163,13 +167,13 @@ class CommunicationCheck {
     if (links_.neighbour(action) < 0) return;
     const bool forward = action.op() == Op::kForward;
     if (links_.peer(action) >= 0) {
-      if (received_[links_.message(action)] == kNever)
+      if (messages_[links_.message(action)].received == kNever)
         problems_.cell(
             "schedule-recv", rank, step, fmt::format("{} without having received its data", to_text(action)),
             fmt::format("put {}{}{} before it", action.stage().value,
                         traits(forward ? Op::kRecvForward : Op::kRecvBackward).spelling, action.microbatch().value));
       else
-        change(action.stage(), rank, &Live::receive_buffers, -1);
+        end(action.stage(), &Live::receive_buffers);
       return;
     }
     const Stage source{links_.neighbour(action)};
@@ -203,26 +207,29 @@ class CommunicationCheck {
                      "gradients are reduced once a step");
   }
 
-  void change(Stage stage, std::size_t rank, int Live::*what, int by) {
-    live_.*what += by;
-    Live& of_stage = stages_[stage.at()].live;
-    of_stage.*what += by;
-    proof_.ranks[rank].*what = std::max(proof_.ranks[rank].*what, live_.*what);
-    proof_.stages[stage.at()].*what = std::max(proof_.stages[stage.at()].*what, of_stage.*what);
+  void begin(Stage stage, std::size_t rank, int Live::*what) {
+    Live& most = proof_.ranks[rank];
+    most.*what = std::max(most.*what, ++(live_.*what));
+    Live& most_of_stage = proof_.stages[stage.at()];
+    most_of_stage.*what = std::max(most_of_stage.*what, ++(stages_[stage.at()].live.*what));
+  }
+  void end(Stage stage, int Live::*what) {
+    --(live_.*what);
+    --(stages_[stage.at()].live.*what);
   }
 
   /// Both ends of every message exist and have the same place in their channel.
   void match_messages() {
-    if (sent_ == received_) return;
+    if (std::all_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.sent == m.received; })) return;
     for (std::size_t rank = 0; rank < schedule_.size(); ++rank)
       for (std::size_t step = 0; step < schedule_[rank].size(); ++step)
         for (const Action& action : schedule_[rank][step].actions()) {
           if (!is_transfer(action.op())) continue;
-          const std::size_t message = links_.message(action);
-          if (sent_[message] == received_[message]) continue;
+          const Message& message = messages_[links_.message(action)];
+          if (message.sent == message.received) continue;
           const bool sends = link_of(action.op()).sends;
           const std::string other = to_text(links_.counterpart(action));
-          if (sent_[message] == kNever || received_[message] == kNever)
+          if (message.sent == kNever || message.received == kNever)
             problems_.cell(sends ? "schedule-send" : "schedule-recv", rank, step,
                            fmt::format("{} has no {} on rank {}", to_text(action), other, links_.peer(action)),
                            "every SEND has its RECV on the neighbour's rank, and the other way round");
@@ -230,7 +237,7 @@ class CommunicationCheck {
             problems_.cell(
                 "schedule-send-order", rank, step,
                 fmt::format("{} is message {} from rank {} to rank {}, but {} is receive {} there", to_text(action),
-                            sent_[message], rank, links_.peer(action), other, received_[message]),
+                            message.sent, rank, links_.peer(action), other, message.received),
                 "between two ranks, messages are received in the order in which they are sent");
         }
   }
@@ -251,8 +258,7 @@ class CommunicationCheck {
   Links links_;
   ProblemList problems_;
   Proof& proof_;
-  std::vector<int> sent_;      // by message: its place among the sends of its channel
-  std::vector<int> received_;  // the same of the receive
+  std::vector<Message> messages_;
   std::vector<std::uint8_t> done_;
   std::vector<StageState> stages_;
   std::vector<int> sends_on_;

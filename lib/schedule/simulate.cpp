@@ -18,8 +18,7 @@ class Simulation {
       : schedule_(schedule),
         costs_(costs),
         links_(placement, shape),
-        posted_(links_.messages(), kUnknown),
-        arrived_(links_.messages(), kUnknown),
+        messages_(links_.messages()),
         gathering_(static_cast<std::size_t>(shape.stages), 0),
         gathered_at_(static_cast<std::size_t>(shape.stages), 0),
         ranks_(schedule.size()) {
@@ -48,6 +47,11 @@ class Simulation {
   }
 
  private:
+  /// When the receive was posted and when the data is there.
+  struct Message {
+    double posted = kUnknown;
+    double arrived = kUnknown;
+  };
   struct Issued {
     Action action = {};
     double at = 0;
@@ -74,7 +78,7 @@ class Simulation {
       if (is_compute(first.op())) {
         if (!compute(slot, rank)) break;
       } else if (is_transfer(first.op()) && !link_of(first.op()).sends) {
-        posted_[links_.message(first)] = state.time;
+        messages_[links_.message(first)].posted = state.time;
         wake(links_.peer(first), links_.message(first));
       } else if (costs_.overlap_communication) {
         if (first.op() == Op::kUnshard) ++gathering_[first.stage().at()];
@@ -112,7 +116,7 @@ class Simulation {
       if (gathering_[action.stage().at()] > 0) return false;
       start = std::max(start, gathered_at_[action.stage().at()]);
       if (links_.peer(action) < 0) continue;
-      const double arrived = arrived_[links_.message(action)];
+      const double arrived = messages_[links_.message(action)].arrived;
       if (arrived == kUnknown) {
         state.needs = links_.message(action);
         return false;
@@ -121,7 +125,7 @@ class Simulation {
     }
     for (const Action& action : slot.actions()) {
       const double end = start + duration(action);
-      timeline_.events.push_back({start, end, action, static_cast<int>(rank), Lane::kCompute, slot.is_overlap()});
+      record(action, start, end, rank, Lane::kCompute).paired = slot.is_overlap();
       timeline_.ranks[rank].busy += end - start;
       if (action.op() == Op::kForward) ++state.in_flight;
       if (action.op() == Op::kFullBackward || action.op() == Op::kBackwardWeight) --state.in_flight;
@@ -138,24 +142,35 @@ class Simulation {
     double end = start;
     if (is_transfer(action.op())) {
       const std::size_t message = links_.message(action);
-      if (posted_[message] == kUnknown) {
+      Message& times = messages_[message];
+      if (times.posted == kUnknown) {
         ranks_[rank].sends = message;
         return kUnknown;
       }
       const bool forward = action.op() == Op::kSendForward;
       const EdgeCost& edge = costs_.edges[action.stage().at() - (forward ? 0 : 1)];
-      start = std::max(start, posted_[message]);
+      start = std::max(start, times.posted);
       end = start + edge.transfer;
-      arrived_[message] = end + edge.latency;
+      times.arrived = end + edge.latency;
       wake(links_.peer(action), message);
     } else {
       end = start + duration(action);
     }
     if (end > start) {
-      timeline_.events.push_back({start, end, action, static_cast<int>(rank), Lane::kCommunication, false});
+      record(action, start, end, rank, Lane::kCommunication);
       timeline_.ranks[rank].communicating += end - start;
     }
     return end;
+  }
+
+  Event& record(const Action& action, double start, double end, std::size_t rank, Lane lane) {
+    Event& event = timeline_.events.emplace_back();
+    event.start = start;
+    event.end = end;
+    event.action = action;
+    event.rank = static_cast<int>(rank);
+    event.lane = lane;
+    return event;
   }
 
   double duration(const Action& action) const {
@@ -196,8 +211,7 @@ class Simulation {
   const Schedule& schedule_;
   const Costs& costs_;
   Links links_;
-  std::vector<double> posted_;       // by message
-  std::vector<double> arrived_;      // by message
+  std::vector<Message> messages_;
   std::vector<int> gathering_;       // by stage: UNSHARDs issued and not done
   std::vector<double> gathered_at_;  // by stage: end of the last UNSHARD
   std::vector<RankState> ranks_;
