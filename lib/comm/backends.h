@@ -1,0 +1,32 @@
+// The ways in which ranks are made and reach each other, as a table.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "comm/world.h"
+
+namespace automodel::comm {
+
+struct Backend {
+  std::string_view name;  ///< as in a recipe
+  std::string_view doc;
+  /// Why it cannot be used with tensors of this device in this build; "" where it can.
+  std::string (*unavailable)(at::DeviceType device);
+  /// Once a process.
+  std::unique_ptr<World> (*open)(const WorldOptions& options);
+};
+
+/// All backends that this program knows, the ones that this build lacks among them.
+std::span<const Backend> backends();
+
+/// Null for an unknown name.
+const Backend* find_backend(std::string_view name);
+
+/// Opens the backend of this name. Throws Error: kBadInput (id `unknown-backend`) for a name that is not in the table,
+/// kEnvironment (id `backend-unavailable`) for one that cannot be used here.
+std::unique_ptr<World> open_world(std::string_view backend, const WorldOptions& options);
+
+}  // namespace automodel::comm

@@ -1,0 +1,107 @@
+// One group of ranks and what they do together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::comm {
+
+enum class ReduceOp : std::uint8_t { kSum, kMax, kMin };
+
+/// "sum", "max", "min".
+std::string_view name_of(ReduceOp op);
+
+/// An operation under way. It goes on whether or not anybody waits: dropping a Work neither cancels nor blocks (a send
+/// may be posted and forgotten), and the tensors are kept alive until the operation is over. What an operation receives
+/// may be read after wait() has returned, not before.
+class Work {
+ public:
+  virtual ~Work() = default;
+  /// Returns when the operation is over for this rank. Throws HangError when that takes longer than the world's
+  /// deadline, Error when the transport fails, InternalError when ranks disagree about sizes. For tensors on a GPU with
+  /// the `nccl` backend the *current stream* waits, not the host; the deadline is then kept by a watching thread.
+  virtual void wait() = 0;
+  /// True when wait() would return at once. Moves this rank's operations forward a little, never blocks.
+  virtual bool done() = 0;
+};
+using WorkPtr = std::unique_ptr<Work>;
+
+/// One message of an exchange. `peer` is a rank inside the group, other than one's own; `tag` is 0 ... max_tag(). A
+/// message matches the receive of the same pair and tag; equal tags match in the order of posting.
+struct Transfer {
+  at::Tensor tensor = {};
+  int peer = 0;
+  int tag = 0;
+};
+
+/// A group of ranks. All members call the same collectives in the same order; exchanges may come in any order that
+/// their tags allow. Several operations may be outstanding, and may be waited for in any order and from any thread.
+/// Tensors are contiguous; both sides of a message have the same number of bytes.
+///
+/// Sums on host tensors are taken in the order of the group's ranks, over values in float for the 16-bit types, and
+/// rounded once. They are therefore the same bits on every rank, from run to run, for every way to cut the data into
+/// messages, and the same whether a value travels through all_reduce or reduce_scatter and all_gather.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// This rank's place in ranks().
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  /// The members' ranks in the world, in the order of the group.
+  const std::vector<int>& ranks() const { return ranks_; }
+  const std::string& name() const { return name_; }
+  /// The largest tag of a Transfer.
+  virtual int max_tag() const = 0;
+
+  /// `inout` becomes `op` over all members' `inout`. Floating-point types (f64, f32, bf16, f16), int64, int32, uint8,
+  /// bool (for which the sum is "or"). Max and min of a NaN are NaN.
+  WorkPtr all_reduce(const at::Tensor& inout, ReduceOp op);
+  /// `out` becomes all members' `in`, one after the other; out.numel() == size() * in.numel(). `in` may be this rank's
+  /// own part of `out`. Any dtype.
+  WorkPtr all_gather(const at::Tensor& out, const at::Tensor& in);
+  /// `out` becomes this rank's part of `op` over all members' `in`; in.numel() == size() * out.numel(). `out` may be
+  /// this rank's own part of `in`.
+  WorkPtr reduce_scatter(const at::Tensor& out, const at::Tensor& in, ReduceOp op);
+  /// Sends in_rows[p] rows (of dimension 0) of `in` to each member p, in order, and receives out_rows[p] rows into
+  /// `out`. `in` and `out` do not overlap.
+  WorkPtr all_to_all(const at::Tensor& out, const at::Tensor& in, std::span<const std::int64_t> out_rows,
+                     std::span<const std::int64_t> in_rows);
+  /// `inout` becomes that of the member `root`.
+  WorkPtr broadcast(const at::Tensor& inout, int root);
+  /// All of these messages at once, in both directions.
+  WorkPtr exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
+  /// Over when every member has called it.
+  WorkPtr barrier();
+
+ protected:
+  Communicator(std::vector<int> ranks, int rank, std::string name);
+
+  // What a backend implements; arguments have been checked.
+  virtual WorkPtr start_all_reduce(const at::Tensor& inout, ReduceOp op) = 0;
+  virtual WorkPtr start_all_gather(const at::Tensor& out, const at::Tensor& in) = 0;
+  virtual WorkPtr start_reduce_scatter(const at::Tensor& out, const at::Tensor& in, ReduceOp op) = 0;
+  virtual WorkPtr start_all_to_all(const at::Tensor& out, const at::Tensor& in, std::span<const std::int64_t> out_rows,
+                                   std::span<const std::int64_t> in_rows) = 0;
+  virtual WorkPtr start_broadcast(const at::Tensor& inout, int root) = 0;
+  virtual WorkPtr start_exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) = 0;
+  virtual WorkPtr start_barrier() = 0;
+
+ private:
+  std::vector<int> ranks_;
+  int rank_;
+  std::string name_;
+};
+
+/// Bytes of one row (index of dimension 0) of `tensor`, also where it has no rows.
+std::int64_t row_bytes(const at::Tensor& tensor);
+
+}  // namespace automodel::comm

@@ -1,0 +1,80 @@
+// Moves a rank's operations forward: while somebody waits, and from a thread of its own while nobody does.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/activity.h"
+#include "comm/backoff.h"
+#include "comm/hang.h"
+#include "comm/operation.h"
+
+namespace automodel::comm {
+
+struct EngineOptions {
+  int rank = 0;  ///< in the world
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  bool thread = true;    ///< move operations forward while the rank computes
+  bool crowded = false;  ///< more ranks than cores on this host
+};
+
+/// One a rank. A rank's operations depend on each other across ranks (two ranks may wait for two operations in opposite
+/// orders), so any wait moves all of them. One lock covers every use of the transport, which therefore sees one thread
+/// at a time. Messages of a large operation have several rounds; its own thread moves them on while the rank computes,
+/// and sleeps when nothing is outstanding.
+class Engine {
+ public:
+  explicit Engine(EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void start(const std::shared_ptr<Operation>& operation);
+  /// Moves all operations and tells whether any got further. Returns at once where another thread is doing that.
+  bool poll();
+  /// Until the operation is over. Throws its error, or HangError after the deadline.
+  void wait(Operation& operation);
+  /// Until no operation is outstanding. Throws the error of an operation that nobody has waited for, too.
+  void wait_for_all();
+  /// While the lock is held, no other thread is inside the transport. Recursive: the last owner of a transport may be
+  /// an operation that ends.
+  std::unique_lock<std::recursive_mutex> exclusive() { return std::unique_lock(mutex_); }
+  /// The same, giving up after a second: for the end of a failed job.
+  std::unique_lock<std::recursive_mutex> exclusive_or_give_up();
+
+  Activity& activity() { return activity_; }
+  /// Whom to ask when a wait passes the deadline; lives until it is replaced. Null: nobody.
+  void set_prober(Prober* prober) { prober_ = prober; }
+  std::chrono::milliseconds deadline() const { return options_.deadline; }
+
+ private:
+  bool advance_all();
+  void wait_long(Operation& operation, Backoff& backoff);
+  [[noreturn]] void throw_hang(const std::vector<Pending>& pending);
+  void wake();
+  void run_thread();
+
+  EngineOptions options_;
+  Activity activity_;
+  std::atomic<Prober*> prober_ = nullptr;
+
+  std::recursive_mutex mutex_;                      ///< the lock on the transport and on active_
+  std::vector<std::shared_ptr<Operation>> active_;  ///< in the order of their start
+  std::vector<std::shared_ptr<Operation>> failed_;  ///< whose error nobody may have seen
+  std::atomic<int> outstanding_ = 0;                ///< active_.size()
+  std::atomic<int> waiters_ = 0;                    ///< threads inside wait()
+
+  std::mutex sleep_mutex_;
+  std::condition_variable wake_;
+  std::atomic<bool> asleep_ = false;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace automodel::comm

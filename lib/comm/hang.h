@@ -1,0 +1,46 @@
+// What a rank says when it has waited too long: who waits for whom, and what the one at the end of the chain is doing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/activity.h"
+
+namespace automodel::comm {
+
+/// What came back when a rank was asked what it is doing.
+struct Answer {
+  enum class Kind {
+    kDoing,        ///< it answered
+    kGone,         ///< its host refuses: the process is gone
+    kUnreachable,  ///< its host cannot be reached
+    kSilent,       ///< something accepts the connection but does not answer: stopped, or its host is overloaded
+    kUnknown,      ///< there is no way to ask
+  };
+  Kind kind = Kind::kUnknown;
+  Doing doing = {};
+  std::string host = {};
+};
+
+/// Asks other ranks of the job, without their main threads' help.
+class Prober {
+ public:
+  virtual ~Prober() = default;
+  /// What `rank` (in the world) is doing. Returns within about two seconds.
+  virtual Answer ask(int rank) = 0;
+};
+
+/// A wait passed its deadline. One problem of id `hang`: the message names the rank, what it waited for and the cause
+/// found; the help has a line for each rank that was asked.
+class HangError : public Error {
+ public:
+  explicit HangError(Diagnostic problem) : Error(ExitCode::kHang, std::move(problem)) {}
+};
+
+/// Follows the waits from rank `me`, which is doing `mine` and lacks messages of the ranks `peers`, from rank to rank
+/// until one that does not wait, one that does not answer or a cycle is found. Takes ten seconds at most, besides the
+/// time of one answer.
+HangError hang_report(int me, const Doing& mine, const std::vector<int>& peers, Prober& prober);
+
+}  // namespace automodel::comm

@@ -1,0 +1,50 @@
+// Messages between threads.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/transport.h"
+
+namespace automodel::comm {
+
+/// A posted piece until its owner has been told that it is over.
+struct Letter {
+  Piece piece = {};
+  std::int64_t other_bytes = -1;  ///< size of the piece that it met; read after `over`
+  std::atomic<bool> over = false;
+};
+
+/// One direction between two members of a group. Whoever posts the second of a matching pair copies the bytes, under
+/// the lock, so that a letter that was withdrawn is never touched.
+class Mailbox {
+ public:
+  void post(Letter& letter);
+  void withdraw(Letter& letter);
+
+ private:
+  std::mutex mutex_;
+  std::deque<Letter*> sends_;     ///< not met yet, in the order of posting
+  std::deque<Letter*> receives_;  ///< likewise
+};
+
+/// The mailboxes of one group.
+class PostOffice {
+ public:
+  explicit PostOffice(int members) : members_(members), boxes_(static_cast<std::size_t>(members * members)) {}
+  Mailbox& box(int from, int to) { return boxes_[static_cast<std::size_t>(from * members_ + to)]; }
+
+ private:
+  int members_;
+  std::vector<Mailbox> boxes_;
+};
+
+}  // namespace automodel::comm

@@ -1,0 +1,68 @@
+// Answers other ranks' questions about this one, and asks them, beside the data's way: over TCP, from a thread of its
+// own, so that it works while the rank computes, is stuck in the transport, or has lost its peers.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/activity.h"
+#include "comm/hang.h"
+#include "comm/socket.h"
+
+namespace automodel::comm {
+
+/// How the other ranks find a rank's monitor. `host_id` is equal exactly for ranks that reach each other through
+/// 127.0.0.1.
+struct MonitorAddress {
+  std::string host = {};  ///< for people
+  std::string host_id = {};
+  Endpoint endpoint = {};
+};
+/// One line, and back.
+std::string to_wire(const MonitorAddress& address);
+MonitorAddress monitor_address_from_wire(const std::string& line);
+
+/// What makes ranks reach each other through 127.0.0.1: machine, boot and network namespace.
+std::string host_id();
+/// The name of this host.
+std::string host_name();
+
+/// One a process. Listens from the start, answers once it knows its peers and the job's secret.
+class Monitor : public Prober {
+ public:
+  /// `one_host`: all ranks are on this host, so that listening on 127.0.0.1 is enough. Otherwise it listens on all
+  /// interfaces and makes known the addresses on those that MPI uses (OMPI_MCA_btl_tcp_if_include or
+  /// OMPI_MCA_oob_tcp_if_include, where set).
+  Monitor(int rank, bool one_host);
+  ~Monitor() override;
+
+  const MonitorAddress& address() const { return address_; }
+  /// `peers` by rank; `secret` is the same on all ranks and unknown to others. Requests without it are not answered.
+  void begin(std::vector<MonitorAddress> peers, std::string secret, const Activity& activity);
+
+  Answer ask(int rank) override;
+  /// True for the first rank of the job that calls it: that one says why the job ends. Rank 0 decides; where it does
+  /// not answer, true.
+  bool claim_last_words();
+
+ private:
+  void serve();
+  std::string reply_to(const std::string& request);
+  /// The reply to a request, and whether there was one; `contact` tells how far it got.
+  std::string question(int rank, const std::string& verb, Contact& contact) const;
+
+  int rank_;
+  MonitorAddress address_;
+  Listener listener_;
+  std::vector<MonitorAddress> peers_;
+  std::string secret_;
+  const Activity* activity_ = nullptr;
+  std::atomic<bool> claimed_ = false;  ///< on rank 0: somebody speaks
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace automodel::comm
