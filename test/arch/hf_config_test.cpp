@@ -6,6 +6,7 @@
 #include "arch/families.h"
 #include "arch/modules.h"
 #include "base/diagnostic.h"
+#include "golden_file.h"
 
 namespace automodel::arch {
 namespace {
@@ -107,6 +108,17 @@ TEST_CASE("the text part of a multimodal config is planned under its nested name
   CHECK(bad.errors[0].where == SourceLocation{"c.json", 4, 1});
 }
 
+TEST_CASE("the published config of Gemma 3 4B, which leaves sizes to the class's defaults, is understood", "[arch]") {
+  const auto spec = spec_of(R"({"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+      "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024,
+      "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, "vision_config": {"hidden_size": 1152}})");
+  CHECK(spec.heads == 8);
+  CHECK(spec.kv_heads == 4);
+  CHECK(spec.rope.factor == 8);
+  CHECK(spec.sliding_rope->kind == RopeKind::kDefault);
+  CHECK(count_parameters(spec).total() == 4'300'079'472 - 419'816'304);  // all but vision tower and projector
+}
+
 TEST_CASE("models that cannot be trained say why", "[arch]") {
   const auto quantized = parse_hf_config(small("llama", R"("quantization_config": {"quant_method": "fp8"})"), "c.json");
   REQUIRE(quantized.spec);
@@ -202,6 +214,55 @@ TEST_CASE("expert layers and their limits are read", "[arch]") {
   CHECK(ids(too_many.errors) == Ids{"bad-value", "bad-value"});
   const auto layer = parse_hf_config(small("qwen3_moe", experts + R"(, "mlp_only_layers": [12])"), "c.json");
   CHECK(layer.errors[0].help == "the layers are 0 to 11");
+}
+
+TEST_CASE("any value under any key gives a model or problems, never an exception", "[arch][property]") {
+  const std::vector<nlohmann::json> values = {nullptr,
+                                              "x",
+                                              "",
+                                              -1,
+                                              0,
+                                              1,
+                                              7,
+                                              1e30,
+                                              -0.5,
+                                              true,
+                                              nlohmann::json::array(),
+                                              {1, 2},
+                                              {"a"},
+                                              nlohmann::json::object(),
+                                              {{"rope_type", "yarn"}}};
+  std::size_t accepted = 0;
+  std::size_t refused = 0;
+  const auto try_config = [&](const nlohmann::json& config) {
+    const auto text = config.dump();
+    CAPTURE(text);
+    const auto parsed = parse_hf_config(text, "c.json");
+    CHECK(parsed.spec.has_value() == parsed.errors.empty());
+    if (!parsed.spec) {
+      ++refused;
+      return;
+    }
+    ++accepted;
+    CHECK(count_parameters(*parsed.spec).total() > 0);
+    CHECK(parsed.spec->attention.size() == static_cast<std::size_t>(parsed.spec->layers));
+  };
+  for (const auto& row : golden::load("arch/hf_models.json")) {
+    for (const auto& [key, value] : row["config"].items())
+      for (const auto& other : values) {
+        auto config = row["config"];
+        config[key] = other;
+        try_config(config);
+        if (!value.is_object()) continue;
+        for (const auto& [inner, ignored] : value.items()) {
+          auto nested = row["config"];
+          nested[key][inner] = other;
+          try_config(nested);
+        }
+      }
+  }
+  CHECK(accepted > 1000);
+  CHECK(refused > 1000);
 }
 
 TEST_CASE("the table of families is complete", "[arch]") {

@@ -60,10 +60,11 @@ void read_training_details(ConfigReader& config, ModelSpec& spec) {
   read_dtype(config, spec);
 }
 
-void read_heads(ConfigReader& config, ModelSpec& spec, int default_head_dim) {
-  spec.heads = config.required({"num_attention_heads"}, 1, kMostWidth);
-  spec.kv_heads = config.integer({"num_key_value_heads"}, spec.heads, 1, kMostWidth);
-  spec.head_dim = config.integer({"head_dim"}, default_head_dim, 1, kMostWidth);
+void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults) {
+  const bool assumed = defaults.heads > 0 && !config.has("num_attention_heads");
+  spec.heads = assumed ? defaults.heads : config.required({"num_attention_heads"}, 1, kMostWidth);
+  spec.kv_heads = config.integer({"num_key_value_heads"}, assumed ? defaults.kv_heads : spec.heads, 1, kMostWidth);
+  spec.head_dim = config.integer({"head_dim"}, defaults.head_dim, 1, kMostWidth);
   if (config.good({"num_attention_heads", "num_key_value_heads"}) && spec.heads % spec.kv_heads != 0)
     config.refuse(
         "indivisible", "num_key_value_heads",
@@ -81,9 +82,10 @@ void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& 
   spec.hidden = config.required({"hidden_size"}, 1, kMostWidth);
   spec.layers = config.required({"num_hidden_layers"}, 1, kMostLayers);
   spec.ffn = config.required({"intermediate_size"}, 1, kMostWidth);
-  spec.vocab = config.required({"vocab_size"}, 1, kMostVocab);
+  spec.vocab = defaults.vocab > 0 ? config.integer({"vocab_size"}, defaults.vocab, 1, kMostVocab)
+                                  : config.required({"vocab_size"}, 1, kMostVocab);
   spec.max_positions = config.integer({"max_position_embeddings"}, defaults.max_positions, 1, kMostPositions);
-  read_heads(config, spec, defaults.head_dim);
+  read_heads(config, spec, defaults);
   spec.norm_eps = config.number({"rms_norm_eps"}, defaults.norm_eps);
   spec.activation = read_activation(config, defaults.activation_key, defaults.activation);
   const int rotated = defaults.rotated_dim > 0 ? defaults.rotated_dim : spec.head_dim;

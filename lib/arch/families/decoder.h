@@ -14,6 +14,10 @@ struct DecoderDefaults {
   int max_positions = 2048;
   double norm_eps = 1e-6;
   double rope_theta = 10000.0;
+  // Sizes that some published configs leave out; 0: required.
+  int vocab = 0;
+  int heads = 0;
+  int kv_heads = 0;     ///< counts only together with `heads`
   int head_dim = 0;     ///< 0: hidden size / heads
   int rotated_dim = 0;  ///< dimensions of a head that RoPE sees; 0: all
   bool tied = false;
@@ -26,7 +30,7 @@ void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& 
 
 /// Sizes of attention heads: num_key_value_heads is the number of heads where it is absent or null; head_dim likewise
 /// from `defaults` or hidden / heads.
-void read_heads(ConfigReader& config, ModelSpec& spec, int default_head_dim);
+void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults);
 /// Token ids, initializer range, element type: keys that all families share.
 void read_training_details(ConfigReader& config, ModelSpec& spec);
 Activation read_activation(ConfigReader& config, std::string_view key, std::string_view otherwise);
