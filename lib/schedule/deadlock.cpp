@@ -7,6 +7,8 @@
 namespace automodel::schedule {
 namespace {
 
+constexpr std::size_t kMostTold = 16;  // ranks of a cycle
+
 /// The ranks of a cycle, beginning with the lowest; where the chain of waiting ends in a rank that is done, the chain.
 std::vector<std::size_t> cycle_of(const std::vector<std::optional<Wait>>& waits) {
   const auto first = std::find_if(waits.begin(), waits.end(), [](const auto& wait) { return wait.has_value(); });
@@ -28,7 +30,6 @@ std::vector<std::size_t> cycle_of(const std::vector<std::optional<Wait>>& waits)
 }  // namespace
 
 Diagnostic deadlock(const std::vector<std::optional<Wait>>& waits, const Origin& origin) {
-  constexpr std::size_t kMostTold = 16;
   const auto cycle = cycle_of(waits);
   std::string story;
   for (std::size_t i = 0; i < std::min(cycle.size(), kMostTold); ++i) {

@@ -8,6 +8,8 @@
 namespace automodel::schedule::orders {
 namespace {
 
+constexpr int kNever = -1;  // not done at any step
+
 Row row_of(const Request& request, int rank) {
   const int total = request.microbatches * request.stages_per_rank;
   Rounds rounds(request, rank);
@@ -32,7 +34,6 @@ Row row_of(const Request& request, int rank) {
 /// Lets all rows advance in step, one slot a time, and puts a bubble in front of a forward whose input was not computed
 /// in an earlier step. As in torch, backwards are not looked at.
 Schedule with_bubbles(const Schedule& rows, const Shape& shape) {
-  constexpr int kNever = -1;
   std::vector<int> done_at(shape.pairs(), kNever);
   std::vector<std::size_t> next(rows.size(), 0);
   Schedule out(rows.size());

@@ -1,5 +1,7 @@
 #include "schedule/origin.h"
 
+#include <algorithm>
+
 namespace automodel::schedule {
 
 Origin::Origin(std::string file, std::string text) : file_(std::move(file)), text_(std::move(text)) {

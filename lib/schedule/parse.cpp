@@ -14,9 +14,10 @@ namespace {
 
 constexpr std::string_view kForm = "an action is <stage><action><microbatch>, for example 2F0";
 
+constexpr std::size_t kLongest = 32;  // characters of a cell that a message quotes
+
 /// Text as it can stand in a message: unprintable bytes escaped, long text cut.
 std::string quoted(std::string_view text) {
-  constexpr std::size_t kLongest = 32;
   std::string out = "'";
   for (const char c : text.substr(0, kLongest))
     out += std::isprint(static_cast<unsigned char>(c)) != 0 ? std::string(1, c)

@@ -38,9 +38,9 @@ struct Proof {
 /// schedule-reduce-grad.
 ///
 /// The table ends: run with the least help that a transport may give. A SEND waits until the matching RECV was posted,
-/// a RECV is posted without waiting, a computation waits for its data. Which rank goes first makes no difference:
-/// nothing that could run ever becomes unable to, so one run that ends proves that all end. Otherwise schedule-deadlock
-/// with the cycle.
+/// a RECV is posted without waiting (a pool of Live::receive_buffers never runs out), a computation waits for its data.
+/// Which rank goes first makes no difference: nothing that could run ever becomes unable to, so one run that ends
+/// proves that all end. Otherwise schedule-deadlock with the cycle.
 ///
 /// Linear in the size of the table.
 Proof prove(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin = {});

@@ -13,14 +13,15 @@
 namespace automodel::schedule {
 namespace {
 
-constexpr double kLeft = 104;            // labels of the ranks
-constexpr double kRight = 64;            // busy share of the ranks
-constexpr double kTop = 66;              // title
-constexpr double kLane = 26;             // height of a lane
-constexpr double kStrip = 8;             // height of the communication strip
-constexpr double kGap = 8;               // between ranks
-constexpr double kCharacter = 6.2;       // width of a digit in a box
-constexpr std::size_t kMostTips = 6000;  // boxes; larger charts come without tool tips
+constexpr double kLeft = 104;                                             // labels of the ranks
+constexpr double kRight = 64;                                             // busy share of the ranks
+constexpr double kTop = 66;                                               // title
+constexpr double kLane = 26;                                              // height of a lane
+constexpr double kStrip = 8;                                              // height of the communication strip
+constexpr double kGap = 8;                                                // between ranks
+constexpr double kCharacter = 6.2;                                        // width of a digit in a box
+constexpr std::array<std::string_view, 3> kUnits = {" s", " ms", " us"};  // of the time axis
+constexpr std::size_t kMostTips = 6000;                                   // boxes; larger charts come without tool tips
 
 struct Kind {
   std::string_view label;
@@ -248,7 +249,6 @@ class Chart {
     put("<g stroke=\"#aaaaaa\" stroke-width=\"1\"><path d=\"M{:.1f} {:.1f}H{:.2f}\"/>", kLeft, bottom_ + 2, right_);
     // The ticks share one unit of time.
     const std::size_t unit = timeline_.makespan >= 1 ? 0 : timeline_.makespan >= 1e-3 ? 1 : 2;
-    constexpr std::array<std::string_view, 3> kUnits = {" s", " ms", " us"};
     const double per_second = options_.in_seconds ? std::pow(1000.0, static_cast<double>(unit)) : 1;
     std::string labels;
     for (int tick = 0; tick * step <= timeline_.makespan * (1 + 1e-9); ++tick) {

@@ -57,6 +57,18 @@ TEST_CASE("GPipe and 1F1B are the orders that torch executes", "[schedule][golde
   CHECK((one_f_one_b.orders == 14 && one_f_one_b.lowered == 14 && one_f_one_b.refused == 0));
 }
 
+TEST_CASE("fewer microbatches than stages run wherever the order allows it", "[schedule]") {
+  const PipelineSchedule made = make_schedule(generator_named("1F1B"), {4, 1, 2});
+  CHECK(rows_text(made.order) ==
+        std::vector<std::string>{"0F0,0F1,0B0,0B1", "1F0,1F1,1B0,1B1", "2F0,2F1,2B0,2B1", "3F0,3B0,3F1,3B1"});
+  for (const std::string name :
+       {"GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble"}) {
+    const Generator& row = generator_named(name);
+    for (const int microbatches : {1, 2, 3})
+      CHECK(make_schedule(row, {4, row.single_stage ? 1 : 2, microbatches}).ok());
+  }
+}
+
 TEST_CASE("Interleaved1F1B is torch's table", "[schedule][golden]") {
   const Counts counts = compare("Interleaved1F1B", none);
   CHECK((counts.orders == 116 && counts.lowered == 72 && counts.refused == 4));
