@@ -130,9 +130,11 @@ std::string Optimizer::not_finite() const {
 void Optimizer::step(double lr, double weight_decay, double gradient_scale) {
   const ops::NoGraph guard;
   ++steps_;
-  ops::AdamStep step{.beta1 = beta1_,
+  ops::AdamStep step{.lr = lr,
+                     .beta1 = beta1_,
                      .beta2 = beta2_,
                      .eps = eps_,
+                     .weight_decay = weight_decay,
                      .correction1 = 1 - std::pow(beta1_, static_cast<double>(steps_)),
                      .correction2 = 1 - std::pow(beta2_, static_cast<double>(steps_)),
                      .gradient_scale = gradient_scale,

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/diagnostic.h"
 #include "config/training_config.h"
 
 namespace automodel::optim {

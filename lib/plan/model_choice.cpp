@@ -19,7 +19,7 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
@@ -36,7 +36,7 @@ fs::path in_cache(const std::string& name, const config::ModelConfig& model) {
   std::string revision = model.revision().value_or("main");
   if (std::ifstream ref(root / "refs" / revision); ref) ref >> revision;
   const auto snapshot = root / "snapshots" / revision;
-  return exists(snapshot / "config.json") ? snapshot : fs::path();
+  return is_there(snapshot / "config.json") ? snapshot : fs::path();
 }
 
 std::string read_text(const fs::path& path) {
@@ -68,10 +68,10 @@ Diagnostics rekeyed(Diagnostics problems, const std::string& prefix) {
 
 fs::path find_path(const std::string& path, const std::string& recipe_path) {
   const fs::path given(path);
-  if (given.is_absolute()) return exists(given) ? given : fs::path();
+  if (given.is_absolute()) return is_there(given) ? given : fs::path();
   const auto beside = fs::path(recipe_path).parent_path() / given;
-  if (exists(beside)) return beside;
-  return exists(given) ? given : fs::path();
+  if (is_there(beside)) return beside;
+  return is_there(given) ? given : fs::path();
 }
 
 std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Located& report) {
@@ -101,7 +101,7 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     const bool folder = fs::is_directory(path, error);
     choice.folder = folder ? path : path.parent_path();
     const auto config_file = folder ? path / "config.json" : path;
-    if (!exists(config_file)) {
+    if (!is_there(config_file)) {
       report.refuse("missing-file", key, fmt::format("'{}' has no config.json", choice.name),
                     "a model folder holds config.json and safetensors");
       return std::nullopt;

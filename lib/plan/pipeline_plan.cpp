@@ -7,6 +7,7 @@
 
 #include "arch/counts.h"
 #include "arch/modules.h"
+#include "plan/model_names.h"
 #include "plan/schedule_choice.h"
 #include "plan/virtual_stages.h"
 #include "schedule/csv.h"

@@ -14,6 +14,7 @@
 #include "plan/model_split.h"
 #include "plan/stage_shapes.h"
 #include "schedule/pipeline_schedule.h"
+#include "schedule/simulate.h"
 
 namespace automodel::plan {
 

@@ -15,7 +15,9 @@ namespace {
 enum class Kind { kNormal, kOne, kZero };
 
 Kind kind_of(const arch::ModelSpec& spec, const arch::Parameter& info) {
-  if (info.role == arch::Role::kNorm) return info.fqn.ends_with(".bias") || spec.norm_scale == arch::NormScale::kOnePlusInFloat ? Kind::kZero : Kind::kOne;
+  if (info.role == arch::Role::kNorm)
+    return info.fqn.ends_with(".bias") || spec.norm_scale == arch::NormScale::kOnePlusInFloat ? Kind::kZero
+                                                                                              : Kind::kOne;
   if (info.shape.rank() < 2) {
     const bool norm = info.fqn.ends_with("norm.weight") || info.fqn.ends_with("layernorm.weight");  // inside attention
     if (norm) return spec.norm_scale == arch::NormScale::kOnePlusInFloat ? Kind::kZero : Kind::kOne;
@@ -42,12 +44,17 @@ parallel::WeightSource initial_values(const arch::ModelSpec& spec, std::uint64_t
     const RandomStream stream(seed, "init/" + (weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to));
     std::vector<float> values(static_cast<std::size_t>(out.numel()));
     for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
-      stream.fill_normal(static_cast<std::uint64_t>(run.full), std::span(values).subspan(static_cast<std::size_t>(run.local - first), static_cast<std::size_t>(run.length)), 0.0, deviation(spec, weight.info));
-    const bool embedding = weight.info.role == arch::Role::kEmbedding || (weight.info.role == arch::Role::kHead && !weight.info.tied_to.empty());
+      stream.fill_normal(
+          static_cast<std::uint64_t>(run.full),
+          std::span(values).subspan(static_cast<std::size_t>(run.local - first), static_cast<std::size_t>(run.length)),
+          0.0, deviation(spec, weight.info));
+    const bool embedding = weight.info.role == arch::Role::kEmbedding ||
+                           (weight.info.role == arch::Role::kHead && !weight.info.tied_to.empty());
     if (embedding && spec.pad_token && *spec.pad_token >= 0) {
       const auto width = weight.full[1], begin = *spec.pad_token * width;
       for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
-        for (auto i = std::max(begin, run.full); i < std::min(begin + width, run.full + run.length); ++i) values[static_cast<std::size_t>(run.local - first + i - run.full)] = 0;
+        for (auto i = std::max(begin, run.full); i < std::min(begin + width, run.full + run.length); ++i)
+          values[static_cast<std::size_t>(run.local - first + i - run.full)] = 0;
     }
     out.copy_(at::from_blob(values.data(), {out.numel()}, at::kFloat));
   };

@@ -11,11 +11,15 @@ using mesh::Axis;
 using mesh::AxisSet;
 
 model::StageModules modules_of(const plan::StagePlan& stage) {
-  return {.embeddings = stage.part.has_embedding, .layers = stage.part.layers, .norm = stage.part.has_norm, .head = stage.part.has_head};
+  return {.embeddings = stage.part.has_embedding,
+          .layers = stage.part.layers,
+          .norm = stage.part.has_norm,
+          .head = stage.part.has_head};
 }
 
 /// The strategy's switches.
-parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const config::DistributedConfig& distributed, at::Device device) {
+parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const config::DistributedConfig& distributed,
+                                          at::Device device) {
   parallel::DataParallelOptions out;
   out.compute = scalar_type(plan.types.compute);
   out.master = scalar_type(plan.types.master);
@@ -41,15 +45,19 @@ parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const 
     out.reshard_after_forward = level == 3 && !plan.pipelined;
     if (megatron->disable_bucketing()) out.bucket_bytes = std::int64_t{1} << 60;
   } else if (const auto* ddp = std::get_if<config::DDPConfig>(&distributed.strategy())) {
-    if (ddp->bucket_cap_mb()) out.bucket_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(*ddp->bucket_cap_mb() * (1 << 20)));
+    if (ddp->bucket_cap_mb())
+      out.bucket_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(*ddp->bucket_cap_mb() * (1 << 20)));
   }
   return out;
 }
 
 }  // namespace
 
-LocalStage::LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules, model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups)
-    : model_(choice.spec, choice.layout, std::move(modules), std::move(options)), data_parallel_(model_.weights(), sharding, groups.dense, groups.expert), stage_(number, model_, this) {
+LocalStage::LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules,
+                       model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups)
+    : model_(choice.spec, choice.layout, std::move(modules), std::move(options)),
+      data_parallel_(model_.weights(), sharding, groups.dense, groups.expert),
+      stage_(number, model_, this) {
   model_.set_observer(&data_parallel_);
 }
 
@@ -63,7 +71,9 @@ void LocalStage::last_backward() {
   if (divisor_ == 0) data_parallel_.last_backward();
 }
 
-Runtime::Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world, const parallel::WeightSource& source) : plan_(plan), recipe_(recipe), world_(world) {
+Runtime::Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world,
+                 const parallel::WeightSource& source)
+    : plan_(plan), recipe_(recipe), world_(world) {
   make_groups();
   make_stages(source);
   make_optimizer();
@@ -74,8 +84,14 @@ Runtime::~Runtime() = default;
 void Runtime::make_groups() {
   const auto& mesh = plan_.mesh;
   const int rank = world_.rank();
-  place_ = {.pp = mesh.position(rank, Axis::kPp), .dp = mesh.position(rank, mesh::kDp), .cp = mesh.position(rank, Axis::kCp), .tp = mesh.position(rank, Axis::kTp), .dp_size = mesh.size(mesh::kDp)};
-  const auto group = [&](AxisSet axes, const std::string& name) { return world_.group(mesh.group_of(rank, axes), name); };
+  place_ = {.pp = mesh.position(rank, Axis::kPp),
+            .dp = mesh.position(rank, mesh::kDp),
+            .cp = mesh.position(rank, Axis::kCp),
+            .tp = mesh.position(rank, Axis::kTp),
+            .dp_size = mesh.size(mesh::kDp)};
+  const auto group = [&](AxisSet axes, const std::string& name) {
+    return world_.group(mesh.group_of(rank, axes), name);
+  };
   groups_.pipeline = group(Axis::kPp, "pp");
   groups_.tensor = group(Axis::kTp, "tp");
   groups_.context = group(Axis::kCp, "cp");
@@ -94,7 +110,8 @@ void Runtime::make_groups() {
     const int first = pipeline.stages.front().pp_rank, last = pipeline.stages.back().pp_rank;
     const auto ranks = mesh.group_of(rank, Axis::kPp);
     const std::vector<int> members = {ranks[static_cast<std::size_t>(first)], ranks[static_cast<std::size_t>(last)]};
-    if (first != last && (rank == members[0] || rank == members[1])) groups_.tied = world_.group(members, "tied embeddings");
+    if (first != last && (rank == members[0] || rank == members[1]))
+      groups_.tied = world_.group(members, "tied embeddings");
   }
 }
 
@@ -108,15 +125,22 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
   const auto ignore = std::visit([](const auto& loss) { return loss.ignore_index(); }, recipe_.loss_fn());
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
-    model::StageOptions options{.type = scalar_type(plan_.types.compute), .device = world_.device(), .ignore_label = ignore, .logit_softcap = softcap};
-    auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));
+    model::StageOptions options{.type = scalar_type(plan_.types.compute),
+                                .device = world_.device(),
+                                .ignore_label = ignore,
+                                .logit_softcap = softcap};
+    auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
+        number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));
     stage->data_parallel().bind(source);
-    if (recipe_.distributed->pipeline() && recipe_.distributed->pipeline()->scale_grads_in_schedule() && plan_.pipelined)
+    if (recipe_.distributed->pipeline() && recipe_.distributed->pipeline()->scale_grads_in_schedule() &&
+        plan_.pipelined)
       stage->set_divisor(static_cast<double>(plan_.batch.microbatches) * plan_.batch.runs * place_.dp_size);
     stages.push_back(&stage->stage());
   }
   const auto& made = pipeline.schedule;
-  executor_ = std::make_unique<pipeline::Executor>(pipeline::Table{made.training, made.placement, made.shape}, pipeline::Table{made.evaluation, made.placement, made.shape}, place_.pp, groups_.pipeline.get(), stages);
+  executor_ = std::make_unique<pipeline::Executor>(pipeline::Table{made.training, made.placement, made.shape},
+                                                   pipeline::Table{made.evaluation, made.placement, made.shape},
+                                                   place_.pp, groups_.pipeline.get(), stages);
 }
 
 void Runtime::make_optimizer() {
@@ -127,11 +151,19 @@ void Runtime::make_optimizer() {
     for (auto* storage : stage->data_parallel().storages()) {
       const bool whole = !stage->data_parallel().options().shard_optimizer;
       const auto& reduce = storage->unit().expert ? groups_.expert : groups_.dense;
-      optim::Target target{.value = storage->master(), .gradient = [storage] { return storage->gradient(); }, .expert = storage->unit().expert};
+      optim::Target target{.value = storage->master(),
+                           .gradient = [storage] { return storage->gradient(); },
+                           .expert = storage->unit().expert};
       for (const auto& segment : storage->segments()) {
         const auto& weight = *segment.weight;
-        const bool mine = (weight.tensor_sharded || place_.tp == 0) && first_replica && (!whole || reduce.shard->rank() == 0) && !weight.copy;
-        target.ranges.push_back({.name = weight.info.fqn, .first = segment.first, .offset = segment.offset, .length = segment.length, .trained = weight.trained, .counted = mine});
+        const bool mine = (weight.tensor_sharded || place_.tp == 0) && first_replica &&
+                          (!whole || reduce.shard->rank() == 0) && !weight.copy;
+        target.ranges.push_back({.name = weight.info.fqn,
+                                 .first = segment.first,
+                                 .offset = segment.offset,
+                                 .length = segment.length,
+                                 .trained = weight.trained,
+                                 .counted = mine});
       }
       targets.push_back(std::move(target));
     }
@@ -147,7 +179,9 @@ std::vector<LocalStage*> Runtime::stages() {
 void Runtime::set_length(std::int64_t length) {
   if (length == length_) return;
   length_ = length;
-  executor_->set_message({.sizes = {plan_.batch.microbatch, length, plan_.model->spec.hidden}, .type = scalar_type(plan_.types.message), .device = world_.device()});
+  executor_->set_message({.sizes = {plan_.batch.microbatch, length, plan_.model->spec.hidden},
+                          .type = scalar_type(plan_.types.message),
+                          .device = world_.device()});
 }
 
 void Runtime::begin_step() {

@@ -37,7 +37,8 @@ class LocalStage;
 class Runtime {
  public:
   /// Makes the objects and fills the weights from `source`. The plan, the recipe and the world outlive this.
-  Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world, const parallel::WeightSource& source);
+  Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world,
+          const parallel::WeightSource& source);
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -77,7 +78,8 @@ class Runtime {
 
 class LocalStage : public pipeline::StageSharding {
  public:
-  LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules, model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups);
+  LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules,
+             model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups);
 
   model::StageModel& model() { return model_; }
   parallel::DataParallel& data_parallel() { return data_parallel_; }
