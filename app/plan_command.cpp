@@ -5,6 +5,7 @@
 #include "launch/train_command.h"
 #include "plan/plan_json.h"
 #include "plan/plan_text.h"
+#include "plan/search.h"
 #include "plan/training_plan.h"
 #include "report.h"
 #include "schedule/chrome_trace.h"
@@ -40,16 +41,41 @@ Diagnostics check_fit(const plan::TrainingPlan& plan) {
            "hardware.memory"}};
 }
 
+/// The fastest plans for this many ranks; the best one goes to --apply.
+int run_search(const Options& options, const config::LoadedRecipe& loaded, plan::PlanRequest request) {
+  Diagnostics ignored;
+  const auto overrides = config::parse_overrides(options.overrides, ignored);
+  if (!options.world_size) {
+    const auto result = plan::make_plan(loaded, request);
+    if (!result.plan) return refuse(result.problems, loaded, options.json);
+    request.world_size = result.plan->mesh.world_size();
+  }
+  const auto result =
+      plan::search_plans(loaded, {.overrides = overrides, .plan = request, .world_size = *request.world_size});
+  if (!result.problems.empty()) return refuse(result.problems, loaded, options.json);
+  out(options.json ? plan::to_json(result) + "\n" : plan::to_text(result));
+  if (result.best.empty()) return code(ExitCode::kRefused);
+  if (options.apply.empty()) return code(ExitCode::kOk);
+  const auto text = fmt::format("# {} with the fastest plan that a search found for {} ranks.\n{}", loaded.path,
+                                *request.world_size, plan::apply_candidate(loaded, overrides, result.best[0]));
+  if (!write_file(options.apply, text)) return code(ExitCode::kEnvironment);
+  if (!options.json) out(fmt::format("written   {}\n", options.apply));
+  return code(ExitCode::kOk);
+}
+
 }  // namespace
 
-int run_plan(const Options& options) {
-  const auto loaded = load(with_memory(options));
+int run_plan(const Options& given) {
+  const auto options = with_memory(given);
+  const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
-  const auto result = plan::make_plan(loaded, {.world_size = options.world_size,
-                                               .training = false,
-                                               .cuda_available = launch::cuda_present(),
-                                               .ranks_per_node = options.gpus_per_node,
-                                               .calibration = plan::read_calibration(plan::calibration_path())});
+  const plan::PlanRequest request{.world_size = options.world_size,
+                                  .training = false,
+                                  .cuda_available = launch::cuda_present(),
+                                  .ranks_per_node = options.gpus_per_node,
+                                  .calibration = plan::read_calibration(plan::calibration_path())};
+  if (options.search) return run_search(options, loaded, request);
+  const auto result = plan::make_plan(loaded, request);
   if (!result.plan) return refuse(result.problems, loaded, options.json);
   const auto& plan = *result.plan;
   const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute

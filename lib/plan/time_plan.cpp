@@ -120,6 +120,8 @@ class Timing {
            all_reduce_seconds(bytes / (sharding_.optimizer ? sharding_.shards : 1), sharding_.replicas, replica_.link);
   }
 
+  bool reduces_each() const { return sharding_.gradients && !sharding_.defer_reduction; }
+
   void run_schedule() {
     const auto& made = plan_.pipeline->schedule;
     const int stages = made.shape.stages;
@@ -131,7 +133,11 @@ class Timing {
       cost.forward = time.forward;
       cost.backward_input = time.backward_input;
       cost.backward_weight = time.backward_weight;
-      cost.full_backward = time.backward();
+      if (plan_.pipelined && reduces_each()) {
+        const double reduce = reduce_seconds(s);
+        cost.backward_weight += plan_.cuda ? std::max(0.0, reduce - 0.8 * time.backward()) : reduce;
+      }
+      cost.full_backward = cost.backward_input + cost.backward_weight;
       if (plan_.pipelined) cost.unshard = gather_seconds(s);
       if (s + 1 < stages)
         costs.edges[static_cast<std::size_t>(s)] = {pp_.link.latency,
@@ -140,7 +146,8 @@ class Timing {
     costs.overlap_communication = plan_.cuda;
     const auto simulated = [&] { return schedule::simulate(made.training, made.placement, made.shape, costs); };
     if (plan_.batch.runs > 1) out_.schedule = simulated().makespan * (plan_.batch.runs - 1);
-    for (int s = 0; s < stages && plan_.pipelined; ++s)
+    // What is reduced after every microbatch is already in its backward pass.
+    for (int s = 0; s < stages && plan_.pipelined && !reduces_each(); ++s)
       costs.stages[static_cast<std::size_t>(s)].reduce_grad = reduce_seconds(s);
     out_.timeline = simulated();
     out_.schedule += out_.timeline.makespan;
@@ -160,7 +167,7 @@ class Timing {
     const auto& time = out_.stages[0];
     const double passes = plan_.batch.microbatches * plan_.batch.runs;
     const double gather = gather_seconds(0);
-    const double reduce = reduce_seconds(0) * (sharding_.defer_reduction || !sharding_.gradients ? 1 : passes);
+    const double reduce = reduce_seconds(0) * (reduces_each() ? passes : 1);
     const double gathers = sharding_.reshard_after_forward ? 2 * passes : 1;
     const auto exposed = [&](double communication, double computation, bool overlapped) {
       if (!overlapped || !plan_.cuda) return communication;
@@ -223,13 +230,14 @@ class Timing {
     if (spec.moe)
       add("ep", sizes_.ep, ep_, 4 * share(sizes_.ep) * stream * spec.moe->top_k / sizes_.tp * layers * passes,
           "tokens to experts and back");
+    const double reductions = reduces_each() ? passes : 1;
     const double reduced = elements * size_of(plan_.types.reduce), whole = elements * compute_;
     const double gathers = !sharding_.parameters             ? (sharding_.optimizer ? 1 : 0)
                            : plan_.pipelined                 ? plan_.batch.runs
                            : sharding_.reshard_after_forward ? 2 * passes
                                                              : 1;
     add(plan_.mesh.strategy() == mesh::Strategy::kDdp ? "dp_cp" : "dp_shard_cp", sharding_.shards, shard_,
-        share(sharding_.shards) * (sharding_.optimizer ? reduced + gathers * whole : 2 * reduced),
+        share(sharding_.shards) * (sharding_.optimizer ? reductions * reduced + gathers * whole : 2 * reduced),
         sharding_.parameters ? "parameters and gradients" : "gradients");
     add("dp_replicate", sharding_.replicas, replica_, 2 * share(sharding_.replicas) * reduced / sharding_.shards,
         "gradients");
