@@ -16,7 +16,7 @@ class Timing {
         sharding_(request.sharding),
         request_(request),
         sizes_(plan.mesh.sizes()),
-        sequence_(plan.batch.length > 0 ? plan.batch.length : plan.model->spec.max_positions),
+        sequence_(plan.batch.planned_length()),
         tokens_(static_cast<double>(plan.batch.microbatch * sequence_) / sizes_.cp),
         compute_(size_of(plan.types.compute)),
         tp_(group_link(hardware_, 1, sizes_.tp)),
