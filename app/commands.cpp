@@ -147,7 +147,7 @@ int run_completion(const Options& options) {
 
 int run_train(const Options& options) {
   // A rank of a job leaves everything to the worker, where rank 0 reads the recipe for all.
-  if (launch::in_parallel_job()) return launch::exec_worker(options.recipe, options.overrides);
+  if (launch::in_parallel_job()) return launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
   const int ranks = options.nproc_per_node.value_or(1);
@@ -155,7 +155,17 @@ int run_train(const Options& options) {
       plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
   if (!result.plan) return refuse(result.problems, loaded, false);
   return ranks > 1 ? launch::exec_mpirun(ranks, options.recipe, options.overrides)
-                   : launch::exec_worker(options.recipe, options.overrides);
+                   : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
+}
+
+int run_verify(const Options& options) {
+  if (!launch::in_parallel_job()) {
+    const auto loaded = load(options);
+    if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
+    const auto result = plan::make_plan(loaded, {.training = true});
+    if (!result.plan) return refuse(result.problems, loaded, false);
+  }
+  return launch::exec_worker(launch::Work::kVerify, options.recipe, options.overrides);
 }
 
 constexpr std::array kCommands = {
@@ -163,6 +173,9 @@ constexpr std::array kCommands = {
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
     Command{"plan", "plan RECIPE [--json] [OVERRIDE...]", "Print what would run: mesh, stages, schedule, proofs",
             kRecipe | kJson | kWorldSize | kPictures | kDryRun, run_plan},
+    Command{"verify", "verify RECIPE [OVERRIDE...]",
+            "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient", kRecipe,
+            run_verify},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
     Command{"schema", "schema", "Print the JSON Schema of recipes", 0, run_schema},

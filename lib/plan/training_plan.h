@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
+#include "plan/levers.h"
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
 #include "plan/stage_shapes.h"
@@ -58,6 +59,7 @@ struct TrainingPlan {
   mesh::DeviceMesh mesh;
   BatchPlan batch = {};
   TypePlan types = {};
+  Levers levers = {};
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
   bool pipelined = false;                     ///< pp_size > 1: the recipe's pipeline section counts

@@ -165,6 +165,9 @@ class Run {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       const auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
+      if (result.skipped)
+        reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
+                                   number, result.grad_scale, trainer_->scaler()->scale()));
       if (step.validate) validate(step, result.lr);
       if (result.stop_requested) {
         reports_->line(fmt::format("stopped by a signal after step {}", number));
