@@ -19,6 +19,10 @@ struct Options {
   std::string timeline = {};  ///< file
   std::string trace = {};     ///< file
   std::string shell = {};
+  std::string folder = {};    ///< of a tokenizer
+  bool special = false;       ///< add special tokens
+  bool decode = false;        ///< ids to text
+  bool skip_special = false;  ///< leave special tokens out of the text
 };
 
 }  // namespace automodel::app
