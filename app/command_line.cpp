@@ -52,6 +52,14 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kProcesses)
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(CLI::PositiveNumber);
+  if (command.takes & kTokenizer) {
+    sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();
+    auto* special = sub.add_flag("--special", options.special, "Add the tokenizer's own special tokens to each text");
+    auto* decode = sub.add_flag("--decode", options.decode, "Read arrays of ids, print JSON strings");
+    sub.add_flag("--skip-special", options.skip_special, "Leave special tokens out of the decoded text")
+        ->needs(decode)
+        ->excludes(special);
+  }
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "bash, zsh or fish")
         ->required()

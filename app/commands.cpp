@@ -9,6 +9,7 @@
 #include "launch/train_command.h"
 #include "plan/training_plan.h"
 #include "report.h"
+#include "tokenize.h"
 
 namespace automodel::app {
 namespace {
@@ -99,6 +100,8 @@ constexpr std::array kCommands = {
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
     Command{"schema", "schema", "Print the JSON Schema of recipes", 0, run_schema},
+    Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
+            "JSON strings to ids, one a line from standard input, or back", kTokenizer, run_tokenize},
     Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
 };
 

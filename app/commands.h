@@ -19,6 +19,7 @@ enum Takes : unsigned {
   kDryRun = 1u << 5,
   kShell = 1u << 6,
   kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply, --calibrate
+  kTokenizer = 1u << 8,
 };
 
 struct Command {

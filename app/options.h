@@ -24,6 +24,10 @@ struct Options {
   std::string apply = {};  ///< file that the best recipe of a search goes to
   bool calibrate = false;
   std::string shell = {};
+  std::string folder = {};    ///< of a tokenizer
+  bool special = false;       ///< add special tokens
+  bool decode = false;        ///< ids to text
+  bool skip_special = false;  ///< leave special tokens out of the text
 };
 
 }  // namespace automodel::app
