@@ -45,6 +45,8 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kProcesses)
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(CLI::PositiveNumber);
+  if (command.takes & kMarkdown)
+    sub.add_flag("--markdown", options.markdown, "Print docs/recipe-reference.md instead: every key with its meaning");
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "bash, zsh or fish")
         ->required()

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "config/recipe.h"
+#include "config/reference.h"
 #include "launch/completion.h"
 #include "launch/train_command.h"
 #include "plan/plan_json.h"
@@ -133,8 +134,8 @@ int run_config(const Options& options) {
   return code(ExitCode::kOk);
 }
 
-int run_schema(const Options&) {
-  out(config::recipe_schema() + "\n");
+int run_schema(const Options& options) {
+  out(options.markdown ? config::recipe_reference() : config::recipe_schema() + "\n");
   return code(ExitCode::kOk);
 }
 
@@ -165,7 +166,7 @@ constexpr std::array kCommands = {
             kRecipe | kJson | kWorldSize | kPictures | kDryRun, run_plan},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
-    Command{"schema", "schema", "Print the JSON Schema of recipes", 0, run_schema},
+    Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
     Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
 };
 

@@ -1,4 +1,5 @@
 #include "config/recipe.h"
+#include "config/reference.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
