@@ -1,6 +1,7 @@
 #include "config/reference.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -56,6 +57,8 @@ class Page {
     out_ += fmt::format("\n{} {}\n\n", std::string(static_cast<std::size_t>(level), '#'), title);
     if (!doc.empty()) out_ += fmt::format("{}\n\n", doc);
   }
+
+  void line(const std::string& text) { out_ += text + "\n"; }
 
   /// The rows of `fields` and of the sections below them, then the alternatives among these.
   void table(const std::vector<FieldInfo>& fields, const std::string& path, int level) {
@@ -150,12 +153,16 @@ std::string recipe_reference() {
     if (!is_section(unwrapped(*field.type))) plain.push_back(field);
   page.heading(2, "Top level", "");
   page.table(plain, "", 2);
+  std::map<const TypeInfo*, std::string> described;
   for (const auto& field : fields_of<Recipe>()) {
     const TypeInfo& type = unwrapped(*field.type);
     if (!is_section(type)) continue;
     const std::string key = key_of(field);
     page.heading(2, fmt::format("`{}`", key), field.doc);
-    if (type.choice != nullptr)
+    const auto [known, fresh] = described.emplace(&type, key);
+    if (!fresh)
+      page.line(fmt::format("It has the keys of `{}`.", known->second));
+    else if (type.choice != nullptr)
       page.choice(key, type.choice(), 2);
     else
       page.table(type.fields(), key, 2);
