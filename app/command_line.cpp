@@ -58,6 +58,25 @@ int refuse(const std::string& message, const std::string& help) {
   return static_cast<int>(ExitCode::kBadInput);
 }
 
+/// "TEXT:{a,b}" is what CLI11 calls the type of a choice.
+std::vector<std::string> values_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const auto open = type.find('{');
+  if (open == std::string::npos) return {};
+  return CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
+}
+
+/// What the parser knows of a command, for completion.
+launch::CompletedCommand describe(const CLI::App& sub, const Command& command) {
+  launch::CompletedCommand out{sub.get_name(), sub.get_description(), (command.takes & kRecipe) != 0, {}};
+  for (const auto* option : sub.get_options()) {
+    const auto& names = option->get_lnames();
+    out.options.push_back({option->get_positional() ? "" : "--" + (names.empty() ? std::string() : names.front()),
+                           option->get_description(), values_of(*option), option->get_items_expected_max() > 0});
+  }
+  return out;
+}
+
 bool is_recipe(const std::string& word) {
   return word.ends_with(".yaml") || word.ends_with(".yml");
 }
@@ -95,6 +114,8 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   for (std::size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;
     options[i].overrides = subs[i]->remaining();
+    if (commands[i].takes & kShell)
+      for (std::size_t k = 0; k < subs.size(); ++k) options[i].known.push_back(describe(*subs[k], commands[k]));
     return commands[i].run(options[i]);
   }
   return static_cast<int>(ExitCode::kBadInput);

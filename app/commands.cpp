@@ -140,9 +140,7 @@ int run_schema(const Options& options) {
 }
 
 int run_completion(const Options& options) {
-  std::vector<std::string> names;
-  for (const auto& command : commands()) names.emplace_back(command.name);
-  out(launch::completion_script(options.shell, names, config::recipe_keys()));
+  out(launch::completion_script(options.shell, options.known, config::recipe_keys()));
   return code(ExitCode::kOk);
 }
 

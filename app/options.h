@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/completion.h"
+
 namespace automodel::app {
 
 struct Options {
@@ -20,6 +22,7 @@ struct Options {
   std::string timeline = {};  ///< file
   std::string trace = {};     ///< file
   std::string shell = {};
+  std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
 };
 
 }  // namespace automodel::app
