@@ -107,7 +107,8 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter;
-    if (weight->info.role == arch::Role::kHead) head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
+    if (weight->info.role == arch::Role::kHead)
+      head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
   if (modules_.norm) {
     norm_ = Norm(context, layout.norm);

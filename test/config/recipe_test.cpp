@@ -1,8 +1,9 @@
 #include "config/recipe.h"
-#include "config/reference.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+
+#include "config/reference.h"
 
 namespace automodel::config {
 namespace {
