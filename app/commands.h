@@ -20,6 +20,7 @@ enum Takes : unsigned {
   kShell = 1u << 6,
   kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply, --calibrate
   kTokenizer = 1u << 8,
+  kMarkdown = 1u << 9,
 };
 
 struct Command {

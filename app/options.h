@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "launch/completion.h"
+
 namespace automodel::app {
 
 struct Options {
   std::string recipe = {};
   std::vector<std::string> overrides = {};  ///< words that are no options: --a.b.c value, a.b.c=value
   bool json = false;
+  bool markdown = false;
   bool dry_run = false;  ///< a plan is always dry
   std::optional<int> world_size = {};
   std::optional<int> gpus_per_node = {};
@@ -28,6 +31,7 @@ struct Options {
   bool special = false;       ///< add special tokens
   bool decode = false;        ///< ids to text
   bool skip_special = false;  ///< leave special tokens out of the text
+  std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
 };
 
 }  // namespace automodel::app
