@@ -58,6 +58,7 @@ void World::begin(Place place, const WorldOptions& options, std::shared_ptr<Tran
   runtime_.engine = std::make_shared<Engine>(
       EngineOptions{place_.rank, options.deadline, options.background_progress && place_.size > 1, crowded});
   runtime_.scratch = std::make_shared<ScratchPool>();
+  runtime_.limits = options.limits;
   runtime_.stage_all = options.stage_all;
   if (place_.size == 1) {
     control_ = std::make_shared<SoloCommunicator>(0, "control");

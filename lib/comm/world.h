@@ -26,6 +26,8 @@ struct WorldOptions {
   /// Move operations on from a thread of their own while the rank computes. Without it large messages wait for the
   /// sender's next call.
   bool background_progress = true;
+  /// Sizes at which collectives change their way.
+  RoundLimits limits = {};
   /// Copy through buffers for host tensors too, as is done for those of another device (for tests).
   bool stage_all = false;
 };
