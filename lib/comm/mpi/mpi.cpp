@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "comm/monitor.h"
+#include "comm/mpi/launcher.h"
 #include "comm/mpi/transport.h"
 
 namespace automodel::comm {
@@ -24,6 +25,9 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{100};
 /// Time for the rank that speaks to end the others.
 constexpr std::chrono::seconds kSilence{30};
+
+/// Time for the launcher to end the ranks of other hosts.
+constexpr std::chrono::seconds kLauncherPatience{20};
 
 /// Every rank's text, by rank. Blocking, only for the start: MPI_Init has just been a meeting of all ranks anyway, and
 /// MPI's own algorithm opens fewer connections than a message to everybody.
@@ -129,6 +133,7 @@ class MpiWorld : public World {
       std::this_thread::sleep_for(kDrain);
       write_to_stderr(last_words(text));
       silence_abort_banner();
+      if (local_size() < size()) end_stuck_launcher_after(kLauncherPatience);
       const auto lock = engine().exclusive_or_give_up();
       MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
     } else {
