@@ -1,4 +1,4 @@
-// Reads recorded values.
+// Reading the recorded values under test/golden.
 #pragma once
 
 #include <fstream>
@@ -7,13 +7,13 @@
 
 #include <nlohmann/json.hpp>
 
-namespace automodel::test {
+namespace automodel::golden {
 
-inline nlohmann::json golden(const std::string& name) {
-  const std::string path = std::string(AUTOMODEL_GOLDEN_DIR) + "/" + name;
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error("cannot read " + path);
+/// The JSON document at `path` below test/golden.
+inline nlohmann::json load(const std::string& path) {
+  std::ifstream file(std::string(AUTOMODEL_GOLDEN_DIR) + "/" + path);
+  if (!file) throw std::runtime_error("no golden file " + path);
   return nlohmann::json::parse(file);
 }
 
-}  // namespace automodel::test
+}  // namespace automodel::golden

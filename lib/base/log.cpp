@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -20,6 +21,17 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+std::function<void()>& before_line() {
+  static std::function<void()> hook;
+  return hook;
+}
+
+void write(spdlog::level::level_enum level, std::string_view start, std::string_view message) {
+  if (!logger().should_log(level)) return;
+  if (before_line()) before_line()();
+  logger().log(level, "{}{}", start, message);
+}
+
 }  // namespace
 
 void set_level(Level level) {
@@ -35,17 +47,20 @@ void set_level(Level level) {
 void set_prefix(std::string_view prefix) {
   logger().set_pattern(std::string(prefix) + "%v");
 }
+void set_before_line(std::function<void()> hook) {
+  before_line() = std::move(hook);
+}
 void debug(std::string_view message) {
-  logger().debug(message);
+  write(spdlog::level::debug, "", message);
 }
 void info(std::string_view message) {
-  logger().info(message);
+  write(spdlog::level::info, "", message);
 }
 void warning(std::string_view message) {
-  logger().warn("warning: {}", message);
+  write(spdlog::level::warn, "warning: ", message);
 }
 void error(std::string_view message) {
-  logger().error("error: {}", message);
+  write(spdlog::level::err, "error: ", message);
 }
 
 }  // namespace automodel::log

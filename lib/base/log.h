@@ -1,6 +1,7 @@
 // Lines for the person who watches the program, on standard error. Nothing here is a result.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 namespace automodel::log {
@@ -11,6 +12,9 @@ enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 void set_level(Level level);
 /// Put before every line of this process, for example "[rank 3] "; empty by default.
 void set_prefix(std::string_view prefix);
+/// Called before every line that is written, by the thread that writes it; an empty function for none. A progress bar
+/// that is on the screen is erased this way, so that no line ends up behind it.
+void set_before_line(std::function<void()> hook);
 void debug(std::string_view message);
 void info(std::string_view message);
 void warning(std::string_view message);

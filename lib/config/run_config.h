@@ -73,6 +73,14 @@ struct LoggingConfig {
   Field<std::optional<bool>> progress{"progress", std::nullopt, "Progress bar; null: on a terminal."};
 };
 
+/// Ours: text that the trained model continues, to look at.
+struct GenerationConfig {
+  using IsSection = void;
+  Field<std::vector<std::string>> prompts{"prompts", {"The "}, "Texts that the model continues after training."};
+  Field<int> max_new_tokens{"max_new_tokens", 100, "Tokens added to each.", at_least<1>};
+  Field<double> temperature{"temperature", 0.8, "Randomness; 0: always the likeliest token.", at_least<0>};
+};
+
 struct DistEnvConfig {
   using IsSection = void;
   Field<std::optional<std::string>> backend{

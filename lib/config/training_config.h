@@ -174,11 +174,11 @@ struct LrSchedulerConfig {
   Field<std::optional<int>> lr_decay_steps{"lr_decay_steps", std::nullopt,
                                            "Step at which the decay ends; null: the last.", at_least<1>};
   Field<DecayStyle> lr_decay_style{"lr_decay_style", DecayStyle::kCosine, "Shape of the decay."};
-  Field<std::optional<double>> init_lr{"init_lr", std::nullopt, "Rate at step 0; null: a tenth of max_lr.",
+  Field<std::optional<double>> init_lr{"init_lr", std::nullopt, "Rate at step 0; null: a tenth of optimizer.lr.",
                                        at_least<0>};
   Field<std::optional<double>> max_lr{"max_lr", std::nullopt, "Rate after warm-up; null: optimizer.lr.", at_least<0>};
-  Field<std::optional<double>> min_lr{"min_lr", std::nullopt, "Rate after the decay; null: a hundredth of max_lr.",
-                                      at_least<0>};
+  Field<std::optional<double>> min_lr{"min_lr", std::nullopt,
+                                      "Rate after the decay; null: a hundredth of optimizer.lr.", at_least<0>};
   Field<std::optional<double>> start_wd{"start_wd", std::nullopt,
                                         "Weight decay at step 0; null: optimizer.weight_decay.", at_least<0>};
   Field<std::optional<double>> end_wd{"end_wd", std::nullopt, "Weight decay at the end; null: optimizer.weight_decay.",
@@ -190,10 +190,10 @@ struct LrSchedulerConfig {
                                                  "On resume, take the schedule of the checkpoint."};
   Field<bool> override_opt_param_scheduler{"override_opt_param_scheduler", false,
                                            "On resume, take the schedule of the recipe."};
-  Field<std::optional<int>> wsd_decay_steps{"wsd_decay_steps", std::nullopt, "Steps of the final decay under WSD.",
-                                            at_least<1>};
+  Field<std::optional<int>> wsd_decay_steps{"wsd_decay_steps", std::nullopt,
+                                            "Steps of the final decay; needed under WSD.", at_least<1>};
   Field<std::optional<WsdDecayStyle>> lr_wsd_decay_style{"lr_wsd_decay_style", std::nullopt,
-                                                         "Shape of the final decay under WSD; null: exponential."};
+                                                         "Shape of the final decay; needed under WSD."};
 };
 
 struct ClipGradNormConfig {

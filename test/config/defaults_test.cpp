@@ -57,7 +57,7 @@ bool same(const std::string& key, const Json& ours, const Json& theirs) {
 
 TEST_CASE("every field of NeMo AutoModel's configuration classes exists with its default", "[config]") {
   int fields = 0;
-  for (const auto& row : test::golden("nemo/config_defaults.json")) {
+  for (const auto& row : golden::load("config/nemo_config_defaults.json")) {
     if (row["input"]["op"] != "fields") continue;
     const auto name = row["input"]["class"].get<std::string>();
     if (name == "PeftConfig") continue;  // test/config/peft_test.cpp
@@ -74,7 +74,7 @@ TEST_CASE("every field of NeMo AutoModel's configuration classes exists with its
 }
 
 TEST_CASE("to_dict gives what NeMo AutoModel's to_dict gives", "[config]") {
-  for (const auto& row : test::golden("nemo/config_defaults.json")) {
+  for (const auto& row : golden::load("config/nemo_config_defaults.json")) {
     if (row["input"]["op"] != "to_dict") continue;
     auto ours = all_defaults().at(row["input"]["class"]);
     for (const auto theirs_plain = plain(row["output"]); const auto& [key, value] : theirs_plain.items()) {
@@ -90,7 +90,7 @@ TEST_CASE("distributed sections are accepted, refused and read as by NeMo AutoMo
   // Refused here although NeMo AutoModel finds out later or never: values that cannot work.
   const std::set<std::string> stricter = {R"({"pp_schedule":null})", "pp_microbatch_size 0", "sideways"};
   int accepted = 0, refused = 0;
-  for (const auto& row : test::golden("nemo/config_defaults.json")) {
+  for (const auto& row : golden::load("config/nemo_config_defaults.json")) {
     if (row["input"]["op"] != "parse_distributed_section") continue;
     const auto text =
         Json{{"model", {{"config", Json::object()}}}, {"distributed", row["input"]["distributed"]}}.dump();
@@ -143,7 +143,7 @@ TEST_CASE("activation checkpointing modes are read with all their spellings", "[
 TEST_CASE("ModelParallelConfig has every field of Megatron Core 0.19.2 and its checks", "[config]") {
   // Ours also refuses fp16 with bf16 (there a subclass does), and negative or zero sizes.
   int refused = 0;
-  for (const auto& row : test::golden("megatron/model_parallel_config.json")) {
+  for (const auto& row : golden::load("config/megatron_model_parallel_config.json")) {
     const auto& input = row["input"];
     if (input["kind"] == "fields") {
       const auto ours = defaults<ModelParallelConfig>();
@@ -185,7 +185,8 @@ TEST_CASE("ModelParallelConfig has every field of Megatron Core 0.19.2 and its c
     }
     REQUIRE(problems.empty());
     const auto ours = json_of(to_dict(config));
-    for (const auto theirs_plain = plain(row["output"]["derived_or_changed"]); const auto& [key, value] : theirs_plain.items()) {
+    for (const auto theirs_plain = plain(row["output"]["derived_or_changed"]);
+         const auto& [key, value] : theirs_plain.items()) {
       INFO(key);
       CHECK(ours[key] == value);
     }

@@ -13,7 +13,8 @@ namespace {
 
 /// The golden's tagged value ({"int": 1}, {"float": "1.0"}, ...) as ours.
 Value untag(const nlohmann::json& tagged) {
-  const auto& [tag, value] = *tagged.items().begin();
+  const std::string tag = tagged.begin().key();
+  const nlohmann::json& value = tagged.begin().value();
   if (tag == "null") return nullptr;
   if (tag == "bool") return value.get<bool>();
   if (tag == "int")
@@ -48,7 +49,7 @@ TEST_CASE("values of overrides are typed as NeMo AutoModel types them, except wh
   const std::set<std::string> yaml = {"null",  "~",      "",      "TRUE", "yes",   "no",   "on", "off",
                                       "[a,b]", "{a: 1}", "(1,2)", "1,2",  "{1,2}", "b'x'", "1j"};
   int checked = 0;
-  for (const auto& row : test::golden("nemo/config_cli.json")) {
+  for (const auto& row : golden::load("config/nemo_config_cli.json")) {
     if (row["input"]["op"] != "translate_value") continue;
     const auto text = row["input"]["value"].get<std::string>();
     if (yaml.count(text) > 0 || row["output"].contains("dict")) continue;
@@ -63,7 +64,7 @@ TEST_CASE("values of overrides are typed as NeMo AutoModel types them, except wh
 }
 
 TEST_CASE("environment references are replaced as in NeMo AutoModel", "[config]") {
-  for (const auto& row : test::golden("nemo/config_cli.json")) {
+  for (const auto& row : golden::load("config/nemo_config_cli.json")) {
     const auto& input = row["input"];
     if (input["op"] != "resolve_env" && input["op"] != "config_scalar") continue;
     const auto environment = environment_of(input.value(
@@ -85,7 +86,7 @@ TEST_CASE("environment references are replaced as in NeMo AutoModel", "[config]"
 
 TEST_CASE("overrides are split as in NeMo AutoModel, but nothing is dropped silently", "[config]") {
   int checked = 0;
-  for (const auto& row : test::golden("nemo/config_cli.json")) {
+  for (const auto& row : golden::load("config/nemo_config_cli.json")) {
     const auto& input = row["input"];
     if (input["op"] != "parse_cli_argv" || row.contains("error") || input["default_cfg_path"].is_null()) continue;
     auto words = input["argv"].get<std::vector<std::string>>();

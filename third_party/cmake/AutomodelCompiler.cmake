@@ -22,3 +22,9 @@ if(AUTOMODEL_SANITIZE)
   add_compile_options(-fsanitize=${AUTOMODEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${AUTOMODEL_SANITIZE})
 endif()
+
+# Every library counts its branches, so that the fuzzers see what an input reaches.
+if(AUTOMODEL_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()

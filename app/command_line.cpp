@@ -1,0 +1,101 @@
+#include "command_line.h"
+
+#include <cstdio>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/spelling.h"
+#include "base/version.h"
+
+namespace automodel::app {
+namespace {
+
+constexpr const char* kFooter =
+    "Overrides change keys of the recipe: --a.b.c VALUE, --a.b.c=VALUE or a.b.c=VALUE; the last one wins.\n\n"
+    "Exit codes:\n"
+    "  0  ok                                        10  stopped by a signal; requeue to go on\n"
+    "  2  bad recipe, command line or input file    11  loss or gradient not finite\n"
+    "  3  plan refused: cannot run or does not fit  12  a rank hung\n"
+    "  4  environment: MPI, GPU, files, permissions 13  checkpoint could not be written or read\n";
+
+void add_options(CLI::App& sub, const Command& command, Options& options) {
+  if (command.takes & kRecipe) {
+    sub.add_option("RECIPE", options.recipe, "YAML recipe")->required();
+    sub.allow_extras();
+  }
+  if (command.takes & kJson) sub.add_flag("--json", options.json, "One JSON document on standard output");
+  if (command.takes & kWorldSize) {
+    sub.add_option("--world-size", options.world_size, "Number of ranks (default: what the recipe's sizes multiply to)")
+        ->check(CLI::PositiveNumber);
+    sub.add_option("--gpus-per-node", options.gpus_per_node, "Ranks on a node")->check(CLI::PositiveNumber);
+  }
+  if (command.takes & kDryRun)
+    sub.add_flag("--dry-run", options.dry_run, "Plans never run anything; accepted for clarity");
+  if (command.takes & kPictures) {
+    sub.add_option("--actions", options.actions, "List the schedule's actions")
+        ->check(CLI::IsMember({"compute", "lowered"}));
+    sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
+    sub.add_option("--trace", options.trace, "Write the schedule as Chrome trace events")->type_name("FILE.json");
+  }
+  if (command.takes & kProcesses)
+    sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
+        ->check(CLI::PositiveNumber);
+  if (command.takes & kShell)
+    sub.add_option("SHELL", options.shell, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+}
+
+int refuse(const std::string& message, const std::string& help) {
+  std::fputs((to_text(Diagnostic{"usage", message, help, {"command line", 0, 0}, ""}) + "\n").c_str(), stderr);
+  return static_cast<int>(ExitCode::kBadInput);
+}
+
+bool is_recipe(const std::string& word) {
+  return word.ends_with(".yaml") || word.ends_with(".yml");
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv, std::span<const Command> commands) {
+  CLI::App app("automodel trains large language models from a recipe, over any mesh of ranks.", "automodel");
+  app.set_version_flag("--version", std::string(kVersion));
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  std::deque<Options> options;  // stable addresses: CLI11 keeps references
+  std::vector<CLI::App*> subs;
+  std::vector<std::string_view> names;
+  for (const auto& command : commands) {
+    auto* sub = app.add_subcommand(std::string(command.name), std::string(command.doc));
+    sub->footer(command.takes & kRecipe ? kFooter : "");
+    add_options(*sub, command, options.emplace_back());
+    subs.push_back(sub);
+    names.push_back(command.name);
+  }
+  // `automodel RECIPE.yaml ...` trains, as in NeMo AutoModel.
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && is_recipe(words[0])) words.insert(words.begin(), "train");
+  if (!words.empty() && !words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())
+    return refuse(fmt::format("there is no command '{}'", words[0]), suggestion(words[0], names));
+  std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+  try {
+    app.parse(words);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);  // help, version
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what(), "see automodel --help");
+  }
+  for (std::size_t i = 0; i < subs.size(); ++i) {
+    if (!subs[i]->parsed()) continue;
+    options[i].overrides = subs[i]->remaining();
+    return commands[i].run(options[i]);
+  }
+  return static_cast<int>(ExitCode::kBadInput);
+}
+
+}  // namespace automodel::app

@@ -1,0 +1,33 @@
+// The commands as a table: help, parsing and dispatch walk it.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "options.h"
+
+namespace automodel::app {
+
+/// Options that a command takes.
+enum Takes : unsigned {
+  kRecipe = 1u << 0,  ///< RECIPE and overrides
+  kJson = 1u << 1,
+  kWorldSize = 1u << 2,
+  kPictures = 1u << 3,  ///< --actions, --timeline, --trace
+  kProcesses = 1u << 4,
+  kDryRun = 1u << 5,
+  kShell = 1u << 6,
+};
+
+struct Command {
+  std::string_view name;
+  std::string_view usage;
+  std::string_view doc;
+  unsigned takes;
+  int (*run)(const Options& options);  ///< returns the exit code
+};
+
+std::span<const Command> commands();
+
+}  // namespace automodel::app

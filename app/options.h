@@ -1,0 +1,24 @@
+// What a command line says.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace automodel::app {
+
+struct Options {
+  std::string recipe = {};
+  std::vector<std::string> overrides = {};  ///< words that are no options: --a.b.c value, a.b.c=value
+  bool json = false;
+  bool dry_run = false;  ///< a plan is always dry
+  std::optional<int> world_size = {};
+  std::optional<int> gpus_per_node = {};
+  std::optional<int> nproc_per_node = {};
+  std::string actions = {};   ///< "", "compute", "lowered"
+  std::string timeline = {};  ///< file
+  std::string trace = {};     ///< file
+  std::string shell = {};
+};
+
+}  // namespace automodel::app

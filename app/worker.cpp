@@ -1,0 +1,66 @@
+// One rank of a training run. `automodel train` becomes this program: automodel-worker RECIPE [OVERRIDE...].
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/backends.h"
+#include "comm/world.h"
+#include "config/recipe.h"
+#include "train/run.h"
+
+namespace {
+
+using namespace automodel;  // NOLINT(google-build-using-namespace): this file is the program
+
+/// Rank 0 reads the recipe; all ranks parse the same bytes.
+config::LoadedRecipe load(comm::World& world, const std::string& path, const std::vector<std::string>& words) {
+  Diagnostics problems;
+  const auto overrides = config::parse_overrides(words, problems);
+  std::string text;
+  bool readable = true;
+  if (world.rank() == 0) {
+    std::ifstream file(path, std::ios::binary);
+    readable = static_cast<bool>(file);
+    if (readable) text.assign(std::istreambuf_iterator<char>(file), {});
+    text = (readable ? "+" : "-") + text;
+  }
+  text = world.broadcast_text(text);
+  config::LoadedRecipe loaded =
+      text.starts_with("+") ? config::read_recipe(text.substr(1), path, overrides, config::process_environment())
+                            : config::load_recipe(path, overrides, config::process_environment());
+  loaded.problems.insert(loaded.problems.begin(), problems.begin(), problems.end());
+  return loaded;
+}
+
+bool started_by_launcher() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (std::getenv(name) != nullptr) return true;
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fputs("automodel-worker is started by 'automodel train'\n", stderr);
+    return static_cast<int>(ExitCode::kBadInput);
+  }
+  int code = 0;
+  try {
+    const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
+    comm::run_guarded(*world, [&](comm::World& w) {
+      const auto loaded = load(w, argv[1], {argv + 2, argv + argc});
+      if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
+      code = static_cast<int>(train::run_training(loaded, w));
+    });
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    return static_cast<int>(error.code());
+  }
+  return code;
+}

@@ -1,0 +1,107 @@
+#include "arch/counts.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "arch/families.h"
+
+namespace automodel::arch {
+namespace {
+
+void count(const std::vector<ParameterTemplate>& parameters, ParameterCounts& out) {
+  for (const auto& parameter : parameters) {
+    const std::int64_t elements = parameter.shape.elements() * parameter.copies;
+    out.by_role[static_cast<std::size_t>(parameter.role)] += elements;
+    if (parameter.matrix) (parameter.role == Role::kExpert ? out.expert_matrix : out.matrix) += elements;
+    if (!parameter.trainable) out.buffers += elements;
+  }
+}
+
+/// Keys that a token sees, averaged over the sequence.
+double keys_seen(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal) {
+  const auto tokens = static_cast<double>(sequence);
+  if (!causal) return tokens;
+  const auto window = static_cast<double>(spec.sliding_window);
+  const bool slides = spec.attention[static_cast<std::size_t>(layer)] == LayerAttention::kSliding;
+  return slides && window > 0 && window < tokens ? window - window * window / (2 * tokens) : tokens / 2;
+}
+
+}  // namespace
+
+std::int64_t ParameterCounts::total() const {
+  return std::accumulate(by_role.begin(), by_role.end(), std::int64_t{0});
+}
+
+ParameterCounts& ParameterCounts::operator+=(const ParameterCounts& other) {
+  for (std::size_t i = 0; i < by_role.size(); ++i) by_role[i] += other.by_role[i];
+  matrix += other.matrix;
+  expert_matrix += other.expert_matrix;
+  buffers += other.buffers;
+  return *this;
+}
+
+Portion whole_model(const Layout& layout) {
+  return {true, 0, layout.layer_count(), true, true};
+}
+
+ParameterCounts count_layer(const Layout& layout, int layer) {
+  ParameterCounts out;
+  count(layout.layer(layer), out);
+  return out;
+}
+
+ParameterCounts count_parameters(const Layout& layout, const Portion& portion) {
+  ParameterCounts out;
+  if (portion.embeddings) count(layout.embedding_parameters, out);
+  ParameterCounts dense;
+  ParameterCounts moe;
+  count(layout.dense_layer, dense);
+  count(layout.moe_layer, moe);
+  for (int layer = portion.first_layer; layer < portion.last_layer; ++layer)
+    out += layout.moe_layers[static_cast<std::size_t>(layer)] ? moe : dense;
+  if (portion.norm) count(layout.norm_parameters, out);
+  if (portion.head && (layout.head_tied_to.empty() || !portion.embeddings)) count({layout.head_parameter}, out);
+  return out;
+}
+
+ParameterCounts count_parameters(const ModelSpec& spec) {
+  const auto layout = layout_of(spec);
+  return count_parameters(layout, whole_model(layout));
+}
+
+std::int64_t active_parameters(const ModelSpec& spec) {
+  const auto counts = count_parameters(spec);
+  if (!spec.moe) return counts.total();
+  const std::int64_t experts = counts.of(Role::kExpert);
+  return counts.total() - experts + experts / spec.moe->experts * spec.moe->top_k;
+}
+
+double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer, std::int64_t sequence,
+                             bool causal) {
+  const auto counts = count_layer(layout, layer);
+  double matrices = static_cast<double>(counts.matrix);
+  if (spec.moe) matrices += static_cast<double>(counts.expert_matrix) * spec.moe->top_k / spec.moe->experts;
+  const double widths = spec.query_width() + spec.value_width();
+  return 2 * matrices + 2 * widths * keys_seen(spec, layer, sequence, causal);
+}
+
+double head_flops_per_token(const ModelSpec& spec) {
+  return 2.0 * spec.vocab * spec.hidden;
+}
+
+double flops_per_token(const ModelSpec& spec, const Layout& layout, const Portion& portion, std::int64_t sequence,
+                       bool causal) {
+  // At most four kinds of layer differ in cost: with or without experts, sliding or not.
+  std::array<double, 4> known = {-1, -1, -1, -1};
+  double out = portion.head ? head_flops_per_token(spec) : 0;
+  for (int layer = portion.first_layer; layer < portion.last_layer; ++layer) {
+    const auto at = static_cast<std::size_t>(layer);
+    double& cost =
+        known[(layout.moe_layers[at] ? 2U : 0U) + (spec.attention[at] == LayerAttention::kSliding ? 1U : 0U)];
+    if (cost < 0) cost = layer_flops_per_token(spec, layout, layer, sequence, causal);
+    out += cost;
+  }
+  return out;
+}
+
+}  // namespace automodel::arch

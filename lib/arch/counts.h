@@ -1,0 +1,60 @@
+// How many parameters a model has, where, and how much arithmetic a token costs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "arch/layout.h"
+#include "arch/model_spec.h"
+#include "base/dtype.h"
+
+namespace automodel::arch {
+
+/// Elements by role. Buffers that checkpoints hold count, as in safetensors totals; a tied head counts as nothing.
+struct ParameterCounts {
+  std::array<std::int64_t, kRoleCount> by_role = {};
+  std::int64_t matrix = 0;         ///< of all: elements of matrices that every token is multiplied with, experts apart
+  std::int64_t expert_matrix = 0;  ///< elements of all experts' matrices
+  std::int64_t buffers = 0;        ///< of all: not trained
+
+  std::int64_t of(Role role) const { return by_role[static_cast<std::size_t>(role)]; }
+  std::int64_t total() const;
+  std::int64_t trainable() const { return total() - buffers; }
+  std::int64_t bytes(DType dtype) const { return total() * size_of(dtype); }
+  ParameterCounts& operator+=(const ParameterCounts& other);
+  bool operator==(const ParameterCounts&) const = default;
+};
+
+/// Which parts of a model are asked about; a stage of a pipeline, or the whole.
+struct Portion {
+  bool embeddings = false;
+  int first_layer = 0;
+  int last_layer = 0;  ///< one beyond the last
+  bool norm = false;
+  bool head = false;
+};
+Portion whole_model(const Layout& layout);
+
+ParameterCounts count_layer(const Layout& layout, int layer);
+/// Counts of a portion. A head that is tied counts where the portion does not hold the embeddings too: there it is a
+/// second copy of the same weights.
+ParameterCounts count_parameters(const Layout& layout, const Portion& portion);
+ParameterCounts count_parameters(const ModelSpec& spec);
+/// Parameters that one token uses: all but the experts that are not chosen for it.
+std::int64_t active_parameters(const ModelSpec& spec);
+
+/// Floating-point operations of the forward pass for one token of a sequence of `sequence` tokens:
+///   2 x (elements of the matrices that it meets; of experts top_k / experts)
+///   + 2 x (query width + value width) x (keys it sees on average) for each layer: scores and weighted values.
+/// The keys seen are sequence / 2 with `causal`, w - w^2 / (2 sequence) in a layer with a window of w < sequence, and
+/// `sequence` without `causal` (what a kernel does that computes masked scores too). Embedding look-up, norms, softmax
+/// and activations are not counted; the backward pass costs twice as much again. With `causal` and no window, three
+/// times this is Megatron Core's model FLOPs a token.
+double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer, std::int64_t sequence,
+                             bool causal = true);
+double head_flops_per_token(const ModelSpec& spec);
+/// Of all layers of a portion and, where it holds the head, the head.
+double flops_per_token(const ModelSpec& spec, const Layout& layout, const Portion& portion, std::int64_t sequence,
+                       bool causal = true);
+
+}  // namespace automodel::arch

@@ -1,0 +1,24 @@
+// What a model family has to say: how its config.json reads and how its parameters are named.
+#pragma once
+
+#include <string_view>
+
+#include "arch/config_reader.h"
+#include "arch/layout.h"
+#include "arch/model_spec.h"
+
+namespace automodel::arch {
+
+struct Family {
+  std::string_view model_type;    ///< of config.json
+  std::string_view architecture;  ///< transformers' class of the language model
+  std::string_view doc;           ///< one line for people
+  /// Fills `spec` from a config of transformers 4 or 5. Problems go to the reader.
+  void (*read)(ConfigReader& config, ModelSpec& spec);
+  /// Appends the parameters of one layer, as checkpoints name them relative to the layer. `moe`: a layer with experts.
+  void (*lay_out_layer)(const ModelSpec& spec, bool moe, LayerBuilder& layer);
+  /// Names of the modules outside the layers; nullptr: Llama's.
+  void (*lay_out_ends)(const ModelSpec& spec, Layout& layout) = nullptr;
+};
+
+}  // namespace automodel::arch

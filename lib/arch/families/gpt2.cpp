@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include "arch/families/decoder.h"
+#include "arch/families/family.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  spec.hidden = config.required({"n_embd", "hidden_size"}, 1, kMostWidth);
+  spec.layers = config.required({"n_layer", "num_hidden_layers"}, 1, kMostLayers);
+  spec.heads = spec.kv_heads = config.required({"n_head", "num_attention_heads"}, 1, kMostWidth);
+  spec.vocab = config.required({"vocab_size"}, 1, kMostVocab);
+  spec.max_positions = config.integer({"n_positions", "max_position_embeddings", "n_ctx"}, 1024, 1, kMostVocab);
+  spec.ffn = config.integer({"n_inner"}, 4 * spec.hidden, 1, 4 * kMostWidth);
+  spec.head_dim = std::max(1, spec.hidden / spec.heads);
+  if (config.good({"n_embd", "n_head"}) && spec.hidden % spec.heads != 0)
+    config.refuse("indivisible", "n_head",
+                  fmt::format("n_embd {} is not a multiple of n_head {}", spec.hidden, spec.heads),
+                  "every head has the same width");
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_eps = config.number({"layer_norm_epsilon"}, 1e-5);
+  spec.activation = read_activation(config, "activation_function", "gelu_new");
+  spec.gated_mlp = false;
+  spec.mlp_bias = spec.qkv_bias = spec.output_bias = true;
+  spec.learned_positions = true;
+  spec.rope.kind = RopeKind::kNone;
+  spec.tied_embeddings = config.boolean({"tie_word_embeddings"}, true);
+  spec.attention_dropout = config.number({"attn_pdrop"}, 0.1);
+  spec.embedding_dropout = config.number({"embd_pdrop"}, 0.1);
+  spec.residual_dropout = config.number({"resid_pdrop"}, 0.1);
+  if (!config.boolean({"scale_attn_weights"}, true)) spec.attention_scale = 1.0;
+  spec.scale_by_layer = config.boolean({"scale_attn_by_inverse_layer_idx"}, false);
+  if (config.boolean({"add_cross_attention"}, false))
+    config.bad_value("add_cross_attention", "cross-attention is not supported", "a language model has only a decoder");
+  config.pass_over({"reorder_and_upcast_attn"});
+  spec.attention.assign(static_cast<std::size_t>(spec.layers), LayerAttention::kFull);
+  spec.moe_layers.assign(static_cast<std::size_t>(spec.layers), false);
+  read_training_details(config, spec);
+}
+
+void lay_out_layer(const ModelSpec& spec, bool /*moe*/, LayerBuilder& layer) {
+  layer.norm("ln_1", spec.hidden, true);
+  layer.conv1d("attn.c_attn", spec.hidden, std::int64_t{3} * spec.hidden, Role::kAttention);
+  layer.conv1d("attn.c_proj", spec.hidden, spec.hidden, Role::kAttention);
+  layer.norm("ln_2", spec.hidden, true);
+  layer.conv1d("mlp.c_fc", spec.hidden, spec.ffn, Role::kMlp);
+  layer.conv1d("mlp.c_proj", spec.ffn, spec.hidden, Role::kMlp);
+}
+
+void lay_out_ends(const ModelSpec& spec, Layout& layout) {
+  layout.base = "transformer";
+  layout.layers = "transformer.h";
+  layout.embeddings = {"transformer.wte", "transformer.wpe"};
+  layout.norm = "transformer.ln_f";
+  layout.head = "lm_head";
+  LayerBuilder embeddings(layout.embedding_parameters);
+  embeddings.tensor("transformer.wte.weight", {spec.vocab, spec.hidden}, Role::kEmbedding);
+  embeddings.tensor("transformer.wpe.weight", {spec.max_positions, spec.hidden}, Role::kPositions);
+  LayerBuilder(layout.norm_parameters).norm(layout.norm, spec.hidden, true);
+}
+
+}  // namespace
+
+extern const Family kGpt2 = {"gpt2", "GPT2LMHeadModel", "GPT-2: learned positions, LayerNorm, transposed linear layers",
+                             read,   lay_out_layer,     lay_out_ends};
+
+}  // namespace automodel::arch

@@ -1,0 +1,19 @@
+#include "arch/families/decoder.h"
+#include "arch/families/family.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  DecoderDefaults defaults;
+  defaults.max_positions = 131072;
+  read_decoder(config, spec, defaults);
+  read_uniform_window(config, spec, 4096);
+}
+
+}  // namespace
+
+extern const Family kMistral = {"mistral", "MistralForCausalLM", "Mistral: Llama without biases, with a sliding window",
+                                read, lay_out_dense};
+
+}  // namespace automodel::arch

@@ -1,0 +1,39 @@
+#include "arch/families/decoder.h"
+#include "arch/families/experts.h"
+#include "arch/families/family.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  DecoderDefaults defaults;
+  defaults.max_positions = 131072;
+  defaults.norm_eps = 1e-5;
+  defaults.rope_theta = 1'000'000.0;
+  read_decoder(config, spec, defaults);
+  read_uniform_window(config, spec, 0);
+  auto& moe = read_experts(config, spec, {"num_local_experts", "num_experts"}, 0.001);
+  moe.ffn = spec.ffn;
+  if (config.number({"router_jitter_noise"}, 0.0) != 0)
+    config.bad_value("router_jitter_noise", "router jitter is not supported", "use router_jitter_noise: 0.0");
+  check_experts(config, spec);
+}
+
+void lay_out_layer(const ModelSpec& spec, bool /*moe*/, LayerBuilder& layer) {
+  layer.norm("input_layernorm", spec.hidden);
+  lay_out_attention(spec, layer);
+  layer.norm("post_attention_layernorm", spec.hidden);
+  layer.linear("block_sparse_moe.gate", spec.hidden, spec.moe->experts, false, Role::kRouter);
+  layer.copies(spec.moe->experts);
+  layer.linear("block_sparse_moe.experts.{}.w1", spec.hidden, spec.ffn, false, Role::kExpert);  // gate
+  layer.linear("block_sparse_moe.experts.{}.w2", spec.ffn, spec.hidden, false, Role::kExpert);  // down
+  layer.linear("block_sparse_moe.experts.{}.w3", spec.hidden, spec.ffn, false, Role::kExpert);  // up
+  layer.copies(1);
+}
+
+}  // namespace
+
+extern const Family kMixtral = {"mixtral", "MixtralForCausalLM", "Mixtral: Mistral with experts in every layer", read,
+                                lay_out_layer};
+
+}  // namespace automodel::arch

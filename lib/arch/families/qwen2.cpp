@@ -1,0 +1,20 @@
+#include "arch/families/decoder.h"
+#include "arch/families/family.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  DecoderDefaults defaults;
+  defaults.max_positions = 32768;
+  read_decoder(config, spec, defaults);
+  read_upper_window(config, spec);
+  spec.qkv_bias = true;
+}
+
+}  // namespace
+
+extern const Family kQwen2 = {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases of query, key and value",
+                              read, lay_out_dense};
+
+}  // namespace automodel::arch

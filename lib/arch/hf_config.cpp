@@ -1,0 +1,219 @@
+#include "arch/hf_config.h"
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "arch/config_reader.h"
+#include "arch/families.h"
+#include "base/spelling.h"
+
+namespace automodel::arch {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Keys of transformers configs that have no part in the shape or mathematics of training.
+void pass_over_common(ConfigReader& config) {
+  config.pass_over({"model_type",
+                    "architectures",
+                    "transformers_version",
+                    "text_config",
+                    "quantization_config",
+                    "_name_or_path",
+                    "auto_map",
+                    "use_cache",
+                    "return_dict",
+                    "output_attentions",
+                    "output_hidden_states",
+                    "task_specific_params",
+                    "is_decoder",
+                    "is_encoder_decoder",
+                    "id2label",
+                    "label2id",
+                    "problem_type",
+                    "tokenizer_class",
+                    "prefix",
+                    "torchscript",
+                    "use_bfloat16",
+                    "pruned_heads",
+                    "chunk_size_feed_forward",
+                    "cross_attention_hidden_size",
+                    "tie_encoder_decoder",
+                    "finetuning_task",
+                    "_attn_implementation",
+                    "attn_implementation",
+                    "sep_token_id",
+                    "decoder_start_token_id",
+                    "cache_implementation",
+                    "pretraining_tp",
+                    "summary_activation",
+                    "summary_first_dropout",
+                    "summary_proj_to_labels",
+                    "summary_type",
+                    "summary_use_proj",
+                    "n_ctx"});
+}
+
+SourceLocation place_of_byte(std::string_view file, std::string_view text, std::size_t byte) {
+  SourceLocation out{std::string(file), 1, 1};
+  for (std::size_t i = 0; i + 1 < byte && i < text.size(); ++i) {
+    ++out.column;
+    if (text[i] == '\n') {
+      ++out.line;
+      out.column = 1;
+    }
+  }
+  return out;
+}
+
+/// The document, or nothing and an error.
+std::optional<Json> parse_json(std::string_view text, std::string_view file, Diagnostics& errors) {
+  try {
+    auto document = Json::parse(text);
+    if (document.is_object()) return document;
+    errors.push_back({"bad-json", "the configuration is not a JSON object", "", {std::string(file), 1, 1}});
+  } catch (const Json::parse_error& error) {
+    errors.push_back({"bad-json", "the configuration is not valid JSON", "it stops making sense here",
+                      place_of_byte(file, text, error.byte)});
+  } catch (const Json::exception&) {  // a number beyond a double
+    errors.push_back({"bad-json", "the configuration holds a number that is out of range", "", {std::string(file)}});
+  }
+  return std::nullopt;
+}
+
+/// True where the sizes stand in a nested text_config.
+bool nests_text(const Json& document) {
+  const auto text = document.find("text_config");
+  return text != document.end() && text->is_object() && !document.contains("hidden_size") &&
+         !document.contains("n_embd");
+}
+
+double element_estimate(const ModelSpec& spec) {
+  const auto layout = layout_of(spec);
+  const auto sum = [](const std::vector<ParameterTemplate>& parameters) {
+    double out = 0;
+    for (const auto& parameter : parameters) out += static_cast<double>(parameter.shape.elements()) * parameter.copies;
+    return out;
+  };
+  double out = 2 * sum(layout.embedding_parameters);
+  const double dense = sum(layout.dense_layer);
+  const double moe = sum(layout.moe_layer);
+  for (const bool is_moe : layout.moe_layers) out += is_moe ? moe : dense;
+  return out;
+}
+
+class Parser {
+ public:
+  Parser(const ConfigText& source, const HfConfigOptions& options, HfConfig& out)
+      : source_(source), options_(options), out_(out) {}
+
+  void run(const Json& document) {
+    ConfigReader top(document, source_, "", out_.errors);
+    const bool nested = nests_text(document);
+    ConfigReader config = nested ? *top.child("text_config") : top;
+    ModelSpec spec;
+    spec.model_type = config.text({"model_type"}, nested ? top.text({"model_type"}, "") : "");
+    if (nested) spec.nested_in = top.text({"model_type"}, "unknown");
+    if (top.boolean({"is_encoder_decoder"}, false))
+      return top.refuse("unsupported-model", "is_encoder_decoder", "encoder-decoder models are not supported",
+                        "a decoder-only language model is needed");
+    const Family* family = choose(config, spec);
+    if (family == nullptr) return;
+    pass_over_common(config);
+    family->read(config, spec);
+    if (nested && !config.mentions("tie_word_embeddings"))
+      spec.tied_embeddings = top.boolean({"tie_word_embeddings"}, spec.tied_embeddings);
+    finish(top, document, *family, spec);
+    if (options_.strict_keys) report_unread(config);
+    if (out_.errors.empty() && element_estimate(spec) > 4e18)
+      config.bad_value("hidden_size", "these sizes give more parameters than can be counted", "check the sizes");
+    if (out_.errors.empty()) out_.spec = std::move(spec);
+  }
+
+ private:
+  /// The family to read with; nullptr after an error.
+  const Family* choose(ConfigReader& config, ModelSpec& spec) {
+    if (const Family* family = find_family(spec.model_type)) return family;
+    const auto message = spec.model_type.empty() ? std::string("'model_type' is missing")
+                                                 : fmt::format("unknown model_type '{}'", spec.model_type);
+    const auto known = family_names();
+    const auto near = nearest(spec.model_type, known);
+    const auto help =
+        fmt::format("{}known are {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(known));
+    if (!options_.allow_unknown_family) {
+      config.refuse("unknown-model-type", "model_type", message, help);
+      return nullptr;
+    }
+    Diagnostics said;
+    std::swap(said, out_.errors);
+    config.refuse("unknown-model-type", "model_type", message + "; planned by its sizes, cannot be trained", help);
+    std::swap(said, out_.errors);
+    out_.warnings.insert(out_.warnings.end(), said.begin(), said.end());
+    spec.plan_only = fmt::format("its model_type '{}' is not known", spec.model_type);
+    return &unknown_family();
+  }
+
+  void finish(ConfigReader& top, const Json& document, const Family& family, ModelSpec& spec) {
+    const auto architectures = top.texts("architectures");
+    spec.architecture = architectures.empty() ? std::string(family.architecture) : architectures.front();
+    if (!spec.nested_in.empty()) {
+      warn("multimodal", fmt::format("only the text part of this {} model is planned", spec.nested_in),
+           "encoders are not counted and the model cannot be trained", "text_config");
+      if (spec.plan_only.empty()) spec.plan_only = fmt::format("it is the text part of a {} model", spec.nested_in);
+    }
+    if (!top.has("quantization_config")) return;
+    const auto quantization = document.find("quantization_config");
+    const auto method =
+        quantization->is_object() ? quantization->value("quant_method", Json("unknown")) : Json("unknown");
+    const std::string name = method.is_string() ? method.get<std::string>() : "unknown";
+    warn("quantized", fmt::format("the stored weights are quantized ({})", name),
+         "sizes are those of the unquantized model; store it unquantized to train it", "quantization_config");
+    if (spec.plan_only.empty()) spec.plan_only = fmt::format("its stored weights are quantized ({})", name);
+  }
+
+  void warn(std::string_view id, std::string message, std::string_view help, std::string_view key) {
+    out_.warnings.push_back({std::string(id), std::move(message), std::string(help), {source_.file}, std::string(key)});
+  }
+
+  void report_unread(ConfigReader& config) {
+    std::vector<std::string_view> known(config.known().begin(), config.known().end());
+    for (const auto& key : config.unread())
+      config.refuse("unknown-key", key, fmt::format("unknown key '{}'", key), suggestion(key, known));
+  }
+
+  const ConfigText& source_;
+  const HfConfigOptions& options_;
+  HfConfig& out_;
+};
+
+}  // namespace
+
+HfConfig parse_hf_config(std::string_view text, std::string_view file, const HfConfigOptions& options) {
+  HfConfig out;
+  const auto document = parse_json(text, file, out.errors);
+  if (!document) return out;
+  const ConfigText source{std::string(file), text};
+  Parser(source, options, out).run(*document);
+  return out;
+}
+
+HfConfig load_hf_config(const std::filesystem::path& path, const HfConfigOptions& options) {
+  std::error_code ignored;
+  const auto file = std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (stream && !std::filesystem::is_directory(file, ignored)) return parse_hf_config(text, file.string(), options);
+  HfConfig out;
+  out.errors.push_back({"missing-file",
+                        fmt::format("cannot read '{}'", file.string()),
+                        "a model folder holds a config.json",
+                        {file.string()}});
+  return out;
+}
+
+}  // namespace automodel::arch

@@ -1,0 +1,36 @@
+// Hugging Face's config.json as a ModelSpec.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "arch/model_spec.h"
+#include "base/diagnostic.h"
+
+namespace automodel::arch {
+
+struct HfConfigOptions {
+  /// A model_type that no family has: true plans with its sizes (a warning), false is an error.
+  bool allow_unknown_family = true;
+  /// Keys that nothing reads and that transformers does not use for other things are errors. For configs that a person
+  /// wrote; those on the Hugging Face hub hold many keys of their own.
+  bool strict_keys = false;
+};
+
+struct HfConfig {
+  std::optional<ModelSpec> spec = {};  ///< absent where there are errors
+  Diagnostics errors = {};
+  Diagnostics warnings = {};
+};
+
+/// Reads the text of a config.json, with the keys of transformers 4 or 5; a `text_config` inside a multimodal config is
+/// read as the model (its spec is plan_only). `file` names the text in diagnostics.
+/// Errors: bad-json, missing-key, bad-type, bad-value, indivisible, unknown-model-type, unsupported-model, unknown-key.
+/// Warnings: unknown-model-type, multimodal, quantized.
+HfConfig parse_hf_config(std::string_view text, std::string_view file, const HfConfigOptions& options = {});
+
+/// Reads `path`, or config.json in it where it is a folder. Further error: missing-file.
+HfConfig load_hf_config(const std::filesystem::path& path, const HfConfigOptions& options = {});
+
+}  // namespace automodel::arch

@@ -1,0 +1,22 @@
+#include "arch/model_spec.h"
+
+namespace automodel::arch {
+
+std::string_view name_of(LayerAttention attention) {
+  return attention == LayerAttention::kFull ? "full_attention" : "sliding_attention";
+}
+
+std::string_view name_of(RopeKind kind) {
+  switch (kind) {
+    case RopeKind::kNone: return "none";
+    case RopeKind::kDefault: return "default";
+    case RopeKind::kLinear: return "linear";
+    case RopeKind::kDynamic: return "dynamic";
+    case RopeKind::kLlama3: return "llama3";
+    case RopeKind::kYarn: return "yarn";
+    case RopeKind::kLongRope: break;
+  }
+  return "longrope";
+}
+
+}  // namespace automodel::arch

@@ -1,0 +1,52 @@
+// The batches of a step for one data-parallel rank: dataset, order and padding together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "config/data_config.h"
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "data/sampler.h"
+
+namespace automodel::data {
+
+struct LoaderOptions {
+  bool training = true;  ///< shuffles unless the section says otherwise; a validation set does not
+  std::int64_t global_batch_size = 1;
+  std::int64_t local_batch_size = 1;
+  std::int64_t dp_size = 1;
+  std::int64_t dp_rank = 0;
+  std::uint64_t seed = 42;
+  std::int64_t ignore_index = kIgnoredLabel;  ///< loss_fn.ignore_index
+  std::int64_t multiple = 1;                  ///< rows are filled to a multiple of this (and of what the dataset wants)
+  std::int64_t shortest = 1;  ///< rows are filled to at least this; where a pipeline needs one shape, the longest row
+  std::string key = "dataloader";  ///< recipe key of the section
+};
+
+class Loader {
+ public:
+  /// Null after problems (keys are dotted recipe keys): `bad-value` for a dataloader.batch_size of training that is not
+  /// step_scheduler.local_batch_size, `empty-data` where drop_last leaves nothing. For validation the section's
+  /// batch_size replaces local_batch_size, and global_batch_size is one run over all ranks.
+  static std::unique_ptr<Loader> make(std::shared_ptr<const Dataset> dataset, const config::DataloaderConfig& config,
+                                      const LoaderOptions& options, Diagnostics& problems);
+
+  /// This rank's batches of a step, one a run; as many on every rank. May be called from several threads.
+  std::vector<Batch> load(std::int64_t epoch, std::int64_t step_in_epoch) const;
+  const Sampler& sampler() const { return *sampler_; }
+  const Dataset& dataset() const { return *dataset_; }
+
+ private:
+  Loader() = default;
+
+  std::shared_ptr<const Dataset> dataset_;
+  std::unique_ptr<const Sampler> sampler_;
+  BatchOptions batch_;
+  std::int64_t dp_rank_ = 0;
+};
+
+}  // namespace automodel::data

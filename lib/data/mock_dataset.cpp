@@ -1,0 +1,64 @@
+#include "data/mock_dataset.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/random.h"
+
+namespace automodel::data {
+namespace {
+
+class MockDataset final : public Dataset {
+ public:
+  MockDataset(const config::MockDatasetConfig& config, const DatasetContext& context)
+      : stream_(context.seed, "data/" + context.key),
+        vocab_size_(config.vocab_size()),
+        length_(config.seq_length()),
+        size_(config.num_samples()) {}
+
+  std::int64_t size() const override { return size_; }
+  std::int64_t length(std::int64_t /*index*/) const override { return length_; }
+  Padding padding() const override { return {0, 1, length_}; }
+  std::string summary() const override {
+    return fmt::format("mock: {} sequences of {} random tokens below {}", size_, length_, vocab_size_);
+  }
+
+  void read(std::int64_t index, Sample& out) const override {
+    const auto length = static_cast<std::size_t>(length_);
+    const std::uint64_t first = static_cast<std::uint64_t>(index) * length;
+    out.segments.clear();
+    out.positions.clear();
+    out.input_ids.resize(length);
+    for (std::size_t t = 0; t < length; ++t)
+      out.input_ids[t] = static_cast<std::int32_t>(stream_.below(first + t, vocab_size_));
+    out.labels.assign(out.input_ids.begin() + 1, out.input_ids.end());
+    out.labels.push_back(kIgnoredLabel);
+  }
+
+ private:
+  RandomStream stream_;
+  std::uint64_t vocab_size_;
+  std::int64_t length_;
+  std::int64_t size_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_mock(const config::MockDatasetConfig& config, const DatasetContext& context,
+                                   Diagnostics& problems) {
+  const std::size_t before = problems.size();
+  if (context.vocab_size && config.vocab_size() > *context.vocab_size)
+    problems.push_back(
+        {"token-out-of-range",
+         fmt::format("vocab_size {} is more than the model's {}", config.vocab_size(), *context.vocab_size),
+         fmt::format("vocab_size must be at most {}", *context.vocab_size),
+         {},
+         context.key + ".vocab_size"});
+  if (context.max_length && config.seq_length() > *context.max_length)
+    problems.push_back(sequence_too_long(config.seq_length(), *context.max_length, context.key + ".seq_length"));
+  if (problems.size() > before) return nullptr;
+  return std::make_unique<MockDataset>(config, context);
+}
+
+}  // namespace automodel::data

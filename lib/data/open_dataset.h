@@ -1,0 +1,46 @@
+// From a recipe's `dataset:` section to a Dataset: one row of a table for each kind.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/diagnostic.h"
+#include "config/data_config.h"
+#include "data/dataset.h"
+
+namespace automodel::data {
+
+/// What a dataset needs to know besides its own section.
+struct DatasetContext {
+  std::filesystem::path recipe_folder = ".";  ///< relative paths are looked for here, then in the working directory
+  std::string key = "dataset";                ///< recipe key of the section; also keeps random streams apart
+  std::optional<std::int64_t> vocab_size = std::nullopt;  ///< of the model; ids must lie below it
+  std::optional<std::int64_t> max_length = std::nullopt;  ///< tokens that the model takes at most
+  std::uint64_t seed = 42;
+};
+
+/// One kind of dataset. `open` gets the alternative of config::DatasetConfig that has the same index as the row; it
+/// returns null after adding to `problems`, whose keys are dotted recipe keys. Places are set only where they lie in a
+/// data file.
+struct DatasetKind {
+  std::string_view name;
+  std::string_view doc;
+  std::unique_ptr<Dataset> (*open)(const config::DatasetConfig& config, const DatasetContext& context,
+                                   Diagnostics& problems);
+};
+
+/// All kinds, in the order of the alternatives of config::DatasetConfig.
+std::span<const DatasetKind> dataset_kinds();
+
+std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const DatasetContext& context,
+                                      Diagnostics& problems);
+
+/// The problem of a row or a sequence length that the model does not take.
+Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key);
+
+}  // namespace automodel::data

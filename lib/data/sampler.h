@@ -1,0 +1,71 @@
+// Which sample stands in which row of which batch, on which rank.
+//
+// The order of an epoch is a permutation that is computed element by element, so that a run continues anywhere at no
+// cost. Position p of that order belongs to step p / global_batch_size of the epoch, and within the step to run
+// r, data-parallel rank d, row i with p % global_batch_size = (r * dp_size + d) * local_batch_size + i. The samples of
+// a step therefore are the same for every dp size and every accumulation, and the rows of a rank within a run follow
+// each other in the order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "data/permutation.h"
+
+namespace automodel::data {
+
+/// A row without a sample: the last step of an epoch is filled up with them, so that shapes never change.
+inline constexpr std::int64_t kNoSample = -1;
+
+struct SamplerOptions {
+  std::int64_t global_batch_size = 1;  ///< a multiple of local_batch_size * dp_size
+  std::int64_t local_batch_size = 1;
+  std::int64_t dp_size = 1;
+  bool shuffle = true;     ///< false: the order of the data, every epoch
+  bool drop_last = false;  ///< leave out the samples of an epoch that do not fill a global batch
+  std::uint64_t seed = 42;
+  /// Batch rows of like length: the order is sorted by length within windows of 50 global batches, and the batches of a
+  /// window are then shuffled. Empty: lengths do not matter.
+  std::function<std::int64_t(std::int64_t sample)> length = nullptr;
+};
+
+class Sampler {
+ public:
+  Sampler(std::int64_t num_samples, SamplerOptions options);
+
+  std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  /// Local batches that each rank sees in an epoch; what the step scheduler counts. Runs of the last step that would be
+  /// empty on every rank are left out.
+  std::int64_t runs_per_epoch() const;
+  std::int64_t runs_per_step() const;
+  /// Runs of a step that have a sample on some rank.
+  std::int64_t runs_of(std::int64_t step_in_epoch) const;
+
+  /// The sample at a position of an epoch's order; kNoSample beyond its end.
+  std::int64_t sample(std::int64_t epoch, std::int64_t position) const;
+  /// The samples of one local batch, local_batch_size of them, kNoSample for empty rows. May be called from several
+  /// threads.
+  std::vector<std::int64_t> rows(std::int64_t epoch, std::int64_t step_in_epoch, std::int64_t run,
+                                 std::int64_t dp_rank) const;
+  const SamplerOptions& options() const { return options_; }
+
+ private:
+  Permutation order(std::int64_t epoch) const;
+  std::int64_t plain_sample(const Permutation& order, std::int64_t position) const;
+  void fill_window(std::int64_t epoch, std::int64_t window) const;
+
+  std::int64_t num_samples_;
+  SamplerOptions options_;
+  std::int64_t used_;  ///< samples of an epoch
+  std::int64_t steps_per_epoch_;
+
+  /// The window that was asked for last, sorted by length.
+  mutable std::mutex mutex_;
+  mutable std::int64_t window_epoch_ = -1;
+  mutable std::int64_t window_ = -1;
+  mutable std::vector<std::int64_t> window_samples_;
+};
+
+}  // namespace automodel::data

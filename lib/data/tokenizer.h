@@ -1,0 +1,43 @@
+// What text datasets need of a tokenizer. Tokenizers that read files join by one more row of the table in
+// tokenizer.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/diagnostic.h"
+
+namespace automodel::data {
+
+class Tokenizer {
+ public:
+  Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+  virtual ~Tokenizer() = default;
+
+  /// One past the largest id.
+  virtual std::int32_t vocab_size() const = 0;
+  virtual std::optional<std::int32_t> bos() const = 0;
+  virtual std::optional<std::int32_t> eos() const = 0;
+  virtual std::optional<std::int32_t> pad() const = 0;
+  /// Appends the ids of `text` to `out`, without special tokens.
+  virtual void encode(std::string_view text, std::vector<std::int32_t>& out) const = 0;
+  /// The text of `ids`; special tokens give none.
+  virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  /// Whether every byte of a text is one token whose id is the byte. Texts then need not be encoded ahead of time.
+  virtual bool bytes_are_tokens() const { return false; }
+};
+
+/// The byte-level vocabulary: ids 0 ... 255 are bytes, 256 begins a text, 257 ends one, 258 fills rows.
+std::unique_ptr<Tokenizer> make_byte_tokenizer();
+
+/// The tokenizer that a recipe names (`bytes`). Null after a `bad-value` problem at `key`.
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::string& key, Diagnostics& problems);
+
+}  // namespace automodel::data

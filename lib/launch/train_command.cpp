@@ -1,0 +1,81 @@
+#include "launch/train_command.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "launch/build_facts.h"
+
+namespace automodel::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Replaces this process; returns the exit code of a failure.
+int become(const std::vector<std::string>& words, const std::string& hint) {
+  std::vector<char*> argv;
+  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  std::fflush(nullptr);
+  execvp(argv[0], argv.data());
+  const Diagnostic problem{
+      "cannot-start", fmt::format("'{}' cannot be started: {}", words[0], std::strerror(errno)), hint, {}, ""};
+  std::fputs((to_text(problem) + "\n").c_str(), stderr);
+  return static_cast<int>(ExitCode::kEnvironment);
+}
+
+constexpr const char* kWorkerHint =
+    "automodel-worker is installed beside automodel; set AUTOMODEL_WORKER where it is elsewhere";
+
+}  // namespace
+
+bool in_parallel_job() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (std::getenv(name) != nullptr) return true;
+  return false;
+}
+
+bool cuda_present() {
+  std::error_code error;
+  return kCudaBuilt && fs::exists("/proc/driver/nvidia/version", error);
+}
+
+std::string worker_path() {
+  if (const char* path = std::getenv("AUTOMODEL_WORKER"); path != nullptr && *path != '\0') return path;
+  std::error_code error;
+  const auto self = fs::read_symlink("/proc/self/exe", error);
+  return (error ? fs::path("automodel-worker") : self.parent_path() / "automodel-worker").string();
+}
+
+int exec_worker(const std::string& recipe, const std::vector<std::string>& overrides) {
+  std::vector<std::string> words = {worker_path(), recipe};
+  words.insert(words.end(), overrides.begin(), overrides.end());
+  return become(words, kWorkerHint);
+}
+
+std::vector<std::string> mpirun_words(int ranks, const std::string& worker, const std::string& recipe,
+                                      const std::vector<std::string>& overrides) {
+  std::vector<std::string> words = {"mpirun", "-np", std::to_string(ranks), "--bind-to", "none"};
+  if (ranks > static_cast<int>(std::thread::hardware_concurrency())) words.emplace_back("--oversubscribe");
+  if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  words.push_back(worker);
+  words.push_back(recipe);
+  words.insert(words.end(), overrides.begin(), overrides.end());
+  return words;
+}
+
+int exec_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
+  const auto worker = worker_path();
+  if (access(worker.c_str(), X_OK) != 0) return become({worker}, kWorkerHint);
+  return become(mpirun_words(ranks, worker, recipe, overrides),
+                "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node");
+}
+
+}  // namespace automodel::launch

@@ -1,0 +1,29 @@
+// How a training run is started: in this process, or by mpirun.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace automodel::launch {
+
+/// Whether this process is a rank that a launcher started (mpirun, srun with PMIx or PMI). Not SLURM_PROCID: a plain
+/// batch script has it too.
+bool in_parallel_job();
+
+/// Whether this machine has an NVIDIA driver and this build the code for it.
+bool cuda_present();
+
+/// Path of automodel-worker: $AUTOMODEL_WORKER, else beside this program.
+std::string worker_path();
+
+/// Becomes the worker. Returns the exit code only where that fails, after saying why.
+int exec_worker(const std::string& recipe, const std::vector<std::string>& overrides);
+
+/// Becomes `mpirun -np RANKS worker ...`. Returns as exec_worker.
+int exec_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides);
+
+/// The words of that command line.
+std::vector<std::string> mpirun_words(int ranks, const std::string& worker, const std::string& recipe,
+                                      const std::vector<std::string>& overrides);
+
+}  // namespace automodel::launch

@@ -1,0 +1,262 @@
+#include "mesh/mesh_sizes.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "mesh/capped_product.h"
+
+namespace automodel::mesh {
+namespace {
+
+using Size = std::int64_t;
+
+struct Knob {
+  std::string_view key;
+  std::optional<Size> MeshRequest::*field;
+};
+constexpr Knob kDpKnob = {"dp_size", &MeshRequest::dp_size};
+constexpr Knob kReplicateKnob = {"dp_replicate_size", &MeshRequest::dp_replicate_size};
+constexpr Knob kTpKnob = {"tp_size", &MeshRequest::tp_size};
+constexpr Knob kPpKnob = {"pp_size", &MeshRequest::pp_size};
+constexpr Knob kCpKnob = {"cp_size", &MeshRequest::cp_size};
+constexpr Knob kEpKnob = {"ep_size", &MeshRequest::ep_size};
+
+enum class Rule { kWorldPositive, kDivides, kMultiplies, kDdpReplicates, kReplicateDivides, kExpertDivides };
+
+/// Sizes with defaults filled in; dp is 0 where it cannot be inferred.
+struct Wanted {
+  Size pp, dp, replicate, cp, tp, ep;
+  Size model = 1;      ///< pp cp tp
+  Size per_stage = 0;  ///< dp cp tp
+  std::vector<Rule> broken = {};
+  bool breaks(Rule rule) const { return std::find(broken.begin(), broken.end(), rule) != broken.end(); }
+};
+
+Size or_one(const std::optional<Size>& size) {
+  return size && *size > 0 ? *size : 1;
+}
+
+Wanted evaluate(const MeshRequest& request, Size world) {
+  Wanted w{or_one(request.pp_size),           0,
+           or_one(request.dp_replicate_size), or_one(request.cp_size),
+           or_one(request.tp_size),           or_one(request.ep_size)};
+  w.model = capped_product({w.pp, w.cp, w.tp});
+  if (world < 1 || world > std::numeric_limits<int>::max()) {
+    w.broken.push_back(Rule::kWorldPositive);
+    return w;
+  }
+  if (request.dp_size && *request.dp_size > 0) {
+    w.dp = *request.dp_size;
+    if (capped_product({w.model, w.dp}) != world) w.broken.push_back(Rule::kMultiplies);
+  } else if (world % w.model != 0) {
+    w.broken.push_back(Rule::kDivides);
+    return w;
+  } else {
+    w.dp = world / w.model;
+  }
+  w.per_stage = capped_product({w.dp, w.cp, w.tp});
+  if (request.strategy == Strategy::kDdp) {
+    if (w.replicate != 1 && w.replicate != w.dp) w.broken.push_back(Rule::kDdpReplicates);
+    w.replicate = w.dp;
+  } else if (w.dp % w.replicate != 0) {
+    w.broken.push_back(Rule::kReplicateDivides);
+  }
+  if (w.per_stage % w.ep != 0) w.broken.push_back(Rule::kExpertDivides);
+  return w;
+}
+
+std::vector<Size> divisors(Size n) {
+  std::vector<Size> out;
+  for (Size d = 1; d <= n / d; ++d)
+    if (n % d == 0) {
+      out.push_back(d);
+      if (d != n / d) out.push_back(n / d);
+    }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+/// The nearest candidate on either side of `current` that `works`.
+template <class Works>
+std::vector<Size> neighbours(const std::vector<Size>& candidates, Size current, const Works& works) {
+  std::vector<Size> out;
+  const auto above = std::upper_bound(candidates.begin(), candidates.end(), current);
+  for (auto it = std::lower_bound(candidates.begin(), candidates.end(), current); it != candidates.begin();)
+    if (works(*--it)) {
+      out.push_back(*it);
+      break;
+    }
+  if (const auto it = std::find_if(above, candidates.end(), works); it != candidates.end()) out.push_back(*it);
+  return out;
+}
+
+/// Collects "key: value" words for the help of one broken rule.
+class Advice {
+ public:
+  Advice(const MeshRequest& request, Size world, Rule rule) : request_(request), world_(world), rule_(rule) {}
+
+  void knob(const Knob& knob, Size current, const std::vector<Size>& candidates) {
+    const auto broken_by = [&](Size value) {
+      MeshRequest changed = request_;
+      changed.*knob.field = value;
+      return evaluate(changed, world_);
+    };
+    for (const Size value : best(candidates, current, broken_by))
+      words_.push_back(fmt::format("{}: {}", knob.key, value));
+  }
+  void ranks(const std::vector<Size>& candidates) {
+    for (const Size value : best(candidates, world_, [&](Size world) { return evaluate(request_, world); }))
+      words_.push_back(fmt::format("{} rank{}", value, value == 1 ? "" : "s"));
+  }
+  /// "RULE; use a: 1, a: 4 or 8 ranks".
+  std::string text(std::string_view rule) const {
+    std::string out(rule);
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      out += i == 0 ? "; use " : i + 1 == words_.size() ? " or " : ", ";
+      out += words_[i];
+    }
+    return out;
+  }
+
+ private:
+  /// Values that satisfy every rule; where one change cannot do that, values that satisfy this one.
+  template <class Try>
+  std::vector<Size> best(const std::vector<Size>& candidates, Size current, const Try& attempt) const {
+    auto out = neighbours(candidates, current, [&](Size value) { return attempt(value).broken.empty(); });
+    if (out.empty())
+      out = neighbours(candidates, current, [&](Size value) {
+        const auto wanted = attempt(value);
+        return !wanted.breaks(rule_) && !wanted.breaks(Rule::kDivides) && !wanted.breaks(Rule::kWorldPositive);
+      });
+    return out;
+  }
+
+  const MeshRequest& request_;
+  Size world_;
+  Rule rule_;
+  std::vector<std::string> words_ = {};
+};
+
+/// How many multiples on either side are tried as numbers of ranks.
+constexpr Size kReach = 256;
+
+std::vector<Size> multiples_near(Size unit, Size target) {
+  std::vector<Size> out;
+  const Size middle = target / unit;
+  for (Size k = std::max<Size>(1, middle - kReach); k <= middle + kReach; ++k)
+    if (capped_product({unit, k}) <= std::numeric_limits<int>::max()) out.push_back(unit * k);
+  return out;
+}
+
+std::string key_of(std::string_view key) {
+  return fmt::format("distributed.{}", key);
+}
+
+Diagnostic indivisible_world(const MeshRequest& request, const Wanted& w, Size world) {
+  Advice advice(request, world, Rule::kDivides);
+  const auto candidates = divisors(world);
+  const std::array<std::pair<const Knob*, Size>, 3> factors = {{{&kTpKnob, w.tp}, {&kPpKnob, w.pp}, {&kCpKnob, w.cp}}};
+  const Knob* culprit = nullptr;
+  for (const auto& [knob, size] : factors) {
+    if (size == 1) continue;
+    advice.knob(*knob, size, candidates);
+    if (culprit == nullptr || world % size != 0) culprit = knob;
+  }
+  if (w.model <= std::numeric_limits<int>::max()) advice.ranks(multiples_near(w.model, world));
+  return {"indivisible",
+          fmt::format("{} ranks cannot be divided by pp_size {} x cp_size {} x tp_size {} = {}", world, w.pp, w.cp,
+                      w.tp, w.model),
+          advice.text("pp_size x cp_size x tp_size must divide the number of ranks"),
+          {},
+          key_of(culprit->key)};
+}
+
+Diagnostic mismatch(const MeshRequest& request, const Wanted& w, Size world) {
+  Advice advice(request, world, Rule::kMultiplies);
+  const auto candidates = divisors(world);
+  advice.knob(kDpKnob, w.dp, candidates);
+  if (w.tp > 1) advice.knob(kTpKnob, w.tp, candidates);
+  if (w.pp > 1) advice.knob(kPpKnob, w.pp, candidates);
+  if (w.cp > 1) advice.knob(kCpKnob, w.cp, candidates);
+  const Size product = capped_product({w.model, w.dp});
+  if (product <= std::numeric_limits<int>::max()) advice.ranks({product});
+  return {"world-size-mismatch",
+          fmt::format("pp_size {} x dp_size {} x cp_size {} x tp_size {} = {}, but there {} {} rank{}", w.pp, w.dp,
+                      w.cp, w.tp, product, world == 1 ? "is" : "are", world, world == 1 ? "" : "s"),
+          advice.text("the sizes must multiply to the number of ranks (without dp_size it is inferred)"),
+          {},
+          key_of(kDpKnob.key)};
+}
+
+Diagnostic describe(Rule rule, const MeshRequest& request, const Wanted& w, Size world) {
+  Advice advice(request, world, rule);
+  switch (rule) {
+    case Rule::kWorldPositive:
+      return {"bad-value", fmt::format("{} is not a number of ranks", world), "it must be at least 1 and below 2^31"};
+    case Rule::kDivides: return indivisible_world(request, w, world);
+    case Rule::kMultiplies: return mismatch(request, w, world);
+    case Rule::kDdpReplicates:
+      return {"bad-value",
+              fmt::format("dp_replicate_size {} with strategy ddp and dp_size {}", *request.dp_replicate_size, w.dp),
+              fmt::format("ddp replicates over all data-parallel ranks; leave dp_replicate_size out, or use "
+                          "dp_replicate_size: {}",
+                          w.dp),
+              {},
+              key_of(kReplicateKnob.key)};
+    case Rule::kReplicateDivides:
+      advice.knob(kReplicateKnob, w.replicate, divisors(w.dp));
+      return {"indivisible",
+              fmt::format("dp_size {} is not a multiple of dp_replicate_size {}", w.dp, w.replicate),
+              advice.text("dp_replicate_size must divide dp_size"),
+              {},
+              key_of(kReplicateKnob.key)};
+    case Rule::kExpertDivides: break;
+  }
+  advice.knob(kEpKnob, w.ep, divisors(w.per_stage));
+  return {"indivisible",
+          fmt::format("the {} ranks of a pipeline stage (dp_size {} x cp_size {} x tp_size {}) are not a multiple of "
+                      "ep_size {}",
+                      w.per_stage, w.dp, w.cp, w.tp, w.ep),
+          advice.text("ep_size must divide the number of ranks of a stage"),
+          {},
+          key_of(kEpKnob.key)};
+}
+
+}  // namespace
+
+std::optional<MeshSizes> resolve_sizes(const MeshRequest& request, std::int64_t world_size, Diagnostics& problems) {
+  const Wanted w = evaluate(request, world_size);
+  for (const Rule rule : w.broken) problems.push_back(describe(rule, request, w, world_size));
+  if (!w.broken.empty()) return std::nullopt;
+  const auto narrow = [](Size size) { return static_cast<int>(size); };  // every factor divides world_size
+  return MeshSizes{narrow(w.pp), narrow(w.replicate), narrow(w.dp / w.replicate),
+                   narrow(w.cp), narrow(w.tp),        narrow(w.ep)};
+}
+
+Diagnostics nemo_restrictions(const MeshRequest& request, const MeshSizes& sizes) {
+  Diagnostics out;
+  const auto refuse = [&](std::string_view key, std::string_view what) {
+    out.push_back({"nemo-restriction",
+                   fmt::format("NeMo AutoModel does not support {} with strategy {}", what, name_of(request.strategy)),
+                   "this program does",
+                   {},
+                   key_of(key)});
+  };
+  const bool fsdp2 = request.strategy == Strategy::kFsdp2;
+  const bool ddp = request.strategy == Strategy::kDdp;
+  if (!fsdp2 && sizes.pp > 1) refuse(kPpKnob.key, "pipeline parallelism");
+  if (!fsdp2 && sizes.ep > 1) refuse(kEpKnob.key, "expert parallelism");
+  if (ddp && sizes.tp > 1) refuse(kTpKnob.key, "tensor parallelism");
+  if (ddp && sizes.cp > 1) refuse(kCpKnob.key, "context parallelism");
+  if (!fsdp2 && or_one(request.dp_replicate_size) > 1) refuse(kReplicateKnob.key, "dp_replicate_size above 1");
+  if (fsdp2 && sizes.dp_replicate > 1 && sizes.dp_shard == 1)
+    refuse(kReplicateKnob.key, "dp_replicate_size equal to dp_size");
+  return out;
+}
+
+}  // namespace automodel::mesh

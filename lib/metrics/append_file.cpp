@@ -1,0 +1,53 @@
+#include "metrics/append_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace automodel::metrics {
+
+AppendFile::AppendFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
+  const int extra = mode == Mode::kNew ? O_EXCL : 0;
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | extra, 0666);
+  if (file_ < 0) fail_unwritable(path_, std::strerror(errno));
+}
+
+AppendFile::~AppendFile() {
+  close(file_);
+}
+
+void AppendFile::truncate(std::int64_t size) {
+  if (ftruncate(file_, static_cast<off_t>(size)) != 0) fail_unwritable(path_, std::strerror(errno));
+}
+
+void AppendFile::append(std::string_view record) {
+  const off_t before = lseek(file_, 0, SEEK_END);
+  ssize_t written = 0;
+  do {
+    written = write(file_, record.data(), record.size());
+  } while (written < 0 && errno == EINTR);
+  const bool failed = written != static_cast<ssize_t>(record.size());
+  if (failed && !failing_)
+    log::warning(fmt::format("'{}' cannot be written ({}); steps will be missing from it", path_.native(),
+                             written < 0 ? std::strerror(errno) : "the disk is full"));
+  if (failed && written > 0 && ftruncate(file_, before) != 0)
+    log::debug(fmt::format("'{}' ends in half a record", path_.native()));
+  failing_ = failed;
+}
+
+void fail_unwritable(const std::filesystem::path& path, const std::string& reason) {
+  throw Error(ExitCode::kEnvironment, {"unwritable-file",
+                                       fmt::format("'{}' cannot be written: {}", path.native(), reason),
+                                       "checkpoint.checkpoint_dir must be a folder that can be written to",
+                                       {path.native(), 0, 0},
+                                       "checkpoint.checkpoint_dir"});
+}
+
+}  // namespace automodel::metrics

@@ -1,0 +1,30 @@
+#include "metrics/step_record.h"
+
+namespace automodel::metrics {
+
+RecordView view_of(const StepRecord& r) {
+  Metric mfu{"mfu", nullptr};
+  if (r.mfu) mfu.value = *r.mfu;
+  return {r.step,
+          r.epoch,
+          r.timestamp,
+          {{"loss", r.loss},
+           {"grad_norm", r.grad_norm},
+           {"lr", r.lr},
+           {"mem", r.mem},
+           {"tps", r.tps},
+           {"tps_per_gpu", r.tps_per_gpu},
+           mfu,
+           {"num_tokens_per_step", r.num_tokens_per_step},
+           {"num_label_tokens", r.num_label_tokens},
+           {"step_time", r.step_time}}};
+}
+
+RecordView view_of(const ValidationRecord& r) {
+  return {r.step,
+          r.epoch,
+          r.timestamp,
+          {{"val_loss", r.val_loss}, {"lr", r.lr}, {"num_label_tokens", r.num_label_tokens}, {"mem", r.mem}}};
+}
+
+}  // namespace automodel::metrics

@@ -1,0 +1,57 @@
+// What is known about a step after it: one record for training, one for validation.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace automodel::metrics {
+
+/// One optimizer step. The members are the keys of training.jsonl, in its order.
+struct StepRecord {
+  std::int64_t step = 0;                     ///< from 0
+  std::int64_t epoch = 0;                    ///< from 0
+  double timestamp = 0;                      ///< seconds since 1970, UTC
+  double loss = 0;                           ///< mean over all label tokens of the global batch, before the update
+  double grad_norm = 0;                      ///< of all gradients together, before clipping
+  double lr = 0;                             ///< rate of the step
+  double mem = 0;                            ///< GiB, peak of a rank
+  double tps = 0;                            ///< tokens a second, all ranks
+  double tps_per_gpu = 0;                    ///< the same, divided by the number of ranks
+  std::optional<double> mfu = std::nullopt;  ///< share of the peak rate (0.41), where that is known
+  std::int64_t num_tokens_per_step = 0;      ///< without padding
+  std::int64_t num_label_tokens = 0;         ///< that the loss is the mean over
+  double step_time = 0;                      ///< seconds
+};
+
+/// One pass over a validation set. The members are the keys of validation.jsonl.
+struct ValidationRecord {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  double timestamp = 0;
+  double val_loss = 0;
+  double lr = 0;
+  std::int64_t num_label_tokens = 0;
+  double mem = 0;
+};
+
+/// A value by its key; null where it is not known.
+struct Metric {
+  std::string_view key;
+  std::variant<std::nullptr_t, std::int64_t, double> value;
+};
+
+/// A record as the writers see it: when, and what, in order.
+struct RecordView {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  double timestamp = 0;
+  std::vector<Metric> metrics = {};
+};
+
+RecordView view_of(const StepRecord& record);
+RecordView view_of(const ValidationRecord& record);
+
+}  // namespace automodel::metrics

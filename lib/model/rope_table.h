@@ -1,0 +1,42 @@
+// Cosines and sines of rotary embeddings for every kind that Hugging Face configs name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "arch/rope.h"
+
+namespace automodel::model {
+
+/// Inverse frequencies (rotary_dim / 2) and the factor of cosines and sines for sequences of `length` tokens.
+/// Formulas: Hugging Face transformers' rope utilities (linear; NTK-aware dynamic; llama3; YaRN, Peng et al. 2023;
+/// LongRoPE, Ding et al. 2024).
+struct Frequencies {
+  std::vector<float> inverse = {};
+  double scaling = 1.0;
+};
+Frequencies frequencies(const arch::Rope& rope, int max_positions, std::int64_t length);
+
+/// [positions, rotary_dim/2] tables, made once for each length that changes them.
+class RopeTable {
+ public:
+  RopeTable(arch::Rope rope, int max_positions, at::ScalarType type, at::Device device);
+  struct Angles {
+    at::Tensor cos, sin;
+  };
+  /// Tables that hold positions 0 .. length - 1 at least.
+  Angles angles(std::int64_t length);
+  int width() const { return rope_.rotary_dim; }
+
+ private:
+  arch::Rope rope_;
+  int max_positions_;
+  at::ScalarType type_;
+  at::Device device_;
+  std::map<std::int64_t, Angles> made_ = {};  // by the length that frequencies depend on; 0 where they do not
+};
+
+}  // namespace automodel::model

@@ -1,0 +1,37 @@
+// Which part of a whole tensor a rank holds, before data-parallel sharding: what tensor and expert parallelism cut.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace automodel::model {
+
+/// Ranges along one dimension, in ascending order; no ranges means the whole tensor. A joined projection (qkv, gate and
+/// up) is cut inside each of its parts, so that a rank may hold several ranges.
+struct Slice {
+  int dim = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges = {};  ///< [begin, end)
+
+  bool whole() const { return ranges.empty(); }
+  bool operator==(const Slice&) const = default;
+  /// The shape that is left of `full`.
+  std::vector<std::int64_t> shape(const std::vector<std::int64_t>& full) const;
+};
+
+/// A run of elements that follow each other both in the slice and in the whole tensor (row-major).
+struct Run {
+  std::int64_t local;  ///< index of the first in the slice
+  std::int64_t full;   ///< index of the first in the whole tensor
+  std::int64_t length;
+};
+
+/// The runs that make up elements [first, first + count) of the slice of a tensor of shape `full`, ascending.
+/// Neighbouring runs are joined, so that a whole tensor is one run.
+std::vector<Run> runs(const Slice& slice, const std::vector<std::int64_t>& full, std::int64_t first,
+                      std::int64_t count);
+
+/// Part `part` of `parts` equal ones of each of `sections` equal sections of a dimension of `size` elements.
+Slice even_slice(int dim, std::int64_t size, int parts, int part, const std::vector<std::int64_t>& sections = {});
+
+}  // namespace automodel::model

@@ -1,0 +1,197 @@
+#include "model/stage_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/tanh.h>
+
+#include "base/error.h"
+#include "ops/checkpoint.h"
+#include "ops/embedding.h"
+#include "ops/graph.h"
+#include "ops/linear.h"
+#include "ops/split.h"
+
+namespace automodel::model {
+namespace {
+
+/// The parameters of the stage's modules. A tied head stands in the list only where the embedding does not.
+std::vector<arch::Parameter> parameters_of(const arch::Layout& layout, const StageModules& modules) {
+  std::vector<arch::Parameter> out;
+  for (auto& parameter : arch::parameters(layout)) {
+    const bool end = parameter.layer < 0;
+    const bool embedding = parameter.role == arch::Role::kEmbedding || parameter.role == arch::Role::kPositions;
+    const bool head = parameter.role == arch::Role::kHead;
+    if (!end && std::find(modules.layers.begin(), modules.layers.end(), parameter.layer) == modules.layers.end())
+      continue;
+    if (end && embedding && !modules.embeddings) continue;
+    if (end && head && (!modules.head || (!parameter.tied_to.empty() && modules.embeddings))) continue;
+    if (end && !embedding && !head && !modules.norm) continue;
+    out.push_back(std::move(parameter));
+  }
+  return out;
+}
+
+Placement whole(const arch::Parameter&) {
+  return {};
+}
+
+std::string first_existing(const Weights& weights, const std::string& prefix,
+                           std::initializer_list<const char*> names) {
+  for (const auto* name : names)
+    if (weights.find(prefix + "." + name + ".weight") != nullptr) return prefix + "." + name;
+  return prefix + "." + *names.begin();
+}
+
+double rounded_to(double value, at::ScalarType type) {
+  return type == at::kBFloat16 ? static_cast<double>(static_cast<float>(c10::BFloat16(static_cast<float>(value))))
+                               : value;
+}
+
+}  // namespace
+
+struct StageModel::Layer {
+  int index;
+  int unit;
+  Norm input_norm, after_attention, before_mlp, after_mlp;
+  std::unique_ptr<Block> attention, mlp;
+
+  Layer(const BlockContext& context, const std::string& prefix, int number) : index(number), unit(-1) {
+    const auto& w = context.weights;
+    const bool sandwich = context.spec.sandwich_norms;
+    input_norm = Norm(context, first_existing(w, prefix, {"input_layernorm", "ln_1"}));
+    if (sandwich) {
+      after_attention = Norm(context, prefix + ".post_attention_layernorm");
+      before_mlp = Norm(context, prefix + ".pre_feedforward_layernorm");
+      after_mlp = Norm(context, prefix + ".post_feedforward_layernorm");
+    } else {
+      before_mlp = Norm(context, first_existing(w, prefix, {"post_attention_layernorm", "ln_2"}));
+    }
+    attention = make_attention(context, prefix, number);
+    mlp = make_mlp(context, prefix, number);
+    for (const auto& weight : w.all())
+      if (weight->info.layer == number && !weight->expert) unit = weight->unit;
+  }
+
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch) {
+    const auto [x, y] = input_norm.after_adding(in[0], in[1]);
+    auto mixed = attention->forward(y, microbatch);
+    if (after_attention) mixed = after_attention(mixed);
+    const auto [sum, z] = before_mlp.after_adding(x, mixed);
+    auto fed = mlp->forward(z, microbatch);
+    if (after_mlp) fed = after_mlp(fed);
+    return {sum, fed};
+  }
+};
+
+StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, StageModules modules,
+                       StageOptions options)
+    : spec_(spec),
+      modules_(std::move(modules)),
+      options_(std::move(options)),
+      weights_(parameters_of(layout, modules_), options_.placement ? options_.placement : PlacementRule(whole)) {
+  AUTOMODEL_CHECK(spec_.plan_only.empty(), "a model that can only be planned was built: " + spec_.plan_only);
+  if (options_.seams.tensor == nullptr) options_.seams.tensor = &no_tensor_;
+  if (options_.seams.context == nullptr) options_.seams.context = &no_context_;
+  if (spec_.rope.kind != arch::RopeKind::kNone && !spec_.learned_positions)
+    rope_ = std::make_unique<RopeTable>(spec_.rope, spec_.max_positions, options_.type, options_.device);
+  if (spec_.sliding_rope)
+    sliding_rope_ =
+        std::make_unique<RopeTable>(*spec_.sliding_rope, spec_.max_positions, options_.type, options_.device);
+  const BlockContext context{spec_, weights_, options_.seams, rope_.get(),
+                             sliding_rope_ ? sliding_rope_.get() : rope_.get()};
+  for (const int layer : modules_.layers)
+    layers_.push_back(std::make_unique<Layer>(context, layout.layer_fqn(layer), layer));
+  for (const auto& weight : weights_.all()) {
+    if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
+    if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter;
+    if (weight->info.role == arch::Role::kHead) head_ = &weight->parameter, head_unit_ = weight->unit;
+  }
+  if (modules_.norm) {
+    norm_ = Norm(context, layout.norm);
+    head_unit_ = weights_.find(layout.norm + ".weight")->unit;
+  }
+  if (modules_.head && head_ == nullptr) head_ = embedding_;
+  anchor_ = ops::anchor(options_.device);
+}
+
+StageModel::~StageModel() = default;
+
+std::vector<at::Tensor> StageModel::observed(
+    int unit, std::vector<at::Tensor> values,
+    const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& part) {
+  if (observer_ == nullptr || unit < 0) return part(values);
+  observer_->before_forward(unit);
+  values = ops::tap(values, [this, unit] { observer_->after_backward(unit); });
+  values = part(values);
+  values = ops::tap(values, [this, unit] { observer_->before_backward(unit); });
+  observer_->after_forward(unit);
+  return values;
+}
+
+StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
+  if (!modules_.embeddings) return {hidden, {}};
+  const auto out = observed(embedding_unit_, {anchor_}, [&](const std::vector<at::Tensor>& in) {
+    auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
+    if (spec_.embedding_scale != 1) x = x * rounded_to(spec_.embedding_scale, x.scalar_type());
+    if (positions_ != nullptr) x = x + ops::embedding(microbatch.positions, *positions_, in[0]);
+    return std::vector<at::Tensor>{x};
+  });
+  return {out[0], {}};
+}
+
+StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
+  for (const auto& layer : layers_) {
+    const auto out = observed(layer->unit, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
+      if (!options.recompute || !options.recompute(layer->index)) return layer->forward(in, microbatch);
+      return ops::checkpoint([part = layer.get(), microbatch](
+                                 const std::vector<at::Tensor>& again) { return part->forward(again, microbatch); },
+                             in);
+    });
+    stream = {out[0], out[1]};
+  }
+  return stream;
+}
+
+at::Tensor StageModel::head_logits(const Stream& stream) {
+  auto y = norm_                    ? norm_.after_adding(stream.x, stream.delta).second
+           : stream.delta.defined() ? stream.x + stream.delta
+                                    : stream.x;
+  auto logits = options_.seams.tensor->column(y, {head_}, {});
+  for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
+    if (cap > 0) logits = at::tanh(logits / cap) * cap;
+  return logits;
+}
+
+std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
+                                                  const std::function<at::Tensor(const Stream&)>& part) {
+  return observed(head_unit_, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
+    const bool shares = observer_ != nullptr && head_ != nullptr && head_ == embedding_;
+    if (shares) observer_->before_forward(embedding_unit_);
+    std::vector<at::Tensor> out = {part({in[0], in[1]})};
+    if (!shares) return out;
+    // The embedding's unit is done only when the embedding itself went backward.
+    out = ops::tap(out, [this] { observer_->before_backward(embedding_unit_); });
+    observer_->after_forward(embedding_unit_);
+    return out;
+  });
+}
+
+at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options) {
+  const auto stream = run_layers(enter(microbatch, hidden), microbatch, options);
+  if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
+  return observed_head(stream, [&](const Stream& in) {
+    if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
+    return options_.seams.tensor->loss(head_logits(in), microbatch.labels, options.loss_scale, options_.ignore_label);
+  })[0];
+}
+
+at::Tensor StageModel::logits(const Microbatch& microbatch, const at::Tensor& hidden) {
+  const auto stream = run_layers(enter(microbatch, hidden), microbatch, {});
+  return observed_head(stream,
+                       [&](const Stream& in) { return options_.seams.tensor->whole_logits(head_logits(in)); })[0];
+}
+
+}  // namespace automodel::model

@@ -1,0 +1,100 @@
+// The modules of one pipeline stage: any of embedding, layers, final norm and head.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "arch/layout.h"
+#include "arch/model_spec.h"
+#include "model/blocks.h"
+#include "model/weights.h"
+
+namespace automodel::model {
+
+/// Which modules of the model a stage has.
+struct StageModules {
+  bool embeddings = false;
+  std::vector<int> layers = {};
+  bool norm = false;
+  bool head = false;
+};
+
+/// What sharding wants to know while a stage runs; units are indices of Weights::units().
+class UnitObserver {
+ public:
+  virtual ~UnitObserver() = default;
+  virtual void before_forward(int unit) = 0;
+  virtual void after_forward(int unit) = 0;
+  virtual void before_backward(int unit) = 0;
+  virtual void after_backward(int unit) = 0;
+};
+
+struct StageOptions {
+  at::ScalarType type = at::kFloat;  ///< that activations are computed in
+  at::Device device = at::kCPU;
+  Seams seams = {};
+  PlacementRule placement = {};  ///< empty: every weight whole
+  std::int64_t ignore_label = -100;
+  double logit_softcap = 0;  ///< of the loss function; the model's own comes first
+};
+
+/// How one forward pass runs.
+struct ForwardOptions {
+  /// Factor of the loss: 1 / label tokens. Its gradient is computed with it.
+  double loss_scale = 1;
+  /// Layers whose activations are computed again in the backward pass.
+  std::function<bool(int layer)> recompute = {};
+};
+
+class StageModel {
+ public:
+  /// `layout` describes the whole model. Weights have names and shapes only until storage is bound to them.
+  StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, StageModules modules, StageOptions options);
+  ~StageModel();
+  StageModel(const StageModel&) = delete;
+  StageModel& operator=(const StageModel&) = delete;
+
+  Weights& weights() { return weights_; }
+  const StageModules& modules() const { return modules_; }
+  void set_observer(UnitObserver* observer) { observer_ = observer; }
+
+  /// hidden [batch, tokens, width] of the stage before, undefined where this one has the embedding. Returns hidden, or
+  /// where this stage has the head the loss: the sum of token losses times loss_scale, float64 of one element.
+  at::Tensor forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options);
+  /// The logits [batch, tokens, vocabulary] instead of the loss.
+  at::Tensor logits(const Microbatch& microbatch, const at::Tensor& hidden);
+
+ private:
+  struct Layer;
+  /// The residual stream as (sum so far, what is still to be added).
+  struct Stream {
+    at::Tensor x, delta;
+  };
+  Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
+  Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
+  at::Tensor head_logits(const Stream& stream);
+  std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);
+  /// Runs `part` as unit `unit`, telling the observer.
+  std::vector<at::Tensor> observed(int unit, std::vector<at::Tensor> values,
+                                   const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& part);
+
+  arch::ModelSpec spec_;
+  StageModules modules_;
+  StageOptions options_;
+  Weights weights_;
+  TensorSeam no_tensor_ = {};
+  ContextSeam no_context_ = {};
+  std::unique_ptr<RopeTable> rope_, sliding_rope_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;
+  int embedding_unit_ = -1, head_unit_ = -1;
+  Norm norm_ = {};
+  at::Tensor anchor_;
+  UnitObserver* observer_ = nullptr;
+};
+
+}  // namespace automodel::model

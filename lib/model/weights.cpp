@@ -1,0 +1,63 @@
+#include "model/weights.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace automodel::model {
+namespace {
+
+std::string unit_name(const arch::Parameter& info) {
+  if (info.layer >= 0) return "layer " + std::to_string(info.layer);
+  if (info.role == arch::Role::kPositions) return "positions";
+  if (info.role == arch::Role::kEmbedding) return "embedding";
+  return info.tied_to.empty() ? "head" : "tied head";
+}
+
+}  // namespace
+
+Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& rule) {
+  for (const auto& info : list) {
+    const Placement placement = rule(info);
+    if (!placement.present) continue;
+    auto weight = std::make_unique<Weight>();
+    weight->info = info;
+    weight->full.assign(info.shape.begin(), info.shape.end());
+    weight->slice = placement.slice;
+    weight->trained = placement.trained && info.trainable;
+    weight->expert = info.is_expert();
+    weight->tensor_sharded = placement.tensor_sharded;
+    weight->tensor_partial = placement.tensor_partial;
+    weight->copy = !info.tied_to.empty();
+    weight->parameter.name = info.fqn;
+    weight->parameter.shape = weight->slice.shape(weight->full);
+    const std::string name = unit_name(info);
+    const auto unit = std::find_if(units_.begin(), units_.end(),
+                                   [&](const Unit& u) { return u.name == name && u.expert == weight->expert; });
+    weight->unit = static_cast<int>(unit - units_.begin());
+    if (unit == units_.end()) units_.push_back({name, {}, weight->expert});
+    units_[static_cast<std::size_t>(weight->unit)].weights.push_back(weight.get());
+    index_[info.fqn] = weight.get();
+    weights_.push_back(std::move(weight));
+  }
+  for (auto& unit : units_)
+    std::stable_partition(unit.weights.begin(), unit.weights.end(), [](const Weight* w) { return w->full.size() > 1; });
+}
+
+Weight* Weights::find(std::string_view fqn) const {
+  const auto found = index_.find(std::string(fqn));
+  return found == index_.end() ? nullptr : found->second;
+}
+
+ops::Parameter* Weights::parameter(std::string_view fqn) const {
+  auto* weight = find(fqn);
+  return weight == nullptr ? nullptr : &weight->parameter;
+}
+
+std::int64_t Weights::elements() const {
+  std::int64_t total = 0;
+  for (const auto& weight : weights_) total += weight->parameter.numel();
+  return total;
+}
+
+}  // namespace automodel::model

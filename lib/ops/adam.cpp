@@ -1,0 +1,94 @@
+#include "ops/adam.h"
+
+#include <cmath>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/maximum.h>
+
+#include "ops/element_type.h"
+#include "ops/graph.h"
+
+namespace automodel::ops {
+namespace {
+
+constexpr std::int64_t kElementsPerTask = 1 << 16;
+
+template <class T>
+const OptimizerKernels<T>& optimizer_kernels() {
+  if constexpr (std::is_same_v<T, double>)
+    return kernels().optimizer_double;
+  else
+    return kernels().optimizer_float;
+}
+
+bool has_optimizer_kernel(const at::Tensor& x) {
+  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+}
+
+template <class T>
+void run_adam(at::Tensor& value, const at::Tensor& gradient, at::Tensor& mean, at::Tensor& square,
+              at::Tensor& max_square, const AdamStep& step) {
+  T* v = value.mutable_data_ptr<T>();
+  const T* g = gradient.const_data_ptr<T>();
+  T* m = mean.mutable_data_ptr<T>();
+  T* s = square.mutable_data_ptr<T>();
+  T* x = max_square.defined() ? max_square.mutable_data_ptr<T>() : nullptr;
+  at::parallel_for(0, value.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    optimizer_kernels<T>().adam(v + begin, g + begin, m + begin, s + begin, x != nullptr ? x + begin : nullptr,
+                                end - begin, step);
+  });
+}
+
+template <class T>
+double run_sum(const at::Tensor& x) {
+  // Fixed tasks, summed in order: the same result for every number of threads.
+  const auto tasks = (x.numel() + kElementsPerTask - 1) / kElementsPerTask;
+  std::vector<double> part(static_cast<std::size_t>(tasks));
+  const T* data = x.const_data_ptr<T>();
+  at::parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto task = begin; task < end; ++task) {
+      const auto first = task * kElementsPerTask;
+      part[static_cast<std::size_t>(task)] =
+          optimizer_kernels<T>().sum_of_squares(data + first, std::min(kElementsPerTask, x.numel() - first));
+    }
+  });
+  double total = 0;
+  for (const double each : part) total += each;
+  return total;
+}
+
+}  // namespace
+
+void adam(at::Tensor value, const at::Tensor& gradient, at::Tensor mean, at::Tensor square, at::Tensor max_square,
+          const AdamStep& step) {
+  NoGraph guard;
+  if (value.numel() == 0) return;
+  if (has_optimizer_kernel(value)) {
+    if (value.scalar_type() == at::kDouble)
+      run_adam<double>(value, gradient, mean, square, max_square, step);
+    else
+      run_adam<float>(value, gradient, mean, square, max_square, step);
+    return;
+  }
+  auto g = gradient * (step.maximize ? -step.gradient_scale : step.gradient_scale);
+  if (!step.decoupled && step.weight_decay != 0) g = g + value * step.weight_decay;
+  mean.mul_(step.beta1).add_(g, 1 - step.beta1);
+  square.mul_(step.beta2).addcmul_(g, g, 1 - step.beta2);
+  if (max_square.defined()) at::maximum_out(max_square, max_square, square);
+  if (step.decoupled) value.mul_(1 - step.lr * step.weight_decay);
+  const auto root =
+      (max_square.defined() ? max_square : square).sqrt().mul_(1 / std::sqrt(step.correction2)).add_(step.eps);
+  value.addcdiv_(mean, root, -step.lr / step.correction1);
+}
+
+double sum_of_squares(const at::Tensor& x) {
+  NoGraph guard;
+  if (x.numel() == 0) return 0;
+  if (has_optimizer_kernel(x) && x.is_contiguous())
+    return x.scalar_type() == at::kDouble ? run_sum<double>(x) : run_sum<float>(x);
+  return x.to(at::kDouble).square().sum().item<double>();
+}
+
+}  // namespace automodel::ops

@@ -1,0 +1,40 @@
+// Scaled dot-product attention with grouped key and value heads, causal, windowed, packed.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/parameter.h"
+
+namespace automodel::ops {
+
+struct AttentionOptions {
+  double scale = 1;  ///< of the scores, usually 1/sqrt(width)
+  bool causal = true;
+  std::int64_t window = 0;   ///< a token sees the `window` last ones, itself included; 0: all
+  double softcap = 0;        ///< scores become softcap * tanh(score / softcap); 0: none
+  at::Tensor segments = {};  ///< int64 [batch, tokens]: tokens attend inside their segment only; undefined: one segment
+  Parameter* sinks = nullptr;  ///< [heads]: a logit that takes part in every softmax and carries no value
+};
+
+/// q [batch, tokens, heads, width], k [batch, tokens, groups, width], v [batch, tokens, groups, value width]; heads is
+/// a multiple of groups. Returns [batch, tokens, heads, value width].
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options);
+
+/// Queries, keys and values as one projection leaves them, and how to turn them.
+struct JoinedHeads {
+  std::int64_t heads = 1, groups = 1, width = 1;
+  at::Tensor cos = {}, sin = {};  ///< [positions, width/2]
+  at::Tensor positions = {};      ///< int64 [batch, tokens]
+};
+
+/// Rotary embedding and attention in one operation. qkv [batch, tokens, (heads + 2 groups) * width] holds all query
+/// heads, then key heads, then value heads; its memory is turned in place. Returns [batch, tokens, heads * width].
+at::Tensor rope_attention(const at::Tensor& qkv, const JoinedHeads& layout, const AttentionOptions& options);
+
+/// True for pairs (query token i, key token j) that attend: bool [batch or 1, 1, tokens, tokens]. Undefined where
+/// causal alone says it all.
+at::Tensor attention_mask(std::int64_t tokens, const AttentionOptions& options, at::Device device);
+
+}  // namespace automodel::ops

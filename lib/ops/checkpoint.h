@@ -1,0 +1,18 @@
+// Activation checkpointing: a part of the model keeps its inputs only and is computed again in the backward pass
+// (Chen et al. 2016).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::ops {
+
+using Computation = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+/// Runs `compute` on `inputs` without a graph; its backward pass runs it again with one. The computation must give the
+/// same result both times.
+std::vector<at::Tensor> checkpoint(const Computation& compute, const std::vector<at::Tensor>& inputs);
+
+}  // namespace automodel::ops

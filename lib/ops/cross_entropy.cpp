@@ -1,0 +1,90 @@
+#include "ops/cross_entropy.h"
+
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log_softmax.h>
+
+#include "ops/element_type.h"
+#include "ops/graph.h"
+
+namespace automodel::ops {
+namespace {
+
+template <class T>
+const CrossEntropyKernels<T>& loss_kernels() {
+  return pick<T>(kernels().cross_entropy_float, kernels().cross_entropy_double, kernels().cross_entropy_bfloat16);
+}
+
+/// The sum; where `gradient`, logits [rows, columns] become scale * (softmax - onehot).
+double fused(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore, bool gradient) {
+  const auto rows = logits.size(0), columns = logits.size(1);
+  std::vector<double> part(static_cast<std::size_t>(at::get_num_threads()), 0.0);
+  for_type(logits.scalar_type(), [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    T* data = logits.mutable_data_ptr<T>();
+    const auto* label = labels.const_data_ptr<std::int64_t>();
+    at::parallel_for(0, rows, 8, [&](std::int64_t begin, std::int64_t end) {
+      part[static_cast<std::size_t>(at::get_thread_num())] +=
+          loss_kernels<T>().run(data + begin * columns, label + begin, end - begin, columns, ignore, scale, gradient);
+    });
+  });
+  double total = 0;
+  for (const double each : part) total += each;
+  return total;
+}
+
+at::Tensor composed(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore, bool gradient) {
+  const auto logs = at::log_softmax(logits, -1, compute_type(logits.scalar_type()));
+  const auto counted = labels.ne(ignore);
+  const auto safe = labels.masked_fill(counted.logical_not(), 0).unsqueeze(1);
+  const auto picked = logs.gather(1, safe).squeeze(1).masked_fill(counted.logical_not(), 0);
+  const auto total = picked.sum(at::kDouble).neg();
+  if (gradient) {
+    auto soft = logs.exp();
+    soft.scatter_add_(1, safe, at::full_like(safe, -1, soft.options()));
+    soft.mul_(scale).masked_fill_(counted.logical_not().unsqueeze(1), 0);
+    logits.copy_(soft);
+  }
+  return total;
+}
+
+class CrossEntropyBackward : public Backward {
+ public:
+  CrossEntropyBackward(at::Tensor gradient, std::vector<std::int64_t> shape)
+      : gradient_(std::move(gradient)), shape_(std::move(shape)) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    NoGraph guard;
+    if (!gradient_.is_cpu() || gradients[0].item<double>() != 1.0)
+      gradient_.mul_(gradients[0].to(gradient_.scalar_type()));
+    return {gradient_.view(shape_)};
+  }
+  const char* name() const override { return "cross_entropy"; }
+
+ private:
+  at::Tensor gradient_;
+  std::vector<std::int64_t> shape_;
+};
+
+}  // namespace
+
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
+  const bool recorded = records({logits});
+  at::Tensor matrix, loss;
+  {
+    NoGraph guard;
+    matrix = logits.detach().reshape({-1, logits.size(-1)});
+    const auto flat = labels.reshape({-1}).contiguous();
+    if (has_kernel(matrix) && matrix.is_contiguous())
+      loss = at::full({}, fused(matrix, flat, scale, ignore, recorded) * scale, at::TensorOptions().dtype(at::kDouble));
+    else
+      loss = composed(matrix, flat, scale, ignore, recorded) * scale;
+  }
+  if (recorded) record({loss}, {logits}, std::make_unique<CrossEntropyBackward>(matrix, logits.sizes().vec()));
+  return loss;
+}
+
+}  // namespace automodel::ops

@@ -1,0 +1,44 @@
+// From a tensor's element type to the C++ type of a kernel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/BFloat16.h>
+
+#include "ops/kernels/kernels.h"
+
+namespace automodel::ops {
+
+/// float32 for everything but float64.
+inline at::ScalarType compute_type(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// True where the CPU kernels take the tensor.
+inline bool has_kernel(const at::Tensor& x) {
+  return x.is_cpu() &&
+         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16);
+}
+
+/// Calls `run` with a null pointer of the element type: float, double or c10::BFloat16.
+template <class Run>
+void for_type(at::ScalarType type, Run&& run) {
+  if (type == at::kFloat) return run(static_cast<float*>(nullptr));
+  if (type == at::kDouble) return run(static_cast<double*>(nullptr));
+  return run(static_cast<c10::BFloat16*>(nullptr));
+}
+
+/// The kernels of one family for T, from members named `NAME_float`, `NAME_double`, `NAME_bfloat16`.
+template <class T, class F, class D, class B>
+const auto& pick(const F& f, const D& d, const B& b) {
+  if constexpr (std::is_same_v<T, float>)
+    return f;
+  else if constexpr (std::is_same_v<T, double>)
+    return d;
+  else
+    return b;
+}
+
+/// Rows of a matrix that one thread takes at least.
+inline constexpr std::int64_t kRowsPerTask = 32;
+
+}  // namespace automodel::ops

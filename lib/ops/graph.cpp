@@ -1,0 +1,90 @@
+#include "ops/graph.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "base/error.h"
+
+namespace automodel::ops {
+namespace {
+
+namespace autograd = torch::autograd;
+
+class Node : public autograd::Node {
+ public:
+  explicit Node(std::unique_ptr<Backward> backward) : backward_(std::move(backward)) {}
+  std::string name() const override { return backward_ ? backward_->name() : "released"; }
+  void release_variables() override { backward_.reset(); }
+  autograd::variable_list apply(autograd::variable_list&& gradients) override {
+    AUTOMODEL_CHECK(backward_ != nullptr, "the gradient of an operation is asked for twice");
+    const auto backward = std::move(backward_);
+    std::vector<bool> needed(num_outputs());
+    for (std::size_t i = 0; i < needed.size(); ++i) needed[i] = task_should_compute_output(i);
+    return backward->backward(std::move(gradients), needed);
+  }
+
+ private:
+  std::unique_ptr<Backward> backward_;
+};
+
+}  // namespace
+
+bool records(const std::vector<at::Tensor>& inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  for (const auto& input : inputs)
+    if (input.defined() && input.requires_grad()) return true;
+  return false;
+}
+
+void record(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+            std::unique_ptr<Backward> backward) {
+  auto node = std::make_shared<Node>(std::move(backward));
+  autograd::edge_list edges;
+  edges.reserve(inputs.size());
+  for (const auto& input : inputs)
+    edges.push_back(input.defined() ? autograd::impl::gradient_edge(input) : autograd::Edge());
+  node->set_next_edges(std::move(edges));
+  for (const auto& output : outputs) {
+    if (output.defined())
+      autograd::set_history(output, node);
+    else
+      node->add_input_metadata(autograd::Node::undefined_input());
+  }
+}
+
+void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients) {
+  autograd::edge_list roots;
+  for (const auto& output : outputs) roots.push_back(autograd::impl::gradient_edge(output));
+  autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false,
+                                                 /*accumulate_grad=*/true, {});
+}
+
+Origin::Origin(const at::Tensor& result) {
+  const auto edge = autograd::impl::gradient_edge(result);
+  AUTOMODEL_CHECK(edge.function != nullptr, "a tensor without a graph has no origin");
+  node_ = edge.function;
+  output_ = edge.input_nr;
+}
+
+void run_backward(const Origin& origin, const at::Tensor& gradient) {
+  const autograd::edge_list roots{
+      autograd::Edge(std::static_pointer_cast<autograd::Node>(origin.node_), origin.output_)};
+  autograd::Engine::get_default_engine().execute(roots, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
+                                                 /*accumulate_grad=*/true, {});
+}
+
+at::Tensor leaf(const at::Tensor& data) {
+  auto out = data.detach();
+  out.set_requires_grad(true);
+  return out;
+}
+
+at::Tensor anchor(at::Device device) {
+  auto out = at::zeros({1}, at::TensorOptions().device(device));
+  out.set_requires_grad(true);
+  return out;
+}
+
+}  // namespace automodel::ops

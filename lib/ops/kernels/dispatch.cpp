@@ -1,0 +1,26 @@
+#include "ops/kernels/kernels.h"
+
+namespace automodel::ops {
+
+namespace avx512 {
+Kernels table(const char* name);
+}
+namespace avx2 {
+Kernels table(const char* name);
+}
+namespace generic {
+Kernels table(const char* name);
+}
+
+const Kernels& kernels() {
+  static const Kernels chosen = [] {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+      return avx512::table("avx512");
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table("avx2");
+    return generic::table("generic");
+  }();
+  return chosen;
+}
+
+}  // namespace automodel::ops

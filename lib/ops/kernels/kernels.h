@@ -1,0 +1,94 @@
+// Fused loops on the CPU, compiled once for each instruction set and chosen at run time. All pointers are to contiguous
+// data unless a stride is given; T is float, double or c10::BFloat16, and sums run in float (double for double).
+#pragma once
+
+#include <cstdint>
+
+#include <c10/util/BFloat16.h>
+
+namespace automodel::ops {
+
+/// The type that a kernel computes in.
+template <class T>
+struct Compute {
+  using type = float;
+};
+template <>
+struct Compute<double> {
+  using type = double;
+};
+
+template <class T>
+struct NormKernels {
+  using C = typename Compute<T>::type;
+  /// sum = x + delta (where delta is given; else sum is not written); y = sum / rms(sum) * (offset + weight).
+  /// rstd [rows].
+  void (*forward)(const T* x, const T* delta, const T* weight, T* sum, T* y, C* rstd, std::int64_t rows,
+                  std::int64_t columns, double eps, double offset);
+  /// dx = dsum (where given) + the gradient of the norm; dweight [columns] += the weight's, in C.
+  void (*backward)(const T* dy, const T* dsum, const T* x, const T* weight, const C* rstd, T* dx, C* dweight,
+                   std::int64_t rows, std::int64_t columns, double offset);
+};
+
+template <class T>
+struct RopeKernels {
+  using C = typename Compute<T>::type;
+  /// Rotates heads in place: x[row, head] of `width` elements, pairs (i, i + width/2); row r uses cos/sin row
+  /// position[r]. `sign` -1 turns back (the gradient).
+  void (*rotate)(T* x, std::int64_t row_stride, std::int64_t head_stride, const C* cos, const C* sin,
+                 const std::int64_t* position, std::int64_t rows, std::int64_t heads, std::int64_t width, double sign);
+};
+
+enum class Gate : std::int8_t { kSilu, kGeluTanh, kGelu };
+
+template <class T>
+struct GateKernels {
+  /// out[r, c] = act(gate[r, c]) * up[r, c]; gate and up are halves of rows of x [rows, 2 columns].
+  void (*forward)(const T* x, T* out, std::int64_t rows, std::int64_t columns, Gate gate);
+  /// dx [rows, 2 columns] from dout [rows, columns].
+  void (*backward)(const T* dout, const T* x, T* dx, std::int64_t rows, std::int64_t columns, Gate gate);
+};
+
+template <class T>
+struct CrossEntropyKernels {
+  using C = typename Compute<T>::type;
+  /// Cross-entropy of rows of logits [rows, columns] against labels (ignored where label == ignore). Returns the sum
+  /// over rows; where `gradient` is set, logits become scale * (softmax - onehot), zero in ignored rows.
+  double (*run)(T* logits, const std::int64_t* labels, std::int64_t rows, std::int64_t columns, std::int64_t ignore,
+                double scale, bool gradient);
+};
+
+struct AdamStep {
+  double lr, beta1, beta2, eps, weight_decay, correction1, correction2, gradient_scale;
+  bool decoupled;  ///< AdamW; else weight decay is added to the gradient
+  bool maximize;
+};
+template <class T>
+struct OptimizerKernels {
+  /// One step over n elements. max_square null: no amsgrad. `copy` null, or where the value goes in bfloat16.
+  void (*adam)(T* value, const T* gradient, T* mean, T* square, T* max_square, std::int64_t n, const AdamStep& step);
+  double (*sum_of_squares)(const T* x, std::int64_t n);
+};
+
+struct Kernels {
+  NormKernels<float> norm_float;
+  NormKernels<double> norm_double;
+  NormKernels<c10::BFloat16> norm_bfloat16;
+  RopeKernels<float> rope_float;
+  RopeKernels<double> rope_double;
+  RopeKernels<c10::BFloat16> rope_bfloat16;
+  GateKernels<float> gate_float;
+  GateKernels<double> gate_double;
+  GateKernels<c10::BFloat16> gate_bfloat16;
+  CrossEntropyKernels<float> cross_entropy_float;
+  CrossEntropyKernels<double> cross_entropy_double;
+  CrossEntropyKernels<c10::BFloat16> cross_entropy_bfloat16;
+  OptimizerKernels<float> optimizer_float;
+  OptimizerKernels<double> optimizer_double;
+  const char* instruction_set;
+};
+
+/// The table for this processor.
+const Kernels& kernels();
+
+}  // namespace automodel::ops

@@ -1,0 +1,44 @@
+// The kernels of one instruction set: this file is compiled once for each, with AUTOMODEL_ISA as the namespace that
+// holds them (see lib/ops/CMakeLists.txt).
+#include "ops/kernels/cross_entropy_loops.h"
+#include "ops/kernels/gate_loops.h"
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/norm_loops.h"
+#include "ops/kernels/optimizer_loops.h"
+#include "ops/kernels/rope_loops.h"
+
+namespace automodel::ops::AUTOMODEL_ISA {
+namespace {
+
+template <class T>
+NormKernels<T> norm() {
+  return {norm_forward<T>, norm_backward<T>};
+}
+template <class T>
+GateKernels<T> gate() {
+  return {gate_forward<T>, gate_backward<T>};
+}
+
+}  // namespace
+
+Kernels table(const char* name);
+Kernels table(const char* name) {
+  using B = c10::BFloat16;
+  return {.norm_float = norm<float>(),
+          .norm_double = norm<double>(),
+          .norm_bfloat16 = norm<B>(),
+          .rope_float = {rope_rotate<float>},
+          .rope_double = {rope_rotate<double>},
+          .rope_bfloat16 = {rope_rotate<B>},
+          .gate_float = gate<float>(),
+          .gate_double = gate<double>(),
+          .gate_bfloat16 = gate<B>(),
+          .cross_entropy_float = {cross_entropy<float>},
+          .cross_entropy_double = {cross_entropy<double>},
+          .cross_entropy_bfloat16 = {cross_entropy<B>},
+          .optimizer_float = {adam<float>, sum_of_squares<float>},
+          .optimizer_double = {adam<double>, sum_of_squares<double>},
+          .instruction_set = name};
+}
+
+}  // namespace automodel::ops::AUTOMODEL_ISA

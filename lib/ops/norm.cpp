@@ -1,0 +1,183 @@
+#include "ops/norm.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/zeros.h>
+
+#include "ops/element_type.h"
+#include "ops/graph.h"
+#include "ops/kernels/kernels.h"
+
+namespace automodel::ops {
+namespace {
+
+template <class T>
+const NormKernels<T>& norm_kernels() {
+  return pick<T>(kernels().norm_float, kernels().norm_double, kernels().norm_bfloat16);
+}
+
+struct Forward {
+  at::Tensor sum, y, rstd;
+};
+
+/// ATen's operations, for devices and types without a kernel.
+Forward compose(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps, double offset) {
+  const auto type = compute_type(x.scalar_type());
+  const auto sum = delta.defined() ? x + delta : x;
+  const auto wide = sum.to(type);
+  const auto rstd = at::rsqrt(wide.square().mean(-1, true) + eps);
+  return {sum, (wide * rstd * (weight.to(type) + offset)).to(x.scalar_type()), rstd};
+}
+
+Forward forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps, double offset) {
+  if (!has_kernel(x) || weight.scalar_type() != x.scalar_type() ||
+      (delta.defined() && delta.scalar_type() != x.scalar_type()))
+    return compose(x, delta, weight, eps, offset);
+  const auto columns = x.size(-1);
+  const auto rows = x.numel() / std::max<std::int64_t>(columns, 1);
+  Forward out{delta.defined() ? at::empty_like(x, at::MemoryFormat::Contiguous) : x.contiguous(),
+              at::empty_like(x, at::MemoryFormat::Contiguous),
+              at::empty({rows}, x.options().dtype(compute_type(x.scalar_type())))};
+  const auto input = x.contiguous();
+  const auto other = delta.defined() ? delta.contiguous() : delta;
+  for_type(x.scalar_type(), [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    using C = typename Compute<T>::type;
+    const T* in = input.const_data_ptr<T>();
+    const T* add = other.defined() ? other.const_data_ptr<T>() : nullptr;
+    T* sum = delta.defined() ? out.sum.mutable_data_ptr<T>() : nullptr;
+    T* y = out.y.mutable_data_ptr<T>();
+    C* rstd = out.rstd.mutable_data_ptr<C>();
+    at::parallel_for(0, rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+      const auto at = begin * columns;
+      norm_kernels<T>().forward(in + at, add != nullptr ? add + at : nullptr, weight.const_data_ptr<T>(),
+                                sum != nullptr ? sum + at : nullptr, y + at, rstd + begin, end - begin, columns, eps,
+                                offset);
+    });
+  });
+  return out;
+}
+
+class RmsNormBackward : public Backward {
+ public:
+  RmsNormBackward(at::Tensor x, at::Tensor rstd, Parameter& weight, double offset, bool added)
+      : x_(std::move(x)), rstd_(std::move(rstd)), weight_(weight), offset_(offset), added_(added) {}
+
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    NoGraph guard;
+    const auto dsum = added_ ? gradients[0] : at::Tensor();
+    const auto dy = gradients[added_ ? 1 : 0];
+    at::Tensor dx = dsum;
+    if (dy.defined())
+      dx = has_kernel(x_) && weight_.value.scalar_type() == x_.scalar_type() ? fused(dy, dsum) : composed(dy, dsum);
+    if (added_) return {dx, dx};
+    return {dx};
+  }
+  const char* name() const override { return "rms_norm"; }
+
+ private:
+  at::Tensor fused(const at::Tensor& dy, const at::Tensor& dsum) {
+    const auto columns = x_.size(-1);
+    auto dx = at::empty_like(x_, at::MemoryFormat::Contiguous);
+    const auto rows = x_.numel() / columns;
+    auto dweight = at::zeros({at::get_num_threads(), columns}, x_.options().dtype(compute_type(x_.scalar_type())));
+    const auto gradient = dy.to(x_.scalar_type()).contiguous();
+    const auto residual = dsum.defined() ? dsum.to(x_.scalar_type()).contiguous() : dsum;
+    for_type(x_.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      using C = typename Compute<T>::type;
+      const T* g = gradient.template const_data_ptr<T>();
+      const T* add = residual.defined() ? residual.template const_data_ptr<T>() : nullptr;
+      const T* in = x_.const_data_ptr<T>();
+      const C* rstd = rstd_.const_data_ptr<C>();
+      T* out = dx.template mutable_data_ptr<T>();
+      C* partial = dweight.template mutable_data_ptr<C>();
+      at::parallel_for(0, rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        const auto at = begin * columns;
+        norm_kernels<T>().backward(g + at, add != nullptr ? add + at : nullptr, in + at,
+                                   weight_.value.const_data_ptr<T>(), rstd + begin, out + at,
+                                   partial + at::get_thread_num() * columns, end - begin, columns, offset_);
+      });
+    });
+    accumulate(weight_, dweight.size(0) == 1 ? dweight[0] : dweight.sum(0));
+    return dx;
+  }
+  at::Tensor composed(const at::Tensor& dy, const at::Tensor& dsum) {
+    const auto type = compute_type(x_.scalar_type());
+    const auto x = x_.to(type), g = dy.to(type), w = weight_.value.to(type) + offset_;
+    const auto normal = x * rstd_;
+    accumulate(weight_, (g * normal).reshape({-1, x.size(-1)}).sum(0));
+    const auto gw = g * w;
+    auto dx = (rstd_ * (gw - normal * (gw * normal).mean(-1, true))).to(x_.scalar_type());
+    return dsum.defined() ? dx + dsum : dx;
+  }
+
+  at::Tensor x_, rstd_;
+  Parameter& weight_;
+  double offset_;
+  bool added_;
+};
+
+class LayerNormBackward : public Backward {
+ public:
+  LayerNormBackward(at::Tensor x, at::Tensor mean, at::Tensor rstd, Parameter& weight, Parameter& bias)
+      : x_(std::move(x)), mean_(std::move(mean)), rstd_(std::move(rstd)), weight_(weight), bias_(bias) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    NoGraph guard;
+    auto [dx, dweight, dbias] = at::native_layer_norm_backward(gradients[0].contiguous(), x_, {x_.size(-1)}, mean_,
+                                                               rstd_, weight_.value, bias_.value, {true, true, true});
+    accumulate(weight_, dweight);
+    accumulate(bias_, dbias);
+    return {dx};
+  }
+  const char* name() const override { return "layer_norm"; }
+
+ private:
+  at::Tensor x_, mean_, rstd_;
+  Parameter &weight_, &bias_;
+};
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, Parameter& weight, double eps, double offset) {
+  Forward result;
+  {
+    NoGraph guard;
+    result = forward(x.detach(), at::Tensor(), weight.value, eps, offset);
+  }
+  if (records({x}))
+    record({result.y}, {x}, std::make_unique<RmsNormBackward>(result.sum, result.rstd, weight, offset, false));
+  return result.y;
+}
+
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& delta, Parameter& weight,
+                                               double eps, double offset) {
+  Forward result;
+  {
+    NoGraph guard;
+    result = forward(x.detach(), delta.detach(), weight.value, eps, offset);
+  }
+  if (records({x, delta}))
+    record({result.sum, result.y}, {x, delta},
+           std::make_unique<RmsNormBackward>(result.sum.detach(), result.rstd, weight, offset, true));
+  return {result.sum, result.y};
+}
+
+at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps) {
+  at::Tensor y, mean, rstd, input;
+  {
+    NoGraph guard;
+    input = x.detach().contiguous();
+    std::tie(y, mean, rstd) = at::native_layer_norm(input, {x.size(-1)}, weight.value, bias.value, eps);
+  }
+  if (records({x})) record({y}, {x}, std::make_unique<LayerNormBackward>(input, mean, rstd, weight, bias));
+  return y;
+}
+
+}  // namespace automodel::ops

@@ -1,0 +1,149 @@
+#include "ops/parameter.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include "base/error.h"
+#include "ops/graph.h"
+
+namespace automodel::ops {
+namespace {
+
+thread_local WeightGradients* current_queue = nullptr;  // one rank a thread: loopback ranks have their own
+
+/// One matrix over adjacent views of one storage, or undefined.
+at::Tensor joined(const std::vector<at::Tensor>& parts) {
+  const auto& first = parts.front();
+  if (!first.defined() || !first.is_contiguous()) return {};
+  std::int64_t rows = 0;
+  std::int64_t offset = first.storage_offset();
+  for (const auto& part : parts) {
+    if (!part.defined() || !part.is_contiguous() || part.storage_offset() != offset ||
+        !part.storage().is_alias_of(first.storage()))
+      return {};
+    offset += part.numel();
+    rows += part.size(0);
+  }
+  return first.as_strided({rows, first.size(1)}, {first.size(1), 1});
+}
+
+/// out = a^T b where fresh, out += a^T b else.
+void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
+  if (out.scalar_type() != a.scalar_type()) {  // low-precision operands, float32 gradient
+    const auto product = at::mm(a.t(), b);
+    if (fresh)
+      out.copy_(product);
+    else
+      out.add_(product);
+  } else if (fresh) {
+    at::mm_out(out, a.t(), b);
+  } else {
+    at::addmm_out(out, out, a.t(), b);
+  }
+}
+
+class UseBackward : public Backward {
+ public:
+  explicit UseBackward(Parameter& parameter) : parameter_(parameter) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    if (gradients[0].defined()) accumulate(parameter_, gradients[0]);
+    return {at::Tensor()};
+  }
+  const char* name() const override { return "use"; }
+
+ private:
+  Parameter& parameter_;
+};
+
+}  // namespace
+
+std::int64_t Parameter::numel() const {
+  std::int64_t count = 1;
+  for (const auto size : shape) count *= size;
+  return count;
+}
+
+void accumulate(Parameter& parameter, const at::Tensor& contribution) {
+  if (!parameter.trained()) return;
+  NoGraph guard;
+  if (parameter.fresh)
+    parameter.grad.copy_(contribution);
+  else
+    parameter.grad.add_(contribution);
+  parameter.fresh = false;
+}
+
+at::Tensor joined_value(const Parameters& parameters) {
+  if (parameters.size() == 1) return parameters.front()->value;
+  std::vector<at::Tensor> values;
+  for (const auto* parameter : parameters) values.push_back(parameter->value);
+  return joined(values);
+}
+
+void accumulate_product(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x) {
+  NoGraph guard;
+  bool all_trained = true, same_age = true;
+  std::vector<at::Tensor> grads;
+  for (const auto* parameter : parameters) {
+    all_trained = all_trained && parameter->trained();
+    same_age = same_age && parameter->fresh == parameters.front()->fresh;
+    grads.push_back(parameter->grad);
+  }
+  const auto whole = all_trained && same_age ? joined(grads) : at::Tensor();
+  if (whole.defined()) {
+    add_product(whole, parameters.front()->fresh, gradient, x);
+  } else {
+    std::int64_t row = 0;
+    for (auto* parameter : parameters) {
+      const auto rows = parameter->shape[0];
+      if (parameter->trained()) add_product(parameter->grad, parameter->fresh, gradient.narrow(1, row, rows), x);
+      row += rows;
+    }
+  }
+  for (auto* parameter : parameters) parameter->fresh = false;
+}
+
+void WeightGradients::drain() {
+  while (!waiting_.empty()) {
+    const Product product = std::move(waiting_.front());
+    waiting_.pop_front();
+    accumulate_product(product.parameters, product.gradient, product.x);
+  }
+}
+
+std::int64_t WeightGradients::bytes() const {
+  std::int64_t total = 0;
+  for (const auto& product : waiting_)
+    total += static_cast<std::int64_t>(product.gradient.nbytes() + product.x.nbytes());
+  return total;
+}
+
+WeightGradients* WeightGradients::current() {
+  return current_queue;
+}
+WeightGradients::Scope::Scope(WeightGradients* queue) : before_(current_queue) {
+  current_queue = queue;
+}
+WeightGradients::Scope::~Scope() {
+  current_queue = before_;
+}
+
+void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x) {
+  bool trained = false;
+  for (const auto* parameter : parameters) trained = trained || parameter->trained();
+  if (!trained) return;
+  if (auto* queue = WeightGradients::current())
+    queue->push({parameters, gradient, x});
+  else
+    accumulate_product(parameters, gradient, x);
+}
+
+at::Tensor use(Parameter& parameter, const at::Tensor& like) {
+  AUTOMODEL_CHECK(parameter.value.defined(), "parameter " + parameter.name + " is not here");
+  auto value = parameter.value.detach();
+  if (parameter.trained() && records({like})) record({value}, {like}, std::make_unique<UseBackward>(parameter));
+  return value;
+}
+
+}  // namespace automodel::ops

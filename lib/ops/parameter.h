@@ -1,0 +1,82 @@
+// A trainable tensor and the buffer its gradient is summed in. Parameters are no leaves of the autograd graph:
+// operations add to their gradients themselves, inside the matrix product where they can, and now or later
+// (WeightGradients).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::ops {
+
+/// `value` and `grad` are views of flat buffers that somebody else owns (parallel/data); `value` may be undefined
+/// between uses where parameters are sharded. `grad` is undefined for a parameter that is not trained.
+struct Parameter {
+  std::string name = {};                 ///< fully qualified, as in Hugging Face files
+  std::vector<std::int64_t> shape = {};  ///< on this rank
+  at::Tensor value = {};
+  at::Tensor grad = {};
+  bool fresh = true;  ///< nothing was added to `grad` since the step began: its content is undefined
+  bool trained() const { return grad.defined(); }
+  std::int64_t numel() const;
+};
+
+/// grad += contribution (grad = contribution where fresh), in the gradient's own type.
+void accumulate(Parameter& parameter, const at::Tensor& contribution);
+
+/// Several parameters whose rows follow each other: q, k and v; gate and up. One product serves all of them where their
+/// buffers are adjacent.
+using Parameters = std::vector<Parameter*>;
+
+/// The parameters' values as one matrix [sum of rows, columns]; undefined where they do not lie next to each other.
+at::Tensor joined_value(const Parameters& parameters);
+
+/// grad[i] += gradient^T x for the rows of each parameter. gradient [n, sum of rows], x [n, columns].
+void accumulate_product(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
+
+/// Weight gradients that wait. While a queue is current (this thread), products whose result nobody downstream needs
+/// are put on it instead of being computed: zero-bubble schedules run them in their W action, the deferred head while
+/// the pipeline drains. A queue belongs to one stage and microbatch.
+class WeightGradients {
+ public:
+  struct Product {
+    Parameters parameters;
+    at::Tensor gradient;
+    at::Tensor x;
+  };
+  /// Computes everything that waits, oldest first.
+  void drain();
+  void push(Product product) { waiting_.push_back(std::move(product)); }
+  bool empty() const { return waiting_.empty(); }
+  std::int64_t bytes() const;
+
+  /// The queue that products go to now, or null: they are computed at once.
+  static WeightGradients* current();
+
+  /// Makes a queue current while it lives.
+  class Scope {
+   public:
+    explicit Scope(WeightGradients* queue);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    WeightGradients* before_;
+  };
+
+ private:
+  std::deque<Product> waiting_ = {};
+};
+
+/// accumulate_product now, or later where a queue is current.
+void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
+
+/// The parameter's value as a tensor of the graph whose gradient is added to the parameter's: for uses that no fused
+/// operation covers. `like` is any tensor with a gradient.
+at::Tensor use(Parameter& parameter, const at::Tensor& like);
+
+}  // namespace automodel::ops

@@ -1,0 +1,16 @@
+// Rotary position embedding.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::ops {
+
+/// Rotates pairs (i, i + width/2) of the last dimension. x [..., tokens, heads, width] with contiguous heads; cos and
+/// sin [positions, width/2] in float32 (float64 for float64); positions int64 [... tokens], one for each token.
+at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions);
+
+/// The same without a graph, in place; `sign` -1 turns back. x may be a view whose rows are apart.
+void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
+                   double sign);
+
+}  // namespace automodel::ops

@@ -1,0 +1,22 @@
+// Small rearrangements whose gradients ATen would compute with more memory traffic than they need.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/parameter.h"
+
+namespace automodel::ops {
+
+/// x cut along its last dimension into parts of `sizes`; the parts are views of x.
+std::vector<at::Tensor> split(const at::Tensor& x, const std::vector<std::int64_t>& sizes);
+
+/// x + bias (over the last dimension).
+at::Tensor add_bias(const at::Tensor& x, Parameter& bias);
+
+/// The same values; `before` runs in the backward pass when the gradients arrive, before they go on.
+std::vector<at::Tensor> tap(const std::vector<at::Tensor>& values, std::function<void()> before);
+
+}  // namespace automodel::ops

@@ -1,0 +1,64 @@
+// Learning rate and weight decay as functions of the number of finished steps. Nothing is iterated: resuming at step n
+// evaluates at n.
+//
+// The shapes and defaults are those of NeMo AutoModel's OptimizerParamScheduler, which are Megatron's; WSD is warm-up,
+// stable, decay (Hu et al., "MiniCPM", 2024), the exponential form of its decay is 2 * 0.5^r - 1.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/diagnostic.h"
+#include "config/training_config.h"
+
+namespace automodel::optim {
+
+/// A schedule with every default filled in; what a checkpoint keeps of it. A section like those of a recipe, so that
+/// config::to_dict writes it and config::Reader reads it.
+struct LrSettings {
+  using IsSection = void;
+  config::Field<double> init_lr{"init_lr", 0.0, "Rate at step 0 of the warm-up."};
+  config::Field<double> max_lr{"max_lr", 0.0, "Rate after warm-up."};
+  config::Field<double> min_lr{"min_lr", 0.0, "Rate after the decay."};
+  config::Field<std::int64_t> lr_warmup_steps{"lr_warmup_steps", 0, "Steps of warm-up."};
+  config::Field<std::int64_t> lr_decay_steps{"lr_decay_steps", 1, "Step at which the decay ends."};
+  config::Field<config::DecayStyle> lr_decay_style{"lr_decay_style", config::DecayStyle::kConstant,
+                                                   "Shape of the decay."};
+  config::Field<double> start_wd{"start_wd", 0.0, "Weight decay at step 0."};
+  config::Field<double> end_wd{"end_wd", 0.0, "Weight decay at the end."};
+  config::Field<std::int64_t> wd_incr_steps{"wd_incr_steps", 1, "Steps over which the weight decay changes."};
+  config::Field<config::WeightDecayStyle> wd_incr_style{"wd_incr_style", config::WeightDecayStyle::kConstant,
+                                                        "Shape of that change."};
+  config::Field<std::optional<std::int64_t>> wsd_decay_steps{"wsd_decay_steps", std::nullopt,
+                                                             "Steps of the final decay under WSD."};
+  config::Field<std::optional<config::WsdDecayStyle>> lr_wsd_decay_style{"lr_wsd_decay_style", std::nullopt,
+                                                                         "Shape of the final decay under WSD."};
+  bool operator==(const LrSettings&) const = default;
+};
+
+class LrSchedule {
+ public:
+  explicit LrSchedule(const LrSettings& settings) : settings_(settings) {}
+
+  /// The rate that step n of the run (from 0) trains with; n may lie beyond the end.
+  double learning_rate(std::int64_t n) const;
+  double weight_decay(std::int64_t n) const;
+  const LrSettings& settings() const { return settings_; }
+
+ private:
+  LrSettings settings_;
+};
+
+/// The schedule of a recipe. No section: the constant rate `base_lr` (optimizer.lr). `total_steps` (of the whole run,
+/// not of what is left of it) gives warm-up and decay their defaults. Empty, with the reasons in `problems` (keys are
+/// dotted recipe keys, places are left to the caller), where the numbers contradict each other.
+std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedulerConfig>& section, double base_lr,
+                                           double base_weight_decay, std::int64_t total_steps, Diagnostics& problems);
+
+/// What a resumed run continues with: the recipe's settings under override_opt_param_scheduler or without a section,
+/// the checkpoint's under use_checkpoint_opt_param_scheduler; with neither the two must agree, else each difference is
+/// a problem.
+LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& section, const LrSettings& recipe,
+                            const LrSettings& checkpoint, Diagnostics& problems);
+
+}  // namespace automodel::optim

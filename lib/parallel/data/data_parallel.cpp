@@ -1,0 +1,109 @@
+#include "parallel/data/data_parallel.h"
+
+#include "ops/parameter.h"
+
+namespace automodel::parallel {
+
+DataParallel::DataParallel(model::Weights& weights, DataParallelOptions options, ReduceGroups dense,
+                           ReduceGroups expert)
+    : options_(std::move(options)), dense_(std::move(dense)), expert_(std::move(expert)) {
+  for (const auto& unit : weights.units())
+    storages_.push_back(std::make_unique<UnitStorage>(unit, options_, unit.expert ? expert_ : dense_));
+}
+
+void DataParallel::bind(const WeightSource& source) {
+  for (auto& storage : storages_) storage->bind(source);
+}
+
+void DataParallel::gather(int unit, int ahead, int direction) {
+  if (!options_.shard_parameters) return;
+  at(unit).start_gather();
+  if (options_.overlap_gather)
+    for (int i = 1; i <= ahead; ++i) {
+      const int next = unit + i * direction;
+      if (next >= 0 && next < static_cast<int>(storages_.size())) at(next).start_gather();
+    }
+  at(unit).finish_gather();
+}
+
+void DataParallel::unshard() {
+  if (!options_.shard_parameters || options_.reshard_after_forward) return;
+  for (auto& storage : storages_) storage->start_gather();
+}
+
+void DataParallel::reshard() {
+  for (auto& storage : storages_) storage->release();
+}
+
+void DataParallel::before_forward(int unit) {
+  gather(unit, options_.forward_prefetch, 1);
+}
+
+void DataParallel::after_forward(int unit) {
+  // The unit whose backward pass comes first stays.
+  if (options_.reshard_after_forward && unit + 1 < static_cast<int>(storages_.size())) at(unit).release();
+}
+
+void DataParallel::before_backward(int unit) {
+  gather(unit, options_.backward_prefetch, -1);
+  at(unit).need_gradients();
+}
+
+void DataParallel::after_backward(int unit) {
+  if (options_.reshard_after_forward) at(unit).release();
+  if (ops::WeightGradients::current() != nullptr) return;  // its weight gradients are still to come
+  if (last_backward_ && options_.overlap_reduction)
+    at(unit).start_reduce(true);
+  else if (!options_.defer_reduction && options_.shard_gradients)
+    reduce_microbatch(at(unit));
+}
+
+void DataParallel::reduce_microbatch(UnitStorage& storage) {
+  storage.start_reduce(false);
+  storage.finish_reduce();
+}
+
+void DataParallel::weight_gradients_done() {
+  if (options_.defer_reduction || !options_.shard_gradients || last_backward_) return;
+  for (auto& storage : storages_) reduce_microbatch(*storage);
+}
+
+void DataParallel::begin_step() {
+  last_backward_ = false;
+  for (auto& storage : storages_) storage->begin_step();
+}
+
+void DataParallel::reduce() {
+  // In the order in which the backward pass made them ready: from the last unit to the first.
+  for (auto storage = storages_.rbegin(); storage != storages_.rend(); ++storage) (*storage)->start_reduce(true);
+}
+
+void DataParallel::finish() {
+  for (auto storage = storages_.rbegin(); storage != storages_.rend(); ++storage) {
+    (*storage)->start_reduce(true);
+    (*storage)->finish_reduce();
+  }
+}
+
+void DataParallel::publish() {
+  for (auto& storage : storages_) storage->publish();
+}
+
+std::vector<UnitStorage*> DataParallel::storages() {
+  std::vector<UnitStorage*> out;
+  for (auto& storage : storages_) out.push_back(storage.get());
+  return out;
+}
+
+StorageBytes DataParallel::bytes() const {
+  StorageBytes total;
+  for (const auto& storage : storages_) {
+    const auto each = storage->bytes();
+    total.parameters += each.parameters;
+    total.masters += each.masters;
+    total.gradients += each.gradients;
+  }
+  return total;
+}
+
+}  // namespace automodel::parallel

@@ -1,0 +1,64 @@
+// Data parallelism of one pipeline stage: one mechanism for DDP, ZeRO 1 to 3, FSDP2 and HSDP.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "model/stage_model.h"
+#include "parallel/data/options.h"
+#include "parallel/data/unit_storage.h"
+
+namespace automodel::parallel {
+
+/// Owns the memory of a stage's weights and their gradients; gathers, frees and reduces it as the schedule and the
+/// model say. A step goes: begin_step; for each microbatch forward and backward; reduce; finish; the optimizer changes
+/// masters(); publish.
+class DataParallel : public model::UnitObserver {
+ public:
+  /// `weights` outlives this.
+  DataParallel(model::Weights& weights, DataParallelOptions options, ReduceGroups dense, ReduceGroups expert);
+
+  /// Allocates everything and fills it with values.
+  void bind(const WeightSource& source);
+
+  // The schedule's actions.
+  void unshard();
+  void reshard();
+  /// No more gradients will be added in this step: all of them start on their way.
+  void reduce();
+
+  /// Contents of all gradients become undefined (zero where nothing is added).
+  void begin_step();
+  /// The backward pass that begins now is a stage's last of the step: units may be reduced as they become ready.
+  void last_backward() { last_backward_ = true; }
+  /// Weight gradients that had been put off were computed.
+  void weight_gradients_done();
+  /// All gradients are reduced when this returns.
+  void finish();
+  /// After the optimizer changed the masters.
+  void publish();
+
+  std::vector<UnitStorage*> storages();
+  StorageBytes bytes() const;
+  const DataParallelOptions& options() const { return options_; }
+
+  // model::UnitObserver
+  void before_forward(int unit) override;
+  void after_forward(int unit) override;
+  void before_backward(int unit) override;
+  void after_backward(int unit) override;
+
+ private:
+  UnitStorage& at(int unit) { return *storages_[static_cast<std::size_t>(unit)]; }
+  void gather(int unit, int ahead, int direction);
+  /// Reduces what this microbatch added to `unit`.
+  void reduce_microbatch(UnitStorage& storage);
+
+  DataParallelOptions options_;
+  ReduceGroups dense_, expert_;
+  std::vector<std::unique_ptr<UnitStorage>> storages_;
+  bool last_backward_ = false;
+};
+
+}  // namespace automodel::parallel

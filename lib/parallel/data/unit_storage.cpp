@@ -1,0 +1,198 @@
+#include "parallel/data/unit_storage.h"
+
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/error.h"
+#include "ops/graph.h"
+
+namespace automodel::parallel {
+namespace {
+
+constexpr std::int64_t kAlignment = 16;  // elements: shards begin on cache lines
+
+void wait_all(std::vector<comm::WorkPtr>& works) {
+  for (auto& work : works) work->wait();
+  works.clear();
+}
+
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
+
+}  // namespace
+
+UnitStorage::UnitStorage(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups)
+    : unit_(unit), options_(options), groups_(groups) {
+  for (const auto* weight : unit.weights) {
+    offsets_.push_back(elements_);
+    elements_ += weight->parameter.numel();
+  }
+  const std::int64_t shards = groups.shard->size();
+  const std::int64_t grain = shards * kAlignment;
+  padded_ = (elements_ + grain - 1) / grain * grain;
+  shard_ = padded_ / shards;
+  separate_master_ = options.shard_optimizer || options.master != options.compute || options.offloaded;
+  const std::int64_t begin = options.shard_optimizer ? groups.shard->rank() * shard_ : 0;
+  const std::int64_t end = options.shard_optimizer ? begin + shard_ : padded_;
+  for (std::size_t i = 0; i < unit.weights.size(); ++i) {
+    const auto first = std::max(offsets_[i], begin),
+               last = std::min(offsets_[i] + unit.weights[i]->parameter.numel(), end);
+    if (first < last) segments_.push_back({unit.weights[i], first - offsets_[i], first - begin, last - first});
+  }
+}
+
+void UnitStorage::bind(const WeightSource& source) {
+  ops::NoGraph guard;
+  const auto home = options_.offloaded ? options_.offload : options_.device;
+  const auto count = options_.shard_optimizer ? shard_ : padded_;
+  master_ = at::zeros({count}, at::TensorOptions().dtype(options_.master).device(home));
+  for (const auto& segment : segments_)
+    source(*segment.weight, segment.first, master_.narrow(0, segment.offset, segment.length));
+  const auto compute = at::TensorOptions().dtype(options_.compute).device(options_.device);
+  if (!options_.shard_parameters) {
+    values_ = separate_master_ ? at::empty({padded_}, compute) : master_;
+    if (separate_master_) publish();
+    view_values(values_);
+    gathered_ = true;
+  }
+  bool trained = false;
+  for (const auto* weight : unit_.weights) trained = trained || weight->trained;
+  if (trained && !options_.shard_gradients) need_gradients();
+}
+
+void UnitStorage::view_values(const at::Tensor& flat) {
+  for (std::size_t i = 0; i < unit_.weights.size(); ++i) {
+    auto& parameter = unit_.weights[i]->parameter;
+    parameter.value = flat.narrow(0, offsets_[i], parameter.numel()).view(parameter.shape);
+  }
+}
+
+void UnitStorage::clear_values() {
+  for (auto* weight : unit_.weights) weight->parameter.value = at::Tensor();
+}
+
+void UnitStorage::start_gather() {
+  if (gathered_ || !gathering_.empty()) return;
+  ops::NoGraph guard;
+  const auto compute = at::TensorOptions().dtype(options_.compute).device(options_.device);
+  values_ = at::empty({padded_}, compute);
+  compute_shard_ = master_.to(compute);
+  gathering_.push_back(groups_.shard->all_gather(values_, compute_shard_));
+}
+
+void UnitStorage::finish_gather() {
+  if (gathered_) return;
+  start_gather();
+  wait_all(gathering_);
+  compute_shard_ = at::Tensor();
+  ops::NoGraph guard;
+  view_values(values_);
+  gathered_ = true;
+}
+
+void UnitStorage::release() {
+  if (!options_.shard_parameters || (!gathered_ && gathering_.empty())) return;
+  wait_all(gathering_);
+  clear_values();
+  values_ = at::Tensor();
+  compute_shard_ = at::Tensor();
+  gathered_ = false;
+}
+
+void UnitStorage::publish() {
+  if (options_.shard_parameters) return release();  // the next use gathers the new values
+  if (!separate_master_) return;
+  ops::NoGraph guard;
+  if (!options_.shard_optimizer) return void(values_.copy_(master_));
+  compute_shard_ = master_.to(values_.options());
+  groups_.shard->all_gather(values_, compute_shard_)->wait();
+  compute_shard_ = at::Tensor();
+}
+
+void UnitStorage::begin_step() {
+  for (auto* weight : unit_.weights) weight->parameter.fresh = true;
+  accumulated_ = false;
+  reduced_ = false;
+}
+
+void UnitStorage::need_gradients() {
+  if (grads_.defined()) return;
+  ops::NoGraph guard;
+  grads_ = at::empty({padded_}, at::TensorOptions().dtype(options_.gradient).device(options_.device));
+  grads_.narrow(0, elements_, padded_ - elements_).zero_();
+  for (std::size_t i = 0; i < unit_.weights.size(); ++i) {
+    auto& weight = *unit_.weights[i];
+    if (weight.trained)
+      weight.parameter.grad = grads_.narrow(0, offsets_[i], weight.parameter.numel()).view(weight.parameter.shape);
+    weight.parameter.fresh = true;
+  }
+}
+
+/// Gradients that nothing was added to count as zero.
+void UnitStorage::zero_untouched() {
+  for (std::size_t i = 0; i < unit_.weights.size(); ++i) {
+    auto& weight = *unit_.weights[i];
+    if (weight.trained && !weight.parameter.fresh) continue;
+    grads_.narrow(0, offsets_[i], weight.parameter.numel()).zero_();
+    weight.parameter.fresh = false;
+  }
+}
+
+void UnitStorage::start_reduce(bool last) {
+  if (reduced_ || !reducing_.empty()) return;
+  need_gradients();
+  ops::NoGraph guard;
+  zero_untouched();
+  const bool alone = groups_.shard->size() == 1 && !groups_.replicate;
+  auto travelling = grads_.scalar_type() == options_.reduce ? grads_ : grads_.to(options_.reduce);
+  if (!options_.shard_optimizer) {
+    if (!alone) {
+      const auto piece =
+          std::max<std::int64_t>(1, options_.bucket_bytes / static_cast<std::int64_t>(travelling.element_size()));
+      for (std::int64_t begin = 0; begin < padded_; begin += piece)
+        reducing_.push_back(groups_.shard->all_reduce(travelling.narrow(0, begin, std::min(piece, padded_ - begin)),
+                                                      comm::ReduceOp::kSum));
+    }
+    in_flight_ = {travelling};
+  } else {
+    auto part = at::empty({shard_}, travelling.options());
+    reducing_.push_back(groups_.shard->reduce_scatter(part, travelling, comm::ReduceOp::kSum));
+    in_flight_ = {part, travelling};
+  }
+  reduced_ = last;
+}
+
+void UnitStorage::finish_reduce() {
+  if (in_flight_.empty()) return;
+  wait_all(reducing_);
+  ops::NoGraph guard;
+  auto sum = in_flight_.front();
+  in_flight_.clear();
+  if (groups_.replicate) groups_.replicate->all_reduce(sum, comm::ReduceOp::kSum)->wait();
+  const auto home = options_.offloaded ? options_.offload : options_.device;
+  sum = sum.to(at::TensorOptions().dtype(options_.gradient).device(home));
+  if (accumulated_)
+    reduced_gradient_.add_(sum);
+  else
+    reduced_gradient_ = sum;
+  accumulated_ = true;
+  if (!options_.shard_gradients) return;
+  for (auto* weight : unit_.weights) weight->parameter.grad = at::Tensor();
+  grads_ = at::Tensor();
+}
+
+StorageBytes UnitStorage::bytes() const {
+  StorageBytes out;
+  out.parameters = bytes_of(values_);
+  out.masters = separate_master_ ? bytes_of(master_) : 0;
+  out.gradients = bytes_of(grads_);
+  if (reduced_gradient_.defined() && !(grads_.defined() && reduced_gradient_.is_alias_of(grads_)))
+    out.gradients += bytes_of(reduced_gradient_);
+  return out;
+}
+
+}  // namespace automodel::parallel

@@ -1,0 +1,97 @@
+// The memory of one unit: flat buffers of values and gradients, whole or this rank's shard of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/communicator.h"
+#include "model/weights.h"
+#include "parallel/data/options.h"
+
+namespace automodel::parallel {
+
+/// Gives initial or loaded values: elements [first, first + out.numel()) of this rank's part of `weight` (row-major in
+/// its local shape), in `out`'s type.
+using WeightSource = std::function<void(const model::Weight& weight, std::int64_t first, at::Tensor out)>;
+
+/// A run of one weight inside this rank's master buffer.
+struct Segment {
+  model::Weight* weight;
+  std::int64_t first;   ///< in the weight's local elements
+  std::int64_t offset;  ///< in the master buffer
+  std::int64_t length;
+};
+
+/// Bytes that are allocated now.
+struct StorageBytes {
+  std::int64_t parameters = 0;  ///< values computed with, gathered ones included
+  std::int64_t masters = 0;     ///< only where they are separate
+  std::int64_t gradients = 0;
+};
+
+/// Invariants: a weight's value is defined exactly while the unit is gathered. Its gradient is always a view of `grads`
+/// while that buffer is there. The master buffer covers the rank's shard with shard_optimizer, else the whole unit.
+class UnitStorage {
+ public:
+  UnitStorage(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups);
+
+  /// Allocates and fills the master values, and makes the values computed with from them where those are not sharded.
+  void bind(const WeightSource& source);
+
+  // Values.
+  bool gathered() const { return gathered_; }
+  /// Starts gathering; nothing to do where values are whole or on their way.
+  void start_gather();
+  /// Values are there when this returns.
+  void finish_gather();
+  /// Frees the gathered values.
+  void release();
+  /// Values computed with become the masters' again after an optimizer step.
+  void publish();
+
+  // Gradients.
+  /// Nothing was added yet: contents are undefined.
+  void begin_step();
+  /// Makes sure that gradients have memory to be added to (with shard_gradients they come and go).
+  void need_gradients();
+  /// Sends what was added so far on its way; with `last` the sum is complete afterwards.
+  void start_reduce(bool last);
+  /// The reduced gradients are in gradient() when this returns.
+  void finish_reduce();
+  bool reduced() const { return reduced_; }
+
+  // What the optimizer works on.
+  at::Tensor master() { return master_; }
+  /// The reduced gradient of the same elements as master(), in the gradient type.
+  at::Tensor gradient() { return reduced_gradient_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  StorageBytes bytes() const;
+  const model::Unit& unit() const { return unit_; }
+  std::int64_t elements() const { return elements_; }
+
+ private:
+  void view_values(const at::Tensor& flat);
+  void clear_values();
+  void zero_untouched();
+
+  const model::Unit& unit_;
+  const DataParallelOptions& options_;
+  const ReduceGroups& groups_;
+  std::vector<std::int64_t> offsets_;  ///< of each weight in the flat buffer
+  std::int64_t elements_ = 0;          ///< of all weights
+  std::int64_t padded_ = 0;            ///< a multiple of the number of shards
+  std::int64_t shard_ = 0;             ///< elements of one shard
+  std::vector<Segment> segments_;
+  bool separate_master_ = false;  ///< master values are not the values computed with
+  bool gathered_ = false;
+  at::Tensor values_, master_, compute_shard_, grads_, reduced_gradient_;
+  std::vector<at::Tensor> in_flight_;
+  std::vector<comm::WorkPtr> gathering_, reducing_;
+  bool accumulated_ = false;  ///< reduced_gradient_ holds sums of earlier microbatches
+  bool reduced_ = false;
+};
+
+}  // namespace automodel::parallel

@@ -1,0 +1,150 @@
+#include "pipeline/executor.h"
+
+#include <algorithm>
+
+#include <ATen/ops/full.h>
+
+#include "base/error.h"
+
+namespace automodel::pipeline {
+
+using schedule::Action;
+using schedule::Op;
+
+struct Executor::Run {
+  const std::vector<model::Microbatch>& data;
+  const RunOptions& options;
+  Links& links;
+  bool training;
+  int forwards = 0;                      ///< done so far
+  std::vector<int> backwards_left = {};  ///< by local stage: B and W actions to come
+  std::vector<at::Tensor> losses = {};
+};
+
+Executor::Executor(Table training, Table evaluation, int rank, comm::Communicator* group, std::vector<Stage*> stages)
+    : training_(std::move(training)),
+      evaluation_(std::move(evaluation)),
+      rank_(rank),
+      stages_(std::move(stages)),
+      training_links_(group, training_.placement, training_.shape.microbatches),
+      evaluation_links_(group, evaluation_.placement, evaluation_.shape.microbatches) {
+  const auto& here = training_.placement.stages_of(rank_);
+  AUTOMODEL_CHECK(here.size() == stages_.size(), "an executor has other stages than its table");
+  for (std::size_t i = 0; i < here.size(); ++i) AUTOMODEL_CHECK(here[i] == stages_[i]->number(), "stages out of order");
+}
+
+void Executor::set_message(const MessageShape& shape) {
+  message_ = shape;
+  training_links_.set_message(shape);
+  evaluation_links_.set_message(shape);
+}
+
+Stage& Executor::stage(schedule::Stage number) {
+  return *stages_[static_cast<std::size_t>(training_.placement.local_index(number))];
+}
+
+void Executor::forward(const Action& action, Run& run) {
+  Stage& here = stage(action.stage());
+  const int microbatch = action.microbatch().value;
+  const at::Tensor input = action.stage().value > 0 ? run.links.take(true, action.stage(), microbatch) : at::Tensor();
+  const int number = run.forwards++;
+  model::ForwardOptions options{.loss_scale = run.options.loss_scales[static_cast<std::size_t>(microbatch)]};
+  if (run.training && run.options.recompute)
+    options.recompute = [&, number](int layer) { return run.options.recompute(number, layer); };
+  const auto output = here.forward(microbatch, run.data[static_cast<std::size_t>(microbatch)], input, options);
+  if (action.stage().value + 1 == training_.placement.stages())
+    run.losses.push_back(output);
+  else
+    run.links.put(true, action.stage(), microbatch, output);
+}
+
+void Executor::backward(const Action& action, Run& run) {
+  Stage& here = stage(action.stage());
+  const int microbatch = action.microbatch().value;
+  const bool last_stage = action.stage().value + 1 == training_.placement.stages();
+  const auto gradient =
+      last_stage ? at::full({}, run.options.seed, at::TensorOptions().dtype(at::kDouble).device(message_.device))
+                 : run.links.take(false, action.stage(), microbatch);
+  const auto result = action.op() == Op::kBackwardInput ? here.backward_input(microbatch, gradient)
+                                                        : here.backward(microbatch, gradient);
+  if (action.stage().value > 0) run.links.put(false, action.stage(), microbatch, result);
+}
+
+void Executor::execute(const Action& action, Run& run) {
+  auto* sharding = stage(action.stage()).sharding();
+  if (run.training && (action.op() == Op::kFullBackward || action.op() == Op::kBackwardWeight)) {
+    const auto local = static_cast<std::size_t>(training_.placement.local_index(action.stage()));
+    if (--run.backwards_left[local] == 0 && run.options.last_run && sharding != nullptr) sharding->last_backward();
+  }
+  switch (action.op()) {
+    case Op::kForward: return forward(action, run);
+    case Op::kBackwardInput:
+    case Op::kFullBackward: return backward(action, run);
+    case Op::kBackwardWeight:
+      stage(action.stage()).backward_weight(action.microbatch().value);
+      if (sharding != nullptr) sharding->weight_gradients_done();
+      return;
+    case Op::kSendForward:
+    case Op::kSendBackward: return run.links.send(action);
+    case Op::kRecvForward:
+    case Op::kRecvBackward: return run.links.receive(action);
+    case Op::kUnshard:
+      if (sharding != nullptr) sharding->unshard();
+      return;
+    case Op::kReshard:
+      if (sharding != nullptr) sharding->reshard();
+      return;
+    case Op::kReduceGrad:
+      if (sharding != nullptr && run.options.last_run) sharding->reduce();
+      return;
+  }
+}
+
+void Executor::walk(const schedule::Row& row, Run& run) {
+  for (const auto& slot : row) {
+    if (watch_) watch_(slot, true);
+    for (const auto& action : slot.actions()) execute(action, run);
+    if (watch_) watch_(slot, false);
+  }
+  run.links.finish();
+}
+
+double Executor::run(const std::vector<model::Microbatch>& microbatches, const RunOptions& options) {
+  AUTOMODEL_CHECK(static_cast<int>(microbatches.size()) == training_.shape.microbatches &&
+                      microbatches.size() == options.loss_scales.size(),
+                  "a run has other microbatches than its table");
+  c10::AutoGradMode grad(true);
+  Run run{microbatches, options, training_links_, true};
+  const auto& row = training_.rows[static_cast<std::size_t>(rank_)];
+  run.backwards_left.assign(stages_.size(), 0);
+  for (const auto& slot : row)
+    for (const auto& action : slot.actions())
+      if (action.op() == Op::kFullBackward || action.op() == Op::kBackwardWeight)
+        ++run.backwards_left[static_cast<std::size_t>(training_.placement.local_index(action.stage()))];
+  for (auto* each : stages_) each->begin(training_.shape.microbatches);
+  walk(row, run);
+  double loss = 0;
+  for (const auto& each : run.losses) loss += each.item<double>();
+  return loss;
+}
+
+double Executor::evaluate(const std::vector<model::Microbatch>& microbatches, const std::vector<double>& loss_scales) {
+  AUTOMODEL_CHECK(static_cast<int>(microbatches.size()) == evaluation_.shape.microbatches,
+                  "an evaluation has other microbatches than its table");
+  const ops::NoGraph guard;
+  const RunOptions options{.loss_scales = loss_scales};
+  Run run{microbatches, options, evaluation_links_, false};
+  walk(evaluation_.rows[static_cast<std::size_t>(rank_)], run);
+  double loss = 0;
+  for (const auto& each : run.losses) loss += each.item<double>();
+  return loss;
+}
+
+void scale_grads_by_divisor(model::Weights& weights, double divisor) {
+  const ops::NoGraph guard;
+  for (const auto& weight : weights.all())
+    if (weight->trained && !weight->parameter.fresh && weight->parameter.grad.defined())
+      weight->parameter.grad.div_(divisor);
+}
+
+}  // namespace automodel::pipeline

@@ -1,0 +1,78 @@
+// The one interpreter of schedules: it runs the row of a lowered table that belongs to this rank, whatever made it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/communicator.h"
+#include "pipeline/links.h"
+#include "pipeline/stage.h"
+#include "schedule/placement.h"
+
+namespace automodel::pipeline {
+
+/// A complete table (schedule::lower) with what it is for.
+struct Table {
+  schedule::Schedule rows = {};
+  schedule::Placement placement = {};
+  schedule::Shape shape = {};
+};
+
+/// One run of a schedule.
+struct RunOptions {
+  /// Factor of each microbatch's summed token losses; usually all 1 / label tokens of the global batch.
+  std::vector<double> loss_scales = {};
+  /// What the backward pass starts with: 1, or the loss scale of float16 training.
+  double seed = 1;
+  /// No further runs follow before the optimizer: REDUCE_GRAD acts.
+  bool last_run = true;
+  /// Layers that are computed again in the backward pass, by forward number of the run on this rank.
+  std::function<bool(int forward, int layer)> recompute = {};
+};
+
+class Executor {
+ public:
+  /// Told before each action; for progress reports and traces.
+  using Watch = std::function<void(const schedule::Slot& slot, bool begins)>;
+
+  /// `stages` are this rank's, in the order of placement.stages_of. `group` is the pipeline group (null: one rank);
+  /// all outlive this.
+  Executor(Table training, Table evaluation, int rank, comm::Communicator* group, std::vector<Stage*> stages);
+
+  /// What messages between stages look like from now on (a new sequence length).
+  void set_message(const MessageShape& shape);
+  void set_watch(Watch watch) { watch_ = std::move(watch); }
+
+  /// Forward and backward of all microbatches. Returns the sum of the losses of microbatches whose last stage is here
+  /// (times their factors), else 0.
+  double run(const std::vector<model::Microbatch>& microbatches, const RunOptions& options);
+  /// Forward only; changes nothing.
+  double evaluate(const std::vector<model::Microbatch>& microbatches, const std::vector<double>& loss_scales);
+
+  const Table& table() const { return training_; }
+
+ private:
+  struct Run;
+  void execute(const schedule::Action& action, Run& run);
+  void forward(const schedule::Action& action, Run& run);
+  void backward(const schedule::Action& action, Run& run);
+  Stage& stage(schedule::Stage number);
+  void walk(const schedule::Row& row, Run& run);
+
+  Table training_, evaluation_;
+  int rank_;
+  std::vector<Stage*> stages_;
+  Links training_links_, evaluation_links_;
+  MessageShape message_ = {};
+  Watch watch_ = {};
+};
+
+/// Divides what gradients of a stage have been summed to by `divisor`: scale_grads_by_divisor of NeMo AutoModel's and
+/// PyTorch's pipelining.
+void scale_grads_by_divisor(model::Weights& weights, double divisor);
+
+}  // namespace automodel::pipeline

@@ -1,0 +1,48 @@
+// Problems of a plan, placed where the recipe gave the key that they are about.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "config/recipe.h"
+
+namespace automodel::plan {
+
+/// Collects problems and warnings of one recipe. Keys are dotted recipe keys.
+class Located {
+ public:
+  explicit Located(const config::LoadedRecipe& recipe) : origins_(recipe.origins) {}
+
+  void refuse(std::string id, std::string key, std::string message, std::string help) {
+    place(problems_, {std::move(id), std::move(message), std::move(help), {}, std::move(key)});
+  }
+  void warn(std::string id, std::string key, std::string message, std::string help) {
+    place(warnings_, {std::move(id), std::move(message), std::move(help), {}, std::move(key)});
+  }
+  /// Problems whose keys are relative to `prefix`. A problem that has a place of its own (a CSV file) keeps it.
+  void refuse_all(Diagnostics list, const std::string& prefix = "") { place_all(problems_, std::move(list), prefix); }
+  void warn_all(Diagnostics list, const std::string& prefix = "") { place_all(warnings_, std::move(list), prefix); }
+
+  bool ok() const { return problems_.empty(); }
+  Diagnostics& problems() { return problems_; }
+  Diagnostics& warnings() { return warnings_; }
+  bool given(const std::string& key) const { return origins_.find(key) != nullptr; }
+
+ private:
+  void place(Diagnostics& list, Diagnostic problem) {
+    if (problem.where.file.empty()) problem.where = origins_.nearest(problem.key);
+    list.push_back(std::move(problem));
+  }
+  void place_all(Diagnostics& list, Diagnostics all, const std::string& prefix) {
+    for (auto& problem : all) {
+      problem.key = problem.key.empty() ? prefix : config::join_path(prefix, problem.key);
+      place(list, std::move(problem));
+    }
+  }
+
+  const config::Origins& origins_;
+  Diagnostics problems_ = {};
+  Diagnostics warnings_ = {};
+};
+
+}  // namespace automodel::plan

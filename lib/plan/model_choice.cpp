@@ -1,0 +1,125 @@
+#include "plan/model_choice.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "arch/families.h"
+#include "arch/hf_config.h"
+
+namespace automodel::plan {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// A model's snapshot in the Hugging Face cache (models--ORG--NAME/snapshots/REVISION), or an empty path.
+fs::path in_cache(const std::string& name, const config::ModelConfig& model) {
+  fs::path hub = model.cache_dir().value_or("");
+  if (hub.empty()) hub = environment("HF_HUB_CACHE");
+  if (hub.empty() && !environment("HF_HOME").empty()) hub = fs::path(environment("HF_HOME")) / "hub";
+  if (hub.empty()) hub = fs::path(environment("HOME")) / ".cache" / "huggingface" / "hub";
+  std::string folder = "models--";
+  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
+  const auto root = hub / folder;
+  std::string revision = model.revision().value_or("main");
+  if (std::ifstream ref(root / "refs" / revision); ref) ref >> revision;
+  const auto snapshot = root / "snapshots" / revision;
+  return is_there(snapshot / "config.json") ? snapshot : fs::path();
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// `text` with the top-level keys of `overrides` put in; text that is no JSON object stays as it is.
+std::string with_overrides(const std::string& text, const config::Value& overrides) {
+  if (overrides.map() == nullptr || overrides.map()->empty()) return text;
+  Diagnostics ignored;
+  auto value = config::to_value(config::parse_yaml(text, "config.json", ignored));  // JSON is YAML
+  if (!ignored.empty() || value.map() == nullptr) return text;
+  for (const auto& [key, item] : *overrides.map()) value.set(key, item);
+  return config::to_json(value, 2);
+}
+
+/// The problems of a configuration: where it is part of the recipe, their keys are recipe keys.
+Diagnostics rekeyed(Diagnostics problems, const std::string& prefix) {
+  for (auto& problem : problems) {
+    if (prefix.empty()) continue;
+    problem.where = {};
+    problem.key = problem.key.empty() ? prefix : prefix + "." + problem.key;
+  }
+  return problems;
+}
+
+}  // namespace
+
+fs::path find_path(const std::string& path, const std::string& recipe_path) {
+  const fs::path given(path);
+  if (given.is_absolute()) return is_there(given) ? given : fs::path();
+  const auto beside = fs::path(recipe_path).parent_path() / given;
+  if (is_there(beside)) return beside;
+  return is_there(given) ? given : fs::path();
+}
+
+std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Located& report) {
+  if (!recipe.recipe.model()) return std::nullopt;
+  const auto& model = *recipe.recipe.model();
+  ModelChoice choice;
+  std::string text, file, prefix;
+  const bool pretrained = model.pretrained_model_name_or_path().has_value();
+  const auto& source = model.config();
+  if (!pretrained && source && source->inline_config) {
+    choice.name = "inline";
+    prefix = "model.config";
+    text = config::to_json(*source->inline_config, 2);
+    file = recipe.path;
+  } else {
+    const std::string key = pretrained ? "model.pretrained_model_name_or_path" : "model.config";
+    choice.name = pretrained ? *model.pretrained_model_name_or_path() : source->path.value_or("");
+    auto path = find_path(choice.name, recipe.path);
+    if (path.empty()) path = in_cache(choice.name, model);
+    if (path.empty()) {
+      report.refuse("model-not-found", key, fmt::format("there is no model '{}' here", choice.name),
+                    "a folder with config.json, a config.json, or a name in the local Hugging Face cache (HF_HOME, "
+                    "HF_HUB_CACHE); nothing is downloaded");
+      return std::nullopt;
+    }
+    std::error_code error;
+    const bool folder = fs::is_directory(path, error);
+    choice.folder = folder ? path : path.parent_path();
+    const auto config_file = folder ? path / "config.json" : path;
+    if (!is_there(config_file)) {
+      report.refuse("missing-file", key, fmt::format("'{}' has no config.json", choice.name),
+                    "a model folder holds config.json and safetensors");
+      return std::nullopt;
+    }
+    text = read_text(config_file);
+    file = config_file.string();
+    if (source) text = with_overrides(text, source->overrides);
+  }
+  text = with_overrides(text, model.overrides());
+  auto parsed = arch::parse_hf_config(text, file, {.allow_unknown_family = true, .strict_keys = !prefix.empty()});
+  report.refuse_all(rekeyed(std::move(parsed.errors), prefix));
+  report.warn_all(rekeyed(std::move(parsed.warnings), prefix));
+  if (!parsed.spec) return std::nullopt;
+  choice.spec = std::move(*parsed.spec);
+  choice.layout = arch::layout_of(choice.spec);
+  choice.config_text = text;
+  choice.load_weights = pretrained && model.target() != config::ModelTarget::kFromConfig && model.load_base_model();
+  return choice;
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,302 @@
+#include "plan/pipeline_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "arch/counts.h"
+#include "arch/modules.h"
+#include "plan/model_names.h"
+#include "plan/schedule_choice.h"
+#include "plan/virtual_stages.h"
+#include "schedule/csv.h"
+#include "schedule/generators.h"
+#include "schedule/simulate.h"
+
+namespace automodel::plan {
+namespace {
+
+constexpr const char* kSection = "distributed.pipeline";
+
+/// What is decided step by step; every step may end it with a problem.
+class PipelinePlanning {
+ public:
+  PipelinePlanning(TrainingPlan& plan, const config::LoadedRecipe& recipe, Located& report)
+      : plan_(plan),
+        recipe_(recipe),
+        report_(report),
+        ranks_(plan.mesh.sizes().pp),
+        settings_(section()),
+        model_(*plan.model) {}
+
+  void run() {
+    if (!choose_generator() || !plan_microbatches() || !split() || !make_schedule()) return;
+    describe_stages();
+    plan_.pipeline = std::move(out_);
+  }
+
+ private:
+  /// The recipe's section; without a pipeline its defaults, with the whole local batch as one microbatch.
+  config::PipelineConfig section() const {
+    if (plan_.pipelined) return recipe_.recipe.distributed->pipeline().value_or(config::PipelineConfig{});
+    config::PipelineConfig one;
+    one.pp_schedule = "GPipe";
+    one.pp_microbatch_size = plan_.batch.local;
+    return one;
+  }
+
+  bool choose_generator() {
+    if (settings_.pp_schedule_csv()) return read_table();
+    generator_ = schedule::find_generator(*settings_.pp_schedule());
+    if (generator_ == nullptr) {
+      auto problem = schedule::unknown_schedule(*settings_.pp_schedule());
+      problem.key = "pp_schedule";
+      report_.refuse_all({std::move(problem)}, kSection);
+      return false;
+    }
+    if (generator_->generate == nullptr) {
+      report_.refuse("schedule-needs-csv", "distributed.pipeline.pp_schedule",
+                     fmt::format("'{}' takes its order from a file", *settings_.pp_schedule()),
+                     "give pp_schedule_csv, or name a schedule");
+      return false;
+    }
+    return true;
+  }
+
+  bool read_table() {
+    const auto& name = *settings_.pp_schedule_csv();
+    const auto path = find_path(name, recipe_.path);
+    if (path.empty()) {
+      report_.refuse(
+          "missing-file", "distributed.pipeline.pp_schedule_csv", fmt::format("the schedule '{}' is not a file", name),
+          "a CSV file in PyTorch's format; relative paths are beside the recipe or in the working directory");
+      return false;
+    }
+    table_ = schedule::load_csv(path.string(), schedule::CsvFormat::kComputeOnly);
+    const bool communication = std::any_of(table_.problems.begin(), table_.problems.end(),
+                                           [](const Diagnostic& d) { return d.id == "schedule-csv-communication"; });
+    if (communication) {
+      table_ = schedule::load_csv(path.string(), schedule::CsvFormat::kComputeComms);
+      format_ = schedule::CsvFormat::kComputeComms;
+    }
+    if (!table_.problems.empty()) {
+      report_.refuse_all(std::move(table_.problems), "");
+      return false;
+    }
+    return true;
+  }
+
+  bool plan_microbatches() {
+    const int microbatch = settings_.pp_microbatch_size();
+    auto& batch = plan_.batch;
+    if (batch.local % microbatch != 0) {
+      const int down = std::max(1, batch.local / microbatch) * microbatch;
+      report_.refuse(
+          "indivisible", "distributed.pipeline.pp_microbatch_size",
+          fmt::format("local_batch_size {} is no multiple of pp_microbatch_size {}", batch.local, microbatch),
+          fmt::format("step_scheduler.local_batch_size: {} or {}, or a pp_microbatch_size that divides {}", down,
+                      down + microbatch, batch.local));
+      return false;
+    }
+    batch.microbatch = microbatch;
+    batch.microbatches = batch.local / microbatch;
+    return true;
+  }
+
+  /// Stages a rank by the recipe's various ways to say so.
+  std::optional<int> stages_per_rank() {
+    const auto& layers = settings_.layers_per_stage();
+    const bool v = generator_ != nullptr && generator_->placement == schedule::PlacementStyle::kV;
+    const bool single = generator_ != nullptr && generator_->single_stage;
+    Diagnostics problems;
+    if (!plan_.pipelined) return 1;
+    if (generator_ == nullptr) {
+      const auto shape = schedule::shape_of(table_.schedule);
+      return std::max(1, shape.stages / ranks_);
+    }
+    if (const auto& fqns = settings_.module_fqns_per_model_part()) {
+      problems =
+          check_split_schedule(static_cast<int>(fqns->size()), ranks_, single, v ? Placement::kV : Placement::kLoop);
+      report_.refuse_all(std::move(problems), "");
+      return report_.ok() ? std::optional(static_cast<int>(fqns->size()) / ranks_) : std::nullopt;
+    }
+    if (!layers.counts.empty()) {
+      problems = check_split_schedule(static_cast<int>(layers.counts.size()), ranks_, single,
+                                      v ? Placement::kV : Placement::kLoop);
+      report_.refuse_all(std::move(problems), "");
+      return report_.ok() ? std::optional(static_cast<int>(layers.counts.size()) / ranks_) : std::nullopt;
+    }
+    if (const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
+        chunks && !layers.count)
+      return *chunks;
+    VirtualStagesRequest request{
+        .layers = model_.spec.layers, .pp_size = ranks_, .single_stage = single, .v_placement = v};
+    if (layers.count) request.layers_per_stage = *layers.count;
+    if (const auto rounding = settings_.round_virtual_stages_to_pp_multiple())
+      request.rounding = *rounding == config::Rounding::kUp ? StageRounding::kUp : StageRounding::kDown;
+    const auto counted = calculate_virtual_stages(request, problems);
+    report_.refuse_all(std::move(problems), "");
+    if (!counted) return std::nullopt;
+    return counted->per_rank;
+  }
+
+  bool split() {
+    const auto per_rank = stages_per_rank();
+    if (!per_rank) return false;
+    stages_ = *per_rank * ranks_;
+    tree_ = arch::ModuleTree(model_.layout);
+    const auto names = names_of(model_.layout);
+    Diagnostics problems;
+    const auto& layers = settings_.layers_per_stage();
+    if (const auto& fqns = settings_.module_fqns_per_model_part(); fqns && plan_.pipelined) {
+      problems = check_split(tree_, *fqns);
+      fqns_ = *fqns;
+    } else if (!layers.counts.empty()) {
+      const int total = std::accumulate(layers.counts.begin(), layers.counts.end(), 0);
+      if (total != model_.spec.layers)
+        report_.refuse("bad-value", "distributed.pipeline.layers_per_stage",
+                       fmt::format("the stages have {} layers, the model {}", total, model_.spec.layers),
+                       "the list must add up to the model's layers");
+      else
+        fqns_ = stage_fqns(names, ranges_of(layers.counts));
+    } else if (layers.automatic) {
+      fqns_ = stage_fqns(names, balanced());
+    } else if (auto even = stage_fqns(names, stages_, *per_rank, problems)) {
+      fqns_ = std::move(*even);
+    }
+    report_.refuse_all(std::move(problems), "");
+    return report_.ok();
+  }
+
+  static std::vector<LayerRange> ranges_of(const std::vector<int>& counts) {
+    std::vector<LayerRange> out;
+    int begin = 0;
+    for (const int count : counts) {
+      out.push_back({begin, begin + count});
+      begin += count;
+    }
+    return out;
+  }
+
+  std::vector<LayerRange> balanced() const {
+    const auto length = sequence();
+    std::vector<double> cost;
+    for (int i = 0; i < model_.spec.layers; ++i)
+      cost.push_back(arch::layer_flops_per_token(model_.spec, model_.layout, i, length));
+    return balanced_layers(stages_, cost, 0.0, arch::head_flops_per_token(model_.spec));
+  }
+
+  std::int64_t sequence() const { return plan_.batch.length > 0 ? plan_.batch.length : model_.spec.max_positions; }
+
+  bool make_schedule() {
+    const schedule::Shape shape{ranks_, stages_, plan_.batch.microbatches};
+    schedule::PipelineSchedule made;
+    if (generator_ != nullptr) {
+      schedule::Request request{
+          .ranks = ranks_, .stages_per_rank = stages_ / ranks_, .microbatches = plan_.batch.microbatches};
+      request.microbatch_group_size = recipe_.recipe.model_parallel->microbatch_group_size_per_vp_stage().value_or(0);
+      if (request.microbatch_group_size != 0 && generator_->name != "MegatronInterleaved") {
+        report_.warn("no-effect", "model_parallel.microbatch_group_size_per_vp_stage",
+                     fmt::format("microbatch_group_size_per_vp_stage has no effect under {}", generator_->name),
+                     "it belongs to pp_schedule: MegatronInterleaved");
+        request.microbatch_group_size = 0;
+      }
+      made = schedule::make_schedule(*generator_, request);
+      out_.name = generator_->name;
+    } else {
+      made = schedule::make_schedule(std::move(table_), format_, shape);
+      out_.name = "CSV";
+    }
+    if (!made.ok()) {
+      for (auto& problem : made.problems)
+        if (problem.key.empty() && problem.where.file.empty()) problem.key = "distributed.pipeline.pp_schedule";
+      report_.refuse_all(std::move(made.problems), "");
+      return false;
+    }
+    out_.schedule = std::move(made);
+    return true;
+  }
+
+  void describe_stages() {
+    const auto parts = split_model(tree_, fqns_);
+    StageShapeRequest shapes{.hidden = model_.spec.hidden,
+                             .vocab = model_.spec.vocab,
+                             .microbatch_size = plan_.batch.microbatch,
+                             .sequence_length = sequence(),
+                             .dtype = plan_.types.message};
+    schedule::Costs costs = schedule::unit_costs(stages_);
+    for (int s = 0; s < stages_; ++s) {
+      StagePlan stage{
+          .stage = s, .pp_rank = out_.schedule.placement.rank_of({s}), .part = parts[static_cast<std::size_t>(s)]};
+      const double tokens = static_cast<double>(shapes.microbatch_size * shapes.sequence_length);
+      for (const int layer : stage.part.layers)
+        stage.flops += tokens * arch::layer_flops_per_token(model_.spec, model_.layout, layer, shapes.sequence_length);
+      if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_.spec);
+      stage.io = stage_io(shapes, s == 0, stage.part.has_head);
+      out_.stages.push_back(std::move(stage));
+    }
+    out_.timeline = schedule::simulate(out_.schedule.training, out_.schedule.placement, out_.schedule.shape, costs);
+  }
+
+  TrainingPlan& plan_;
+  const config::LoadedRecipe& recipe_;
+  Located& report_;
+  int ranks_;
+  config::PipelineConfig settings_;
+  const ModelChoice& model_;
+  const schedule::Generator* generator_ = nullptr;
+  schedule::CsvTable table_ = {};
+  schedule::CsvFormat format_ = schedule::CsvFormat::kComputeOnly;
+  int stages_ = 1;
+  arch::ModuleTree tree_ = {};
+  StageFqns fqns_ = {};
+  PipelinePlan out_ = {};
+};
+
+}  // namespace
+
+void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, Located& report) {
+  PipelinePlanning(plan, recipe, report).run();
+}
+
+std::vector<LayerRange> balanced_layers(int stages, const std::vector<double>& layer_cost, double first_cost,
+                                        double last_cost) {
+  const int layers = static_cast<int>(layer_cost.size());
+  std::vector<double> sum(layer_cost.size() + 1, 0.0);
+  for (std::size_t i = 0; i < layer_cost.size(); ++i) sum[i + 1] = sum[i] + layer_cost[i];
+  /// Ends of the stages when none may cost more than `limit` and each takes as much as it can; empty where it does not
+  /// fit.
+  const auto fill = [&](double limit) {
+    std::vector<int> ends;
+    int begin = 0;
+    for (int s = 0; s < stages; ++s) {
+      const double extra = (s == 0 ? first_cost : 0) + (s + 1 == stages ? last_cost : 0);
+      const int room = layers - (stages - s - 1);  // every later stage needs a layer
+      int end = begin + 1;
+      while (end < room &&
+             sum[static_cast<std::size_t>(end + 1)] - sum[static_cast<std::size_t>(begin)] + extra <= limit)
+        ++end;
+      if (sum[static_cast<std::size_t>(end)] - sum[static_cast<std::size_t>(begin)] + extra > limit || end > room)
+        return std::vector<int>();
+      ends.push_back(end);
+      begin = end;
+    }
+    return ends.back() == layers ? ends : std::vector<int>();
+  };
+  double low = 0, high = sum.back() + first_cost + last_cost;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (fill(middle).empty() ? low : high) = middle;
+  }
+  const auto ends = fill(high);
+  std::vector<LayerRange> out;
+  int begin = 0;
+  for (const int end : ends) {
+    out.push_back({begin, end});
+    begin = end;
+  }
+  return out;
+}
+
+}  // namespace automodel::plan

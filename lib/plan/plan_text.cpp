@@ -1,0 +1,136 @@
+#include "plan/plan_text.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "base/text_table.h"
+#include "schedule/timeline_text.h"
+
+namespace automodel::plan {
+namespace {
+
+std::string shape_text(const TensorMeta& meta) {
+  std::string out;
+  for (const auto dim : meta.shape) out += (out.empty() ? "" : "x") + std::to_string(dim);
+  return fmt::format("{} {}", out, name_of(meta.dtype));
+}
+
+/// "embed, 8 layers (0-7), norm, head".
+std::string modules_text(const StagePart& part) {
+  std::string out;
+  const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
+  if (part.has_embedding) add("embed");
+  if (!part.layers.empty()) {
+    const bool run = part.layers.back() - part.layers.front() + 1 == static_cast<int>(part.layers.size());
+    const std::string which = part.layers.size() == 1 ? std::to_string(part.layers.front())
+                              : run                   ? fmt::format("{}-{}", part.layers.front(), part.layers.back())
+                                                      : "several";
+    add(fmt::format("layer{} {}", part.layers.size() == 1 ? "" : "s", which));
+  }
+  if (part.has_norm) add("norm");
+  if (part.has_head) add("head");
+  return out;
+}
+
+std::string mesh_text(const TrainingPlan& plan) {
+  const auto& s = plan.mesh.sizes();
+  std::string axes;
+  const auto add = [&](const char* name, int size) {
+    if (size > 1) axes += fmt::format("{}{} {}", axes.empty() ? "" : ", ", name, size);
+  };
+  add("pp", s.pp);
+  add("dp_replicate", s.dp_replicate);
+  add("dp_shard", s.dp_shard);
+  add("cp", s.cp);
+  add("tp", s.tp);
+  add("ep", s.ep);
+  const int world = plan.mesh.world_size();
+  return fmt::format("mesh      {} rank{}{}{}, {} on {}\n", world, world == 1 ? "" : "s", axes.empty() ? "" : ": ",
+                     axes, mesh::name_of(plan.mesh.strategy()), plan.cuda ? "cuda" : "cpu");
+}
+
+std::string model_text(const TrainingPlan& plan) {
+  if (!plan.model)
+    return "model     sizes unknown: give --model.config PATH (a config.json) to plan stages and memory\n";
+  const auto& spec = plan.model->spec;
+  std::int64_t parameters = 0;
+  if (plan.pipeline)
+    for (const auto& stage : plan.pipeline->stages) parameters += stage.part.parameters;
+  return fmt::format("model     {} ({}): {} layers, hidden {}, heads {}/{}, vocabulary {}, {} parameters{}\n",
+                     plan.model->name, spec.model_type, spec.layers, spec.hidden, spec.heads, spec.kv_heads, spec.vocab,
+                     format_count(static_cast<double>(parameters)), spec.tied_embeddings ? ", tied embeddings" : "");
+}
+
+std::string batch_text(const TrainingPlan& plan) {
+  const auto& b = plan.batch;
+  std::string out = fmt::format("batch     {} sequences a step = {} data-parallel x {} run{} x {} microbatch{} of {}",
+                                b.global, plan.mesh.sizes().dp(), b.runs, b.runs == 1 ? "" : "s", b.microbatches,
+                                b.microbatches == 1 ? "" : "es", b.microbatch);
+  if (b.length > 0) out += fmt::format("; {} tokens each, {} tokens a step", b.length, b.tokens());
+  out += fmt::format("\ntypes     compute {}, master weights {}, gradients {}", name_of(plan.types.compute),
+                     name_of(plan.types.master), name_of(plan.types.gradient));
+  if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
+  return out + "\n";
+}
+
+std::string stages_text(const PipelinePlan& pipeline) {
+  double heaviest = 0;
+  for (const auto& stage : pipeline.stages) heaviest = std::max(heaviest, stage.flops);
+  TextTable table({"stage", "rank", "modules", "parameters", "GFLOP/mb", "load", "output"});
+  for (const auto& stage : pipeline.stages) {
+    const double load = heaviest > 0 ? stage.flops / heaviest : 1;
+    table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(stage.part),
+               format_count(static_cast<double>(stage.part.parameters)), fmt::format("{:.3g}", stage.flops / 1e9),
+               fmt::format("{:.0f}%{}", 100 * load, load == 1 && pipeline.stages.size() > 1 ? " heaviest" : ""),
+               shape_text(stage.io.output)});
+  }
+  return table.text();
+}
+
+std::string schedule_text(const TrainingPlan& plan) {
+  const auto& pipeline = *plan.pipeline;
+  const auto& made = pipeline.schedule;
+  std::string out = fmt::format("schedule  {}: {} stages on {} ranks ({}), {} microbatches, bubble {:.1f}%\n",
+                                pipeline.name, made.shape.stages, made.shape.ranks, schedule::style_of(made.placement),
+                                made.shape.microbatches, 100 * pipeline.timeline.bubble_fraction);
+  std::string flight, buffers;
+  const std::size_t most = 16;
+  for (std::size_t r = 0; r < std::min(most, made.proof.ranks.size()); ++r) {
+    flight += fmt::format(" {}", made.proof.ranks[r].in_flight);
+    buffers += fmt::format(" {}", made.proof.ranks[r].receive_buffers);
+  }
+  const std::string more = made.proof.ranks.size() > most ? " ..." : "";
+  out +=
+      fmt::format("          microbatches in flight by rank:{}{}; receive buffers:{}{}\n", flight, more, buffers, more);
+  out += "          proved: every send meets its receive, no rank can wait for another forever\n";
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
+  std::string out =
+      fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + model_text(plan) + batch_text(plan);
+  if (plan.pipeline) {
+    out += stages_text(*plan.pipeline);
+    if (plan.pipelined) {
+      out += schedule_text(plan);
+      const auto& timeline = plan.pipeline->timeline;
+      if (timeline.makespan <= 40 && timeline.shape.ranks <= 8) out += schedule::timeline_text(timeline, 110);
+    }
+    if (actions != ActionFormat::kNone) {
+      const auto& rows =
+          actions == ActionFormat::kCompute ? plan.pipeline->schedule.order : plan.pipeline->schedule.training;
+      for (std::size_t r = 0; r < rows.size(); ++r) out += fmt::format("rank {}: {}\n", r, schedule::to_text(rows[r]));
+    }
+  }
+  if (!plan.ignored.empty()) {
+    out += "ignored\n";
+    for (const auto& key : plan.ignored) out += fmt::format("  {}: {}\n", key.key, key.reason);
+  }
+  return out;
+}
+
+}  // namespace automodel::plan

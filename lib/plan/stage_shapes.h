@@ -1,0 +1,64 @@
+// What flows into and out of each stage, computed from the configuration instead of by running the stages in a chain.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "arch/model_spec.h"
+#include "arch/shape.h"
+#include "base/dtype.h"
+
+namespace automodel::plan {
+
+struct TensorMeta {
+  arch::Shape shape = {};
+  DType dtype = DType::kBFloat16;
+  bool operator==(const TensorMeta&) const = default;
+  /// Bytes of the tensor.
+  std::int64_t bytes() const { return shape.elements() * size_of(dtype); }
+};
+
+struct StageIo {
+  TensorMeta input = {};
+  TensorMeta output = {};
+  bool operator==(const StageIo&) const = default;
+};
+
+struct StageShapeRequest {
+  std::int64_t hidden = 0;
+  std::int64_t vocab = 0;
+  std::int64_t microbatch_size = 1;   ///< sequences
+  std::int64_t sequence_length = 1;   ///< tokens of a sequence that a rank sees whole
+  DType dtype = DType::kBFloat16;     ///< of hidden states and logits
+  bool return_hidden_states = false;  ///< the last stage gives hidden states although it has a head
+};
+
+/// The type of hidden states: as configured, else of the parameters, else bfloat16.
+DType activation_dtype(std::optional<DType> configured, std::optional<DType> parameters);
+
+/// Input [microbatch, sequence] int64 on the first stage, else [microbatch, sequence, hidden]; output [microbatch,
+/// sequence, vocab] with a head, else [microbatch, sequence, hidden]. Sequence and context parallelism do not divide
+/// the sequence here: what a rank exchanges is the executor's matter. As NeMo AutoModel's _precompute_stage_shapes.
+StageIo stage_io(const StageShapeRequest& request, bool is_first, bool has_head);
+
+/// The shapes of all stages of a pipeline, kept up to date as the sequence length changes from step to step.
+class StageShapes {
+ public:
+  /// `head_stage`: the stage with the head, -1 where none has one.
+  StageShapes(const StageShapeRequest& request, int stages, int head_stage);
+  const StageIo& operator[](int stage) const { return io_[static_cast<std::size_t>(stage)]; }
+  int size() const { return static_cast<int>(io_.size()); }
+  const StageShapeRequest& request() const { return request_; }
+  /// Tokens of a microbatch.
+  std::int64_t tokens() const { return request_.microbatch_size * request_.sequence_length; }
+  /// Recomputes for another length; false, and nothing done, where it is the one in use (reset_pp_stage_shapes).
+  bool reset(std::int64_t sequence_length);
+
+ private:
+  StageShapeRequest request_;
+  int head_stage_;
+  std::vector<StageIo> io_;
+};
+
+}  // namespace automodel::plan

@@ -1,0 +1,87 @@
+// The plan: everything that follows from a recipe and a number of ranks, before anything is allocated. One value that
+// is printed by `automodel plan` and executed by every rank of `automodel train`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "config/recipe.h"
+#include "mesh/device_mesh.h"
+#include "plan/model_choice.h"
+#include "plan/model_split.h"
+#include "plan/stage_shapes.h"
+#include "schedule/pipeline_schedule.h"
+#include "schedule/simulate.h"
+
+namespace automodel::plan {
+
+/// Who computes how many sequences when.
+struct BatchPlan {
+  int global = 1;           ///< sequences of an optimizer step
+  int local = 1;            ///< sequences of one run of the schedule on a data-parallel rank
+  int runs = 1;             ///< runs of the schedule before the optimizer (gradient accumulation)
+  int microbatch = 1;       ///< sequences
+  int microbatches = 1;     ///< of a run
+  std::int64_t length = 0;  ///< tokens of a sequence; 0 where the recipe has no data to tell
+  std::int64_t tokens() const { return global * length; }
+};
+
+/// In which types what is kept and computed.
+struct TypePlan {
+  DType compute = DType::kFloat32;
+  DType master = DType::kFloat32;
+  DType gradient = DType::kFloat32;
+  DType reduce = DType::kFloat32;
+  DType message = DType::kFloat32;  ///< between stages
+};
+
+struct StagePlan {
+  int stage = 0;
+  int pp_rank = 0;
+  StagePart part = {};
+  double flops = 0;  ///< of the forward pass of a microbatch
+  StageIo io = {};
+};
+
+struct PipelinePlan {
+  std::string name = {};  ///< of the schedule, "CSV" for a file
+  schedule::PipelineSchedule schedule = {};
+  std::vector<StagePlan> stages = {};
+  schedule::Timeline timeline = {};  ///< with durations in proportion to the stages' FLOPs
+};
+
+struct TrainingPlan {
+  std::string recipe_path = {};
+  mesh::DeviceMesh mesh;
+  BatchPlan batch = {};
+  TypePlan types = {};
+  std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
+  std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
+  bool pipelined = false;                     ///< pp_size > 1: the recipe's pipeline section counts
+  bool cuda = false;
+  Diagnostics warnings = {};
+  std::vector<config::IgnoredKey> ignored = {};
+};
+
+struct PlanRequest {
+  std::optional<int> world_size = {};  ///< absent: what the recipe's sizes multiply to
+  bool training = false;               ///< refuse what can be planned but not trained
+  bool cuda_available = false;
+};
+
+struct PlanResult {
+  std::optional<TrainingPlan> plan = {};
+  Diagnostics problems = {};  ///< empty when there is a plan
+  Diagnostics warnings = {};
+};
+
+/// Plans the recipe, or says everything that keeps it from being planned.
+PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& request);
+
+/// A number that two ranks share exactly when they planned the same.
+std::uint64_t fingerprint(const TrainingPlan& plan);
+
+}  // namespace automodel::plan

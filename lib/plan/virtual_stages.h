@@ -1,0 +1,46 @@
+// How many pipeline stages a model is cut into.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/diagnostic.h"
+
+namespace automodel::plan {
+
+/// What to do where the number of stages is no multiple of the pipeline size.
+enum class StageRounding : std::uint8_t { kRefuse, kUp, kDown };
+
+/// "up" or "down"; empty for anything else.
+std::optional<StageRounding> parse_stage_rounding(std::string_view text);
+std::string_view name_of(StageRounding rounding);
+
+struct VirtualStagesRequest {
+  std::int64_t layers = 1;
+  std::optional<std::int64_t> layers_per_stage = {};  ///< absent: one stage a rank, two for multi-stage schedules
+  std::int64_t pp_size = 1;
+  bool single_stage = true;  ///< the schedule runs exactly one stage a rank
+  bool v_placement = false;  ///< the schedule runs exactly two stages a rank, placed as a V
+  StageRounding rounding = StageRounding::kRefuse;
+};
+
+struct VirtualStages {
+  int stages = 1;
+  int per_rank = 1;
+  bool operator==(const VirtualStages&) const = default;
+};
+
+/// The number of stages, as NeMo AutoModel's calculate_virtual_stages counts them: ceil(layers / layers_per_stage),
+/// rounded to a multiple of pp_size. layers_per_stage fixes only that number; layers are then spread evenly. Without
+/// layers_per_stage nothing is checked: that there are enough layers is found when the model is split.
+/// Problems, with keys of `distributed.`:
+///   bad-value              a number below 1
+///   indivisible            not a multiple of pp_size and no rounding
+///   schedule-single-stage  more or less than one stage a rank where the schedule runs one
+///   schedule-multi-stage   fewer than two stages a rank where the schedule runs several
+///   schedule-v-stages      not two stages a rank where the schedule places them as a V
+/// The help names the nearest values that pass this check and leave a layer for every stage.
+std::optional<VirtualStages> calculate_virtual_stages(const VirtualStagesRequest& request, Diagnostics& problems);
+
+}  // namespace automodel::plan

@@ -1,0 +1,188 @@
+// The vocabulary of a pipeline schedule: what a rank can be told to do, and the tables made of it. Spelled as
+// torch.distributed.pipelining spells it, so that a CSV file written by either program is read by the other.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/index.h"
+
+namespace automodel::schedule {
+
+/// A part of the model, counted from the embedding; several may live on one rank.
+using Stage = Index<struct StageTag>;
+/// A slice of the batch; every stage sees each microbatch once forward and once backward.
+using Microbatch = Index<struct MicrobatchTag>;
+inline constexpr Microbatch kNoMicrobatch{-1};
+
+/// What a table may hold at most. Far above any machine, low enough that no input makes us allocate without end.
+inline constexpr int kMaxRanks = 1024;
+inline constexpr int kMaxStages = 4096;
+inline constexpr int kMaxMicrobatches = 65536;
+/// Stages times microbatches: checks keep some bytes for each pair.
+inline constexpr std::int64_t kMaxPairs = std::int64_t{1} << 20;
+
+enum class Op : std::uint8_t {
+  kForward,
+  kBackwardInput,   ///< gradient of the stage's input only
+  kBackwardWeight,  ///< gradients of the parameters; after kBackwardInput of the same microbatch
+  kFullBackward,    ///< both in one go
+  kSendForward,     ///< the stage's output to the rank of the next stage
+  kRecvForward,     ///< the stage's input from the rank of the previous stage
+  kSendBackward,    ///< the gradient of the stage's input to the rank of the previous stage
+  kRecvBackward,    ///< the gradient of the stage's output from the rank of the next stage
+  kUnshard,         ///< gather the stage's parameters
+  kReshard,         ///< free the gathered parameters
+  kReduceGrad,      ///< reduce the stage's gradients over the data-parallel ranks; once a step
+};
+
+/// One row for each Op, in the order of the enumeration.
+struct OpTraits {
+  std::string_view spelling;  ///< as in a CSV cell: "F", "SEND_F", ...
+  std::string_view meaning;   ///< in words: "forward"
+  bool is_compute;            ///< one of F, I, W, B
+  bool has_microbatch;        ///< false for UNSHARD, RESHARD, REDUCE_GRAD, which concern the whole stage
+};
+inline constexpr std::array kOps = {
+    OpTraits{"F", "forward", true, true},
+    OpTraits{"I", "input gradient", true, true},
+    OpTraits{"W", "weight gradient", true, true},
+    OpTraits{"B", "full backward", true, true},
+    OpTraits{"SEND_F", "send forward", false, true},
+    OpTraits{"RECV_F", "receive forward", false, true},
+    OpTraits{"SEND_B", "send backward", false, true},
+    OpTraits{"RECV_B", "receive backward", false, true},
+    OpTraits{"UNSHARD", "gather parameters", false, false},
+    OpTraits{"RESHARD", "free gathered parameters", false, false},
+    OpTraits{"REDUCE_GRAD", "reduce gradients", false, false},
+};
+constexpr const OpTraits& traits(Op op) {
+  return kOps[static_cast<std::size_t>(op)];
+}
+constexpr bool is_compute(Op op) {
+  return op <= Op::kFullBackward;
+}
+constexpr bool is_transfer(Op op) {
+  return op >= Op::kSendForward && op <= Op::kRecvBackward;
+}
+
+/// One action, packed into a word: a large table is walked many times.
+class Action {
+ public:
+  /// No action; a place holder, never in a table.
+  constexpr Action() = default;
+  /// `stage` and `microbatch` below their limits; kNoMicrobatch exactly where the op has none.
+  constexpr Action(Op op, Stage stage, Microbatch microbatch)
+      : bits_(static_cast<std::uint32_t>(op) << kOpShift | static_cast<std::uint32_t>(stage.value) << kStageShift |
+              (static_cast<std::uint32_t>(microbatch.value) & kMicrobatchMask)) {
+    AUTOMODEL_CHECK(stage.value >= 0 && stage.value < kMaxStages && microbatch.value < kMaxMicrobatches &&
+                        (microbatch.value >= 0) == traits(op).has_microbatch,
+                    "an action out of range");
+  }
+
+  constexpr Op op() const { return static_cast<Op>(bits_ >> kOpShift); }
+  constexpr Stage stage() const { return {static_cast<std::int32_t>(bits_ >> kStageShift & (kMaxStages - 1))}; }
+  constexpr Microbatch microbatch() const {
+    return op() < Op::kUnshard ? Microbatch{static_cast<std::int32_t>(bits_ & kMicrobatchMask)} : kNoMicrobatch;
+  }
+  constexpr bool is_none() const { return bits_ == kNone; }
+  constexpr auto operator<=>(const Action&) const = default;
+
+ private:
+  static constexpr int kStageShift = 16;
+  static constexpr int kOpShift = 28;
+  static constexpr std::uint32_t kMicrobatchMask = kMaxMicrobatches - 1;
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+  static_assert(kMaxMicrobatches == 1 << kStageShift && kMaxStages == 1 << (kOpShift - kStageShift) &&
+                kOps.size() < 15);
+
+  std::uint32_t bits_ = kNone;
+};
+constexpr Action make_action(Op op, int stage, int microbatch) {
+  return {op, Stage{stage}, Microbatch{microbatch}};
+}
+constexpr Action make_action(Op op, Stage stage) {
+  return {op, stage, kNoMicrobatch};
+}
+
+/// A forward and the full backward of another microbatch that run together (DualPipeV). Written
+/// "(0F3;7B0)OVERLAP_F_B".
+struct Overlap {
+  Action forward = {};
+  Action backward = {};
+};
+
+/// What one rank does at one step: nothing (a bubble), one action, or an overlapped pair. Code that only cares about
+/// actions loops over actions(), which has 0, 1 or 2 elements.
+class Slot {
+ public:
+  Slot() = default;
+  explicit Slot(const Action& action) : actions_{action, {}} {}
+  explicit Slot(const Overlap& overlap) : actions_{overlap.forward, overlap.backward} {}
+
+  std::span<const Action> actions() const {
+    return {actions_.data(), static_cast<std::size_t>(!is_bubble()) + static_cast<std::size_t>(is_overlap())};
+  }
+  bool is_bubble() const { return actions_[0].is_none(); }
+  bool is_overlap() const { return !actions_[1].is_none(); }
+  bool operator==(const Slot&) const = default;
+
+ private:
+  std::array<Action, 2> actions_ = {};
+};
+
+using Row = std::vector<Slot>;      ///< indexed by step
+using Schedule = std::vector<Row>;  ///< indexed by pipeline rank
+
+/// The size of a schedule: how many there are of each.
+struct Shape {
+  int ranks = 1;
+  int stages = 1;
+  int microbatches = 1;
+  auto operator<=>(const Shape&) const = default;
+  /// For dense arrays with one element for each (stage, microbatch).
+  std::size_t pairs() const { return static_cast<std::size_t>(stages) * static_cast<std::size_t>(microbatches); }
+  /// The element of `action`, which must have a microbatch.
+  std::size_t pair(const Action& action) const { return pair(action.stage(), action.microbatch()); }
+  std::size_t pair(Stage stage, Microbatch microbatch) const {
+    return stage.at() * static_cast<std::size_t>(microbatches) + microbatch.at();
+  }
+};
+
+/// Rows, highest stage + 1 and highest microbatch + 1 of a table.
+Shape shape_of(const Schedule& schedule);
+/// True where any slot holds something else than F, I, W, B.
+bool has_communication(const Schedule& schedule);
+/// The F, I, W and B of each row in order; bubbles and everything else dropped.
+Schedule compute_only(const Schedule& schedule);
+/// The forwards of each row in order, for evaluation. An overlapped pair becomes its forward.
+Schedule forward_only(const Schedule& schedule);
+
+/// "2F0", "3SEND_F1", "2UNSHARD".
+std::string to_text(const Action& action);
+/// The text of a CSV cell: empty for a bubble, "(0F3;7B0)OVERLAP_F_B" for a pair.
+std::string to_text(const Slot& slot);
+/// The cells of a row with commas between them.
+std::string to_text(const Row& row);
+
+/// Why a text is not an action.
+struct ParseProblem {
+  std::size_t offset = 0;  ///< where in the text, from 0
+  std::string message = {};
+  std::string help = {};
+};
+
+/// Reads one cell; blanks around it are ignored, an empty cell is a bubble. The whole text must be one action: PyTorch
+/// ignores what follows a valid beginning ("0F0xyz" runs as 0F0, "0FULL_BACKWARD0" as a forward of no microbatch), and
+/// a slip of the finger then trains something else. Leading zeros are accepted. Where the text is not well-formed the
+/// result is empty and `problem` is filled.
+std::optional<Slot> parse_slot(std::string_view text, ParseProblem& problem);
+
+}  // namespace automodel::schedule

@@ -1,0 +1,154 @@
+#include "schedule/csv.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace automodel::schedule {
+namespace {
+
+constexpr std::array<std::pair<CsvFormat, std::string_view>, 2> kFormats = {{
+    {CsvFormat::kComputeOnly, "compute_only"},
+    {CsvFormat::kComputeComms, "compute_comms"},
+}};
+/// Also bounds what is read from a file that is none of ours.
+constexpr std::uintmax_t kMaxBytes = std::uintmax_t{64} << 20;
+
+class CsvReader {
+ public:
+  CsvReader(CsvTable& table, CsvFormat format) : table_(table), format_(format) {}
+
+  void read() {
+    const std::string_view text = table_.origin.text();
+    if (!sizes_ok(text)) return;
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\n');
+      std::string_view line = rest.substr(0, end);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      read_line(line);
+      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    }
+    if (dropped_ > 0)
+      table_.problems.push_back(
+          {"schedule-csv-cell", fmt::format("{} more problems like these", dropped_), "", table_.origin.whole()});
+  }
+
+ private:
+  /// Counted before anything is allocated.
+  bool sizes_ok(std::string_view text) {
+    const auto count = [&](char c) { return static_cast<std::size_t>(std::count(text.begin(), text.end(), c)); };
+    const std::size_t lines = count('\n') + (text.empty() || text.back() == '\n' ? 0 : 1);
+    if (text.empty())
+      table_.problems.push_back({"schedule-csv-empty", "the schedule file is empty",
+                                 "a schedule has one line a pipeline rank", table_.origin.whole()});
+    if (lines > static_cast<std::size_t>(kMaxRanks) || lines + count(',') > kMaxCells)
+      table_.problems.push_back(
+          {"schedule-too-large", fmt::format("the schedule file has {} lines and {} cells", lines, lines + count(',')),
+           fmt::format("at most {} lines (ranks) and {} cells", kMaxRanks, kMaxCells), table_.origin.whole()});
+    if (!table_.problems.empty()) return false;
+    table_.schedule.reserve(lines);
+    return true;
+  }
+
+  void read_line(std::string_view line) {
+    Row& row = table_.schedule.emplace_back();
+    if (line.find_first_not_of(" \t") == std::string_view::npos) return;
+    row.reserve(static_cast<std::size_t>(std::count(line.begin(), line.end(), ',')) + 1);
+    std::size_t begin = 0;
+    while (true) {
+      const std::size_t end = std::min(line.find(',', begin), line.size());
+      read_cell(line.substr(begin, end - begin), begin, row);
+      if (end == line.size()) return;
+      begin = end + 1;
+    }
+  }
+
+  void read_cell(std::string_view cell, std::size_t column, Row& row) {
+    ParseProblem problem;
+    const auto slot = parse_slot(cell, problem);
+    if (!slot) {
+      report("schedule-csv-cell", std::move(problem), column, row);
+      row.emplace_back();
+      return;
+    }
+    if (format_ == CsvFormat::kComputeComms && slot->is_bubble())
+      report("schedule-csv-bubble", {0, "an empty cell in a table with communication", "remove it"}, column, row);
+    if (format_ == CsvFormat::kComputeOnly && !slot->is_bubble() && !is_compute(slot->actions()[0].op()))
+      report("schedule-csv-communication",
+             {cell.find_first_not_of(" \t"), fmt::format("{} in a compute_only table", to_text(*slot)),
+              "only F, I, W, B and OVERLAP_F_B may stand there: communication is added later; a table that is complete "
+              "has the format compute_comms"},
+             column, row);
+    row.push_back(*slot);
+  }
+
+  /// `column` is where the cell begins in its line; `row` does not have the cell yet.
+  void report(const char* id, ParseProblem problem, std::size_t column, const Row& row) {
+    if (table_.problems.size() >= kMostProblems) {
+      ++dropped_;
+      return;
+    }
+    const std::size_t rank = table_.schedule.size() - 1;
+    SourceLocation where = table_.origin.row(rank);
+    where.column = static_cast<int>(column + problem.offset) + 1;
+    table_.problems.push_back({id, fmt::format("rank {}, step {}: {}", rank, row.size(), problem.message),
+                               std::move(problem.help), std::move(where)});
+  }
+
+  CsvTable& table_;
+  CsvFormat format_;
+  std::size_t dropped_ = 0;
+};
+
+}  // namespace
+
+std::string_view name_of(CsvFormat format) {
+  return kFormats[static_cast<std::size_t>(format)].second;
+}
+
+std::optional<CsvFormat> parse_csv_format(std::string_view name) {
+  for (const auto& [format, spelling] : kFormats)
+    if (spelling == name) return format;
+  return std::nullopt;
+}
+
+CsvTable read_csv(std::string text, std::string file, CsvFormat format) {
+  CsvTable table;
+  table.origin = Origin(std::move(file), std::move(text));
+  CsvReader(table, format).read();
+  return table;
+}
+
+CsvTable load_csv(const std::string& path, CsvFormat format) {
+  const auto refused = [&](std::string message) {
+    CsvTable table;
+    table.origin = Origin(path);
+    table.problems.push_back({"schedule-csv-file", std::move(message),
+                              "pp_schedule_csv names a file with one line a "
+                              "pipeline rank",
+                              table.origin.whole()});
+    return table;
+  };
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return refused("no such file");
+  const auto size = std::filesystem::file_size(path, error);
+  if (error || size > kMaxBytes) return refused(error ? error.message() : "larger than any schedule");
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  if (!(text << stream.rdbuf()) && size > 0) return refused("cannot be read");
+  return read_csv(std::move(text).str(), path, format);
+}
+
+std::string to_csv(const Schedule& schedule) {
+  std::string out;
+  for (const Row& row : schedule) out += to_text(row) + "\r\n";
+  return out;
+}
+
+}  // namespace automodel::schedule

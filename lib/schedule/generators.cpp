@@ -1,0 +1,170 @@
+#include "schedule/generators.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/spelling.h"
+#include "schedule/orders.h"
+
+namespace automodel::schedule {
+namespace {
+
+constexpr std::string_view kTorchClass = "torch's class name";
+constexpr std::string_view kNemoDoc = "as NeMo AutoModel's documentation writes it";
+
+constexpr std::array kGPipeAliases = {Alias{"ScheduleGPipe", kTorchClass}};
+constexpr std::array k1F1BAliases = {Alias{"Schedule1F1B", kTorchClass}};
+constexpr std::array kInterleaved1F1BAliases = {
+    Alias{"interleaved_1f1b", kNemoDoc},
+    Alias{"dfs",
+          "NeMo AutoModel's documentation: depth-first, the order that takes microbatches through all stages as "
+          "early as it can; its opposite is looped_bfs"},
+    Alias{"ScheduleInterleaved1F1B", kTorchClass},
+};
+constexpr std::array kLoopedBFSAliases = {
+    Alias{"looped_bfs", kNemoDoc},
+    Alias{"bfs", "breadth-first"},
+    Alias{"ScheduleLoopedBFS", kTorchClass},
+};
+constexpr std::array kInterleavedZeroBubbleAliases = {
+    Alias{"zero_bubble", "NeMo AutoModel's documentation: the zero-bubble schedule with loop placement"},
+    Alias{"zb1p", "its name in the zero-bubble paper (arXiv 2401.10241): the memory of 1F1B"},
+    Alias{"ScheduleInterleavedZeroBubble", kTorchClass},
+};
+constexpr std::array kZBVAliases = {
+    Alias{"v_schedule", "NeMo AutoModel's documentation: the schedule with V placement"},
+    Alias{"zbv", "its name in the zero-bubble paper (arXiv 2401.10241)"},
+    Alias{"ScheduleZBVZeroBubble", kTorchClass},
+};
+constexpr std::array kDualPipeVAliases = {Alias{"ScheduleDualPipeV", kTorchClass}};
+
+constexpr auto kLoop = PlacementStyle::kLoop;
+constexpr auto kV = PlacementStyle::kV;
+
+constexpr std::array kGenerators = {
+    Generator{"GPipe", kGPipeAliases, "all forwards, then all backwards; keeps every microbatch in memory", kLoop, true,
+              1, 1, nullptr, orders::gpipe},
+    Generator{"1F1B", k1F1BAliases,
+              "one forward, one backward once the pipeline is full; at most as many microbatches in memory as stages "
+              "follow",
+              kLoop, true, 1, 1, nullptr, orders::one_f_one_b},
+    Generator{"Interleaved1F1B", kInterleaved1F1BAliases,
+              "1F1B over several stages a rank: the bubble shrinks by the number of stages a rank", kLoop, false, 1, 0,
+              orders::check_rounds, orders::interleaved_1f1b},
+    Generator{"LoopedBFS", kLoopedBFSAliases,
+              "GPipe over several stages a rank: all microbatches through a stage before the rank turns to its next",
+              kLoop, false, 1, 0, nullptr, orders::looped_bfs},
+    Generator{"InterleavedZeroBubble", kInterleavedZeroBubbleAliases,
+              "Interleaved1F1B whose weight gradients are computed later, where a rank would wait", kLoop, false, 1, 0,
+              orders::check_rounds, orders::interleaved_zero_bubble},
+    Generator{"ZBVZeroBubble", kZBVAliases,
+              "two stages a rank placed as a V, weight gradients apart; no bubble where F, I and W take the same time",
+              kV, false, 2, 2, nullptr, orders::zbv_zero_bubble},
+    Generator{"DualPipeV", kDualPipeVAliases,
+              "two stages a rank placed as a V; a forward and the backward of another microbatch run as one pair", kV,
+              false, 2, 2, orders::check_dual_pipe_v, orders::dual_pipe_v},
+    Generator{"MegatronInterleaved",
+              {},
+              "Megatron Core's interleaving, with microbatch_group_size_per_vp_stage",
+              kLoop,
+              false,
+              1,
+              0,
+              orders::check_megatron_interleaved,
+              orders::megatron_interleaved},
+    Generator{
+        "PipelineScheduleSingle", {}, "the order of a CSV file, one stage a rank", kLoop, true, 1, 1, nullptr, nullptr},
+    Generator{"PipelineScheduleMulti",
+              {},
+              "the order of a CSV file, any number of stages a rank",
+              kLoop,
+              false,
+              1,
+              0,
+              nullptr,
+              nullptr},
+};
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+Diagnostics check_sizes(const Request& request) {
+  Diagnostics problems;
+  if (request.ranks < 1 || request.ranks > kMaxRanks)
+    problems.push_back({"schedule-ranks", fmt::format("{} pipeline ranks", request.ranks),
+                        fmt::format("a pipeline has 1 to {} ranks", kMaxRanks)});
+  if (request.stages_per_rank < 1 || request.stages_per_rank > kMaxStages)
+    problems.push_back({"schedule-stages-per-rank", fmt::format("{} stages a rank", request.stages_per_rank),
+                        fmt::format("a rank has 1 to {} stages", kMaxStages)});
+  if (request.microbatches < 1 || request.microbatches > kMaxMicrobatches)
+    problems.push_back({"schedule-microbatches", fmt::format("{} microbatches", request.microbatches),
+                        fmt::format("a step has 1 to {} microbatches", kMaxMicrobatches)});
+  if (!problems.empty()) return problems;
+  const auto pairs = std::int64_t{request.ranks} * request.stages_per_rank * request.microbatches;
+  if (std::int64_t{request.ranks} * request.stages_per_rank > kMaxStages || pairs > kMaxPairs)
+    problems.push_back({"schedule-too-large",
+                        fmt::format("{} ranks of {} stages and {} microbatches make too large a schedule",
+                                    request.ranks, request.stages_per_rank, request.microbatches),
+                        fmt::format("at most {} stages, and {} stages times microbatches", kMaxStages, kMaxPairs)});
+  return problems;
+}
+
+}  // namespace
+
+std::span<const Generator> generators() {
+  return kGenerators;
+}
+
+const Generator* find_generator(std::string_view name) {
+  for (const auto& row : kGenerators) {
+    if (same_word(row.name, name)) return &row;
+    for (const auto& alias : row.aliases)
+      if (same_word(alias.name, name)) return &row;
+  }
+  return nullptr;
+}
+
+Diagnostic unknown_schedule(std::string_view name) {
+  std::vector<std::string_view> names;
+  std::vector<std::string_view> spellings;
+  for (const auto& row : kGenerators) {
+    names.push_back(row.name);
+    spellings.push_back(row.name);
+    for (const auto& alias : row.aliases) spellings.push_back(alias.name);
+  }
+  const auto near = nearest(name, spellings);
+  return {"schedule-unknown", fmt::format("unknown schedule '{}'", name.substr(0, 64)),
+          fmt::format("{}known are {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(names))};
+}
+
+Diagnostics check_request(const Generator& generator, const Request& request) {
+  Diagnostics problems = check_sizes(request);
+  if (!problems.empty()) return problems;
+  const int lowest = generator.min_stages_per_rank;
+  const int highest = generator.max_stages_per_rank;
+  if (request.stages_per_rank < lowest || (highest > 0 && request.stages_per_rank > highest))
+    problems.push_back(
+        {"schedule-stages-per-rank",
+         fmt::format("{} cannot have {} stages a rank", generator.name, request.stages_per_rank),
+         fmt::format("it needs {}{} stage{} a rank: {} on {} ranks", highest == lowest ? "exactly " : "at least ",
+                     lowest, lowest == 1 ? "" : "s", lowest * request.ranks, request.ranks)});
+  if (generator.generate == nullptr)
+    problems.push_back({"schedule-needs-csv", fmt::format("{} takes its order from a CSV file", generator.name),
+                        "name the file in pp_schedule_csv, or choose a schedule that has an order of its own"});
+  if (problems.empty() && generator.check != nullptr) problems = generator.check(request);
+  return problems;
+}
+
+Schedule generate(const Generator& generator, const Request& request) {
+  AUTOMODEL_CHECK(check_request(generator, request).empty(), "a schedule that cannot be made");
+  return generator.generate(request);
+}
+
+}  // namespace automodel::schedule

@@ -1,0 +1,57 @@
+// Which rank holds which stage.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "schedule/action.h"
+
+namespace automodel::schedule {
+
+enum class PlacementStyle {
+  kLoop,  ///< stage s on rank s % ranks: every pass over the ranks goes the same way
+  kV,     ///< zig-zag: 0 1 2 3 3 2 1 0 0 1 ...; the rank that ends a pass begins the next one
+};
+
+/// The map from stages to ranks. Any map is valid here, including ranks without a stage; what a schedule demands is
+/// checked elsewhere.
+class Placement {
+ public:
+  Placement() = default;
+  /// `rank_of_stage[s]` in 0 .. ranks-1.
+  Placement(int ranks, std::vector<int> rank_of_stage);
+
+  int ranks() const { return static_cast<int>(stages_of_rank_.size()); }
+  int stages() const { return static_cast<int>(rank_of_stage_.size()); }
+  int rank_of(Stage stage) const { return rank_of_stage_[stage.at()]; }
+  const std::vector<int>& rank_of_stage() const { return rank_of_stage_; }
+  /// Ascending.
+  const std::vector<Stage>& stages_of(int rank) const { return stages_of_rank_[static_cast<std::size_t>(rank)]; }
+  /// The place of the stage among the stages of its rank, from 0: the index of its model chunk.
+  int local_index(Stage stage) const { return local_index_[stage.at()]; }
+  bool operator==(const Placement&) const = default;
+
+ private:
+  std::vector<int> rank_of_stage_;
+  std::vector<int> local_index_;
+  std::vector<std::vector<Stage>> stages_of_rank_;
+};
+
+/// Refuses sizes below 1 and above the limits, and a V whose stages are no multiple of the ranks.
+Diagnostics check_placement(PlacementStyle style, int ranks, int stages);
+/// The map of a style; check_placement must have passed. For ranks = 4, stages = 8 loop gives 0 1 2 3 0 1 2 3 and V
+/// gives 0 1 2 3 3 2 1 0 (torch.distributed.pipelining generate_stage_to_rank_mapping).
+Placement make_placement(PlacementStyle style, int ranks, int stages);
+/// The map that a table implies; empty where a stage is on two ranks or on none (validate() tells which).
+std::optional<Placement> infer_placement(const Schedule& schedule, int stages);
+
+/// "loop", "v".
+std::string_view name_of(PlacementStyle style);
+/// Empty for an unknown name.
+std::optional<PlacementStyle> parse_placement_style(std::string_view name);
+/// "loop", "v", or "custom" for a map that is neither. One stage a rank counts as loop.
+std::string_view style_of(const Placement& placement);
+
+}  // namespace automodel::schedule

@@ -1,0 +1,17 @@
+// Batches of numbers as the tensors that stages take.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "data/batch.h"
+#include "model/blocks.h"
+
+namespace automodel::train {
+
+/// A batch cut into microbatches of `rows` rows, on `device`.
+std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device);
+
+}  // namespace automodel::train

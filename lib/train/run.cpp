@@ -1,0 +1,238 @@
+#include "train/run.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include <ATen/Parallel.h>
+
+#include "base/bytes.h"
+#include "data/prefetch.h"
+#include "data/tokenizer.h"
+#include "metrics/console.h"
+#include "metrics/jsonl.h"
+#include "metrics/tensorboard.h"
+#include "plan/plan_text.h"
+#include "train/evaluate.h"
+#include "train/generate.h"
+#include "train/initial_values.h"
+#include "train/runtime.h"
+#include "train/setup.h"
+#include "train/stop_signal.h"
+#include "train/trainer.h"
+
+namespace automodel::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// Peak resident memory of this process in GiB.
+double peak_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / (1 << 20);
+  return 0;
+}
+
+/// Where the metrics go; files on rank 0 only.
+class Reports {
+ public:
+  Reports(const config::Recipe& recipe, bool active, std::int64_t first_step, std::int64_t end_step) : recipe_(recipe) {
+    if (!active) return;
+    folder_ = recipe.checkpoint->checkpoint_dir();
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    if (error)
+      throw Error(ExitCode::kEnvironment,
+                  {"cannot-write",
+                   fmt::format("the folder '{}' cannot be made: {}", folder_.string(), error.message()),
+                   "choose another checkpoint.checkpoint_dir",
+                   {},
+                   "checkpoint.checkpoint_dir"});
+    first_step_ = first_step;
+    if (recipe.logging->jsonl()) training_.emplace(folder_ / "training.jsonl", first_step);
+    if (recipe.logging->tensorboard()) events_.emplace(folder_, first_step);
+    console_ = std::make_unique<metrics::Console>(metrics::ConsoleOptions{
+        .progress = recipe.logging->progress(), .first_step = first_step, .end_step = end_step});
+  }
+
+  void line(const std::string& text) {
+    if (console_) console_->line(text);
+  }
+  void step(const metrics::StepRecord& record) {
+    if (!console_) return;
+    console_->step(record);
+    if (training_) training_->append(metrics::view_of(record));
+    if (events_) events_->append(metrics::view_of(record), "train");
+  }
+  void validation(const metrics::ValidationRecord& record, const std::string& name) {
+    if (!console_) return;
+    console_->validation(record, name);
+    if (recipe_.logging->jsonl()) {
+      const std::string file = name == "default" ? "validation.jsonl" : "validation_" + name + ".jsonl";
+      auto found = validation_.find(name);
+      if (found == validation_.end())
+        found = validation_.emplace(name, std::make_unique<metrics::JsonLines>(folder_ / file, first_step_)).first;
+      found->second->append(metrics::view_of(record));
+    }
+    if (events_) events_->append(metrics::view_of(record), name == "default" ? "validation" : "validation_" + name);
+  }
+  const fs::path& folder() const { return folder_; }
+
+ private:
+  const config::Recipe& recipe_;
+  fs::path folder_;
+  std::int64_t first_step_ = 0;
+  std::optional<metrics::JsonLines> training_;
+  std::map<std::string, std::unique_ptr<metrics::JsonLines>> validation_;
+  std::optional<metrics::EventFile> events_;
+  std::unique_ptr<metrics::Console> console_;
+};
+
+/// One run: everything that lives from the plan to the last line.
+class Run {
+ public:
+  Run(const config::LoadedRecipe& loaded, comm::World& world)
+      : loaded_(loaded), recipe_(loaded.recipe), world_(world) {}
+
+  ExitCode execute() {
+    choose_threads();
+    setup_ = std::make_unique<Setup>(loaded_, world_);
+    const bool zero = !recipe_.model_parallel->perform_initialization();
+    runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_,
+                                         initial_values(setup_->plan.model->spec, setup_->seed(), zero));
+    trainer_ = std::make_unique<Trainer>(*runtime_, recipe_, *setup_->rates);
+    const std::int64_t first = setup_->steps->first_step();
+    reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, first, setup_->steps->end_step());
+    banner();
+    return loop(first);
+  }
+
+ private:
+  void choose_threads() {
+    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    at::set_num_threads(std::max(1, cores / std::max(1, world_.local_size())));
+  }
+
+  void banner() {
+    if (world_.rank() != 0) return;
+    reports_->line(plan::to_text(setup_->plan));
+    reports_->line("data      " + setup_->loader->dataset().summary());
+    reports_->line(fmt::format("run       steps {} to {}, {} thread{} a rank, files in {}", setup_->steps->first_step(),
+                               setup_->steps->end_step() - 1, at::get_num_threads(),
+                               at::get_num_threads() == 1 ? "" : "s",
+                               fs::absolute(reports_->folder()).lexically_normal().string()));
+  }
+
+  void validate(const StepPlan& step, double lr) {
+    for (const auto& [name, loader] : setup_->validation) {
+      const auto result = evaluate(*runtime_, *loader);
+      reports_->validation({.step = step.step,
+                            .epoch = step.epoch,
+                            .timestamp = now_seconds(),
+                            .val_loss = result.loss,
+                            .lr = lr,
+                            .num_label_tokens = result.label_tokens,
+                            .mem = peak_memory()},
+                           name);
+    }
+  }
+
+  ExitCode loop(std::int64_t first) {
+    const StopSignal signals(recipe_.step_scheduler->preemption_signal->signals);
+    data::Prefetcher<std::vector<data::Batch>> batches(
+        [this](std::int64_t step) {
+          const auto plan = setup_->steps->plan(step);
+          return setup_->loader->load(plan.epoch, plan.step_in_epoch);
+        },
+        first, setup_->steps->end_step());
+    for (std::int64_t number = first; number < setup_->steps->end_step(); ++number) {
+      world_.activity().begin_step(number);
+      const auto begin = Clock::now();
+      const auto result = trainer_->step(number, batches.next(), StopSignal::received() != 0);
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      const auto step = setup_->steps->plan(number, result.stop_requested);
+      record(step, result, seconds);
+      if (step.validate) validate(step, result.lr);
+      if (result.stop_requested) {
+        reports_->line(fmt::format("stopped by a signal after step {}", number));
+        return ExitCode::kStopped;
+      }
+      if (step.last) break;
+    }
+    sample();
+    return ExitCode::kOk;
+  }
+
+  void record(const StepPlan& step, const StepResult& result, double seconds) {
+    metrics::StepRecord out{.step = step.step,
+                            .epoch = step.epoch,
+                            .timestamp = now_seconds(),
+                            .loss = result.loss,
+                            .grad_norm = result.grad_norm,
+                            .lr = result.lr,
+                            .mem = peak_memory()};
+    out.tps = static_cast<double>(result.tokens) / seconds;
+    out.tps_per_gpu = out.tps / world_.size();
+    out.num_tokens_per_step = result.tokens;
+    out.num_label_tokens = result.label_tokens;
+    out.step_time = seconds;
+    if (const auto peak = recipe_.hardware->peak_tflops()) {
+      double flops = 0;  // forward of all microbatches; backward costs twice as much
+      for (const auto& stage : setup_->plan.pipeline->stages) flops += stage.flops;
+      flops *= 3.0 * setup_->plan.batch.microbatches * setup_->plan.batch.runs * setup_->plan.mesh.size(mesh::kDp);
+      out.mfu = flops / seconds / (*peak * 1e12 * world_.size());
+    }
+    reports_->step(out);
+  }
+
+  /// A few lines of text from the trained model, where the recipe asks for them.
+  void sample() {
+    const auto& generation = recipe_.generation();
+    if (!generation) return;
+    const auto* text = std::get_if<config::TextDatasetConfig>(&*recipe_.dataset());
+    Diagnostics problems;
+    const auto tokenizer = data::open_tokenizer(text != nullptr ? text->tokenizer().value_or("bytes") : "bytes",
+                                                "dataset.tokenizer", problems);
+    agree(world_, loaded_, std::move(problems));
+    for (const auto& prompt : generation->prompts()) {
+      std::vector<std::int32_t> ids;
+      tokenizer->encode(prompt, ids);
+      const auto added = generate(*runtime_, ids,
+                                  {.tokens = generation->max_new_tokens(),
+                                   .temperature = generation->temperature(),
+                                   .longest = std::max<std::int64_t>(setup_->plan.batch.length, 1),
+                                   .seed = setup_->seed(),
+                                   .end = tokenizer->eos().value_or(-1)});
+      reports_->line(fmt::format("--- {}{}", prompt, tokenizer->decode(added)));
+    }
+  }
+
+  const config::LoadedRecipe& loaded_;
+  const config::Recipe& recipe_;
+  comm::World& world_;
+  std::unique_ptr<Setup> setup_;
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Reports> reports_;
+};
+
+}  // namespace
+
+ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world) {
+  return Run(loaded, world).execute();
+}
+
+}  // namespace automodel::train

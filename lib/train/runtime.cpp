@@ -1,0 +1,219 @@
+#include "train/runtime.h"
+
+#include <algorithm>
+
+#include "train/tensor_types.h"
+
+namespace automodel::train {
+namespace {
+
+using mesh::Axis;
+using mesh::AxisSet;
+
+model::StageModules modules_of(const plan::StagePlan& stage) {
+  return {.embeddings = stage.part.has_embedding,
+          .layers = stage.part.layers,
+          .norm = stage.part.has_norm,
+          .head = stage.part.has_head};
+}
+
+/// The strategy's switches.
+parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const config::DistributedConfig& distributed,
+                                          at::Device device) {
+  parallel::DataParallelOptions out;
+  out.compute = scalar_type(plan.types.compute);
+  out.master = scalar_type(plan.types.master);
+  out.gradient = scalar_type(plan.types.gradient);
+  out.reduce = scalar_type(plan.types.reduce);
+  out.device = device;
+  if (const auto* fsdp = std::get_if<config::FSDP2Config>(&distributed.strategy())) {
+    out.shard_optimizer = out.shard_gradients = out.shard_parameters = true;
+    out.reshard_after_forward = fsdp->reshard_after_forward().value_or(!plan.pipelined);
+    out.defer_reduction = fsdp->defer_fsdp_grad_sync();
+    out.overlap_gather = fsdp->enable_fsdp2_prefetch();
+    out.forward_prefetch = fsdp->fsdp2_forward_prefetch_depth();
+    out.backward_prefetch = fsdp->fsdp2_backward_prefetch_depth();
+    out.offloaded = fsdp->offload_policy().has_value();
+  } else if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&distributed.strategy())) {
+    const int level = megatron->zero_dp_strategy();
+    out.shard_optimizer = level >= 1;
+    out.shard_gradients = level >= 2;
+    out.shard_parameters = level >= 3;
+    out.defer_reduction = level < 2;
+    out.overlap_reduction = megatron->overlap_grad_reduce() || level >= 2;
+    out.overlap_gather = megatron->overlap_param_gather() || level == 3;
+    out.reshard_after_forward = level == 3 && !plan.pipelined;
+    if (megatron->disable_bucketing()) out.bucket_bytes = std::int64_t{1} << 60;
+  } else if (const auto* ddp = std::get_if<config::DDPConfig>(&distributed.strategy())) {
+    if (ddp->bucket_cap_mb())
+      out.bucket_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(*ddp->bucket_cap_mb() * (1 << 20)));
+  }
+  return out;
+}
+
+}  // namespace
+
+LocalStage::LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules,
+                       model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups)
+    : model_(choice.spec, choice.layout, std::move(modules), std::move(options)),
+      data_parallel_(model_.weights(), sharding, groups.dense, groups.expert),
+      stage_(number, model_, this) {
+  model_.set_observer(&data_parallel_);
+}
+
+void LocalStage::reduce() {
+  if (divisor_ > 0) pipeline::scale_grads_by_divisor(model_.weights(), divisor_);
+  data_parallel_.reduce();
+}
+
+void LocalStage::last_backward() {
+  // With a divisor nothing may be reduced before it was applied.
+  if (divisor_ == 0) data_parallel_.last_backward();
+}
+
+Runtime::Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world,
+                 const parallel::WeightSource& source)
+    : plan_(plan), recipe_(recipe), world_(world) {
+  make_groups();
+  make_stages(source);
+  make_optimizer();
+}
+
+Runtime::~Runtime() = default;
+
+void Runtime::make_groups() {
+  const auto& mesh = plan_.mesh;
+  const int rank = world_.rank();
+  place_ = {.pp = mesh.position(rank, Axis::kPp),
+            .dp = mesh.position(rank, mesh::kDp),
+            .cp = mesh.position(rank, Axis::kCp),
+            .tp = mesh.position(rank, Axis::kTp),
+            .dp_size = mesh.size(mesh::kDp)};
+  const auto group = [&](AxisSet axes, const std::string& name) {
+    return world_.group(mesh.group_of(rank, axes), name);
+  };
+  groups_.pipeline = group(Axis::kPp, "pp");
+  groups_.tensor = group(Axis::kTp, "tp");
+  groups_.context = group(Axis::kCp, "cp");
+  const auto axes = mesh.data_parallel_axes();
+  const bool replicated = !axes.replicate.empty() && mesh.size(axes.replicate) > 1;
+  if (std::holds_alternative<config::DDPConfig>(recipe_.distributed->strategy())) {
+    groups_.dense.shard = group(mesh::kDpCp, "dp_cp");
+  } else {
+    groups_.dense.shard = group(axes.shard, "dp_shard_cp");
+    if (replicated) groups_.dense.replicate = group(axes.replicate, "dp_replicate");
+  }
+  groups_.expert.shard = group(Axis::kEpShard, "ep_shard");
+  const auto& pipeline = *plan_.pipeline;
+  const bool tied = plan_.model->spec.tied_embeddings && pipeline.stages.size() > 1;
+  if (tied) {
+    const int first = pipeline.stages.front().pp_rank, last = pipeline.stages.back().pp_rank;
+    const auto ranks = mesh.group_of(rank, Axis::kPp);
+    const std::vector<int> members = {ranks[static_cast<std::size_t>(first)], ranks[static_cast<std::size_t>(last)]};
+    if (first != last && (rank == members[0] || rank == members[1]))
+      groups_.tied = world_.group(members, "tied embeddings");
+  }
+}
+
+void Runtime::make_stages(const parallel::WeightSource& source) {
+  const auto& pipeline = *plan_.pipeline;
+  const auto sharding = sharding_of(plan_, recipe_.distributed(), world_.device());
+  const auto softcap = [&] {
+    const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe_.loss_fn());
+    return fused != nullptr ? fused->logit_softcapping() : 0.0;
+  }();
+  const auto ignore = std::visit([](const auto& loss) { return loss.ignore_index(); }, recipe_.loss_fn());
+  std::vector<pipeline::Stage*> stages;
+  for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
+    model::StageOptions options{.type = scalar_type(plan_.types.compute),
+                                .device = world_.device(),
+                                .ignore_label = ignore,
+                                .logit_softcap = softcap};
+    auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
+        number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));
+    stage->data_parallel().bind(source);
+    if (recipe_.distributed->pipeline() && recipe_.distributed->pipeline()->scale_grads_in_schedule() &&
+        plan_.pipelined)
+      stage->set_divisor(static_cast<double>(plan_.batch.microbatches) * plan_.batch.runs * place_.dp_size);
+    stages.push_back(&stage->stage());
+  }
+  const auto& made = pipeline.schedule;
+  executor_ = std::make_unique<pipeline::Executor>(pipeline::Table{made.training, made.placement, made.shape},
+                                                   pipeline::Table{made.evaluation, made.placement, made.shape},
+                                                   place_.pp, groups_.pipeline.get(), stages);
+}
+
+void Runtime::make_optimizer() {
+  std::vector<optim::Target> targets;
+  // Every element of a gradient is counted on one rank of the world.
+  const bool first_replica = !groups_.dense.replicate || groups_.dense.replicate->rank() == 0;
+  for (auto& stage : stages_)
+    for (auto* storage : stage->data_parallel().storages()) {
+      const bool whole = !stage->data_parallel().options().shard_optimizer;
+      const auto& reduce = storage->unit().expert ? groups_.expert : groups_.dense;
+      optim::Target target{.value = storage->master(),
+                           .gradient = [storage] { return storage->gradient(); },
+                           .expert = storage->unit().expert};
+      for (const auto& segment : storage->segments()) {
+        const auto& weight = *segment.weight;
+        const bool mine = (weight.tensor_sharded || place_.tp == 0) && first_replica &&
+                          (!whole || reduce.shard->rank() == 0) && !weight.copy;
+        target.ranges.push_back({.name = weight.info.fqn,
+                                 .first = segment.first,
+                                 .offset = segment.offset,
+                                 .length = segment.length,
+                                 .trained = weight.trained,
+                                 .counted = mine});
+      }
+      targets.push_back(std::move(target));
+    }
+  optimizer_ = std::make_unique<optim::Optimizer>(recipe_.optimizer(), std::move(targets));
+}
+
+std::vector<LocalStage*> Runtime::stages() {
+  std::vector<LocalStage*> out;
+  for (auto& stage : stages_) out.push_back(stage.get());
+  return out;
+}
+
+void Runtime::set_length(std::int64_t length) {
+  if (length == length_) return;
+  length_ = length;
+  executor_->set_message({.sizes = {plan_.batch.microbatch, length, plan_.model->spec.hidden},
+                          .type = scalar_type(plan_.types.message),
+                          .device = world_.device()});
+}
+
+void Runtime::begin_step() {
+  for (auto& stage : stages_) stage->data_parallel().begin_step();
+}
+
+void Runtime::finish_gradients() {
+  for (auto& stage : stages_) stage->data_parallel().finish();
+  sum_tied_gradients();
+}
+
+/// The two copies of a tied embedding get the same gradient: the sum of theirs.
+void Runtime::sum_tied_gradients() {
+  parallel::UnitStorage *embedding = nullptr, *head = nullptr;
+  for (auto& stage : stages_)
+    for (auto* storage : stage->data_parallel().storages()) {
+      const bool copy = storage->unit().weights.front()->copy;
+      if (copy) head = storage;
+      if (storage->unit().weights.front()->info.role == arch::Role::kEmbedding) embedding = storage;
+    }
+  if (groups_.tied) {
+    auto* mine = embedding != nullptr ? embedding : head;
+    groups_.tied->all_reduce(mine->gradient(), comm::ReduceOp::kSum)->wait();
+  } else if (embedding != nullptr && head != nullptr) {
+    const ops::NoGraph guard;
+    embedding->gradient().add_(head->gradient());
+    head->gradient().copy_(embedding->gradient());
+  }
+}
+
+void Runtime::publish() {
+  for (auto& stage : stages_) stage->data_parallel().publish();
+}
+
+}  // namespace automodel::train

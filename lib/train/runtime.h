@@ -1,0 +1,103 @@
+// The objects of one rank, made from the plan: the only place where the parallelisms meet.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "config/recipe.h"
+#include "model/stage_model.h"
+#include "optim/optimizer.h"
+#include "parallel/data/data_parallel.h"
+#include "pipeline/executor.h"
+#include "plan/training_plan.h"
+
+namespace automodel::train {
+
+/// The groups that this rank is in. A group of one rank is there and does nothing.
+struct Groups {
+  std::shared_ptr<comm::Communicator> pipeline;
+  std::shared_ptr<comm::Communicator> tensor;
+  std::shared_ptr<comm::Communicator> context;
+  parallel::ReduceGroups dense, expert;
+  std::shared_ptr<comm::Communicator> tied;  ///< first and last stage's ranks; null where nothing is tied across them
+};
+
+/// Where this rank stands on the mesh.
+struct Place {
+  int pp = 0, dp = 0, cp = 0, tp = 0;
+  int dp_size = 1;
+};
+
+/// One stage: model, storage, adapter to the schedule's actions.
+class LocalStage;
+
+/// Owns everything that computes. Not movable: its parts refer to each other.
+class Runtime {
+ public:
+  /// Makes the objects and fills the weights from `source`. The plan, the recipe and the world outlive this.
+  Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world,
+          const parallel::WeightSource& source);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  const plan::TrainingPlan& plan() const { return plan_; }
+  comm::World& world() { return world_; }
+  const Place& place() const { return place_; }
+  const Groups& groups() const { return groups_; }
+  pipeline::Executor& executor() { return *executor_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  std::vector<LocalStage*> stages();
+
+  /// Microbatches of `length` tokens from now on.
+  void set_length(std::int64_t length);
+  void begin_step();
+  /// Waits for all reductions; sums tied embeddings.
+  void finish_gradients();
+  /// After the optimizer: values computed with follow the masters.
+  void publish();
+
+ private:
+  void make_groups();
+  void make_stages(const parallel::WeightSource& source);
+  void make_optimizer();
+  void sum_tied_gradients();
+
+  const plan::TrainingPlan& plan_;
+  const config::Recipe& recipe_;
+  comm::World& world_;
+  Place place_ = {};
+  Groups groups_ = {};
+  std::vector<std::unique_ptr<LocalStage>> stages_;
+  std::unique_ptr<pipeline::Executor> executor_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::int64_t length_ = -1;
+};
+
+class LocalStage : public pipeline::StageSharding {
+ public:
+  LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules,
+             model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups);
+
+  model::StageModel& model() { return model_; }
+  parallel::DataParallel& data_parallel() { return data_parallel_; }
+  pipeline::Stage& stage() { return stage_; }
+  /// REDUCE_GRAD divides by this first: scale_grads_in_schedule. 0: not.
+  void set_divisor(double divisor) { divisor_ = divisor; }
+
+  void unshard() override { data_parallel_.unshard(); }
+  void reshard() override { data_parallel_.reshard(); }
+  void reduce() override;
+  void last_backward() override;
+  void weight_gradients_done() override { data_parallel_.weight_gradients_done(); }
+
+ private:
+  model::StageModel model_;
+  parallel::DataParallel data_parallel_;
+  pipeline::Stage stage_;
+  double divisor_ = 0;
+};
+
+}  // namespace automodel::train

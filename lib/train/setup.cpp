@@ -1,0 +1,104 @@
+#include "train/setup.h"
+
+#include <filesystem>
+
+#include <ATen/ops/tensor.h>
+
+#include "data/open_dataset.h"
+#include "optim/optimizer.h"
+
+namespace automodel::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
+  auto result = plan::make_plan(
+      loaded, {.world_size = world.size(), .training = true, .cuda_available = world.device().is_cuda()});
+  if (result.plan && !loaded.recipe.dataset())
+    result.problems.push_back(
+        {"missing-key", "the recipe has no dataset", "add 'dataset:' with a _target_", {}, "dataset"});
+  agree(world, loaded, std::move(result.problems));
+  // Equal plans on all ranks, or nothing would fit together later.
+  const auto mine = static_cast<std::int64_t>(plan::fingerprint(*result.plan) >> 1);
+  auto both = at::tensor({mine, -mine}, at::TensorOptions().dtype(at::kLong));
+  world.control().all_reduce(both, comm::ReduceOp::kMax)->wait();
+  if (both.const_data_ptr<std::int64_t>()[0] != mine || both.const_data_ptr<std::int64_t>()[1] != -mine)
+    throw Error(ExitCode::kEnvironment, {"plans-differ",
+                                         "ranks made different plans of the same recipe",
+                                         "the program or the files that the recipe names differ between hosts",
+                                         {},
+                                         ""});
+  return std::move(*result.plan);
+}
+
+/// Opens the data sets and makes their loaders.
+class DataOpening {
+ public:
+  DataOpening(Setup& setup, Diagnostics& problems) : setup_(setup), problems_(problems) {}
+
+  std::unique_ptr<data::Loader> open(const config::DatasetConfig& config, const config::DataloaderConfig& loader,
+                                     const std::string& key, const std::string& loader_key, bool training) {
+    auto dataset = data::open_dataset(config,
+                                      {.recipe_folder = fs::path(setup_.loaded.path).parent_path(),
+                                       .key = key,
+                                       .vocab_size = setup_.plan.model->spec.vocab,
+                                       .max_length = setup_.plan.model->spec.max_positions,
+                                       .seed = setup_.seed()},
+                                      problems_);
+    if (!dataset) return nullptr;
+    const auto& mesh = setup_.plan.mesh;
+    data::LoaderOptions options{.training = training,
+                                .global_batch_size = setup_.plan.batch.global,
+                                .local_batch_size = setup_.plan.batch.local,
+                                .dp_size = mesh.size(mesh::kDp),
+                                .dp_rank = mesh.position(setup_.world.rank(), mesh::kDp),
+                                .seed = setup_.seed()};
+    options.ignore_index = std::visit([](const auto& loss) { return loss.ignore_index(); }, setup_.recipe().loss_fn());
+    options.key = loader_key;
+    return data::Loader::make(std::move(dataset), loader, options, problems_);
+  }
+
+ private:
+  Setup& setup_;
+  Diagnostics& problems_;
+};
+
+}  // namespace
+
+/// Problems found on any rank end the run on all of them, with the text of the first.
+void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems) {
+  for (auto& problem : problems)
+    if (problem.where.file.empty()) problem.where = loaded.origins.nearest(problem.key);
+  auto count = at::tensor({static_cast<double>(problems.size())}, at::TensorOptions().dtype(at::kDouble));
+  world.control().all_reduce(count, comm::ReduceOp::kMax)->wait();
+  if (!problems.empty()) throw Error(ExitCode::kBadInput, std::move(problems));
+  // Another rank has them and ends the job.
+  if (count.item<double>() > 0) world.control().barrier()->wait();
+}
+
+Setup::Setup(const config::LoadedRecipe& recipe_text, comm::World& all)
+    : loaded(recipe_text), world(all), plan(make_plan(recipe_text, all)) {
+  Diagnostics problems;
+  DataOpening opening(*this, problems);
+  loader = opening.open(*recipe().dataset(), recipe().dataloader(), "dataset", "dataloader", true);
+  const auto add_validation = [&](const std::string& name, const config::DatasetConfig& config,
+                                  const std::string& key) {
+    if (auto made = opening.open(config, recipe().validation_dataloader(), key, "validation_dataloader", false))
+      validation.emplace_back(name, std::move(made));
+  };
+  if (recipe().validation_dataset()) add_validation("default", *recipe().validation_dataset(), "validation_dataset");
+  for (const auto& [name, config] : recipe().validation_datasets())
+    add_validation(name, config, "validation_dataset_" + name);
+  if (loader)
+    steps = StepScheduler::make(recipe().step_scheduler(), plan.mesh.size(mesh::kDp),
+                                loader->sampler().runs_per_epoch(), problems);
+  const auto basics = optim::basics_of(recipe().optimizer());
+  if (steps)
+    rates = optim::make_lr_schedule(recipe().lr_scheduler(), basics.lr, basics.weight_decay, steps->total_steps(),
+                                    problems);
+  for (auto& problem : optim::check_overrides(basics.overrides)) problems.push_back(std::move(problem));
+  agree(world, loaded, std::move(problems));
+}
+
+}  // namespace automodel::train

@@ -1,0 +1,38 @@
+// Everything of a run that is made before the model: the plan, the data, the schedules of steps and rates.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/world.h"
+#include "config/recipe.h"
+#include "data/loader.h"
+#include "optim/lr_schedule.h"
+#include "plan/training_plan.h"
+#include "train/step_scheduler.h"
+
+namespace automodel::train {
+
+/// Made on all ranks together; what is wrong on any of them ends the job. Throws Error (kBadInput and others).
+struct Setup {
+  Setup(const config::LoadedRecipe& loaded, comm::World& world);
+
+  const config::LoadedRecipe& loaded;
+  comm::World& world;
+  plan::TrainingPlan plan;
+  std::unique_ptr<data::Loader> loader;
+  std::vector<std::pair<std::string, std::unique_ptr<data::Loader>>> validation;
+  std::optional<StepScheduler> steps;
+  std::optional<optim::LrSchedule> rates;
+
+  const config::Recipe& recipe() const { return loaded.recipe; }
+  std::uint64_t seed() const { return static_cast<std::uint64_t>(loaded.seed()); }
+};
+
+/// Problems found on any rank end the job with the text of the first; places are looked up in the recipe.
+void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems);
+
+}  // namespace automodel::train

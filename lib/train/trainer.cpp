@@ -1,0 +1,103 @@
+#include "train/trainer.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <ATen/ops/tensor.h>
+
+#include "train/microbatches.h"
+
+namespace automodel::train {
+namespace {
+
+/// Sums of a few numbers over all ranks.
+std::vector<double> sum_over_world(comm::World& world, const std::vector<double>& values) {
+  auto tensor = at::tensor(values, at::TensorOptions().dtype(at::kDouble));
+  world.control().all_reduce(tensor, comm::ReduceOp::kSum)->wait();
+  return {tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + values.size()};
+}
+
+std::int64_t count_labels(const model::Microbatch& microbatch, std::int64_t ignore) {
+  return microbatch.labels.ne(ignore).sum().item<std::int64_t>();
+}
+
+}  // namespace
+
+Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule)
+    : runtime_(runtime), schedule_(std::move(schedule)) {
+  if (recipe.clip_grad_norm()) max_norm_ = recipe.clip_grad_norm()->max_norm();
+  scale_in_schedule_ = runtime.plan().pipelined && recipe.distributed->pipeline() &&
+                       recipe.distributed->pipeline()->scale_grads_in_schedule();
+}
+
+StepResult Trainer::gradients(const std::vector<data::Batch>& batches, bool stop) {
+  auto& world = runtime_.world();
+  const auto& place = runtime_.place();
+  // The divisor of the loss is known before the first backward pass. Ranks of one data-parallel coordinate have the
+  // same rows; one of them counts.
+  const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
+  double tokens = 0, labels = 0;
+  for (const auto& batch : batches) {
+    tokens += static_cast<double>(batch.num_tokens);
+    labels += static_cast<double>(batch.num_label_tokens);
+  }
+  const auto totals = sum_over_world(world, {counts ? tokens : 0, counts ? labels : 0, stop ? 1.0 : 0.0});
+  StepResult result{.tokens = static_cast<std::int64_t>(totals[0]),
+                    .label_tokens = static_cast<std::int64_t>(totals[1]),
+                    .stop_requested = totals[2] > 0};
+  const double factor = 1 / std::max(1.0, totals[1]);
+
+  runtime_.begin_step();
+  double loss = 0;
+  for (std::size_t run = 0; run < batches.size(); ++run) {
+    const auto microbatches = make_microbatches(batches[run], runtime_.plan().batch.microbatch, world.device());
+    runtime_.set_length(batches[run].length);
+    pipeline::RunOptions options{.loss_scales = std::vector<double>(microbatches.size(), factor),
+                                 .last_run = run + 1 == batches.size()};
+    if (scale_in_schedule_)  // each microbatch's own mean; the schedule divides by their number
+      for (std::size_t m = 0; m < microbatches.size(); ++m)
+        options.loss_scales[m] =
+            1.0 / static_cast<double>(std::max<std::int64_t>(1, count_labels(microbatches[m], -100)));
+    loss += runtime_.executor().run(microbatches, options);
+  }
+  runtime_.finish_gradients();
+
+  const auto [dense, expert] = runtime_.optimizer().square_sums();
+  const double divisor = scale_in_schedule_ ? static_cast<double>(runtime_.plan().batch.microbatches) *
+                                                  runtime_.plan().batch.runs * place.dp_size
+                                            : 1;
+  const auto sums = sum_over_world(world, {place.tp == 0 ? loss / divisor : 0, dense + expert});
+  result.loss = sums[0];
+  result.grad_norm = std::sqrt(sums[1]);
+  return result;
+}
+
+StepResult Trainer::step(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
+  StepResult result = gradients(batches, stop);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    stop_for_non_finite(step, result.loss, result.grad_norm);
+  result.lr = schedule_.learning_rate(step);
+  const double clip = max_norm_ ? optim::clip_factor(result.grad_norm, *max_norm_) : 1.0;
+  runtime_.optimizer().step(result.lr, schedule_.weight_decay(step), clip);
+  runtime_.publish();
+  return result;
+}
+
+void Trainer::stop_for_non_finite(std::int64_t step, double loss, double norm) {
+  const std::string name = runtime_.optimizer().not_finite();
+  const auto names = runtime_.world().gather_text(name);
+  std::string found = name;
+  for (const auto& each : names)
+    if (found.empty()) found = each;
+  std::string message = fmt::format("step {}: loss {}, gradient norm {}", step, loss, norm);
+  if (!found.empty()) message += fmt::format("; first parameter whose gradient is not finite: {}", found);
+  throw Error(ExitCode::kNonFinite,
+              {"non-finite",
+               message,
+               "the weights were not changed; lower the learning rate, or look at the data of this step",
+               {},
+               ""});
+}
+
+}  // namespace automodel::train

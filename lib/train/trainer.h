@@ -1,0 +1,49 @@
+// The training loop's step: what one optimizer step does on one rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "config/recipe.h"
+#include "data/batch.h"
+#include "optim/lr_schedule.h"
+#include "train/runtime.h"
+
+namespace automodel::train {
+
+/// What every rank knows after a step.
+struct StepResult {
+  double loss = 0;       ///< mean over all label tokens of the global batch, before the update
+  double grad_norm = 0;  ///< before clipping
+  double lr = 0;
+  std::int64_t tokens = 0;  ///< of the global batch, padding left out
+  std::int64_t label_tokens = 0;
+  bool stop_requested = false;  ///< some rank received a signal
+};
+
+class Trainer {
+ public:
+  Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule);
+
+  /// One step over this rank's batches, one a run. `step` counts from 0 over the whole run. `stop` says whether this
+  /// rank was asked to stop. Throws Error (kNonFinite) before the weights change where loss or gradients are not
+  /// finite.
+  StepResult step(std::int64_t step, const std::vector<data::Batch>& batches, bool stop);
+
+  /// Forward and backward without the update, for verification: gradients are left in place.
+  StepResult gradients(const std::vector<data::Batch>& batches, bool stop);
+
+  Runtime& runtime() { return runtime_; }
+  const optim::LrSchedule& schedule() const { return schedule_; }
+
+ private:
+  [[noreturn]] void stop_for_non_finite(std::int64_t step, double loss, double norm);
+
+  Runtime& runtime_;
+  optim::LrSchedule schedule_;
+  std::optional<double> max_norm_;
+  bool scale_in_schedule_ = false;
+};
+
+}  // namespace automodel::train

@@ -1,0 +1,59 @@
+#include "train/verify.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+
+#include "base/error.h"
+#include "train/gather.h"
+#include "train/initial_values.h"
+#include "train/setup.h"
+#include "train/trainer.h"
+
+namespace automodel::train {
+namespace {
+
+double relative(double a, double b) {
+  return std::abs(a - b) / std::max(std::abs(b), 1e-30);
+}
+
+}  // namespace
+
+Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps) {
+  const Setup setup(loaded, world);
+  Runtime runtime(setup.plan, loaded.recipe, world, initial_values(setup.plan.model->spec, setup.seed()));
+  Trainer trainer(runtime, loaded.recipe, *setup.rates);
+  Trace trace;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const auto plan = setup.steps->plan(step);
+    const auto result = trainer.step(step, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
+    trace.losses.push_back(result.loss);
+    trace.norms.push_back(result.grad_norm);
+  }
+  trace.gradients = gather_gradients(runtime);
+  return trace;
+}
+
+Difference compare(const Trace& mesh, const Trace& single) {
+  AUTOMODEL_CHECK(mesh.losses.size() == single.losses.size() && mesh.gradients.size() == single.gradients.size(),
+                  "traces of different runs");
+  Difference out;
+  for (std::size_t i = 0; i < mesh.losses.size(); ++i) {
+    out.loss = std::max(out.loss, relative(mesh.losses[i], single.losses[i]));
+    out.norm = std::max(out.norm, relative(mesh.norms[i], single.norms[i]));
+  }
+  const double total = single.norms.back();
+  for (const auto& [name, b] : single.gradients) {
+    const auto& a = mesh.gradients.at(name);
+    const double size = b.norm().item<double>();
+    // A gradient that is nothing but rounding noise is measured against the gradient as a whole.
+    const double difference = (a - b).norm().item<double>() / std::max(size, 1e-4 * total);
+    if (difference <= out.gradient) continue;
+    out.gradient = difference;
+    out.worst = name;
+  }
+  return out;
+}
+
+}  // namespace automodel::train

@@ -1,0 +1,35 @@
+// Proof by doing: a few steps on a recipe's mesh against the same steps on one rank.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/world.h"
+#include "config/recipe.h"
+
+namespace automodel::train {
+
+/// What a short run computed; the same on every rank.
+struct Trace {
+  std::vector<double> losses = {};
+  std::vector<double> norms = {};
+  std::map<std::string, at::Tensor> gradients = {};  ///< of the last step, whole, float64
+};
+
+/// Trains `steps` steps of the recipe in this world.
+Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps);
+
+struct Difference {
+  double loss = 0;  ///< largest relative difference over the steps
+  double norm = 0;
+  double gradient =
+      0;  ///< largest over the parameters: |a - b| / |b| in the 2-norm, zero gradients compared absolutely
+  std::string worst = {};  ///< the parameter of that
+  bool within(double tolerance) const { return loss <= tolerance && norm <= tolerance && gradient <= tolerance; }
+};
+Difference compare(const Trace& mesh, const Trace& single);
+
+}  // namespace automodel::train

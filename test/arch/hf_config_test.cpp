@@ -1,0 +1,277 @@
+#include "arch/hf_config.h"
+
+#include <catch2/catch.hpp>
+
+#include "arch/counts.h"
+#include "arch/families.h"
+#include "arch/modules.h"
+#include "base/diagnostic.h"
+#include "golden_file.h"
+
+namespace automodel::arch {
+namespace {
+
+constexpr const char* kSmall =
+    R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 12, "num_attention_heads": 4, "vocab_size": 512)";
+
+std::string small(const std::string& type, const std::string& more = "") {
+  return R"({"model_type": ")" + type + R"(", )" + kSmall + (more.empty() ? "" : ", " + more) + "}";
+}
+
+ModelSpec spec_of(const std::string& text) {
+  const auto parsed = parse_hf_config(text, "config.json");
+  INFO(to_text(parsed.errors));
+  REQUIRE(parsed.spec);
+  return *parsed.spec;
+}
+
+std::vector<std::string> ids(const Diagnostics& problems) {
+  std::vector<std::string> out;
+  for (const auto& problem : problems) out.push_back(problem.id);
+  return out;
+}
+
+std::string sliding_layers(const ModelSpec& spec) {
+  std::string out;
+  for (const auto kind : spec.attention) out += kind == LayerAttention::kSliding ? 's' : 'f';
+  return out;
+}
+
+using Ids = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("every problem of a config is reported at once, with its place", "[arch]") {
+  const auto parsed = parse_hf_config(
+      "{\n  \"model_type\": \"llama\",\n  \"hidden_size\": \"64\",\n  \"num_hidden_layers\": 0,\n"
+      "  \"num_attention_heads\": 6,\n  \"num_key_value_heads\": 4,\n  \"hidden_act\": \"sillu\",\n"
+      "  \"vocab_size\": 512,\n  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": -1}\n}",
+      "m/config.json");
+  CHECK_FALSE(parsed.spec);
+  CHECK(ids(parsed.errors) == Ids{"bad-type", "bad-value", "missing-key", "indivisible", "bad-value", "bad-value",
+                                  "missing-key", "missing-key"});
+  CHECK(to_text(parsed.errors[0]) ==
+        "m/config.json:3:3: error[bad-type]: 'hidden_size' is \"64\"\n    help: it must be a whole number");
+  CHECK(to_text(parsed.errors[1]) ==
+        "m/config.json:4:3: error[bad-value]: 'num_hidden_layers' is 0\n    help: it must be from 1 to 16384");
+  CHECK(parsed.errors[2].key == "intermediate_size");
+  CHECK(parsed.errors[4].help == "did you mean 'silu'?");
+  CHECK(parsed.errors[5].key == "rope_scaling.factor");
+  CHECK(parsed.errors[5].where.line == 9);
+}
+
+TEST_CASE("text that is no JSON object is refused with its place", "[arch]") {
+  const auto broken = parse_hf_config("{\"a\": 1,\n \"b\": }", "c.json");
+  REQUIRE(ids(broken.errors) == Ids{"bad-json"});
+  CHECK(broken.errors[0].where == SourceLocation{"c.json", 2, 7});
+  CHECK(ids(parse_hf_config("[1]", "c.json").errors) == Ids{"bad-json"});
+  CHECK(ids(parse_hf_config("", "c.json").errors) == Ids{"bad-json"});
+  CHECK(ids(parse_hf_config("{\"hidden_size\": 1e999}", "c.json").errors) == Ids{"bad-json"});
+  CHECK(ids(load_hf_config("no/such/folder").errors) == Ids{"missing-file"});
+}
+
+TEST_CASE("an unknown family is planned by its sizes, or refused", "[arch]") {
+  const auto planned = parse_hf_config(small("lama", R"("num_local_experts": 4, "num_experts_per_tok": 2)"), "c.json");
+  REQUIRE(planned.spec);
+  CHECK_FALSE(planned.spec->plan_only.empty());
+  CHECK(ids(planned.warnings) == Ids{"unknown-model-type"});
+  CHECK(planned.warnings[0].help.starts_with("did you mean 'llama'? known are llama, mistral"));
+  CHECK(planned.spec->is_moe(11));
+  CHECK(count_parameters(*planned.spec).total() > 0);
+  CHECK(layout_of(*planned.spec).layer_fqn(3) == "model.layers.3");
+
+  const auto refused = parse_hf_config(small("lama"), "c.json", {false, false});
+  CHECK(ids(refused.errors) == Ids{"unknown-model-type"});
+  CHECK(ids(parse_hf_config(R"({"model_type": "x"})", "c.json").errors) ==
+        Ids{"missing-key", "missing-key", "missing-key", "missing-key"});
+}
+
+TEST_CASE("the text part of a multimodal config is planned under its nested names", "[arch]") {
+  const auto parsed = parse_hf_config(
+      R"({"model_type": "gemma3", "tie_word_embeddings": false, "vision_config": {"hidden_size": 8}, "text_config": )" +
+          small("gemma3_text") + "}",
+      "c.json");
+  REQUIRE(parsed.spec);
+  CHECK(parsed.spec->model_type == "gemma3_text");
+  CHECK(parsed.spec->nested_in == "gemma3");
+  CHECK_FALSE(parsed.spec->tied_embeddings);
+  CHECK_FALSE(parsed.spec->plan_only.empty());
+  CHECK(ids(parsed.warnings) == Ids{"multimodal"});
+  CHECK(layout_of(*parsed.spec).layer_fqn(0) == "model.language_model.layers.0");
+
+  const auto bad = parse_hf_config(
+      "{\"model_type\": \"gemma3\", \"hidden_sizes\": 1,\n \"text_config\": {\n\"model_type\": "
+      "\"llama\",\n\"hidden_size\": 0}}",
+      "c.json");
+  REQUIRE_FALSE(bad.errors.empty());
+  CHECK(bad.errors[0].key == "text_config.hidden_size");
+  CHECK(bad.errors[0].where == SourceLocation{"c.json", 4, 1});
+}
+
+TEST_CASE("the published config of Gemma 3 4B, which leaves sizes to the class's defaults, is understood", "[arch]") {
+  const auto spec = spec_of(R"({"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+      "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024,
+      "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, "vision_config": {"hidden_size": 1152}})");
+  CHECK(spec.heads == 8);
+  CHECK(spec.kv_heads == 4);
+  CHECK(spec.rope.factor == 8);
+  CHECK(spec.sliding_rope->kind == RopeKind::kDefault);
+  CHECK(count_parameters(spec).total() == 4'300'079'472 - 419'816'304);  // all but vision tower and projector
+}
+
+TEST_CASE("models that cannot be trained say why", "[arch]") {
+  const auto quantized = parse_hf_config(small("llama", R"("quantization_config": {"quant_method": "fp8"})"), "c.json");
+  REQUIRE(quantized.spec);
+  CHECK(quantized.spec->plan_only == "its stored weights are quantized (fp8)");
+  CHECK(ids(quantized.warnings) == Ids{"quantized"});
+  CHECK(ids(parse_hf_config(small("t5", R"("is_encoder_decoder": true)"), "c.json").errors) ==
+        Ids{"unsupported-model"});
+  CHECK(spec_of(small("llama")).plan_only.empty());
+}
+
+TEST_CASE("a mistyped key is an error where a person wrote the config", "[arch]") {
+  const auto text = small("llama", R"("rope_tetha": 5e5, "use_cache": false)");
+  CHECK(parse_hf_config(text, "c.json").errors.empty());
+  const auto strict = parse_hf_config(text, "c.json", {false, true});
+  REQUIRE(ids(strict.errors) == Ids{"unknown-key"});
+  CHECK(strict.errors[0].help == "did you mean 'rope_theta'?");
+}
+
+TEST_CASE("RoPE is read in the spellings of transformers 4 and 5", "[arch]") {
+  const auto rope = [](const std::string& more) { return spec_of(small("llama", more)).rope; };
+  CHECK(rope("").theta == 10000);
+  CHECK(rope("").rotary_dim == 16);
+  CHECK(rope(R"("rope_theta": 5e5)").theta == 5e5);
+  CHECK(rope(R"("rope_theta": 1, "rope_parameters": {"rope_theta": 7.0})").theta == 7);
+  CHECK(rope(R"("partial_rotary_factor": 0.25)").rotary_dim == 4);
+  const auto linear =
+      rope(R"("rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "yarn"})");
+  CHECK(linear.kind == RopeKind::kLinear);
+  CHECK(linear.factor == 2);
+  const auto llama3 = rope(R"("max_position_embeddings": 4096, "rope_scaling": {"rope_type": "llama3", "factor": 8,
+      "low_freq_factor": 1, "high_freq_factor": 4})");
+  CHECK(llama3.original_max_positions == 4096);
+  const auto yarn = rope(R"("rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 0, "beta_fast": null,
+      "original_max_position_embeddings": 128})");
+  CHECK(yarn.beta_fast == 32);
+  CHECK_FALSE(yarn.mscale);
+  CHECK(yarn.original_max_positions == 128);
+  CHECK(rope(R"("rope_scaling": null)").kind == RopeKind::kDefault);
+
+  const auto longrope =
+      spec_of(small("phi3", R"("max_position_embeddings": 1024, "original_max_position_embeddings": 256,
+      "rope_scaling": {"type": "su", "short_factor": [1,1,1,1,1,1,1,1], "long_factor": [2,2,2,2,2,2,2,2],
+                       "original_max_position_embeddings": 77})"))
+          .rope;
+  CHECK(longrope.kind == RopeKind::kLongRope);
+  CHECK(longrope.factor == 4);
+  CHECK(longrope.original_max_positions == 256);
+  const auto short_list = parse_hf_config(
+      small("phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]})"), "c.json");
+  CHECK(ids(short_list.errors) == Ids{"bad-value", "bad-value"});
+  CHECK(parse_hf_config(small("llama", R"("rope_scaling": {"rope_type": "yarm", "factor": 2})"), "c").errors[0].help ==
+        "did you mean 'yarn'?");
+}
+
+TEST_CASE("attention kinds follow layer_types, else each family's rule", "[arch]") {
+  CHECK(sliding_layers(spec_of(small("llama"))) == "ffffffffffff");
+  CHECK(sliding_layers(spec_of(small("mistral", R"("sliding_window": 8)"))) == "ssssssssssss");
+  CHECK(sliding_layers(spec_of(small("mistral", R"("sliding_window": null)"))) == "ffffffffffff");
+  CHECK(sliding_layers(spec_of(small("phi3"))) == "ffffffffffff");
+  CHECK(sliding_layers(spec_of(small("gemma2"))) == "sfsfsfsfsfsf");
+  CHECK(sliding_layers(spec_of(small("gemma3_text"))) == "sssssfsssssf");
+  CHECK(sliding_layers(spec_of(small("gemma3_text", R"("sliding_window_pattern": 3)"))) == "ssfssfssfssf");
+  CHECK(sliding_layers(spec_of(small("qwen2", R"("max_window_layers": 10)"))) == "ffffffffffff");
+  CHECK(sliding_layers(spec_of(small("qwen2", R"("max_window_layers": 10, "use_sliding_window": true)"))) ==
+        "ffffffffffss");
+  const auto listed = parse_hf_config(small("gemma2", R"("layer_types": ["full_attention"])"), "c.json");
+  CHECK(ids(listed.errors) == Ids{"bad-value"});
+}
+
+TEST_CASE("null and absent differ where transformers makes them differ", "[arch]") {
+  CHECK(spec_of(small("gemma2")).logit_softcap == 30);
+  CHECK(spec_of(small("gemma2", R"("final_logit_softcapping": null)")).logit_softcap == 0);
+  CHECK(spec_of(small("gemma2")).tied_embeddings);
+  CHECK_FALSE(spec_of(small("qwen3")).tied_embeddings);
+  CHECK(spec_of(small("qwen3")).head_dim == 128);
+  CHECK(spec_of(small("llama", R"("num_key_value_heads": null)")).kv_heads == 4);
+  CHECK(spec_of(small("llama", R"("torch_dtype": "bfloat16", "eos_token_id": [4, 5], "pad_token_id": -1)")).dtype ==
+        DType::kBFloat16);
+}
+
+TEST_CASE("expert layers and their limits are read", "[arch]") {
+  const std::string experts = R"("num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16)";
+  const auto moe_layers = [](const ModelSpec& spec) {
+    std::string out;
+    for (const bool moe : spec.moe_layers) out += moe ? 'm' : 'd';
+    return out;
+  };
+  CHECK(moe_layers(spec_of(small("qwen3_moe", experts))) == "mmmmmmmmmmmm");
+  CHECK(moe_layers(spec_of(small("qwen3_moe", experts + R"(, "decoder_sparse_step": 2, "mlp_only_layers": [3])"))) ==
+        "dmdddmdmdmdm");
+  const auto too_many = parse_hf_config(
+      small("mixtral", R"("num_local_experts": 2, "num_experts_per_tok": 3, "router_jitter_noise": 0.1)"), "c.json");
+  CHECK(ids(too_many.errors) == Ids{"bad-value", "bad-value"});
+  const auto layer = parse_hf_config(small("qwen3_moe", experts + R"(, "mlp_only_layers": [12])"), "c.json");
+  CHECK(layer.errors[0].help == "the layers are 0 to 11");
+}
+
+TEST_CASE("any value under any key gives a model or problems, never an exception", "[arch][property]") {
+  const std::vector<nlohmann::json> values = {nullptr,
+                                              "x",
+                                              "",
+                                              -1,
+                                              0,
+                                              1,
+                                              7,
+                                              1e30,
+                                              -0.5,
+                                              true,
+                                              nlohmann::json::array(),
+                                              {1, 2},
+                                              {"a"},
+                                              nlohmann::json::object(),
+                                              {{"rope_type", "yarn"}}};
+  std::size_t accepted = 0;
+  std::size_t refused = 0;
+  const auto try_config = [&](const nlohmann::json& config) {
+    const auto text = config.dump();
+    CAPTURE(text);
+    const auto parsed = parse_hf_config(text, "c.json");
+    CHECK(parsed.spec.has_value() == parsed.errors.empty());
+    if (!parsed.spec) {
+      ++refused;
+      return;
+    }
+    ++accepted;
+    CHECK(count_parameters(*parsed.spec).total() > 0);
+    CHECK(parsed.spec->attention.size() == static_cast<std::size_t>(parsed.spec->layers));
+  };
+  for (const auto& row : golden::load("arch/hf_models.json")) {
+    for (const auto& [key, value] : row["config"].items())
+      for (const auto& other : values) {
+        auto config = row["config"];
+        config[key] = other;
+        try_config(config);
+        if (!value.is_object()) continue;
+        for (const auto& [inner, ignored] : value.items()) {
+          auto nested = row["config"];
+          nested[key][inner] = other;
+          try_config(nested);
+        }
+      }
+  }
+  CHECK(accepted > 1000);
+  CHECK(refused > 1000);
+}
+
+TEST_CASE("the table of families is complete", "[arch]") {
+  for (const Family* family : families()) {
+    CHECK(find_family(family->model_type) == family);
+    CHECK_FALSE(family->doc.empty());
+    CHECK_FALSE(family->architecture.empty());
+  }
+  CHECK(find_family("gemma3") == nullptr);
+}
+
+}  // namespace automodel::arch

@@ -1,0 +1,402 @@
+// Every operation against the same thing written with ATen's own operations and autograd: values and gradients.
+#include <functional>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "ops/activation.h"
+#include "ops/adam.h"
+#include "ops/attention.h"
+#include "ops/cross_entropy.h"
+#include "ops/embedding.h"
+#include "ops/graph.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+#include "torch_catch.h"
+
+namespace automodel::ops {
+namespace {
+
+const std::vector<at::ScalarType> kTypes = {at::kDouble, at::kFloat};
+
+double tolerance(at::ScalarType type) {
+  return type == at::kDouble ? 1e-12 : type == at::kFloat ? 2e-5 : 3e-2;
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  const auto scale = std::max(1.0, b.to(at::kDouble).abs().max().item<double>());
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() / scale;
+}
+
+Parameter make(const std::vector<std::int64_t>& shape, at::ScalarType type) {
+  Parameter p{.name = "p", .shape = shape, .value = at::randn(shape, at::TensorOptions().dtype(type)) * 0.3};
+  p.grad = at::randn(shape, at::TensorOptions().dtype(type));  // garbage: a fresh gradient must not be read
+  return p;
+}
+at::Tensor input(const std::vector<std::int64_t>& shape, at::ScalarType type) {
+  return leaf(at::randn(shape, at::TensorOptions().dtype(type)));
+}
+
+/// Runs `ours` and `reference` from equal leaves, with the same gradient of the result, and compares everything.
+/// The reference gets the parameters' values as leaves.
+void compare(
+    at::ScalarType type, const std::vector<at::Tensor>& inputs, const std::vector<Parameter*>& parameters,
+    const std::function<at::Tensor()>& ours,
+    const std::function<at::Tensor(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&)>& reference) {
+  std::vector<at::Tensor> other_inputs, values;
+  for (const auto& x : inputs) other_inputs.push_back(leaf(x.detach().clone()));
+  for (const auto* p : parameters) values.push_back(leaf(p->value.clone()));
+  const auto y = ours();
+  const auto expected = reference(other_inputs, values);
+  CHECK(distance(y.detach(), expected.detach()) < tolerance(type));
+  const auto gradient = at::randn(y.sizes(), y.options());
+  run_backward(Origin(y), gradient);
+  run_backward(Origin(expected), gradient.to(expected.scalar_type()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    INFO("input " << i);
+    CHECK(distance(inputs[i].grad(), other_inputs[i].grad()) < tolerance(type));
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    INFO("parameter " << i);
+    CHECK(distance(parameters[i]->grad, values[i].grad()) < tolerance(type));
+  }
+}
+
+at::Tensor rms(const at::Tensor& x, const at::Tensor& w, double eps, double offset) {
+  return x * at::rsqrt(x.square().mean(-1, true) + eps) * (w + offset);
+}
+
+std::pair<at::Tensor, at::Tensor> angles(std::int64_t positions, std::int64_t half, at::ScalarType type) {
+  const auto t = at::rand({positions, half}, at::TensorOptions().dtype(type)) * 6;
+  return {t.cos(), t.sin()};
+}
+at::Tensor rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions) {
+  const auto half = x.size(-1) / 2;
+  const auto c = cos.index_select(0, positions.reshape({-1})).view({x.size(0), x.size(1), 1, half});
+  const auto s = sin.index_select(0, positions.reshape({-1})).view({x.size(0), x.size(1), 1, half});
+  const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
+  return at::cat({a * c - b * s, b * c + a * s}, -1);
+}
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
+                           double scale, double softcap = 0, const at::Tensor& sinks = {}) {
+  const auto m = q.size(2) / k.size(2);
+  auto scores = at::matmul(q.transpose(1, 2), k.repeat_interleave(m, 2).permute({0, 2, 3, 1})) * scale;
+  if (softcap > 0) scores = at::tanh(scores / softcap) * softcap;
+  scores = scores.masked_fill(mask.logical_not(), -1e30);
+  at::Tensor p;
+  if (sinks.defined())
+    p = at::softmax(at::cat({scores, sinks.view({1, -1, 1, 1}).expand({q.size(0), q.size(2), q.size(1), 1})}, -1), -1)
+            .narrow(-1, 0, q.size(1));
+  else
+    p = at::softmax(scores, -1);
+  return at::matmul(p, v.repeat_interleave(m, 2).transpose(1, 2)).transpose(1, 2);
+}
+at::Tensor causal_mask(std::int64_t n) {
+  const auto i = at::arange(n);
+  return i.unsqueeze(0).le(i.unsqueeze(1));
+}
+
+}  // namespace
+
+TEST_CASE("linear: one weight, joined weights in one buffer, weights apart, with biases", "[ops]") {
+  for (const auto type : kTypes) {
+    auto x = input({2, 3, 8}, type);
+    auto a = make({5, 8}, type), b = make({3, 8}, type), bias = make({5}, type);
+    compare(
+        type, {x}, {&a, &b, &bias},
+        [&] {
+          return linear(x, {&a, &b}, {&bias, nullptr});
+        },
+        [](const auto& in, const auto& w) {
+          return at::cat({at::linear(in[0], w[0], w[2]), at::linear(in[0], w[1])}, -1);
+        });
+    // adjacent views of one buffer
+    auto flat = at::randn({8 * 8}, at::TensorOptions().dtype(type)),
+         grads = at::randn({8 * 8}, at::TensorOptions().dtype(type));
+    Parameter c{.name = "c",
+                .shape = {5, 8},
+                .value = flat.narrow(0, 0, 40).view({5, 8}),
+                .grad = grads.narrow(0, 0, 40).view({5, 8})};
+    Parameter d{.name = "d",
+                .shape = {3, 8},
+                .value = flat.narrow(0, 40, 24).view({3, 8}),
+                .grad = grads.narrow(0, 40, 24).view({3, 8})};
+    REQUIRE(joined_value({&c, &d}).defined());
+    REQUIRE_FALSE(joined_value({&d, &c}).defined());
+    auto z = input({4, 8}, type);
+    compare(
+        type, {z}, {&c, &d},
+        [&] {
+          return linear(z, {&c, &d});
+        },
+        [](const auto& in, const auto& w) {
+          return at::cat({at::linear(in[0], w[0]), at::linear(in[0], w[1])}, -1);
+        });
+  }
+}
+
+TEST_CASE("gradients of several microbatches add up, the first replaces what was there", "[ops]") {
+  auto w = make({3, 4}, at::kDouble);
+  auto expected = at::zeros({3, 4}, at::kDouble);
+  for (int i = 0; i < 3; ++i) {
+    auto x = input({5, 4}, at::kDouble);
+    const auto y = linear(x, {&w});
+    const auto g = at::randn({5, 3}, at::kDouble);
+    run_backward(Origin(y), g);
+    expected += at::matmul(g.t(), x.detach());
+  }
+  CHECK(distance(w.grad, expected) < 1e-12);
+}
+
+TEST_CASE("a queue takes the weight gradient and gives it back when drained", "[ops]") {
+  auto w = make({3, 4}, at::kDouble);
+  auto x = input({5, 4}, at::kDouble);
+  const auto y = linear(x, {&w});
+  const auto g = at::randn({5, 3}, at::kDouble);
+  WeightGradients queue;
+  {
+    WeightGradients::Scope scope(&queue);
+    run_backward(Origin(y), g);
+  }
+  CHECK(distance(x.grad(), at::matmul(g, w.value)) < 1e-12);
+  CHECK(w.fresh);
+  CHECK_FALSE(queue.empty());
+  CHECK(queue.bytes() == 8 * (15 + 20));
+  queue.drain();
+  CHECK_FALSE(w.fresh);
+  CHECK(distance(w.grad, at::matmul(g.t(), x.detach())) < 1e-12);
+}
+
+TEST_CASE("bfloat16 operands add to a float32 gradient", "[ops]") {
+  auto w = make({3, 4}, at::kBFloat16);
+  w.grad = at::zeros({3, 4}, at::kFloat);
+  auto x = input({5, 4}, at::kBFloat16);
+  const auto g = at::randn({5, 3}).to(at::kBFloat16);
+  run_backward(Origin(linear(x, {&w})), g);
+  CHECK(distance(w.grad, at::matmul(g.to(at::kFloat).t(), x.detach().to(at::kFloat))) < 2e-2);
+}
+
+TEST_CASE("rms norm, with offset, with the residual addition, in odd widths", "[ops]") {
+  for (const auto type : kTypes)
+    for (const double offset : {0.0, 1.0})
+      for (const std::int64_t width : {1, 7, 64}) {
+        auto x = input({3, 5, width}, type), d = input({3, 5, width}, type);
+        auto w = make({width}, type), v = make({width}, type);
+        compare(
+            type, {x}, {&w}, [&] { return rms_norm(x, w, 1e-5, offset); },
+            [&](const auto& in, const auto& p) { return rms(in[0], p[0], 1e-5, offset); });
+        auto x2 = input({3, 5, width}, type);
+        compare(
+            type, {x2, d}, {&v},
+            [&] {
+              const auto [sum, y] = add_rms_norm(x2, d, v, 1e-5, offset);
+              return sum * 2 + y;
+            },
+            [&](const auto& in, const auto& p) {
+              const auto sum = in[0] + in[1];
+              return sum * 2 + rms(sum, p[0], 1e-5, offset);
+            });
+      }
+}
+
+TEST_CASE("rms norm in bfloat16 rounds once", "[ops]") {
+  auto x = input({4, 32}, at::kBFloat16);
+  auto w = make({32}, at::kBFloat16);
+  w.grad = at::zeros({32}, at::kFloat);
+  const auto y = rms_norm(x, w, 1e-5);
+  CHECK(distance(y, rms(x.detach().to(at::kFloat), w.value.to(at::kFloat), 1e-5, 0).to(at::kBFloat16)) < 1e-2);
+}
+
+TEST_CASE("layer norm", "[ops]") {
+  for (const auto type : kTypes) {
+    auto x = input({3, 16}, type);
+    auto w = make({16}, type), b = make({16}, type);
+    compare(
+        type, {x}, {&w, &b}, [&] { return layer_norm(x, w, b, 1e-5); },
+        [](const auto& in, const auto& p) { return at::layer_norm(in[0], {16}, p[0], p[1], 1e-5); });
+  }
+}
+
+TEST_CASE("gated and plain activations", "[ops]") {
+  for (const auto type : kTypes)
+    for (const auto gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu}) {
+      const auto act = [gate](const at::Tensor& t) {
+        return gate == Gate::kSilu ? at::silu(t) : at::gelu(t, gate == Gate::kGelu ? "none" : "tanh");
+      };
+      auto x = input({3, 2, 22}, type);
+      compare(
+          type, {x}, {}, [&] { return gated(x, gate); },
+          [&](const auto& in, const auto&) { return act(in[0].narrow(-1, 0, 11)) * in[0].narrow(-1, 11, 11); });
+      auto z = input({3, 11}, type);
+      compare(
+          type, {z}, {}, [&] { return activate(z, gate); }, [&](const auto& in, const auto&) { return act(in[0]); });
+    }
+  const auto big = leaf(at::full({1, 2}, -200.0));
+  CHECK(std::abs(gated(big, Gate::kSilu).item<float>()) < 1e-30f);
+}
+
+TEST_CASE("embedding, whole and as a shard of the vocabulary", "[ops]") {
+  const auto ids = at::randint(0, 10, {3, 4}, at::kLong);
+  auto table = make({10, 6}, at::kDouble);
+  const auto start = anchor(at::kCPU);
+  compare(
+      at::kDouble, {}, {&table}, [&] { return embedding(ids, table, start); },
+      [&](const auto&, const auto& w) { return at::embedding(w[0], ids); });
+  auto whole = at::zeros({3, 4, 6}, at::kDouble);
+  for (const std::int64_t first : {0, 5}) {
+    Parameter shard{.name = "s",
+                    .shape = {5, 6},
+                    .value = table.value.narrow(0, first, 5).clone(),
+                    .grad = at::zeros({5, 6}, at::kDouble)};
+    whole += embedding_shard(ids, shard, start, first).detach();
+  }
+  CHECK(distance(whole, at::embedding(table.value, ids)) < 1e-15);
+}
+
+TEST_CASE("rope turns pairs and back", "[ops]") {
+  for (const auto type : kTypes) {
+    const auto [cos, sin] = angles(20, 4, type);
+    const auto positions = at::randint(0, 20, {2, 5}, at::kLong);
+    auto x = input({2, 5, 3, 8}, type);
+    compare(
+        type, {x}, {}, [&, c = cos, s = sin] { return rope(x, c, s, positions); },
+        [&, c = cos, s = sin](const auto& in, const auto&) { return rotated(in[0], c, s, positions); });
+  }
+}
+
+TEST_CASE("attention: grouped heads, windows, segments, soft caps, sinks", "[ops]") {
+  for (const auto type : kTypes) {
+    const std::int64_t n = 9;
+    const auto segments = at::cat({at::zeros({2, 4}, at::kLong), at::zeros({2, 5}, at::kLong) + 1}, 1);
+    const auto same = segments.unsqueeze(2).eq(segments.unsqueeze(1)).unsqueeze(1);
+    for (const std::int64_t groups : {4, 2, 1}) {
+      auto q = input({2, n, 4, 8}, type), k = input({2, n, groups, 8}, type), v = input({2, n, groups, 8}, type);
+      compare(
+          type, {q, k, v}, {}, [&] { return attention(q, k, v, {.scale = 0.3}); },
+          [&](const auto& in, const auto&) { return plain_attention(in[0], in[1], in[2], causal_mask(n), 0.3); });
+      auto q2 = input({2, n, 4, 8}, type), k2 = input({2, n, groups, 8}, type), v2 = input({2, n, groups, 8}, type);
+      compare(
+          type, {q2, k2, v2}, {},
+          [&] { return attention(q2, k2, v2, {.scale = 0.3, .window = 3, .segments = segments}); },
+          [&](const auto& in, const auto&) {
+            const auto i = at::arange(n);
+            const auto near = i.unsqueeze(0).gt(i.unsqueeze(1) - 3);
+            return plain_attention(in[0], in[1], in[2], causal_mask(n).logical_and(near).logical_and(same), 0.3);
+          });
+      auto q3 = input({2, n, 4, 8}, type), k3 = input({2, n, groups, 8}, type), v3 = input({2, n, groups, 6}, type);
+      auto sinks = make({4}, type);
+      compare(
+          type, {q3, k3, v3}, {&sinks},
+          [&] { return attention(q3, k3, v3, {.scale = 0.3, .softcap = 2.0, .sinks = &sinks}); },
+          [&](const auto& in, const auto& p) {
+            return plain_attention(in[0], in[1], in[2], causal_mask(n), 0.3, 2.0, p[0]);
+          });
+    }
+  }
+}
+
+TEST_CASE("rope and attention in one operation equal the two", "[ops]") {
+  for (const auto type : kTypes) {
+    const auto [cos, sin] = angles(20, 4, type);
+    const auto positions = at::randint(0, 20, {2, 7}, at::kLong);
+    auto qkv = leaf(at::randn({2, 7, (4 + 2 * 2) * 8}, at::TensorOptions().dtype(type)));
+    compare(
+        type, {qkv}, {},
+        [&, c = cos, s = sin] {
+          const auto copy = qkv * 1;  // its memory is turned in place
+          return rope_attention(copy, {.heads = 4, .groups = 2, .width = 8, .cos = c, .sin = s, .positions = positions},
+                                {.scale = 0.4});
+        },
+        [&, c = cos, s = sin](const auto& in, const auto&) {
+          const auto heads = in[0].view({2, 7, 8, 8});
+          return plain_attention(rotated(heads.narrow(2, 0, 4), c, s, positions),
+                                 rotated(heads.narrow(2, 4, 2), c, s, positions), heads.narrow(2, 6, 2), causal_mask(7),
+                                 0.4)
+              .reshape({2, 7, 32});
+        });
+  }
+}
+
+TEST_CASE("cross-entropy: sum, scale, ignored rows, gradient in place of the logits", "[ops]") {
+  for (const auto type : {at::kDouble, at::kFloat}) {
+    auto labels = at::randint(0, 33, {2, 6}, at::kLong);
+    labels[0][1] = -100;
+    labels[1][5] = -100;
+    auto x = leaf(at::randn({2, 6, 33}, at::TensorOptions().dtype(type)) * 5);
+    const auto reference = leaf(x.detach().clone());
+    const auto loss = cross_entropy(x * 1, labels, 0.1);
+    const auto expected =
+        at::cross_entropy_loss(reference.view({12, 33}), labels.view({12}), {}, at::Reduction::Sum, -100) * 0.1;
+    CHECK(std::abs(loss.item<double>() - expected.item<double>()) < tolerance(type) * 10);
+    run_backward(Origin(loss), at::ones({}, at::kDouble));
+    run_backward(Origin(expected), at::ones({}, at::TensorOptions().dtype(type)));
+    CHECK(distance(x.grad(), reference.grad()) < tolerance(type));
+  }
+  NoGraph guard;
+  auto logits = at::randn({3, 5});
+  const auto before = logits.clone();
+  cross_entropy(logits, at::zeros({3}, at::kLong), 1.0);
+  CHECK(logits.equal(before));  // evaluation leaves them alone
+}
+
+TEST_CASE("a parameter used in ATen's operations gets its gradient", "[ops]") {
+  auto w = make({4}, at::kDouble);
+  auto x = input({3, 4}, at::kDouble);
+  compare(
+      at::kDouble, {x}, {&w}, [&] { return x * use(w, x).square(); },
+      [](const auto& in, const auto& p) { return in[0] * p[0].square(); });
+}
+
+TEST_CASE("Adam and AdamW steps equal their formulas", "[ops]") {
+  for (const bool decoupled : {true, false})
+    for (const bool amsgrad : {true, false}) {
+      auto value = at::randn({1000}), gradient = at::randn({1000}), mean = at::zeros({1000}),
+           square = at::zeros({1000});
+      auto largest = amsgrad ? at::zeros({1000}) : at::Tensor();
+      auto v = value.to(at::kDouble), m = at::zeros({1000}, at::kDouble), s = at::zeros({1000}, at::kDouble),
+           l = at::zeros({1000}, at::kDouble);
+      for (int t = 1; t <= 3; ++t) {
+        const AdamStep step{.lr = 0.01,
+                            .beta1 = 0.9,
+                            .beta2 = 0.99,
+                            .eps = 1e-8,
+                            .weight_decay = 0.1,
+                            .correction1 = 1 - std::pow(0.9, t),
+                            .correction2 = 1 - std::pow(0.99, t),
+                            .gradient_scale = 0.5,
+                            .decoupled = decoupled,
+                            .maximize = false};
+        adam(value, gradient, mean, square, largest, step);
+        auto g = gradient.to(at::kDouble) * 0.5;
+        if (!decoupled) g = g + v * 0.1;
+        m = m * 0.9 + g * 0.1;
+        s = s * 0.99 + g * g * 0.01;
+        l = at::maximum(l, s);
+        if (decoupled) v = v * (1 - 0.01 * 0.1);
+        v = v - m / step.correction1 * 0.01 / (((amsgrad ? l : s) / step.correction2).sqrt() + 1e-8);
+      }
+      CHECK(distance(value, v.to(at::kFloat)) < 1e-5);
+    }
+  const auto x = at::randn({300'000});
+  CHECK(std::abs(sum_of_squares(x) / x.to(at::kDouble).square().sum().item<double>() - 1) < 1e-6);
+}
+
+}  // namespace automodel::ops

@@ -1,0 +1,360 @@
+#include "plan/model_split.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include <catch2/catch.hpp>
+
+#include "arch/counts.h"
+#include "arch/families.h"
+#include "arch/hf_config.h"
+#include "golden_file.h"
+#include "golden_names.h"
+#include "plan/model_names.h"
+#include "plan/virtual_stages.h"
+
+namespace automodel::plan {
+namespace {
+
+arch::ModelSpec spec_of(const nlohmann::json& config) {
+  const auto text = config.dump();
+  const auto parsed = arch::parse_hf_config(text, "c");
+  REQUIRE(parsed.spec);
+  return *parsed.spec;
+}
+
+/// The tiny models of the recorded splits.
+arch::ModelSpec tiny(const std::string& family, int layers) {
+  return spec_of({{"model_type", family},
+                  {"hidden_size", 16},
+                  {"intermediate_size", 32},
+                  {"num_hidden_layers", layers},
+                  {"num_attention_heads", 4},
+                  {"num_key_value_heads", 2},
+                  {"head_dim", 4},
+                  {"vocab_size", 64}});
+}
+
+/// What the recorded splits say of a stage: its state, one word a layer or parameter.
+std::vector<std::string> state_keys(const arch::ModuleTree& tree, const StagePart& part) {
+  std::vector<std::string> out;
+  for (const int module : part.modules)
+    if (tree[module].elements > 0)
+      out.push_back(tree[module].kind == arch::ModuleKind::kLayer ? tree[module].fqn : tree[module].fqn + ".weight");
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::string top_modules(const StagePart& part) {
+  std::set<std::string> tops;
+  for (const auto& fqn : part.fqns) tops.insert(fqn.substr(0, fqn.find('.')));
+  std::string out;
+  for (const auto& top : tops) out += (out.empty() ? "" : " ") + top;
+  return out;
+}
+
+struct Schedule {
+  bool single;
+  Placement placement;  ///< as NeMo AutoModel places it: DualPipeV as a loop, which it cannot run
+};
+const std::map<std::string, Schedule> kSchedules = {{"1f1b", {true, Placement::kLoop}},
+                                                    {"gpipe", {true, Placement::kLoop}},
+                                                    {"interleaved1f1b", {false, Placement::kLoop}},
+                                                    {"loopedbfs", {false, Placement::kLoop}},
+                                                    {"PipelineScheduleMulti", {false, Placement::kLoop}},
+                                                    {"zbvzerobubble", {false, Placement::kV}},
+                                                    {"dualpipev", {false, Placement::kLoop}}};
+
+struct Case {
+  arch::ModelSpec spec;
+  int pp;
+  Schedule schedule;
+  std::optional<std::int64_t> layers_per_stage;
+  StageRounding rounding = StageRounding::kRefuse;
+  std::optional<StageFqns> given;
+};
+
+/// The names of all stages, or what is wrong.
+std::optional<StageFqns> split_names(const Case& c, const ModelNames& names, Diagnostics& problems) {
+  VirtualStagesRequest request{
+      c.spec.layers, c.layers_per_stage, c.pp, c.schedule.single, c.schedule.placement == Placement::kV, c.rounding};
+  const auto stages = calculate_virtual_stages(request, problems);
+  if (!stages) return std::nullopt;
+  if (!c.given) return stage_fqns(names, stages->stages, stages->per_rank, problems);
+  if (static_cast<int>(c.given->size()) % c.pp == 0) return c.given;
+  problems.push_back({"indivisible"});
+  return std::nullopt;
+}
+
+bool holds(const Diagnostics& problems, const std::string& id) {
+  return std::any_of(problems.begin(), problems.end(), [&](const Diagnostic& d) { return d.id == id; });
+}
+
+nlohmann::json family_config(const std::string& name) {
+  for (const auto& row : golden::load("arch/hf_models.json"))
+    if (row["name"] == name) return row["config"];
+  FAIL("no model " << name);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("models are split as NeMo AutoModel splits them", "[plan][golden]") {
+  int accepted = 0;
+  int refused = 0;
+  int skipped = 0;
+  for (const auto& row : golden::load("plan/model_split.json")) {
+    const auto& in = row["in"];
+    CAPTURE(row.dump());
+    if (in[3].is_null() || in[3] == "bogus") {  // names of schedules are looked up elsewhere
+      ++skipped;
+      continue;
+    }
+    Case c{tiny(in[0], in[1]), in[2], kSchedules.at(in[3]), {}, StageRounding::kRefuse, {}};
+    if (!in[4].is_null()) c.layers_per_stage = in[4].get<int>();
+    if (!in[5].is_null()) c.rounding = parse_stage_rounding(in[5].get<std::string>()).value();
+    if (row.contains("fqns")) c.given = row["fqns"].get<StageFqns>();
+    const auto layout = arch::layout_of(c.spec);
+    const arch::ModuleTree tree(layout);
+    Diagnostics problems;
+    const auto names = split_names(c, names_of(layout), problems);
+    if (row.contains("error")) {
+      CHECK_FALSE(names);
+      CHECK(problems.size() == 1);
+      ++refused;
+      continue;
+    }
+    REQUIRE(names);
+    ++accepted;
+    const auto parts = split_model(tree, *names);
+    for (int rank = 0; rank < c.pp; ++rank) {
+      const auto ids =
+          stage_ids_this_rank(rank, c.pp, static_cast<int>(parts.size()), c.schedule.placement, problems).value();
+      const auto& expected = row["ranks"][static_cast<std::size_t>(rank)];
+      REQUIRE(ids.size() == expected.size());
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        const auto& part = parts[static_cast<std::size_t>(ids[i])];
+        CHECK(ids[i] == expected[i][0].get<int>());
+        CHECK(part.parameters == expected[i][1].get<std::int64_t>());
+        CHECK(top_modules(part) == expected[i][2].get<std::string>());
+        CHECK(state_keys(tree, part) == golden::names(expected[i][3]));
+      }
+    }
+  }
+  CHECK(accepted == 88);
+  CHECK(refused == 21);
+  CHECK(skipped == 2);
+}
+
+TEST_CASE("the names found in a model's tree are those of its layout", "[plan]") {
+  for (const auto& row : golden::load("arch/hf_models.json")) {
+    CAPTURE(row["name"].get<std::string>());
+    const auto layout = arch::layout_of(spec_of(row["config"]));
+    arch::ModuleTree tree(layout, arch::TreeDepth::kLeaves);
+    Diagnostics problems;
+    const auto found = discover_names(tree, {}, problems);
+    INFO(to_text(problems));
+    REQUIRE(found);
+    const auto known = names_of(layout);
+    CHECK(found->embeddings == known.embeddings);
+    CHECK(found->layers == known.layers);
+    CHECK(found->layer_count == known.layer_count);
+    CHECK(found->norm == known.norm);
+    CHECK(found->head == known.head);
+    CHECK(found->rotary == known.rotary);
+  }
+}
+
+TEST_CASE("for Llama's names the stages are those of the NeMo generator", "[plan]") {
+  const auto spec = tiny("llama", 13);
+  for (int stages = 1; stages <= 13; ++stages) {
+    Diagnostics problems;
+    FqnSplitRequest request;
+    request.stages = stages;
+    request.layers = 13;
+    request.encoders = false;
+    CHECK(stage_fqns(names_of(arch::layout_of(spec)), stages, 1, problems) ==
+          generate_hf_model_fqn_per_model_part(request, problems));
+  }
+}
+
+TEST_CASE("every parameter is in exactly one stage of any split, a tied one on both ends", "[plan][property]") {
+  std::mt19937 random(17);
+  for (const auto& row : golden::load("arch/hf_models.json")) {
+    CAPTURE(row["name"].get<std::string>());
+    auto config = row["config"];
+    const auto spec = spec_of(config);
+    const auto layout = arch::layout_of(spec);
+    const arch::ModuleTree tree(layout, arch::TreeDepth::kLeaves);
+    const auto all = arch::parameters(layout);
+    for (int repeat = 0; repeat < 30; ++repeat) {
+      // Random runs of layers, some stages empty of them.
+      const int stages = static_cast<int>(random() % 6) + 1;
+      std::vector<int> cuts = {0, spec.layers};
+      for (int i = 1; i < stages; ++i)
+        cuts.push_back(static_cast<int>(random() % static_cast<unsigned>(spec.layers + 1)));
+      std::sort(cuts.begin(), cuts.end());
+      std::vector<LayerRange> ranges;
+      for (int i = 0; i < stages; ++i)
+        ranges.push_back({cuts[static_cast<std::size_t>(i)], cuts[static_cast<std::size_t>(i) + 1]});
+      const auto names = stage_fqns(names_of(layout), ranges);
+      CHECK(check_split(tree, names).empty());
+      const auto parts = split_model(tree, names);
+      std::int64_t sum = 0;
+      for (const auto& part : parts) sum += part.parameters;
+      const bool copied = spec.tied_embeddings && stages > 1;
+      CHECK(sum == arch::count_parameters(spec).total() + (copied ? layout.head_parameter.shape.elements() : 0));
+      for (const auto& parameter : all) {
+        int found = 0;
+        for (const auto& part : parts)
+          for (const auto& fqn : part.fqns) found += parameter.fqn.starts_with(fqn + ".") ? 1 : 0;
+        CHECK(found == 1);
+      }
+      if (spec.tied_embeddings) {
+        CHECK(parts.front().has_embedding);
+        CHECK(parts.back().has_head);
+      }
+      for (int i = 0; i < stages; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        CHECK(static_cast<int>(parts[at].layers.size()) == ranges[at].size());
+        const arch::Portion portion{i == 0, ranges[at].begin, ranges[at].end, i + 1 == stages, i + 1 == stages};
+        CHECK(parts[at].parameters == arch::count_parameters(layout, portion).total());
+      }
+    }
+  }
+}
+
+TEST_CASE("a nested text model is split with its encoders on the first stage", "[plan]") {
+  arch::ModuleTree tree;
+  tree.add("model.visual.blocks.0", 7);
+  tree.add("model.language_model.embed_tokens", 100);
+  for (int i = 0; i < 5; ++i) tree.add("model.language_model.layers." + std::to_string(i) + ".mlp", 10);
+  tree.add("model.language_model.norm", 1);
+  tree.add("model.language_model.rotary_emb", 0);
+  tree.add("lm_head", 100);
+  Diagnostics problems;
+  const auto names = discover_names(tree, {}, problems);
+  REQUIRE(names);
+  CHECK(problems.empty());
+  const auto split = stage_fqns(*names, 2, 1, problems);
+  REQUIRE(split);
+  CHECK(*split ==
+        StageFqns{{"model.language_model.embed_tokens", "model.visual", "model.language_model.layers.0",
+                   "model.language_model.layers.1", "model.language_model.layers.2", "model.language_model.rotary_emb"},
+                  {"model.language_model.layers.3", "model.language_model.layers.4", "model.language_model.norm",
+                   "lm_head", "model.language_model.rotary_emb"}});
+  const auto parts = split_model(tree, *split);
+  CHECK(parts[0].parameters == 137);
+  CHECK(parts[1].parameters == 121);
+  CHECK(parts[1].layers == std::vector<int>{3, 4});
+}
+
+TEST_CASE("a text model with its own model module and head is found", "[plan]") {
+  arch::ModuleTree tree;
+  tree.add("language_model.model.embed_tokens", 4);
+  tree.add("language_model.model.layers.0", 1);
+  tree.add("language_model.model.norm", 1);
+  tree.add("language_model.lm_head", 4);
+  tree.add("vision_tower", 3);
+  tree.add("multi_modal_projector", 2);
+  Diagnostics problems;
+  const auto names = discover_names(tree, {}, problems);
+  REQUIRE(names);
+  CHECK(names->layers == "language_model.model.layers");
+  CHECK(names->head == "language_model.lm_head");
+  CHECK(names->encoders == std::vector<std::string>{"vision_tower", "multi_modal_projector"});
+}
+
+TEST_CASE("custom heads and further modules are placed by name, others are asked for", "[plan]") {
+  arch::ModuleTree tree;
+  tree.add("model.embed_tokens", 4);
+  tree.add("model.layers.0.mlp", 1);
+  tree.add("model.norm", 1);
+  tree.add("score", 2);
+  tree.add("model.adapter.down", 3);
+  Diagnostics problems;
+  CHECK_FALSE(discover_names(tree, {}, problems));
+  REQUIRE(problems.size() == 2);
+  CHECK(problems[0].message == "no rule says which stage 'score' belongs to");
+  CHECK(problems[1].message == "no rule says which stage 'model.adapter' belongs to");
+  problems.clear();
+  const auto names = discover_names(tree, {"score", {"model.adapter"}}, problems);
+  REQUIRE(names);
+  CHECK(stage_fqns(*names, 1, 1, problems)->front() ==
+        std::vector<std::string>{"model.embed_tokens", "model.adapter", "model.layers.0", "model.norm", "score"});
+  CHECK_FALSE(discover_names(tree, {"scores", {"model.adaptor"}}, problems));
+  CHECK(problems[0].help == "did you mean 'model.adapter'?");
+  CHECK(problems[1].help == "did you mean 'score'?");
+  arch::ModuleTree empty;
+  problems.clear();
+  CHECK_FALSE(discover_names(empty, {}, problems));
+  CHECK(problems[0].id == "no-layers");
+}
+
+TEST_CASE("an explicit split names unknown, repeated, missing and misplaced modules at once", "[plan]") {
+  const auto layout = arch::layout_of(tiny("llama", 6));
+  const arch::ModuleTree tree(layout);
+  const auto check = [&](const StageFqns& names) { return check_split(tree, names); };
+  CHECK(check({{"model.embed_tokens", "model.layers.0", "model.layers.1", "model.layers.2"},
+               {"model.layers.3", "model.layers.4", "model.layers.5", "model.norm", "lm_head"}})
+            .empty());
+  const auto problems = check({{"model.embed_token", "model.layers.1", "model.layers.0", "lm_head"},
+                               {"model.layers.1", "model.layers.2.mlp", "model.norm", "model.layers.9"}});
+  std::vector<std::string> lines;
+  for (const auto& problem : problems) lines.push_back(problem.id + ": " + problem.message);
+  CHECK(lines == std::vector<std::string>{
+                     "unknown-module: the model has no module 'model.embed_token'",
+                     "duplicate-module: 'model.layers.1' stands in stage 0 and in stage 1",
+                     "unknown-module: 'model.layers.2.mlp' is a part of a layer",
+                     "unknown-module: the model has no module 'model.layers.9'",
+                     "missing-module: no stage holds 'model.embed_tokens'",
+                     "missing-module: no stage holds layers 2 to 5",
+                     "stage-order: 'lm_head' stands in stage 0",
+                     "stage-order: layer 0 stands after layer 1",
+                 });
+  CHECK(problems[0].help == "did you mean 'model.embed_tokens'?");
+  CHECK(problems[2].help == "a layer is the smallest part of a stage; use 'model.layers.2'");
+  CHECK(holds(check({}), "bad-value"));
+}
+
+TEST_CASE("a module around others may be named instead of them", "[plan]") {
+  const auto layout = arch::layout_of(tiny("llama", 4));
+  const arch::ModuleTree tree(layout);
+  const StageFqns whole = {{"model", "lm_head"}};
+  CHECK(check_split(tree, whole).empty());
+  const auto parts = split_model(tree, whole);
+  CHECK(parts[0].layers == std::vector<int>{0, 1, 2, 3});
+  CHECK(parts[0].has_embedding);
+  CHECK(parts[0].parameters == arch::count_parameters(tiny("llama", 4)).total());
+  CHECK(holds(check_split(tree, {{"model", "model.layers.2", "lm_head"}}), "duplicate-module"));
+  CHECK(split_model(tree, {{"model.layers.2", "model.layers", "model.layers.2"}})[0].fqns ==
+        std::vector<std::string>{"model.layers"});
+}
+
+TEST_CASE("explicit stages must suit ranks and schedule", "[plan]") {
+  CHECK(check_split_schedule(4, 4, true, Placement::kLoop).empty());
+  CHECK(check_split_schedule(8, 4, false, Placement::kV).empty());
+  CHECK(holds(check_split_schedule(8, 4, true, Placement::kLoop), "schedule-single-stage"));
+  CHECK(holds(check_split_schedule(12, 4, false, Placement::kV), "schedule-v-stages"));
+  CHECK(holds(check_split_schedule(4, 4, false, Placement::kLoop), "schedule-multi-stage"));
+  CHECK(check_split_schedule(10, 4, false, Placement::kLoop)[0].help ==
+        "every rank runs the same number of stages; name 8 or 12 stages");
+}
+
+TEST_CASE("names that the model lacks are passed over by the split itself", "[plan]") {
+  const auto layout = arch::layout_of(tiny("qwen3", 3));
+  const arch::ModuleTree tree(layout);
+  const auto parts = split_model(tree, {{"model.layers.7", "nothing", "model.layers.1"}, {}});
+  CHECK(parts[0].fqns == std::vector<std::string>{"model.layers.1"});
+  CHECK(parts[1].parameters == 0);
+}
+
+TEST_CASE("a mixture of experts is split without listing its experts", "[plan]") {
+  const auto spec = spec_of(family_config("deepseek_v3"));
+  const arch::ModuleTree tree(arch::layout_of(spec));
+  CHECK(tree.modules().size() == 9);
+}
+
+}  // namespace automodel::plan
