@@ -102,9 +102,8 @@ void Executor::execute(const Action& action, Run& run) {
 
 void Executor::walk(const schedule::Row& row, Run& run) {
   for (const auto& slot : row) {
-    if (watch_) watch_(slot, true);
+    for (const auto& watch : watches_) watch(slot);
     for (const auto& action : slot.actions()) execute(action, run);
-    if (watch_) watch_(slot, false);
   }
   run.links.finish();
 }

@@ -86,7 +86,7 @@ MPI_Comm initialised_world() {
 
 class MpiWorld : public World {
  public:
-  MpiWorld(const WorldOptions& options, DeviceGroups device_groups) : device_groups_(std::move(device_groups)) {
+  MpiWorld(const WorldOptions& options, DeviceGroups device_groups) {
     auto control = std::make_shared<MpiTransport>(initialised_world());
     Place place;
     MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
@@ -108,7 +108,7 @@ class MpiWorld : public World {
     monitor_->begin(std::move(addresses), shared_secret(), activity());
     engine().set_prober(monitor_.get());
     try {
-      choose_device(options.device);
+      use_device(options.device, std::move(device_groups));
     } catch (const Error& error) {
       abort(error.code(), error.what());
     }
@@ -158,10 +158,6 @@ class MpiWorld : public World {
     return transport;
   }
 
-  std::shared_ptr<Communicator> for_device(std::shared_ptr<HostCommunicator> host) override {
-    return device_groups_ ? device_groups_(*this, std::move(host)) : host;
-  }
-
  private:
   /// In one piece, so that lines of other ranks do not come between.
   static void write_to_stderr(const std::string& text) {
@@ -172,7 +168,6 @@ class MpiWorld : public World {
     }
   }
 
-  DeviceGroups device_groups_;
   std::unique_ptr<Monitor> monitor_;
   bool finished_ = false;
 };
