@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include "config/recipe.h"
+#include "config/reference.h"
 #include "launch/completion.h"
 #include "launch/train_command.h"
 #include "plan/training_plan.h"
 #include "report.h"
+#include "tokenize.h"
 
 namespace automodel::app {
 namespace {
@@ -53,29 +55,37 @@ int run_config(const Options& options) {
   return code(ExitCode::kOk);
 }
 
-int run_schema(const Options&) {
-  out(config::recipe_schema() + "\n");
+int run_schema(const Options& options) {
+  out(options.markdown ? config::recipe_reference() : config::recipe_schema() + "\n");
   return code(ExitCode::kOk);
 }
 
 int run_completion(const Options& options) {
-  std::vector<std::string> names;
-  for (const auto& command : commands()) names.emplace_back(command.name);
-  out(launch::completion_script(options.shell, names, config::recipe_keys()));
+  out(launch::completion_script(options.shell, options.known, config::recipe_keys()));
   return code(ExitCode::kOk);
 }
 
 int run_train(const Options& options) {
   // A rank of a job leaves everything to the worker, where rank 0 reads the recipe for all.
-  if (launch::in_parallel_job()) return launch::exec_worker(options.recipe, options.overrides);
+  if (launch::in_parallel_job()) return launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
   const int ranks = options.nproc_per_node.value_or(1);
   const auto result =
       plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
   if (!result.plan) return refuse(result.problems, loaded, false);
-  return ranks > 1 ? launch::exec_mpirun(ranks, options.recipe, options.overrides)
-                   : launch::exec_worker(options.recipe, options.overrides);
+  return ranks > 1 ? launch::run_mpirun(ranks, options.recipe, options.overrides)
+                   : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
+}
+
+int run_verify(const Options& options) {
+  if (!launch::in_parallel_job()) {
+    const auto loaded = load(options);
+    if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
+    const auto result = plan::make_plan(loaded, {.training = true});
+    if (!result.plan) return refuse(result.problems, loaded, false);
+  }
+  return launch::exec_worker(launch::Work::kVerify, options.recipe, options.overrides);
 }
 
 constexpr std::array kCommands = {
@@ -83,9 +93,19 @@ constexpr std::array kCommands = {
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
     Command{"plan", "plan RECIPE [--json] [OVERRIDE...]", "Print what would run: mesh, stages, schedule, proofs",
             kRecipe | kJson | kWorldSize | kPictures | kDryRun | kEstimates, run_plan},
+    Command{"verify", "verify RECIPE [OVERRIDE...]",
+            "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient", kRecipe,
+            run_verify},
+    Command{"slurm", "slurm RECIPE --nodes N [--time T] [--partition P] [OVERRIDE...]",
+            "Print a batch script: starts the ranks, saves before the time is up, requeues", kRecipe | kSlurm,
+            run_slurm},
+    Command{"doctor", "doctor [--json]", "Check MPI, LibTorch, CUDA, NCCL, network and limits of this machine", kJson,
+            run_doctor},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
-    Command{"schema", "schema", "Print the JSON Schema of recipes", 0, run_schema},
+    Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
+    Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
+            "JSON strings to ids, one a line from standard input, or back", kTokenizer, run_tokenize},
     Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
 };
 

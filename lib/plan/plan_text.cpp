@@ -72,6 +72,8 @@ std::string batch_text(const TrainingPlan& plan) {
   if (b.length > 0) out += fmt::format("; {} tokens each, {} tokens a step", b.length, b.tokens());
   out += fmt::format("\ntypes     compute {}, master weights {}, gradients {}", name_of(plan.types.compute),
                      name_of(plan.types.master), name_of(plan.types.gradient));
+  if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
+  if (plan.levers.loss_scaler) out += ", dynamic loss scale";
   if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
   return out + "\n";
 }

@@ -90,6 +90,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
   types.master = weights == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   types.gradient = types.master;
   types.reduce = types.gradient;
+  std::optional<DType> output;
   const auto& strategy = recipe.distributed->strategy();
   if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy); fsdp != nullptr) {
     // A policy that nobody wrote down is NeMo AutoModel's on CUDA; on a CPU low precision is slower as well as coarser.
@@ -98,6 +99,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
     if (given || (cuda && !configured && !m.fp16())) {
       if (policy.param_dtype()) types.compute = *policy.param_dtype();
       types.reduce = policy.reduce_dtype().value_or(types.compute);
+      if (given && policy.output_dtype()) output = policy.output_dtype();
     }
   }
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
@@ -105,7 +107,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
     if (!megatron->preserve_fp32_weights()) types.master = types.compute;
     types.reduce = megatron->grad_reduce_in_fp32() ? DType::kFloat32 : types.compute;
   }
-  types.message = types.compute;
+  types.message = output.value_or(types.compute);
   if (m.pipeline_dtype()) types.message = *m.pipeline_dtype();
   if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->dtype())
     types.message = *recipe.distributed->pipeline()->dtype();
@@ -207,6 +209,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.recipe_path = loaded.path;
     plan.cuda = plans_for_cuda(recipe, request);
     plan.types = plan_types(loaded, spec, plan.cuda, report);
+    plan.levers = plan_levers(loaded, sizes->pp, plan.types.compute, report);
     plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
     plan.pipelined = sizes->pp > 1;
     check_megatron_sizes(loaded, *sizes, report);

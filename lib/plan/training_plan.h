@@ -11,6 +11,7 @@
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
 #include "plan/estimate.h"
+#include "plan/levers.h"
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
 #include "plan/stage_shapes.h"
@@ -61,6 +62,7 @@ struct TrainingPlan {
   mesh::DeviceMesh mesh;
   BatchPlan batch = {};
   TypePlan types = {};
+  Levers levers = {};
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
   std::optional<Estimate> estimate = {};      ///< with the pipeline

@@ -22,9 +22,12 @@
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/initial_values.h"
+#include "train/run_estimate.h"
+#include "train/run_trace.h"
 #include "train/runtime.h"
 #include "train/setup.h"
 #include "train/stop_signal.h"
+#include "train/tensor_memory.h"
 #include "train/trainer.h"
 
 namespace automodel::train {
@@ -103,20 +106,31 @@ class Reports {
 /// One run: everything that lives from the plan to the last line.
 class Run {
  public:
-  Run(const config::LoadedRecipe& loaded, comm::World& world)
-      : loaded_(loaded), recipe_(loaded.recipe), world_(world) {}
+  Run(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook)
+      : loaded_(loaded), recipe_(loaded.recipe), world_(world), hook_(hook) {}
 
   ExitCode execute() {
     choose_threads();
+    count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
     const bool zero = !recipe_.model_parallel->perform_initialization();
     runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_,
                                          initial_values(setup_->plan.model->spec, setup_->seed(), zero));
+    if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
     trainer_ = std::make_unique<Trainer>(*runtime_, recipe_, *setup_->rates);
     const std::int64_t first = setup_->steps->first_step();
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, first, setup_->steps->end_step());
+    estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
+    if (recipe_.logging->trace()) {
+      const auto& place = runtime_->place();
+      trace_ = std::make_unique<RunTrace>(runtime_->executor(), setup_->plan, place.pp,
+                                          place.dp == 0 && place.cp == 0 && place.tp == 0);
+    }
     banner();
-    return loop(first);
+    const auto code = loop(first);
+    if (trace_) write_trace();
+    compare_with_plan();
+    return code;
   }
 
  private:
@@ -134,6 +148,22 @@ class Run {
                                setup_->steps->end_step() - 1, at::get_num_threads(),
                                at::get_num_threads() == 1 ? "" : "s",
                                fs::absolute(reports_->folder()).lexically_normal().string()));
+  }
+
+  void write_trace() {
+    const auto text = trace_->finish(world_);
+    if (text.empty()) return;
+    const auto path = reports_->folder() / *recipe_.logging->trace();
+    std::ofstream(path, std::ios::binary) << text;
+    reports_->line(fmt::format("trace     {}", path.string()));
+  }
+
+  void compare_with_plan() {
+    std::string json;
+    const auto line = estimate_->finish(world_, json);
+    if (line.empty()) return;
+    reports_->line(line);
+    std::ofstream(reports_->folder() / "estimate.json") << json << "\n";
   }
 
   void validate(const StepPlan& step, double lr) {
@@ -160,11 +190,19 @@ class Run {
         first, setup_->steps->end_step());
     for (std::int64_t number = first; number < setup_->steps->end_step(); ++number) {
       world_.activity().begin_step(number);
+      // The first step warms up.
+      const bool traced = trace_ && number == std::min(first + 1, setup_->steps->end_step() - 1);
+      if (traced) trace_->begin_step();
       const auto begin = Clock::now();
       const auto result = trainer_->step(number, batches.next(), StopSignal::received() != 0);
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (traced) trace_->end_step();
       const auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
+      estimate_->add_step(seconds);
+      if (result.skipped)
+        reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
+                                   number, result.grad_scale, trainer_->scaler()->scale()));
       if (step.validate) validate(step, result.lr);
       if (result.stop_requested) {
         reports_->line(fmt::format("stopped by a signal after step {}", number));
@@ -223,16 +261,19 @@ class Run {
   const config::LoadedRecipe& loaded_;
   const config::Recipe& recipe_;
   comm::World& world_;
+  const ActionHook& hook_;
   std::unique_ptr<Setup> setup_;
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Reports> reports_;
+  std::unique_ptr<RunEstimate> estimate_;
+  std::unique_ptr<RunTrace> trace_;
 };
 
 }  // namespace
 
-ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world) {
-  return Run(loaded, world).execute();
+ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook) {
+  return Run(loaded, world, hook).execute();
 }
 
 }  // namespace automodel::train

@@ -6,6 +6,7 @@
 
 #include "data/open_dataset.h"
 #include "optim/optimizer.h"
+#include "train/world_settings.h"
 
 namespace automodel::train {
 namespace {
@@ -13,8 +14,12 @@ namespace {
 namespace fs = std::filesystem;
 
 plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
-  auto result = plan::make_plan(
-      loaded, {.world_size = world.size(), .training = true, .cuda_available = world.device().is_cuda()});
+  use_settings(world, loaded.recipe);
+  auto result = plan::make_plan(loaded, {.world_size = world.size(),
+                                         .training = true,
+                                         .cuda_available = world.device().is_cuda(),
+                                         .ranks_per_node = world.local_size(),
+                                         .calibration = plan::read_calibration(plan::calibration_path())});
   if (result.plan && !loaded.recipe.dataset())
     result.problems.push_back(
         {"missing-key", "the recipe has no dataset", "add 'dataset:' with a _target_", {}, "dataset"});
