@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Installs what the build needs and is not there yet: Debian packages (with sudo where you are not root) and LibTorch's
+# wheel, unpacked into $AUTOMODEL_DEPS_DIR (default ~/.cache/automodel). Does nothing where all is there.
+#
+#   scripts/install_dependencies.sh [--dev] [--cuda]
+#     --dev    also what tests and checks need
+#     --cuda   also NVIDIA's wheels, where there is no CUDA toolkit
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+groups=build
+cuda=no
+for argument in "$@"; do
+  case "$argument" in
+    --dev) groups="build|dev" ;;
+    --cuda) cuda=yes ;;
+    *) echo "usage: $0 [--dev] [--cuda]" >&2; exit 2 ;;
+  esac
+done
+
+missing=()
+while read -r package group _; do
+  case "$package" in ''|'#'*) continue ;; esac
+  [[ "$group" =~ ^($groups)$ ]] || continue
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done < third_party/apt.txt
+
+if [ ${#missing[@]} -gt 0 ]; then
+  sudo=
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null || ! sudo -v; then
+      echo "These Debian packages are missing and need root to install:" >&2
+      echo "  apt-get install ${missing[*]}" >&2
+      echo "Ask an administrator, or run this script where sudo works; then start it again." >&2
+      exit 4
+    fi
+    sudo=sudo
+  fi
+  echo "installing ${missing[*]}"
+  $sudo apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+deps="${AUTOMODEL_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/automodel}"
+version="$(sed -n 's/^torch==//p' third_party/pip.txt)"
+target="$deps/libtorch-$version"
+
+# Wheels of CPython 3.11 whatever python3 is here: nothing of Python in them is used.
+install_wheels() {  # FILE
+  local machine; machine="$(uname -m)"
+  mkdir -p "$deps"
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile --upgrade \
+    --only-binary=:all: --python-version 3.11 --implementation cp --abi cp311 --abi none \
+    --platform "manylinux_2_28_$machine" --platform "manylinux_2_27_$machine" --platform "manylinux_2_25_$machine" \
+    --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" --platform any \
+    --target "$target.part" -r "$1"
+}
+
+if [ ! -e "$target/torch/lib/libtorch_cpu.so" ]; then
+  echo "downloading LibTorch $version (0.55 GB, 1.2 GB unpacked) to $deps"
+  rm -rf "$target.part"
+  install_wheels third_party/pip.txt
+  rm -rf "$target"
+  mv "$target.part" "$target"
+fi
+
+if [ "$cuda" = yes ] && ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ] && [ ! -e "$target/nvidia/cu13/bin/nvcc" ]; then
+  echo "downloading NVIDIA's CUDA wheels (about 2.5 GB) to $deps"
+  rm -rf "$target.part"
+  install_wheels third_party/pip-cuda.txt
+  cp -r "$target.part/nvidia" "$target/"
+  rm -rf "$target.part"
+fi
