@@ -18,8 +18,10 @@ struct Microbatch {
   at::Tensor ids = {};
   at::Tensor labels = {};  ///< label[t] is what position t predicts; -100 counts nothing
   at::Tensor positions = {};
-  at::Tensor segments = {};  ///< number of the packed document, or undefined
+  at::Tensor segments = {};  ///< [batch, length]: number of the packed document of every token; or undefined
   std::int64_t length = 0;   ///< tokens of the whole sequence, for tables of positions
+  /// True where the tokens here are the whole sequence, also under context parallelism (generation).
+  bool whole() const { return positions.size(1) == length; }
 };
 
 /// What the blocks of one stage share.

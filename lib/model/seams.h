@@ -7,31 +7,54 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/attention.h"
+#include "ops/linear.h"
 #include "ops/parameter.h"
 
 namespace automodel::model {
 
 /// Tensor parallelism: column-parallel products share their input, row-parallel ones add up their results.
+///
+/// Between blocks the residual stream holds all tokens on every rank or, with sequence parallelism, another part of
+/// the tokens on each; `width` is whole. Inside a block tokens are whole and heads or the feed-forward width are
+/// divided. column() leads in, row() leads out.
 class TensorSeam {
  public:
   virtual ~TensorSeam() = default;
   virtual int size() const { return 1; }
   virtual int rank() const { return 0; }
-  /// x [batch, tokens, width] as a column-parallel product needs it: gathered from sequence shards where they are.
+  /// How many of the `count` equal parts (heads) of the results of `weight` column() gives here.
+  virtual std::int64_t local(std::int64_t count, const ops::Parameter& /*weight*/) const { return count; }
+  /// x [batch, tokens, width] of the residual stream as a column-parallel product needs it: all tokens. Also for what
+  /// else every rank of a divided block uses; its gradients are summed.
   virtual at::Tensor enter(const at::Tensor& x) { return x; }
-  /// The sum over ranks of a row-parallel product's results (its sequence shard where sequences are sharded).
+  /// The sum over ranks of what each rank of a divided block made, as the residual stream has it.
   virtual at::Tensor leave(const at::Tensor& y) { return y; }
-  /// enter, product and (for row) product, leave in one step, so that an implementation can overlap them.
-  virtual at::Tensor column(const at::Tensor& x, const ops::Parameters& weights, const ops::Parameters& biases);
-  virtual at::Tensor row(const at::Tensor& x, ops::Parameter& weight, ops::Parameter* bias);
-  /// Token embeddings [batch, tokens, width] (a sequence shard where sequences are sharded); the row of `padding` (-1:
-  /// none) gets no gradient.
+  /// The first product of a block, from the residual stream.
+  virtual at::Tensor column(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
+  /// The last product of a block, back to the residual stream.
+  virtual at::Tensor row(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
+  /// The tokens of the residual stream that are here, of something that has a row for every token: [batch, tokens, ...],
+  /// without a graph.
+  virtual at::Tensor tokens(const at::Tensor& x) { return x; }
+  /// Token embeddings [batch, tokens, width], as the residual stream has them; the row of `padding` (-1: none) gets no
+  /// gradient.
   virtual at::Tensor embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
                            std::int64_t padding);
   /// Cross-entropy of logits whose vocabulary may be shared among ranks; see ops::cross_entropy.
   virtual at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore);
   /// Whole logits, for generation and tests.
   virtual at::Tensor whole_logits(const at::Tensor& logits) { return logits; }
+  /// Each rank works on other tokens: x of the residual stream as a part of its tokens; the same where ranks have
+  /// parts already. whole() is the way back. The weights in between get partial gradients.
+  virtual at::Tensor part(const at::Tensor& x) { return x; }
+  virtual at::Tensor whole(const at::Tensor& y) { return y; }
+
+  at::Tensor column(const at::Tensor& x, const ops::Parameters& weights, const ops::Parameters& biases) {
+    return column(x, ops::Linear{.weights = weights, .biases = biases});
+  }
+  at::Tensor row(const at::Tensor& x, ops::Parameter& weight, ops::Parameter* bias) {
+    return row(x, ops::Linear{.weights = {&weight}, .biases = {bias}});
+  }
 };
 
 /// Context parallelism: each rank has a part of every sequence.
@@ -39,6 +62,7 @@ class ContextSeam {
  public:
   virtual ~ContextSeam() = default;
   virtual int size() const { return 1; }
+  /// q, k, v of the tokens here; options.segments of the whole sequence.
   virtual at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const ops::AttentionOptions& options) {
     return ops::attention(q, k, v, options);

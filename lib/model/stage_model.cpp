@@ -136,7 +136,8 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   const auto out = observed(embedding_unit_, {anchor_}, [&](const std::vector<at::Tensor>& in) {
     auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
     if (spec_.embedding_scale != 1) x = x * rounded_to(spec_.embedding_scale, x.scalar_type());
-    if (positions_ != nullptr) x = x + ops::embedding(microbatch.positions, *positions_, in[0]);
+    if (positions_ != nullptr)
+      x = x + ops::embedding(options_.seams.tensor->tokens(microbatch.positions), *positions_, in[0]);
     return std::vector<at::Tensor>{x};
   });
   return {out[0], {}};
@@ -159,7 +160,7 @@ at::Tensor StageModel::head_logits(const Stream& stream) {
   auto y = norm_                    ? norm_.after_adding(stream.x, stream.delta).second
            : stream.delta.defined() ? stream.x + stream.delta
                                     : stream.x;
-  auto logits = options_.seams.tensor->column(y, {head_}, {});
+  auto logits = options_.seams.tensor->column(y, ops::Linear{.weights = {head_}});
   for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
     if (cap > 0) logits = at::tanh(logits / cap) * cap;
   return logits;
