@@ -77,6 +77,8 @@ class StageModel {
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   at::Tensor head_logits(const Stream& stream);
+  /// Null where the model has no auxiliary loss.
+  std::shared_ptr<RouterStatistics> statistics_of(const Microbatch& microbatch, const ForwardOptions& options) const;
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);
   /// Runs `part` as unit `unit`, telling the observer.
   std::vector<at::Tensor> observed(int unit, std::vector<at::Tensor> values,
@@ -88,6 +90,7 @@ class StageModel {
   Weights weights_;
   TensorSeam no_tensor_ = {};
   ContextSeam no_context_ = {};
+  ExpertSeam no_expert_ = {};
   std::unique_ptr<RopeTable> rope_, sliding_rope_;
   std::vector<std::unique_ptr<Layer>> layers_;
   ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;

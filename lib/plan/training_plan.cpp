@@ -59,6 +59,23 @@ void check_megatron_sizes(const config::LoadedRecipe& loaded, const mesh::MeshSi
   same("expert_model_parallel_size", m.expert_model_parallel_size(), "ep_size", sizes.ep);
 }
 
+/// Expert-parallel ranks hold equal numbers of experts.
+void check_expert_ranks(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes, Located& report) {
+  if (sizes.ep == 1) return;
+  if (!spec.moe)
+    return report.refuse("bad-value", "distributed.ep_size",
+                         fmt::format("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type),
+                         "ep_size: 1, or a model with experts");
+  if (spec.moe->experts % sizes.ep == 0) return;
+  int down = sizes.ep, up = sizes.ep;
+  while (spec.moe->experts % down != 0) --down;
+  while (up < spec.moe->experts && spec.moe->experts % up != 0) ++up;
+  report.refuse("indivisible", "distributed.ep_size",
+                fmt::format("{} experts do not divide among {} expert-parallel ranks", spec.moe->experts, sizes.ep),
+                up <= spec.moe->experts && spec.moe->experts % up == 0 ? fmt::format("nearest are {} and {}", down, up)
+                                                                       : fmt::format("nearest is {}", down));
+}
+
 /// Megatron Core's own checks, with the sizes that distributed gives.
 void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const TypePlan& types,
                     Located& report) {
@@ -178,6 +195,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.pipelined = sizes->pp > 1;
     check_megatron_sizes(loaded, *sizes, report);
     check_megatron(loaded, *sizes, plan.types, report);
+    if (spec != nullptr) check_expert_ranks(*spec, *sizes, report);
     if (!plan.pipelined && recipe.distributed->pipeline())
       report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
                   "set distributed.pp_size to 2 or more");

@@ -104,6 +104,10 @@ void Runtime::make_groups() {
     if (replicated) groups_.dense.replicate = group(axes.replicate, "dp_replicate");
   }
   groups_.expert.shard = group(Axis::kEpShard, "ep_shard");
+  if (plan_.model->spec.moe) {
+    groups_.experts = group(Axis::kEp, "ep");
+    groups_.tokens = group({Axis::kCp, Axis::kTp}, "cp_tp");
+  }
   const auto& pipeline = *plan_.pipeline;
   const bool tied = plan_.model->spec.tied_embeddings && pipeline.stages.size() > 1;
   if (tied) {
@@ -115,6 +119,13 @@ void Runtime::make_groups() {
   }
 }
 
+model::Placement Runtime::placement(const arch::Parameter& parameter) const {
+  if (parameter.is_expert())
+    return parallel::expert_placement(parameter, plan_.model->spec.moe->experts, groups_.experts->size(),
+                                      groups_.experts->rank());
+  return {};
+}
+
 void Runtime::make_stages(const parallel::WeightSource& source) {
   const auto& pipeline = *plan_.pipeline;
   const auto sharding = sharding_of(plan_, recipe_.distributed(), world_.device());
@@ -123,10 +134,20 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
     return fused != nullptr ? fused->logit_softcapping() : 0.0;
   }();
   const auto ignore = std::visit([](const auto& loss) { return loss.ignore_index(); }, recipe_.loss_fn());
+  if (plan_.model->spec.moe) {
+    const auto& m = recipe_.model_parallel();
+    experts_ = std::make_unique<parallel::ExpertParallel>(
+        groups_.experts, groups_.tokens,
+        parallel::ExpertOptions{.overlap = m.overlap_moe_expert_parallel_comm(),
+                                .late_weight_gradients = m.overlap_dispatch_backward_with_experts_wgrad(),
+                                .device = world_.device()});
+  }
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
     model::StageOptions options{.type = scalar_type(plan_.types.compute),
                                 .device = world_.device(),
+                                .seams = {.expert = experts_.get()},
+                                .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
                                 .ignore_label = ignore,
                                 .logit_softcap = softcap};
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
@@ -156,8 +177,9 @@ void Runtime::make_optimizer() {
                            .expert = storage->unit().expert};
       for (const auto& segment : storage->segments()) {
         const auto& weight = *segment.weight;
-        const bool mine = (weight.tensor_sharded || place_.tp == 0) && first_replica &&
-                          (!whole || reduce.shard->rank() == 0) && !weight.copy;
+        // Experts are on a grid of their own, without tensor parallelism and replicas.
+        const bool on_grid = weight.expert || ((weight.tensor_sharded || place_.tp == 0) && first_replica);
+        const bool mine = on_grid && (!whole || reduce.shard->rank() == 0) && !weight.copy;
         target.ranges.push_back({.name = weight.info.fqn,
                                  .first = segment.first,
                                  .offset = segment.offset,

@@ -10,6 +10,7 @@
 #include "model/stage_model.h"
 #include "optim/optimizer.h"
 #include "parallel/data/data_parallel.h"
+#include "parallel/expert/expert_parallel.h"
 #include "pipeline/executor.h"
 #include "plan/training_plan.h"
 
@@ -20,6 +21,8 @@ struct Groups {
   std::shared_ptr<comm::Communicator> pipeline;
   std::shared_ptr<comm::Communicator> tensor;
   std::shared_ptr<comm::Communicator> context;
+  std::shared_ptr<comm::Communicator> experts;  ///< ranks that share a layer's experts
+  std::shared_ptr<comm::Communicator> tokens;   ///< ranks that have other tokens of the same microbatch
   parallel::ReduceGroups dense, expert;
   std::shared_ptr<comm::Communicator> tied;  ///< first and last stage's ranks; null where nothing is tied across them
 };
@@ -61,6 +64,8 @@ class Runtime {
 
  private:
   void make_groups();
+  /// What this rank holds of a parameter.
+  model::Placement placement(const arch::Parameter& parameter) const;
   void make_stages(const parallel::WeightSource& source);
   void make_optimizer();
   void sum_tied_gradients();
@@ -70,6 +75,7 @@ class Runtime {
   comm::World& world_;
   Place place_ = {};
   Groups groups_ = {};
+  std::unique_ptr<parallel::ExpertParallel> experts_;  ///< null for a model without experts
   std::vector<std::unique_ptr<LocalStage>> stages_;
   std::unique_ptr<pipeline::Executor> executor_;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -1,0 +1,93 @@
+#include "parallel/expert/expert_parallel.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include "base/error.h"
+#include "ops/graph.h"
+#include "parallel/expert/exchange.h"
+
+namespace automodel::parallel {
+namespace {
+
+using Rows = std::vector<std::int64_t>;
+
+/// From rows in the order (source, expert) to rows in the order (expert, source). `counts` [sources * experts].
+Rows sorted_by_expert(const std::int64_t* counts, int sources, std::int64_t experts) {
+  Rows first;
+  std::int64_t rows = 0;
+  for (std::int64_t i = 0; i < sources * experts; ++i) {
+    first.push_back(rows);
+    rows += counts[i];
+  }
+  Rows out;
+  out.reserve(static_cast<std::size_t>(rows));
+  for (std::int64_t e = 0; e < experts; ++e)
+    for (std::int64_t s = 0; s < sources; ++s)
+      for (std::int64_t i = 0; i < counts[s * experts + e]; ++i)
+        out.push_back(first[static_cast<std::size_t>(s * experts + e)] + i);
+  return out;
+}
+
+}  // namespace
+
+ExpertParallel::ExpertParallel(std::shared_ptr<comm::Communicator> group, std::shared_ptr<comm::Communicator> tokens,
+                               ExpertOptions options)
+    : group_(std::move(group)), tokens_(std::move(tokens)), options_(options) {}
+
+model::ExpertRoute ExpertParallel::route(const Rows& rows) {
+  const int size = group_->size();
+  if (size == 1) return ExpertSeam::route(rows);
+  const ops::NoGraph guard;
+  const auto here = static_cast<std::int64_t>(rows.size()) / size;
+  AUTOMODEL_CHECK(here * size == static_cast<std::int64_t>(rows.size()), "experts divide among expert-parallel ranks");
+  const auto longs = at::TensorOptions().dtype(at::kLong);
+  const auto mine = at::tensor(rows, longs).to(options_.device);
+  const auto arrived = at::empty(mine.sizes(), mine.options());
+  const Rows each(static_cast<std::size_t>(size), here);
+  group_->all_to_all(arrived, mine, each, each)->wait();
+  const auto theirs = arrived.cpu();
+  const auto* counts = theirs.const_data_ptr<std::int64_t>();
+  model::ExpertRoute out;
+  out.rows.assign(static_cast<std::size_t>(here), 0);
+  for (int rank = 0; rank < size; ++rank) {
+    out.sent.push_back(std::accumulate(rows.begin() + rank * here, rows.begin() + (rank + 1) * here, std::int64_t{0}));
+    out.received.push_back(std::accumulate(counts + rank * here, counts + (rank + 1) * here, std::int64_t{0}));
+    for (std::int64_t e = 0; e < here; ++e) out.rows[static_cast<std::size_t>(e)] += counts[rank * here + e];
+  }
+  const auto order = sorted_by_expert(counts, size, here);
+  Rows back(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  out.order = at::tensor(order, longs).to(options_.device);
+  out.back = at::tensor(back, longs).to(options_.device);
+  return out;
+}
+
+model::TravellingRows ExpertParallel::send(const at::Tensor& x, const model::ExpertRoute& route, bool back) {
+  if (group_->size() == 1) return ExpertSeam::send(x, route, back);
+  return back ? start_exchange(group_, x, route.received, route.sent)
+              : start_exchange(group_, x, route.sent, route.received);
+}
+
+at::Tensor ExpertParallel::arrive(const model::TravellingRows& travelling, std::function<void()> departed) {
+  if (group_->size() == 1) return ExpertSeam::arrive(travelling, std::move(departed));
+  return finish_exchange(travelling, std::move(departed));
+}
+
+void ExpertParallel::sum_over_tokens(at::Tensor values) {
+  if (tokens_->size() > 1) tokens_->all_reduce(values, comm::ReduceOp::kSum)->wait();
+}
+
+model::Placement expert_placement(const arch::Parameter& parameter, int experts, int size, int rank) {
+  if (size == 1) return {};
+  const int each = experts / size;
+  AUTOMODEL_CHECK(each * size == experts, "experts divide among expert-parallel ranks");
+  if (parameter.expert >= 0) return {.present = parameter.expert / each == rank};
+  return {.slice = model::even_slice(0, experts, size, rank)};
+}
+
+}  // namespace automodel::parallel
