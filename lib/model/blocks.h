@@ -20,10 +20,11 @@ struct Microbatch {
   at::Tensor ids = {};
   at::Tensor labels = {};  ///< label[t] is what position t predicts; -100 counts nothing
   at::Tensor positions = {};
-  at::Tensor segments = {};  ///< [batch, length]: number of the packed document of every token; or undefined
-  std::int64_t length = 0;   ///< tokens of the whole sequence
-  std::int64_t extent = 0;   ///< one beyond the largest position of any token of the microbatch; 0: `length`
-  at::Tensor real = {};      ///< bool, false for padding; undefined where there is none
+  at::Tensor segments = {};       ///< [batch, length]: number of the packed document of every token; or undefined
+  std::int64_t length = 0;        ///< tokens of the whole sequence
+  std::int64_t extent = 0;        ///< one beyond the largest position of any token of the microbatch; 0: `length`
+  std::int64_t label_tokens = 0;  ///< of the whole sequences
+  at::Tensor real = {};           ///< bool, false for padding; undefined where there is none
   std::shared_ptr<RouterStatistics> routers = {};  ///< null where there is no auxiliary loss
   /// What RoPE tables must hold, and what kinds of RoPE that depend on the length of the text go by.
   std::int64_t reach() const { return extent > 0 ? extent : length; }

@@ -44,20 +44,22 @@ class LatentAttention : public Block {
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
-    const auto x = context_.seams.tensor->enter(y);
-    const std::int64_t batch = x.size(0), tokens = x.size(1), nope = latent_.nope_dim, rope = latent_.rope_dim;
-    const auto wide_q = latent_.q_rank > 0
-                            ? ops::linear(ops::rms_norm(ops::linear(x, q_down_), *q_norm_, kLatentNormEps), q_up_)
-                            : ops::linear(x, q_up_);
+    // The low-rank parts belong to all heads: they are computed where the residual stream is.
+    auto& tensor = *context_.seams.tensor;
+    const auto low_q = latent_.q_rank > 0 ? ops::rms_norm(ops::linear(y, q_down_), *q_norm_, kLatentNormEps) : y;
+    const auto low = ops::split(ops::linear(y, kv_down_), {latent_.kv_rank, latent_.rope_dim});
+    const auto wide_q = tensor.column(low_q, q_up_);
+    const auto wide_kv = tensor.column(ops::rms_norm(low[0], *kv_norm_, kLatentNormEps), kv_up_);
+    const auto shared_key = tensor.enter(low[1]);
+    const std::int64_t batch = wide_q.size(0), tokens = wide_q.size(1), nope = latent_.nope_dim,
+                       rope = latent_.rope_dim;
     const auto q = ops::split(wide_q.view({batch, tokens, heads_, nope + rope}), {nope, rope});
-    const auto low = ops::split(ops::linear(x, kv_down_), {latent_.kv_rank, rope});
-    const auto wide_kv = ops::linear(ops::rms_norm(low[0], *kv_norm_, kLatentNormEps), kv_up_);
     const auto kv = ops::split(wide_kv.view({batch, tokens, heads_, nope + latent_.v_dim}), {nope, latent_.v_dim});
     const auto key_part =
-        turn(low[1].reshape({batch, tokens, 1, rope}), microbatch).expand({batch, tokens, heads_, rope});
+        turn(shared_key.reshape({batch, tokens, 1, rope}), microbatch).expand({batch, tokens, heads_, rope});
     const auto out =
         attend(at::cat({q[0], turn(q[1], microbatch)}, -1), at::cat({kv[0], key_part}, -1), kv[1], microbatch);
-    return context_.seams.tensor->row(out.reshape({batch, tokens, heads_ * latent_.v_dim}), output_);
+    return tensor.row(out.reshape({batch, tokens, heads_ * latent_.v_dim}), output_);
   }
 
  private:

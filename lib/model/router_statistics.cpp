@@ -72,7 +72,7 @@ at::Tensor RouterStatistics::probability_gradient() const {
   const auto sums = totals();
   const double rows = sums[2 * experts_].item<double>();
   if (rows == 0) return at::zeros({experts_}, doubles());
-  return sums.narrow(0, 0, experts_) * (weight_ * coefficient_ * experts_ / (rows * rows));
+  return sums.narrow(0, 0, experts_) * (seed_ * weight_ * coefficient_ * experts_ / (rows * rows));
 }
 
 at::Tensor balanced(const at::Tensor& logits, const at::Tensor& chosen, const at::Tensor& real, int layer,

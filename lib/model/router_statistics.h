@@ -16,9 +16,10 @@ namespace automodel::model {
 /// the routers' logits in their backward passes (balanced()), when the sums of all layers are known.
 class RouterStatistics {
  public:
-  /// `weight`: factor of the loss and of its gradient (the microbatch's share of the global batch).
-  RouterStatistics(int experts, double coefficient, double weight)
-      : experts_(experts), coefficient_(coefficient), weight_(weight) {}
+  /// `weight`: factor of the loss (the microbatch's share of the global batch); `seed`: what the backward pass of the
+  /// loss starts with.
+  RouterStatistics(int experts, double coefficient, double weight, double seed = 1)
+      : experts_(experts), coefficient_(coefficient), weight_(weight), seed_(seed) {}
 
   /// Layer `layer` routed these tokens: counts [experts], summed probabilities [experts], rows; all float64. A second
   /// call for a layer (recomputation) replaces the first.
@@ -26,7 +27,11 @@ class RouterStatistics {
 
   /// Sums of the layers put here, float64 [2 * experts + 1]: counts, probabilities, rows.
   at::Tensor sums() const;
-  /// The sums to go by from now on, where other ranks have a part of the tokens or layers.
+  /// Sums of the stages before.
+  const at::Tensor& before() const { return before_; }
+  void set_before(at::Tensor before) { before_ = std::move(before); }
+  /// The sums to go by from now on: of the layers so far, and in the backward pass of all layers of all stages.
+  at::Tensor totals() const { return totals_.defined() ? totals_ : sums(); }
   void set_totals(at::Tensor totals) { totals_ = std::move(totals); }
 
   /// The loss times the weight.
@@ -39,12 +44,11 @@ class RouterStatistics {
     at::Tensor counts, probabilities;
     double rows;
   };
-  at::Tensor totals() const { return totals_.defined() ? totals_ : sums(); }
 
   int experts_;
-  double coefficient_, weight_;
+  double coefficient_, weight_, seed_;
   std::map<int, Layer> layers_ = {};
-  at::Tensor totals_ = {};
+  at::Tensor before_ = {}, totals_ = {};
 };
 
 /// The same logits [n, experts]; their gradient gets that of the auxiliary loss. `real` [n] is false for padding;

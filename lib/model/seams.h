@@ -77,13 +77,16 @@ struct ExpertRoute {
   std::vector<std::int64_t> sent = {};      ///< rows to each rank
   std::vector<std::int64_t> received = {};  ///< rows from each rank
   std::vector<std::int64_t> rows = {};      ///< of each expert here
+  at::Tensor copies =
+      {};                 ///< int64: which row each one sent is, where several ranks share an expert; undefined: itself
   at::Tensor order = {};  ///< int64: the received rows sorted by expert, and the way back; undefined: they are sorted
   at::Tensor back = {};
 };
 
 /// Rows under way; arrive() gives them.
 struct TravellingRows {
-  at::Tensor rows = {};  ///< in the graph; contents undefined until they arrived
+  at::Tensor rows = {};    ///< in the graph; contents undefined until they arrived
+  at::Tensor copies = {};  ///< rows that are parts of one are summed on arrival: which one each belongs to
   std::shared_ptr<void> state = {};
 };
 
@@ -100,7 +103,7 @@ class ExpertSeam {
   virtual ExpertRoute route(const std::vector<std::int64_t>& rows) { return {.rows = rows}; }
   /// Sends rows to the experts, or (`back`) their results to where the tokens are. The gradients travel the other way:
   /// they leave when arrive()'s backward pass runs, which then calls `departed`, and are waited for in that of send().
-  virtual TravellingRows send(const at::Tensor& x, const ExpertRoute& /*route*/, bool /*back*/) { return {x, {}}; }
+  virtual TravellingRows send(const at::Tensor& x, const ExpertRoute& /*route*/, bool /*back*/) { return {x, {}, {}}; }
   virtual at::Tensor arrive(const TravellingRows& travelling, std::function<void()> departed);
   /// Sums `values` over the ranks that have other tokens of the same microbatch.
   virtual void sum_over_tokens(at::Tensor /*values*/) {}

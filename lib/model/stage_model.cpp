@@ -108,7 +108,8 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter;
-    if (weight->info.role == arch::Role::kHead) head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
+    if (weight->info.role == arch::Role::kHead)
+      head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
   if (modules_.norm) {
     norm_ = Norm(context, layout.norm);
@@ -188,30 +189,33 @@ std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
   });
 }
 
-std::shared_ptr<RouterStatistics> StageModel::statistics_of(const Microbatch& microbatch,
-                                                            const ForwardOptions& options) const {
-  if (!spec_.moe || !spec_.moe->output_router_logits || spec_.moe->aux_loss_coefficient == 0) return nullptr;
+std::shared_ptr<RouterStatistics> StageModel::statistics(const Microbatch& microbatch,
+                                                         const ForwardOptions& options) const {
+  if (spec_.router_sums() == 0) return nullptr;
   // The mean over microbatches, by their label tokens, as the other part of the loss.
-  const auto labels = microbatch.labels.ne(options_.ignore_label).sum().item<std::int64_t>();
   return std::make_shared<RouterStatistics>(spec_.moe->experts, spec_.moe->aux_loss_coefficient,
-                                            static_cast<double>(labels) * options.loss_scale);
+                                            static_cast<double>(microbatch.label_tokens) * options.loss_scale,
+                                            options.seed);
 }
 
-at::Tensor StageModel::forward(const Microbatch& given, const at::Tensor& hidden, const ForwardOptions& options) {
-  Microbatch microbatch = given;
-  microbatch.routers = statistics_of(given, options);
+void StageModel::sum_statistics(RouterStatistics& routers) {
+  const ops::NoGraph guard;
+  auto sums = routers.sums();
+  options_.seams.expert->sum_over_tokens(sums);
+  if (routers.before().defined()) sums += routers.before();
+  routers.set_totals(sums);
+}
+
+at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options) {
   const auto stream = run_layers(enter(microbatch, hidden), microbatch, options);
-  if (microbatch.routers) {
-    auto sums = microbatch.routers->sums();
-    options_.seams.expert->sum_over_tokens(sums);
-    microbatch.routers->set_totals(sums);
-  }
+  if (microbatch.routers) sum_statistics(*microbatch.routers);
   if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
   return observed_head(stream, [&](const Stream& in) {
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
     const auto loss =
         options_.seams.tensor->loss(head_logits(in), microbatch.labels, options.loss_scale, options_.ignore_label);
-    return microbatch.routers ? loss + microbatch.routers->loss() : loss;
+    // Ranks that share the tokens of a microbatch add up their losses; this part is the same on all of them.
+    return microbatch.routers ? loss + microbatch.routers->loss() / options_.seams.context->size() : loss;
   })[0];
 }
 

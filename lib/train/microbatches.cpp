@@ -33,14 +33,18 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
   };
   std::vector<model::Microbatch> out;
   for (std::int64_t first = 0; first < batch.rows; first += rows)
-    out.push_back({.ids = part(ids, first),
-                   .labels = part(labels, first),
-                   .positions = part(positions, first),
-                   .segments = part(segments, first),
-                   .length = batch.length,
-                   .extent = 1 + *std::max_element(batch.positions.begin() + first * batch.length,
-                                                   batch.positions.begin() + (first + rows) * batch.length),
-                   .real = part(real, first)});
+    out.push_back(
+        {.ids = part(ids, first),
+         .labels = part(labels, first),
+         .positions = part(positions, first),
+         .segments = part(segments, first),
+         .length = batch.length,
+         .extent = 1 + *std::max_element(batch.positions.begin() + first * batch.length,
+                                         batch.positions.begin() + (first + rows) * batch.length),
+         .label_tokens = rows * batch.length - std::count(batch.labels.begin() + first * batch.length,
+                                                          batch.labels.begin() + (first + rows) * batch.length,
+                                                          data::kIgnoredLabel),
+         .real = part(real, first)});
   return out;
 }
 

@@ -103,11 +103,7 @@ void Runtime::make_groups() {
     groups_.dense.shard = group(axes.shard, "dp_shard_cp");
     if (replicated) groups_.dense.replicate = group(axes.replicate, "dp_replicate");
   }
-  groups_.expert.shard = group(Axis::kEpShard, "ep_shard");
-  if (plan_.model->spec.moe) {
-    groups_.experts = group(Axis::kEp, "ep");
-    groups_.tokens = group({Axis::kCp, Axis::kTp}, "cp_tp");
-  }
+  make_expert_groups();
   const auto& pipeline = *plan_.pipeline;
   const bool tied = plan_.model->spec.tied_embeddings && pipeline.stages.size() > 1;
   if (tied) {
@@ -119,10 +115,28 @@ void Runtime::make_groups() {
   }
 }
 
+/// The ranks of a stage as (ep_shard, ep, parts of an expert), the last fastest.
+void Runtime::make_expert_groups() {
+  const auto& mesh = plan_.mesh;
+  const int rank = world_.rank(), ep = mesh.size(Axis::kEp);
+  const int tensor = recipe_.model_parallel->expert_tensor_parallel_size().value_or(1), run = ep * tensor;
+  const auto stage = mesh.group_of(rank, mesh::kStageRanks);
+  const int here = mesh.position(rank, mesh::kStageRanks);
+  std::vector<int> together, alike;
+  for (int i = 0; i < static_cast<int>(stage.size()); ++i) {
+    if (i / run == here / run) together.push_back(stage[static_cast<std::size_t>(i)]);
+    if (i % run == here % run) alike.push_back(stage[static_cast<std::size_t>(i)]);
+  }
+  place_.expert = {ep, here % run / tensor, tensor, here % tensor};
+  groups_.expert.shard = world_.group(alike, "ep_shard");
+  if (!plan_.model->spec.moe) return;
+  groups_.experts = world_.group(together, "ep");
+  groups_.tokens = world_.group(mesh.group_of(rank, {Axis::kCp, Axis::kTp}), "cp_tp");
+}
+
 model::Placement Runtime::placement(const arch::Parameter& parameter) const {
   if (parameter.is_expert())
-    return parallel::expert_placement(parameter, plan_.model->spec.moe->experts, groups_.experts->size(),
-                                      groups_.experts->rank());
+    return parallel::expert_placement(parameter, plan_.model->spec.moe->experts, place_.expert);
   return {};
 }
 
@@ -140,6 +154,7 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
         groups_.experts, groups_.tokens,
         parallel::ExpertOptions{.overlap = m.overlap_moe_expert_parallel_comm(),
                                 .late_weight_gradients = m.overlap_dispatch_backward_with_experts_wgrad(),
+                                .tensor = place_.expert.tensor_size,
                                 .device = world_.device()});
   }
   std::vector<pipeline::Stage*> stages;
@@ -203,7 +218,8 @@ void Runtime::set_length(std::int64_t length) {
   length_ = length;
   executor_->set_message({.sizes = {plan_.batch.microbatch, length, plan_.model->spec.hidden},
                           .type = scalar_type(plan_.types.message),
-                          .device = world_.device()});
+                          .device = world_.device(),
+                          .side = plan_.model->spec.router_sums()});
 }
 
 void Runtime::begin_step() {

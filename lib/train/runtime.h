@@ -30,6 +30,7 @@ struct Groups {
 /// Where this rank stands on the mesh.
 struct Place {
   int pp = 0, dp = 0, cp = 0, tp = 0;
+  parallel::ExpertPlace expert = {};
   int dp_size = 1;
 };
 
@@ -64,6 +65,7 @@ class Runtime {
 
  private:
   void make_groups();
+  void make_expert_groups();
   /// What this rank holds of a parameter.
   model::Placement placement(const arch::Parameter& parameter) const;
   void make_stages(const parallel::WeightSource& source);

@@ -83,7 +83,7 @@ model::TravellingRows start_exchange(const std::shared_ptr<comm::Communicator>& 
     rows = exchange->start(x.detach().contiguous(), exchange->sent, exchange->received);
   }
   if (ops::records({x})) ops::record({rows}, {x}, std::make_unique<StartBackward>(exchange));
-  return {rows, exchange};
+  return {rows, {}, exchange};
 }
 
 at::Tensor finish_exchange(const model::TravellingRows& travelling, std::function<void()> departed) {

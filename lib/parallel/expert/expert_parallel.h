@@ -1,4 +1,5 @@
 // Expert parallelism: each rank of a group holds an equal run of every layer's experts, and tokens travel to them.
+// Inside a run of neighbours (expert tensor parallelism) each rank holds a part of the width of the same experts.
 #pragma once
 
 #include <memory>
@@ -19,13 +20,14 @@ struct ExpertOptions {
   bool overlap = false;
   /// overlap_dispatch_backward_with_experts_wgrad of Megatron Core.
   bool late_weight_gradients = false;
+  int tensor = 1;                ///< ranks that hold parts of the same experts: neighbours in the group
   at::Device device = at::kCPU;  ///< that `group` takes tensors of
 };
 
 class ExpertParallel : public model::ExpertSeam {
  public:
-  /// `group`: the ranks that share a layer's experts (ep), of whose number that of the experts is a multiple; `tokens`:
-  /// the ranks that have other tokens of the same microbatch (cp and tp).
+  /// `group`: the ranks that share a layer's experts; `tokens`: the ranks that have other tokens of the same microbatch
+  /// (cp and tp).
   ExpertParallel(std::shared_ptr<comm::Communicator> group, std::shared_ptr<comm::Communicator> tokens,
                  ExpertOptions options);
 
@@ -42,7 +44,15 @@ class ExpertParallel : public model::ExpertSeam {
   ExpertOptions options_;
 };
 
-/// What rank `rank` of `size` expert-parallel ranks holds of an expert's parameter. `experts` is a multiple of `size`.
-model::Placement expert_placement(const arch::Parameter& parameter, int experts, int size, int rank);
+/// A place among the ranks that share a layer's experts.
+struct ExpertPlace {
+  int size = 1;         ///< runs of experts: expert-parallel ranks
+  int rank = 0;         ///< the run that is here
+  int tensor_size = 1;  ///< ranks that have a part of each of them
+  int tensor_rank = 0;
+};
+/// What is there of an expert's parameter. `experts` is a multiple of place.size; with tensor_size > 1 experts have
+/// tensors of their own and no biases.
+model::Placement expert_placement(const arch::Parameter& parameter, int experts, const ExpertPlace& place);
 
 }  // namespace automodel::parallel
