@@ -42,13 +42,19 @@ struct StageOptions {
   double logit_softcap = 0;  ///< of the loss function; the model's own comes first
 };
 
+/// What a layer keeps between its forward and its backward pass.
+enum class Keep {
+  kAll,
+  kInputs,     ///< the whole layer is computed again
+  kAttention,  ///< norm and MLP are computed again
+};
+
 /// How one forward pass runs.
 struct ForwardOptions {
   /// Factor of the loss: 1 / label tokens. Its gradient is computed with it.
   double loss_scale = 1;
   double seed = 1;  ///< what the backward pass will start with
-  /// Layers whose activations are computed again in the backward pass.
-  std::function<bool(int layer)> recompute = {};
+  Keep keep = Keep::kAll;
 };
 
 class StageModel {
@@ -61,6 +67,8 @@ class StageModel {
 
   Weights& weights() { return weights_; }
   const StageModules& modules() const { return modules_; }
+  /// The head's weight; null where the stage has none.
+  ops::Parameter* head() { return modules_.head ? head_ : nullptr; }
   void set_observer(UnitObserver* observer) { observer_ = observer; }
 
   /// What the routers add up for the auxiliary loss of `microbatch`, to be put into it; null where there is none.

@@ -23,6 +23,7 @@ struct Executor::Run {
   std::vector<at::Tensor> losses = {};
   /// By stage and microbatch, between forward and backward.
   std::map<std::pair<int, int>, std::shared_ptr<model::RouterStatistics>> routers = {};
+  std::vector<Action> delayed = {};  ///< backward passes whose weight gradients wait for their message to be sent
 };
 
 Executor::Executor(Table training, Table evaluation, int rank, comm::Communicator* group, std::vector<Stage*> stages)
@@ -54,8 +55,7 @@ void Executor::forward(const Action& action, Run& run) {
   const int number = run.forwards++;
   model::ForwardOptions options{.loss_scale = run.options.loss_scales[static_cast<std::size_t>(microbatch)],
                                 .seed = run.options.seed};
-  if (run.training && run.options.recompute)
-    options.recompute = [&, number](int layer) { return run.options.recompute(number, layer); };
+  if (run.training && run.options.keep) options.keep = run.options.keep(number);
   auto data = run.data[static_cast<std::size_t>(microbatch)];
   data.routers = here.model().statistics(data, options);
   if (data.routers && input.side.defined()) data.routers->set_before(input.side.cpu());
@@ -81,9 +81,19 @@ void Executor::backward(const Action& action, Run& run) {
     if (gradient.side.defined()) routers.mapped()->set_totals(gradient.side.cpu());
     totals = routers.mapped()->totals();
   }
-  const auto result = action.op() == Op::kBackwardInput ? here.backward_input(microbatch, gradient.value)
-                                                        : here.backward(microbatch, gradient.value);
+  // Without a message to send there is nothing to be early for.
+  const bool apart = action.op() == Op::kFullBackward && run.options.delay_weight_gradients && action.stage().value > 0;
+  const auto result = action.op() == Op::kBackwardInput || apart ? here.backward_input(microbatch, gradient.value)
+                                                                 : here.backward(microbatch, gradient.value);
   if (action.stage().value > 0) run.links.put(false, action.stage(), microbatch, result, totals);
+  if (apart) run.delayed.push_back(action);
+}
+
+void Executor::weight_gradients(const Action& action) {
+  Stage& here = stage(action.stage());
+  if (here.sharding() != nullptr) here.sharding()->weight_gradients_begin();
+  here.backward_weight(action.microbatch().value);
+  if (here.sharding() != nullptr) here.sharding()->weight_gradients_done();
 }
 
 void Executor::execute(const Action& action, Run& run) {
@@ -96,11 +106,7 @@ void Executor::execute(const Action& action, Run& run) {
     case Op::kForward: return forward(action, run);
     case Op::kBackwardInput:
     case Op::kFullBackward: return backward(action, run);
-    case Op::kBackwardWeight:
-      if (sharding != nullptr) sharding->weight_gradients_begin();
-      stage(action.stage()).backward_weight(action.microbatch().value);
-      if (sharding != nullptr) sharding->weight_gradients_done();
-      return;
+    case Op::kBackwardWeight: return weight_gradients(action);
     case Op::kSendForward:
     case Op::kSendBackward: return run.links.send(action);
     case Op::kRecvForward:
@@ -112,18 +118,33 @@ void Executor::execute(const Action& action, Run& run) {
       if (sharding != nullptr) sharding->reshard();
       return;
     case Op::kReduceGrad:
-      if (sharding != nullptr && run.options.last_run) sharding->reduce();
+      if (sharding != nullptr && run.training) sharding->reduce(run.options.last_run);
       return;
   }
 }
 
 void Executor::walk(const schedule::Row& row, Run& run) {
   for (const auto& slot : row) {
-    if (watch_) watch_(slot, true);
-    for (const auto& action : slot.actions()) execute(action, run);
-    if (watch_) watch_(slot, false);
+    for (const auto& watch : watches_) watch(slot);
+    for (const auto& action : slot.actions()) {
+      // The message goes out first; whatever comes instead of a message must not wait for it.
+      const bool sends = action.op() == Op::kSendBackward;
+      if (sends) execute(action, run);
+      for (const auto& each : std::exchange(run.delayed, {})) weight_gradients(each);
+      if (!sends) execute(action, run);
+    }
   }
   run.links.finish();
+}
+
+int Executor::in_flight() const {
+  int count = 0;
+  for (const auto& slot : training_.rows[static_cast<std::size_t>(rank_)])
+    for (const auto& action : slot.actions()) {
+      if (action.op() == Op::kFullBackward || action.op() == Op::kBackwardInput) return count;
+      count += action.op() == Op::kForward ? 1 : 0;
+    }
+  return count;
 }
 
 double Executor::run(const std::vector<model::Microbatch>& microbatches, const RunOptions& options) {

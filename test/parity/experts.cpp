@@ -44,11 +44,11 @@ void check(comm::World& world, const Case& c) {
   const std::string keys =
       c.model.keys + std::string(c.auxiliary ? ", output_router_logits: true, router_aux_loss_coef: 0.05" : "");
   test::check_parity(world,
-                     {.family = c.model.family,
-                      .layers = 4,
+                     {.layers = 4,
                       .global_batch = kGlobal,
                       .local_batch = local,
                       .single_batch = c.auxiliary ? local : 0,
+                      .family = c.model.family,
                       .model = keys,
                       .distributed = distributed,
                       .model_parallel = options,

@@ -17,7 +17,7 @@ std::string recipe_text(const TinyRun& run, bool single) {
       "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 68, max_position_embeddings: 32, "
       "tie_word_embeddings: {}, initializer_range: 0.2{}{}}}, torch_dtype: {}}}\n"
       "dataset: {{_target_: mock, vocab_size: 68, seq_length: 16, num_samples: 64}}\n"
-      "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 10, num_epochs: null}}\n"
+      "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 40, num_epochs: null}}\n"
       "optimizer: {{lr: 0.01}}\n{}",
       run.family, run.layers, run.tied, run.model.empty() ? "" : ", ", run.model, run.dtype, run.global_batch,
       !single                ? run.local_batch
