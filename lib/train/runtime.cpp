@@ -48,6 +48,7 @@ parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const 
     if (ddp->bucket_cap_mb())
       out.bucket_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(*ddp->bucket_cap_mb() * (1 << 20)));
   }
+  if (distributed.moe()) out.keep_experts = !distributed.moe()->reshard_after_forward();
   return out;
 }
 

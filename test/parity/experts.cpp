@@ -67,6 +67,7 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        for (const auto* model : {&kQwen, &kGptOss}) {
          check(w, {*model, "strategy: fsdp2"});
+         check(w, {*model, "strategy: fsdp2, reshard_after_forward: true, moe: {}"});
          for (const char* level : {", zero_dp_strategy: 1", ", zero_dp_strategy: 2", ", zero_dp_strategy: 3"})
            check(w, {.model = *model, .strategy = std::string("strategy: megatron_fsdp") + level});
        }
