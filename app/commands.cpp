@@ -76,7 +76,7 @@ int run_plan(const Options& options) {
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
   const auto result = plan::make_plan(
       loaded, {.world_size = options.world_size, .training = false, .cuda_available = launch::cuda_present()});
-  if (!result.plan) return refuse(result.problems, loaded, options.json);
+  if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
   const auto& plan = *result.plan;
   const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute
                       : options.actions == "lowered" ? plan::ActionFormat::kLowered

@@ -169,7 +169,7 @@ void absorb_sinks(BlockResult& whole, const at::Tensor& sinks) {
 at::Tensor sinks_gradient(const at::Tensor& gradient, const BlockResult& whole, const at::Tensor& sinks) {
   const auto type = whole.logsum.scalar_type();
   const auto along = (gradient.to(type) * whole.out.to(type)).sum(-1);  // [batch, queries, heads]
-  return ((sinks.to(type) - whole.logsum).exp_() * along).sum({0, 1}).neg_();
+  return ((sinks.to(type) - whole.logsum).exp_() * along).sum(at::IntArrayRef({0, 1})).neg_();
 }
 
 }  // namespace automodel::ops

@@ -17,11 +17,15 @@ at::Tensor tensor_of(const std::vector<T>& values, std::int64_t rows, std::int64
 
 }  // namespace
 
-std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device) {
+std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
+                                                 parallel::ContextPlace place) {
   AUTOMODEL_CHECK(batch.rows % rows == 0, "a batch does not divide into microbatches");
-  const auto ids = tensor_of(batch.input_ids, batch.rows, batch.length, at::kLong, device);
-  const auto labels = tensor_of(batch.labels, batch.rows, batch.length, at::kLong, device);
-  const auto positions = tensor_of(batch.positions, batch.rows, batch.length, at::kLong, device);
+  const auto own = [&](const std::vector<std::int64_t>& values) {
+    return parallel::own_tokens(tensor_of(values, batch.rows, batch.length, at::kLong, device), place);
+  };
+  const auto ids = own(batch.input_ids);
+  const auto labels = own(batch.labels);
+  const auto positions = own(batch.positions);
   const auto segments =
       batch.needs_segments ? tensor_of(batch.segments, batch.rows, batch.length, at::kInt, device) : at::Tensor();
   std::vector<model::Microbatch> out;
