@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include <fmt/format.h>
-#include <ATen/TensorOperators.h>
 
 #include "base/error.h"
 #include "comm/loopback/loopback.h"
@@ -43,7 +42,7 @@ train::Trace on_one_rank(const std::string& text, int steps, int gradients_of) {
   train::Trace out;
   const auto loaded = load_recipe(text);
   const auto outcome =
-      comm::run_ranks(1, [&](comm::World& world) { out = train::trace_steps(loaded, world, steps); });
+      comm::run_ranks(1, [&](comm::World& world) { out = train::trace_steps(loaded, world, steps, gradients_of); });
   if (!outcome.ok()) throw Error(outcome.code, {"reference", outcome.text, "", {}, ""});
   return known[key] = out;
 }
@@ -51,14 +50,9 @@ train::Trace on_one_rank(const std::string& text, int steps, int gradients_of) {
 void check_parity(comm::World& world, const TinyRun& run, const std::string& what) {
   const bool exact = run.dtype == "float64";
   const int gradients_of = exact ? -1 : 0;
-  const auto mesh = train::trace_steps(load_recipe(recipe_text(run, false)), world, run.steps);
+  const auto mesh = train::trace_steps(load_recipe(recipe_text(run, false)), world, run.steps, gradients_of);
   if (world.rank() != 0) return;
   const auto difference = train::compare(mesh, on_one_rank(recipe_text(run, true), run.steps, gradients_of));
-  if (std::getenv("STEPS")) {
-    const auto single = on_one_rank(recipe_text(run, true), run.steps, gradients_of);
-    for (const auto& [name, b] : single.gradients) fmt::print("{} {:.3e} {:.3e}\n", name, (mesh.gradients.at(name) - b).norm().item<double>(), b.norm().item<double>());
-    for (std::size_t i = 0; i < single.losses.size(); ++i) fmt::print("loss {} {} norm {} {}\n", mesh.losses[i], single.losses[i], mesh.norms[i], single.norms[i]);
-  }
   const double tolerance = exact ? 1e-9 : 1e-5;
   // Rounding differs from step to step; over ten steps of float32 the norm drifts before the loss does.
   const bool norms = difference.norm <= (exact ? tolerance : 10 * tolerance);

@@ -19,7 +19,7 @@ struct Mesh {
 void check(comm::World& w, const Mesh& mesh, test::TinyRun run = {}) {
   const int dp = w.size() / 2 / mesh.pp;
   run.global_batch = 8 * dp;
-  run.local_batch = std::getenv("LB") ? std::atoi(std::getenv("LB")) : 4;
+  run.local_batch = 4;
   run.distributed = fmt::format("{}, tp_size: 2", mesh.strategy);
   const bool fsdp = mesh.strategy.find("fsdp2") != std::string::npos;
   std::string megatron;
@@ -32,7 +32,6 @@ void check(comm::World& w, const Mesh& mesh, test::TinyRun run = {}) {
   }
   run.distributed += mesh.more;
   run.model_parallel = megatron;
-  if (std::getenv("STEPS")) run.steps = std::atoi(std::getenv("STEPS"));
   test::check_parity(w, run,
                      fmt::format("{}{}{}{}", run.distributed, mesh.sequence ? ", sequence parallel" : "",
                                  run.tied ? ", tied" : "", run.model.empty() ? "" : ", " + run.model));
