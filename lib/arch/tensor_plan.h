@@ -37,10 +37,23 @@ const std::vector<std::string_view>& tensor_style_words();
 /// Words of transformers' own plans that say nothing about dense tensor parallelism; NeMo AutoModel skips them too.
 bool is_skipped_style(std::string_view word);
 
+/// Which messages of sequence-parallel products travel while products are computed; the keys are Megatron Core's.
+struct TensorOverlap {
+  bool gather = false;                 ///< tokens come share by share, each multiplied as it comes (tp_comm_overlap_ag)
+  bool scatter = false;                ///< results leave share by share (tp_comm_overlap_rs)
+  bool scatter_in_backward = false;    ///< the same for input gradients (tp_comm_overlap_rs_dgrad)
+  bool gather_in_backward = false;     ///< tokens are gathered again under the input gradient (tp_comm_bulk_wgrad)
+  bool scatter_under_weights = false;  ///< input gradients are summed under the weights' (tp_comm_bulk_dgrad)
+  bool gather_attention = true;        ///< gather also before queries, keys and values (tp_comm_overlap_disable_qkv)
+  bool gather_mlp = true;              ///< and before the MLP (tp_comm_overlap_disable_fc1)
+  bool operator==(const TensorOverlap&) const = default;
+};
+
 /// Styles of modules by pattern; a `*` stands for one component of a name, usually a layer's number.
 struct TensorPlan {
   std::vector<std::pair<std::string, TensorStyle>> rows = {};
   bool sequence_parallel = false;
+  TensorOverlap overlap = {};
 
   /// Of the first row that matches the name of a module (or of a parameter that is no module's weight or bias).
   TensorStyle style_of(std::string_view module) const;

@@ -178,6 +178,58 @@ arch::TensorPlan read_mapping(const config::Value::Map& map, const arch::Layout&
   return plan;
 }
 
+/// Which of the recipe's switches overlap communication: NeMo AutoModel's single one, or Megatron Core's.
+class OverlapChoice {
+ public:
+  OverlapChoice(const config::Recipe& recipe, int tp, bool sequence, Located& report)
+      : m_(recipe.model_parallel()), report_(report), tp_(tp), sequence_(sequence) {
+    const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe.distributed->strategy());
+    async_ = fsdp != nullptr && fsdp->enable_async_tensor_parallel();
+  }
+
+  arch::TensorOverlap operator()() {
+    arch::TensorOverlap out;
+    if (usable(async_, "distributed.enable_async_tensor_parallel"))
+      out.gather = out.scatter = out.scatter_in_backward = out.gather_in_backward = true;
+    if (!usable(m_.tp_comm_overlap(), kMegatron)) {
+      for (const char* child :
+           {"tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs",
+            "tp_comm_overlap_rs_dgrad", "tp_comm_overlap_disable_qkv", "tp_comm_overlap_disable_fc1"})
+        if (const std::string key = std::string("model_parallel.") + child; report_.given(key))
+          report_.warn("no-effect", key, key + " has no effect without tp_comm_overlap",
+                       "set model_parallel.tp_comm_overlap: true");
+      return out;
+    }
+    out.gather = m_.tp_comm_overlap_ag();
+    out.scatter = m_.tp_comm_overlap_rs();
+    out.scatter_in_backward = m_.tp_comm_overlap_rs_dgrad();
+    out.gather_in_backward = m_.tp_comm_bulk_wgrad();
+    out.scatter_under_weights = m_.tp_comm_bulk_dgrad();
+    out.gather_attention = !m_.tp_comm_overlap_disable_qkv();
+    out.gather_mlp = !m_.tp_comm_overlap_disable_fc1();
+    return out;
+  }
+
+ private:
+  static constexpr const char* kMegatron = "model_parallel.tp_comm_overlap";
+
+  bool usable(bool wanted, const std::string& key) {
+    if (!wanted) return false;
+    if (tp_ == 1) {
+      report_.warn("no-effect", key, key + " has no effect with tp_size 1", "set distributed.tp_size to 2 or more");
+      return false;
+    }
+    if (!sequence_)
+      report_.refuse("bad-value", key, key + " requires sequence parallelism", "set sequence_parallel: true beside it");
+    return sequence_;
+  }
+
+  const config::ModelParallelConfig& m_;
+  Located& report_;
+  int tp_;
+  bool sequence_, async_ = false;
+};
+
 }  // namespace
 
 bool wants_sequence_parallel(const config::Recipe& recipe) {
@@ -190,6 +242,8 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
   const std::string key = "distributed.tp_plan";
   const auto* fsdp = std::get_if<config::FSDP2Config>(&loaded.recipe.distributed->strategy());
   const config::Value given = fsdp != nullptr ? fsdp->tp_plan() : config::Value();
+  const bool sequence = wants_sequence_parallel(loaded.recipe);
+  const auto overlap = OverlapChoice(loaded.recipe, sizes.tp, sequence, report)();
   if (sizes.tp == 1) {
     for (const std::string each : {"distributed.tp_plan", "distributed.sequence_parallel"})
       if (report.given(each) && (each != key ? fsdp != nullptr && fsdp->sequence_parallel() : !given.is_null()))
@@ -217,7 +271,8 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
     report.refuse("unknown-tp-plan", key, "tp_plan is neither a mapping nor a name",
                   "for example {'model.layers.*.self_attn.q_proj': colwise}");
   }
-  plan.sequence_parallel = wants_sequence_parallel(loaded.recipe);
+  plan.sequence_parallel = sequence;
+  plan.overlap = overlap;
   if (report.ok()) TensorCheck(model, plan, sizes.tp, report).layers(given.map() != nullptr, key);
   const auto tokens = length.tokens / sizes.cp;
   if ((plan.sequence_parallel || model.spec.moe) && length.tokens % sizes.cp == 0 && tokens % sizes.tp != 0) {

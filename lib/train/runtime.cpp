@@ -210,8 +210,7 @@ std::vector<LocalStage*> Runtime::stages() {
 void Runtime::set_length(std::int64_t length) {
   if (length == length_) return;
   length_ = length;
-  auto here = length / place_.cp_size;
-  if (plan_.tensor.sequence_parallel) here /= place_.tp_size;
+  const auto here = length / place_.cp_size / token_shares();
   executor_->set_message({.sizes = {plan_.batch.microbatch, here, plan_.model->spec.hidden},
                           .type = scalar_type(plan_.types.message),
                           .device = world_.device()});

@@ -56,6 +56,9 @@ class Runtime {
   optim::Optimizer& optimizer() { return *optimizer_; }
   std::vector<LocalStage*> stages();
 
+  /// Ranks that divide the tokens of the residual stream among them: those of a tensor-parallel group with sequence
+  /// parallelism.
+  int token_shares() const { return plan_.tensor.sequence_parallel ? place_.tp_size : 1; }
   /// Microbatches of `length` tokens from now on.
   void set_length(std::int64_t length);
   void begin_step();

@@ -17,6 +17,7 @@ struct TinyRun {
   int local_batch = 8;  ///< of the mesh; one rank takes the whole batch at once
   std::string dtype = "float64";
   std::string model = {};        ///< further keys of the model's configuration: "key: value, ..."
+  std::string family = {};       ///< another model than the tiny Llama: all keys but initializer_range
   std::string distributed = {};  ///< keys of the mesh's section: "strategy: ddp, pp_size: 2, ..."
   std::string model_parallel = {};
   std::string sections = {};  ///< whole lines that both recipes have

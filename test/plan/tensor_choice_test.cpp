@@ -114,6 +114,26 @@ TEST_CASE("sizes that do not divide are refused before a run", "[plan]") {
   CHECK(planned("tp_size: 2, sequence_parallel: true").plan->tensor.sequence_parallel);
 }
 
+TEST_CASE("switches that overlap communication need sequence parallelism", "[plan]") {
+  const auto megatron = [](const std::string& keys) {
+    return planned("strategy: ddp, tp_size: 2", "", "model_parallel: {" + keys + "}\n");
+  };
+  const auto async = planned("tp_size: 2, sequence_parallel: true, enable_async_tensor_parallel: true");
+  REQUIRE(async.plan);
+  CHECK(async.plan->tensor.overlap.gather);
+  CHECK(async.plan->tensor.overlap.scatter);
+  CHECK(only_problem(megatron("tp_comm_overlap: true")) == "bad-value model_parallel.tp_comm_overlap");
+  const auto overlap = megatron("tp_comm_overlap: true, sequence_parallel: true, tp_comm_overlap_rs: false");
+  REQUIRE(overlap.plan);
+  CHECK(overlap.plan->tensor.overlap.gather);
+  CHECK_FALSE(overlap.plan->tensor.overlap.scatter);
+  CHECK(overlap.plan->tensor.overlap.scatter_under_weights);
+  const auto alone = megatron("tp_comm_overlap_ag: false");
+  REQUIRE(alone.plan);
+  REQUIRE(alone.plan->warnings.size() == 1);
+  CHECK(alone.plan->warnings[0].key == "model_parallel.tp_comm_overlap_ag");
+}
+
 TEST_CASE("levels of context parallelism follow Megatron's keys", "[plan]") {
   const auto levels = [](const std::string& keys, const std::string& sizes = "cp_size: 2") {
     return planned("strategy: ddp, " + sizes, "", "model_parallel: {" + keys + "}\n");

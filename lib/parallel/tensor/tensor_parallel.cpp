@@ -59,10 +59,19 @@ at::Tensor TensorParallel::leave_alike(const at::Tensor& y) {
   return sequence_ ? moved(*group_, y, Move::kOwnTokens, Move::kGatherTokens) : y;
 }
 
+ProductOptions TensorParallel::options_for(const ops::Linear& layer) const {
+  ProductOptions out{.sequence = sequence_, .overlap = plan_.overlap};
+  const auto& name = layer.weights.front()->name;
+  if (name.find("attn.") != std::string::npos && !out.overlap.gather_attention) out.overlap.gather = false;
+  if (name.find(".mlp.") != std::string::npos && !out.overlap.gather_mlp) out.overlap.gather = false;
+  return out;
+}
+
 at::Tensor TensorParallel::column(const at::Tensor& x, const ops::Linear& layer) {
   switch (style_of(*layer.weights.front())) {
-    case TensorStyle::kColwise: return ops::linear(enter(x), layer);
-    case TensorStyle::kColwiseGathered: return gather_results(ops::linear(enter(x), layer), layer);
+    case TensorStyle::kColwise: return column_product(*group_, x, layer, options_for(layer));
+    case TensorStyle::kColwiseGathered:
+      return gather_results(column_product(*group_, x, layer, options_for(layer)), layer);
     case TensorStyle::kSequence: return ops::linear(x, layer);
     case TensorStyle::kReplicated:
     case TensorStyle::kReplicatedSummedGradient: return ops::linear(enter_alike(x), layer);
@@ -77,11 +86,7 @@ at::Tensor TensorParallel::row(const at::Tensor& x, const ops::Linear& layer) {
   if (style == TensorStyle::kSequence) return ops::linear(x, layer);
   if (style != TensorStyle::kRowwise && style != TensorStyle::kRowwiseSplit) return leave_alike(ops::linear(x, layer));
   const auto own = style == TensorStyle::kRowwise ? x : moved(*group_, x, Move::kOwnFeatures, Move::kGatherFeatures);
-  auto weights = layer;
-  weights.biases.clear();
-  const auto sum = leave(ops::linear(own, weights));
-  auto* bias = layer.biases.empty() ? nullptr : layer.biases.front();
-  return bias == nullptr ? sum : ops::add_bias(sum, *bias);
+  return row_product(*group_, own, layer, options_for(layer));
 }
 
 at::Tensor TensorParallel::gather_results(const at::Tensor& y, const ops::Linear& layer) {

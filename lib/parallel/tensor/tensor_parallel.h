@@ -10,6 +10,7 @@
 #include "arch/tensor_plan.h"
 #include "comm/communicator.h"
 #include "model/seams.h"
+#include "parallel/tensor/products.h"
 #include "parallel/tensor/vocabulary.h"
 
 namespace automodel::parallel {
@@ -41,6 +42,7 @@ class TensorParallel : public model::TensorSeam {
   /// As the plan says. An embedding or a head is kColwise where its vocabulary is divided, else kReplicated.
   arch::TensorStyle style_of(const ops::Parameter& weight) const;
   bool divided(const ops::Parameter& weight) const { return style_of(weight) == arch::TensorStyle::kColwise; }
+  ProductOptions options_for(const ops::Linear& layer) const;
   /// All tokens, for what every rank does alike.
   at::Tensor enter_alike(const at::Tensor& x);
   at::Tensor leave_alike(const at::Tensor& y);
