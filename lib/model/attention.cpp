@@ -78,7 +78,7 @@ class Attention : public Block {
     RopeTable* table = sliding_ ? context_.sliding_rope : context_.rope;
     const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
     if (alone && table != nullptr && table->width() == width && query_norm_ == nullptr) {
-      const auto angles = table->angles(microbatch.length);
+      const auto angles = table->angles(microbatch.reach());
       return ops::rope_attention(qkv,
                                  {.heads = heads_,
                                   .groups = groups_,
@@ -97,7 +97,7 @@ class Attention : public Block {
       k = ops::rms_norm(k, *key_norm_, spec_.norm_eps, offset);
     }
     if (table != nullptr) {
-      const auto angles = table->angles(microbatch.length);
+      const auto angles = table->angles(microbatch.reach());
       q = turn(q, angles, microbatch.positions, table->width());
       k = turn(k, angles, microbatch.positions, table->width());
     }

@@ -3,7 +3,6 @@
 #include "ops/activation.h"
 
 namespace automodel::model {
-namespace {
 
 ops::Gate gate_of(arch::Activation activation) {
   switch (activation) {
@@ -14,6 +13,8 @@ ops::Gate gate_of(arch::Activation activation) {
   }
   throw InternalError("an activation that no family trained here has");
 }
+
+namespace {
 
 class Mlp : public Block {
  public:
@@ -27,16 +28,16 @@ class Mlp : public Block {
       if (auto* bias = w.parameter(prefix + name + ".bias")) up_.biases.push_back(bias);
       return true;
     };
-    if (take(".mlp.gate_up_proj")) {
+    if (take(".gate_up_proj")) {
       gated_ = true;
-    } else if (take(".mlp.gate_proj")) {
-      gated_ = take(".mlp.up_proj");
-    } else if (take(".mlp.c_fc")) {
+    } else if (take(".gate_proj")) {
+      gated_ = take(".up_proj");
+    } else if (take(".c_fc")) {
       up_.transposed = true;
     } else {
-      AUTOMODEL_CHECK(take(".mlp.up_proj"), "no feed-forward weights below " + prefix);
+      AUTOMODEL_CHECK(take(".up_proj"), "no feed-forward weights below " + prefix);
     }
-    const std::string down = prefix + (up_.transposed ? ".mlp.c_proj" : ".mlp.down_proj");
+    const std::string down = prefix + (up_.transposed ? ".c_proj" : ".down_proj");
     down_ = {.weights = {w.parameter(down + ".weight")}, .transposed = up_.transposed};
     AUTOMODEL_CHECK(down_.weights[0] != nullptr, "no weight " + down);
     if (auto* bias = w.parameter(down + ".bias")) down_.biases = {bias};

@@ -2,6 +2,7 @@
 
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/split.h"
 
 namespace automodel::model {
 
@@ -12,6 +13,11 @@ at::Tensor TensorSeam::embed(const at::Tensor& ids, ops::Parameter& table, const
 
 at::Tensor TensorSeam::loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
   return ops::cross_entropy(logits, labels, scale, ignore);
+}
+
+at::Tensor ExpertSeam::arrive(const TravellingRows& travelling, std::function<void()> departed) {
+  if (!departed) return travelling.rows;
+  return ops::tap({travelling.rows}, std::move(departed))[0];
 }
 
 }  // namespace automodel::model

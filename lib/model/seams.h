@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -33,8 +36,8 @@ class TensorSeam {
   virtual at::Tensor column(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
   /// The last product of a block, back to the residual stream.
   virtual at::Tensor row(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
-  /// The tokens of the residual stream that are here, of something that has a row for every token: [batch, tokens, ...],
-  /// without a graph.
+  /// The tokens of the residual stream that are here, of something that has a row for every token: [batch, tokens,
+  /// ...], without a graph.
   virtual at::Tensor tokens(const at::Tensor& x) { return x; }
   /// Token embeddings [batch, tokens, width], as the residual stream has them; the row of `padding` (-1: none) gets no
   /// gradient.
@@ -69,10 +72,48 @@ class ContextSeam {
   }
 };
 
+/// Where the rows of tokens go that experts work on. Rows are sorted by expert; a rank holds a run of the experts.
+struct ExpertRoute {
+  std::vector<std::int64_t> sent = {};      ///< rows to each rank
+  std::vector<std::int64_t> received = {};  ///< rows from each rank
+  std::vector<std::int64_t> rows = {};      ///< of each expert here
+  at::Tensor copies =
+      {};                 ///< int64: which row each one sent is, where several ranks share an expert; undefined: itself
+  at::Tensor order = {};  ///< int64: the received rows sorted by expert, and the way back; undefined: they are sorted
+  at::Tensor back = {};
+};
+
+/// Rows under way; arrive() gives them.
+struct TravellingRows {
+  at::Tensor rows = {};    ///< in the graph; contents undefined until they arrived
+  at::Tensor copies = {};  ///< rows that are parts of one are summed on arrival: which one each belongs to
+  std::shared_ptr<void> state = {};
+};
+
+/// Expert parallelism: ranks hold different experts and send each other the rows for them.
+class ExpertSeam {
+ public:
+  virtual ~ExpertSeam() = default;
+  virtual int size() const { return 1; }
+  /// Parts that the tokens of a layer are cut into, so that rows of one travel while another is computed.
+  virtual int parts() const { return 1; }
+  /// The experts' weight gradients wait until their input's gradient is on its way.
+  virtual bool late_weight_gradients() const { return false; }
+  /// `rows` of each expert of the model that are here. All ranks call it together.
+  virtual ExpertRoute route(const std::vector<std::int64_t>& rows) { return {.rows = rows}; }
+  /// Sends rows to the experts, or (`back`) their results to where the tokens are. The gradients travel the other way:
+  /// they leave when arrive()'s backward pass runs, which then calls `departed`, and are waited for in that of send().
+  virtual TravellingRows send(const at::Tensor& x, const ExpertRoute& /*route*/, bool /*back*/) { return {x, {}, {}}; }
+  virtual at::Tensor arrive(const TravellingRows& travelling, std::function<void()> departed);
+  /// Sums `values` over the ranks that have other tokens of the same microbatch.
+  virtual void sum_over_tokens(at::Tensor /*values*/) {}
+};
+
 /// What a model is built with; the objects outlive it.
 struct Seams {
   TensorSeam* tensor = nullptr;
   ContextSeam* context = nullptr;
+  ExpertSeam* expert = nullptr;
 };
 
 }  // namespace automodel::model

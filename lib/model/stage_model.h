@@ -46,6 +46,7 @@ struct StageOptions {
 struct ForwardOptions {
   /// Factor of the loss: 1 / label tokens. Its gradient is computed with it.
   double loss_scale = 1;
+  double seed = 1;  ///< what the backward pass will start with
   /// Layers whose activations are computed again in the backward pass.
   std::function<bool(int layer)> recompute = {};
 };
@@ -62,6 +63,8 @@ class StageModel {
   const StageModules& modules() const { return modules_; }
   void set_observer(UnitObserver* observer) { observer_ = observer; }
 
+  /// What the routers add up for the auxiliary loss of `microbatch`, to be put into it; null where there is none.
+  std::shared_ptr<RouterStatistics> statistics(const Microbatch& microbatch, const ForwardOptions& options) const;
   /// hidden [batch, tokens, width] of the stage before, undefined where this one has the embedding. Returns hidden, or
   /// where this stage has the head the loss: the sum of token losses times loss_scale, float64 of one element.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options);
@@ -77,6 +80,7 @@ class StageModel {
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   at::Tensor head_logits(const Stream& stream);
+  void sum_statistics(RouterStatistics& routers);
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);
   /// Runs `part` as unit `unit`, telling the observer.
   std::vector<at::Tensor> observed(int unit, std::vector<at::Tensor> values,
@@ -88,6 +92,7 @@ class StageModel {
   Weights weights_;
   TensorSeam no_tensor_ = {};
   ContextSeam no_context_ = {};
+  ExpertSeam no_expert_ = {};
   std::unique_ptr<RopeTable> rope_, sliding_rope_;
   std::vector<std::unique_ptr<Layer>> layers_;
   ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;

@@ -40,11 +40,7 @@ void backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor&
 class AttentionBackward : public Backward {
  public:
   AttentionBackward(at::Tensor q, at::Tensor k, at::Tensor v, BlockResult whole, AttentionOptions options)
-      : q_(std::move(q)),
-        k_(std::move(k)),
-        v_(std::move(v)),
-        whole_(std::move(whole)),
-        options_(std::move(options)) {}
+      : q_(std::move(q)), k_(std::move(k)), v_(std::move(v)), whole_(std::move(whole)), options_(std::move(options)) {}
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
     NoGraph guard;

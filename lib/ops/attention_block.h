@@ -12,13 +12,14 @@ struct BlockOptions {
   double scale = 1;      ///< of the scores
   double softcap = 0;    ///< scores become softcap * tanh(score / softcap); 0: none
   bool causal = false;   ///< query i of the block sees its keys 0 ... i
-  at::Tensor mask = {};  ///< bool [batch or 1, 1, queries, keys], true for pairs that attend; then `causal` is not looked
-                         ///< at
+  at::Tensor mask = {};  ///< bool [batch or 1, 1, queries, keys], true for pairs that attend; then `causal` is not
+                         ///< looked at
 };
 
 struct BlockResult {
-  at::Tensor out;     ///< [batch, queries, heads, value width], the softmax taken over the block's keys alone
-  at::Tensor logsum;  ///< [batch, queries, heads]: log of the sum of exponentiated scores, float32 (float64 for float64)
+  at::Tensor out;  ///< [batch, queries, heads, value width], the softmax taken over the block's keys alone
+  at::Tensor
+      logsum;  ///< [batch, queries, heads]: log of the sum of exponentiated scores, float32 (float64 for float64)
 };
 
 /// A logsum that no real score has: where a query sees no key of a block, its logsum is at or below half of this, and

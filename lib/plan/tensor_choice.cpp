@@ -95,6 +95,7 @@ class TensorCheck {
       first_name = name;
     }
     if (!first) return;
+    if (block.heads && spec_.latent) latent(layer, *first, key);
     for (const auto name : block.last) {
       if (!has(layer, name)) continue;
       const auto style = plan_.style_of(layout_.layer_fqn(layer) + "." + std::string(name));
@@ -104,6 +105,18 @@ class TensorCheck {
             "fitting are colwise with rowwise, and colwise_rep or replicated with rowwise_rep or replicated");
     }
     sizes(block, *first);
+  }
+
+  /// The low-rank parts belong to all heads, and the shared key is used by the heads here.
+  void latent(int layer, TensorStyle first, const std::string& key) {
+    if (first != TensorStyle::kColwise)
+      misfit(key, "latent attention can only be divided by heads", "colwise for q_b_proj (or q_proj) and kv_b_proj");
+    for (const auto* name : {"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"}) {
+      const auto style = plan_.style_of(layout_.layer_fqn(layer) + "." + name);
+      if (style != TensorStyle::kReplicated && style != TensorStyle::kSequence)
+        misfit(key, fmt::format("{} belongs to all heads and cannot be {}", name, arch::name_of(style)),
+               "replicated or sequence_parallel");
+    }
   }
 
   static bool fit(TensorStyle first, TensorStyle last, bool heads) {

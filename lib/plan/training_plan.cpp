@@ -60,6 +60,47 @@ void check_megatron_sizes(const config::LoadedRecipe& loaded, const mesh::MeshSi
   same("expert_model_parallel_size", m.expert_model_parallel_size(), "ep_size", sizes.ep);
 }
 
+/// "nearest are 4 and 8": the divisors of `whole` around `size`.
+std::string nearest_divisors(int whole, int size) {
+  int down = std::min(size, whole), up = size;
+  while (whole % down != 0) --down;
+  while (up < whole && whole % up != 0) ++up;
+  return up <= whole && whole % up == 0 ? fmt::format("nearest are {} and {}", down, up)
+                                        : fmt::format("nearest is {}", down);
+}
+
+/// Expert-parallel ranks hold equal numbers of experts, or equal parts of their width.
+void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpec& spec, const mesh::MeshSizes& sizes,
+                        Located& report) {
+  const int tensor = loaded.recipe.model_parallel->expert_tensor_parallel_size().value_or(1);
+  const std::string tensor_key = "model_parallel.expert_tensor_parallel_size";
+  if (!spec.moe) {
+    if (sizes.ep > 1)
+      report.refuse("bad-value", "distributed.ep_size",
+                    fmt::format("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type),
+                    "ep_size: 1, or a model with experts");
+    return;
+  }
+  if (spec.moe->experts % sizes.ep != 0)
+    report.refuse("indivisible", "distributed.ep_size",
+                  fmt::format("{} experts do not divide among {} expert-parallel ranks", spec.moe->experts, sizes.ep),
+                  nearest_divisors(spec.moe->experts, sizes.ep));
+  if (tensor <= 1) return;
+  if (spec.moe->bias)
+    return report.refuse("bad-value", tensor_key,
+                         fmt::format("the experts of '{}' have biases and cannot be cut across ranks", spec.model_type),
+                         "expert_tensor_parallel_size: 1; experts divide among ranks with distributed.ep_size");
+  if (spec.moe->ffn % tensor != 0)
+    report.refuse("indivisible", tensor_key,
+                  fmt::format("experts of width {} do not divide among {} ranks", spec.moe->ffn, tensor),
+                  nearest_divisors(spec.moe->ffn, tensor));
+  if (sizes.per_stage() % (sizes.ep * tensor) != 0)
+    report.refuse("indivisible", tensor_key,
+                  fmt::format("{} ranks of a pipeline stage do not divide into groups of ep_size {} x {} ranks",
+                              sizes.per_stage(), sizes.ep, tensor),
+                  nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
+}
+
 /// Megatron Core's own checks, with the sizes that distributed gives.
 void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const TypePlan& types,
                     Located& report) {
@@ -179,6 +220,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.pipelined = sizes->pp > 1;
     check_megatron_sizes(loaded, *sizes, report);
     check_megatron(loaded, *sizes, plan.types, report);
+    if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
     if (!plan.pipelined && recipe.distributed->pipeline())
       report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
                   "set distributed.pp_size to 2 or more");

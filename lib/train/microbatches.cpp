@@ -1,5 +1,7 @@
 #include "train/microbatches.h"
 
+#include <algorithm>
+
 #include <ATen/ops/from_blob.h>
 
 #include "base/error.h"
@@ -26,15 +28,27 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
   const auto ids = own(batch.input_ids);
   const auto labels = own(batch.labels);
   const auto positions = own(batch.positions);
-  const auto segments =
-      batch.needs_segments ? tensor_of(batch.segments, batch.rows, batch.length, at::kInt, device) : at::Tensor();
+  const auto documents = [&] { return tensor_of(batch.segments, batch.rows, batch.length, at::kInt, device); };
+  const auto segments = batch.needs_segments ? documents() : at::Tensor();
+  const bool padded = std::find(batch.segments.begin(), batch.segments.end(), 0) != batch.segments.end();
+  const auto real = padded ? parallel::own_tokens(documents().ne(0), place) : at::Tensor();
+  const auto part = [&](const at::Tensor& all, std::int64_t first) {
+    return all.defined() ? all.narrow(0, first, rows) : all;
+  };
   std::vector<model::Microbatch> out;
   for (std::int64_t first = 0; first < batch.rows; first += rows)
-    out.push_back({.ids = ids.narrow(0, first, rows),
-                   .labels = labels.narrow(0, first, rows),
-                   .positions = positions.narrow(0, first, rows),
-                   .segments = segments.defined() ? segments.narrow(0, first, rows) : segments,
-                   .length = batch.length});
+    out.push_back(
+        {.ids = part(ids, first),
+         .labels = part(labels, first),
+         .positions = part(positions, first),
+         .segments = part(segments, first),
+         .length = batch.length,
+         .extent = 1 + *std::max_element(batch.positions.begin() + first * batch.length,
+                                         batch.positions.begin() + (first + rows) * batch.length),
+         .label_tokens = rows * batch.length - std::count(batch.labels.begin() + first * batch.length,
+                                                          batch.labels.begin() + (first + rows) * batch.length,
+                                                          data::kIgnoredLabel),
+         .real = part(real, first)});
   return out;
 }
 

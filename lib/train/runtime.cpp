@@ -120,7 +120,7 @@ void Runtime::make_groups() {
     groups_.dense.shard = group(axes.shard, "dp_shard_cp");
     if (replicated) groups_.dense.replicate = group(axes.replicate, "dp_replicate");
   }
-  groups_.expert.shard = group(Axis::kEpShard, "ep_shard");
+  make_expert_groups();
   const auto& pipeline = *plan_.pipeline;
   const bool tied = plan_.model->spec.tied_embeddings && pipeline.stages.size() > 1;
   if (tied) {
@@ -132,6 +132,31 @@ void Runtime::make_groups() {
   }
 }
 
+/// The ranks of a stage as (ep_shard, ep, parts of an expert), the last fastest.
+void Runtime::make_expert_groups() {
+  const auto& mesh = plan_.mesh;
+  const int rank = world_.rank(), ep = mesh.size(Axis::kEp);
+  const int tensor = recipe_.model_parallel->expert_tensor_parallel_size().value_or(1), run = ep * tensor;
+  const auto stage = mesh.group_of(rank, mesh::kStageRanks);
+  const int here = mesh.position(rank, mesh::kStageRanks);
+  std::vector<int> together, alike;
+  for (int i = 0; i < static_cast<int>(stage.size()); ++i) {
+    if (i / run == here / run) together.push_back(stage[static_cast<std::size_t>(i)]);
+    if (i % run == here % run) alike.push_back(stage[static_cast<std::size_t>(i)]);
+  }
+  place_.expert = {ep, here % run / tensor, tensor, here % tensor};
+  groups_.expert.shard = world_.group(alike, "ep_shard");
+  if (!plan_.model->spec.moe) return;
+  groups_.experts = world_.group(together, "ep");
+  groups_.tokens = world_.group(mesh.group_of(rank, {Axis::kCp, Axis::kTp}), "cp_tp");
+}
+
+model::Placement Runtime::placement(const arch::Parameter& parameter) const {
+  if (parameter.is_expert())
+    return parallel::expert_placement(parameter, plan_.model->spec.moe->experts, place_.expert);
+  return parallel::tensor_placement(plan_.model->spec, plan_.tensor, parameter, {place_.tp_size, place_.tp});
+}
+
 void Runtime::make_stages(const parallel::WeightSource& source) {
   const auto& pipeline = *plan_.pipeline;
   const auto sharding = sharding_of(plan_, recipe_.distributed(), world_.device());
@@ -140,24 +165,28 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
     return fused != nullptr ? fused->logit_softcapping() : 0.0;
   }();
   const auto ignore = std::visit([](const auto& loss) { return loss.ignore_index(); }, recipe_.loss_fn());
-  model::PlacementRule placement;
-  if (place_.tp_size > 1) {
+  if (place_.tp_size > 1)
     tensor_ = std::make_unique<parallel::TensorParallel>(groups_.tensor, plan_.model->spec, plan_.model->layout,
                                                          plan_.tensor);
-    placement = [this](const arch::Parameter& parameter) {
-      return parallel::tensor_placement(plan_.model->spec, plan_.tensor, parameter, {place_.tp_size, place_.tp});
-    };
-  }
   if (place_.cp_size > 1)
     context_ = std::make_unique<parallel::ContextParallel>(parallel::ContextGroups{
         groups_.context_heads, groups_.context_keys,
         plan_.context.gather ? parallel::KeyTransport::kGather : parallel::KeyTransport::kRing});
+  if (plan_.model->spec.moe) {
+    const auto& m = recipe_.model_parallel();
+    experts_ = std::make_unique<parallel::ExpertParallel>(
+        groups_.experts, groups_.tokens,
+        parallel::ExpertOptions{.overlap = m.overlap_moe_expert_parallel_comm(),
+                                .late_weight_gradients = m.overlap_dispatch_backward_with_experts_wgrad(),
+                                .tensor = place_.expert.tensor_size,
+                                .device = world_.device()});
+  }
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
     model::StageOptions options{.type = scalar_type(plan_.types.compute),
                                 .device = world_.device(),
-                                .seams = {.tensor = tensor_.get(), .context = context_.get()},
-                                .placement = placement,
+                                .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
+                                .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
                                 .ignore_label = ignore,
                                 .logit_softcap = softcap};
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
@@ -187,8 +216,9 @@ void Runtime::make_optimizer() {
                            .expert = storage->unit().expert};
       for (const auto& segment : storage->segments()) {
         const auto& weight = *segment.weight;
-        const bool mine = (weight.tensor_sharded || place_.tp == 0) && first_replica &&
-                          (!whole || reduce.shard->rank() == 0) && !weight.copy;
+        // Experts are on a grid of their own, without tensor parallelism and replicas.
+        const bool on_grid = weight.expert || ((weight.tensor_sharded || place_.tp == 0) && first_replica);
+        const bool mine = on_grid && (!whole || reduce.shard->rank() == 0) && !weight.copy;
         target.ranges.push_back({.name = weight.info.fqn,
                                  .first = segment.first,
                                  .offset = segment.offset,
@@ -213,7 +243,8 @@ void Runtime::set_length(std::int64_t length) {
   const auto here = length / place_.cp_size / token_shares();
   executor_->set_message({.sizes = {plan_.batch.microbatch, here, plan_.model->spec.hidden},
                           .type = scalar_type(plan_.types.message),
-                          .device = world_.device()});
+                          .device = world_.device(),
+                          .side = plan_.model->spec.router_sums()});
 }
 
 void Runtime::begin_step() {

@@ -12,6 +12,7 @@
 #include "parallel/context/context_parallel.h"
 #include "parallel/context/layout.h"
 #include "parallel/data/data_parallel.h"
+#include "parallel/expert/expert_parallel.h"
 #include "parallel/tensor/tensor_parallel.h"
 #include "pipeline/executor.h"
 #include "plan/training_plan.h"
@@ -24,6 +25,8 @@ struct Groups {
   std::shared_ptr<comm::Communicator> tensor;
   std::shared_ptr<comm::Communicator> context;
   std::shared_ptr<comm::Communicator> context_heads, context_keys;  ///< the two levels of context parallelism
+  std::shared_ptr<comm::Communicator> experts;                      ///< ranks that share a layer's experts
+  std::shared_ptr<comm::Communicator> tokens;  ///< ranks that have other tokens of the same microbatch
   parallel::ReduceGroups dense, expert;
   std::shared_ptr<comm::Communicator> tied;  ///< first and last stage's ranks; null where nothing is tied across them
 };
@@ -32,6 +35,7 @@ struct Groups {
 struct Place {
   int pp = 0, dp = 0, cp = 0, tp = 0;
   int dp_size = 1, cp_size = 1, tp_size = 1;
+  parallel::ExpertPlace expert = {};
   parallel::ContextPlace context() const { return {cp_size, cp}; }
 };
 
@@ -69,6 +73,9 @@ class Runtime {
 
  private:
   void make_groups();
+  void make_expert_groups();
+  /// What this rank holds of a parameter.
+  model::Placement placement(const arch::Parameter& parameter) const;
   void make_stages(const parallel::WeightSource& source);
   void make_optimizer();
   void sum_partial_gradients();
@@ -81,6 +88,7 @@ class Runtime {
   Groups groups_ = {};
   std::unique_ptr<parallel::TensorParallel> tensor_;    ///< null without tensor parallelism
   std::unique_ptr<parallel::ContextParallel> context_;  ///< null without context parallelism
+  std::unique_ptr<parallel::ExpertParallel> experts_;   ///< null for a model without experts
   std::vector<std::unique_ptr<LocalStage>> stages_;
   std::unique_ptr<pipeline::Executor> executor_;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -56,7 +56,7 @@ const std::vector<test::RankCase> kCases = {
              "query_pre_attn_scalar: 8",
              "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, vocab_size: 69, n_positions: 32, attn_pdrop: 0.0, "
              "embd_pdrop: 0.0, resid_pdrop: 0.0"})
-         for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.family = family});
+         for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.config = family});
      },
      2, 2},
     {"float32 over ten steps",

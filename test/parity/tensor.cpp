@@ -39,7 +39,7 @@ void check(comm::World& w, const Mesh& mesh, test::TinyRun run = {}) {
       w, run,
       fmt::format("{}, {}{}{}{}", run.distributed, run.model_parallel, mesh.sequence ? ", sequence parallel" : "",
                   run.tied ? ", tied" : "", run.model.empty() ? "" : ", " + run.model) +
-          run.family);
+          run.config);
 }
 
 const std::vector<const char*> kStrategies = {"strategy: ddp",
@@ -104,7 +104,7 @@ const std::vector<test::RankCase> kCases = {
     {"every family",
      [](comm::World& w) {
        for (const char* family : kFamilies)
-         for (const bool sequence : {false, true}) check(w, {.sequence = sequence}, {.family = family});
+         for (const bool sequence : {false, true}) check(w, {.sequence = sequence}, {.config = family});
      },
      2, 2},
     {"plans of recipes and of transformers",
@@ -114,7 +114,7 @@ const std::vector<test::RankCase> kCases = {
            check(w, {.strategy = "strategy: fsdp2", .sequence = sequence, .more = std::string(", tp_plan: ") + plan},
                  {.layers = 2});
          check(w, {.strategy = "strategy: fsdp2", .sequence = sequence, .more = ", tp_plan: auto"},
-               {.family = kFamilies[kPhi3]});
+               {.config = kFamilies[kPhi3]});
        }
      },
      2, 2},

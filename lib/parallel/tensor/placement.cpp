@@ -72,11 +72,13 @@ class Rule {
     }
     if (divides_rows(style_))  // the bias is added to the sum, where sequence parallelism has other tokens on each rank
       return bias ? whole(plan_.sequence_parallel) : cut(turned ? 0 : 1, {});
-    return whole(style_ == TensorStyle::kSequence && plan_.sequence_parallel);
+    return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
   }
 
   /// True for a norm inside attention.
   bool of_heads() const { return module_.ends_with(".q_norm") || module_.ends_with(".k_norm"); }
+  /// The parts of latent attention that belong to all heads are computed where the residual stream is.
+  bool low_rank() const { return module_.ends_with(".q_a_proj") || module_.ends_with(".kv_a_proj_with_mqa"); }
   bool heads_divided() const {
     const auto prefix = std::string(module_.substr(0, module_.rfind('.') + 1));
     return plan_.style_of(prefix + "q_proj") == TensorStyle::kColwise;
