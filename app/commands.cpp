@@ -73,7 +73,7 @@ int run_train(const Options& options) {
   const int ranks = options.nproc_per_node.value_or(1);
   const auto result =
       plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
-  if (!result.plan) return refuse(result.problems, loaded, false);
+  if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   return ranks > 1 ? launch::run_mpirun(ranks, options.recipe, options.overrides)
                    : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
 }
@@ -83,7 +83,7 @@ int run_verify(const Options& options) {
     const auto loaded = load(options);
     if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
     const auto result = plan::make_plan(loaded, {.training = true});
-    if (!result.plan) return refuse(result.problems, loaded, false);
+    if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   }
   return launch::exec_worker(launch::Work::kVerify, options.recipe, options.overrides);
 }

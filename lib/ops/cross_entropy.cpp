@@ -127,7 +127,7 @@ JoinedStatistics join_statistics(const at::Tensor& statistics, const at::Tensor&
   const auto top = largest.amax(0);  // [rows]
   const auto sum = (sums * (largest - top).exp_()).sum(0);
   const auto ignored = labels.eq(ignore);
-  auto losses = top.to(at::kDouble) + sum.to(at::kDouble).log_() - chosen.sum(0).to(at::kDouble);
+  auto losses = top.to(at::kDouble) + sum.to(at::kDouble).log() - chosen.sum(0).to(at::kDouble);
   auto shares = at::empty({top.size(0), 2}, top.options());
   shares.select(1, 0).copy_(top);
   shares.select(1, 1).copy_((scale / sum).masked_fill_(ignored, 0));

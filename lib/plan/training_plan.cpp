@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/pipeline_plan.h"
+#include "plan/tensor_choice.h"
 
 namespace automodel::plan {
 namespace {
@@ -252,6 +253,11 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (model && !model->spec.plan_only.empty() && request.training)
       report.refuse("unsupported-model", "model", "this model can be planned but not trained: " + model->spec.plan_only,
                     "known families: see docs/models.md");
+    if (model) {
+      const auto [tokens, key] = sequence_length(recipe);
+      plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
+    }
+    plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
     if (plan.model && report.ok()) plan_pipeline(plan, loaded, report);
     estimate(plan, recipe, request, report);
@@ -259,6 +265,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.warnings = report.warnings();
     if (report.ok()) result.plan = std::move(plan);
   }
+  result.exit = report.exit();
   result.problems = std::move(report.problems());
   result.warnings = std::move(report.warnings());
   return result;
@@ -278,6 +285,9 @@ std::uint64_t fingerprint(const TrainingPlan& plan) {
   mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
                   name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
   if (plan.model) mix(plan.model->config_text);
+  for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
+  mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
+  mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
   if (plan.pipeline) {
     for (const auto& row : plan.pipeline->schedule.training) mix(schedule::to_text(row));
     for (const auto& stage : plan.pipeline->stages)

@@ -19,15 +19,19 @@ at::Tensor tensor_of(const std::vector<T>& values, std::int64_t rows, std::int64
 
 }  // namespace
 
-std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device) {
+std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
+                                                 parallel::ContextPlace place) {
   AUTOMODEL_CHECK(batch.rows % rows == 0, "a batch does not divide into microbatches");
-  const auto ids = tensor_of(batch.input_ids, batch.rows, batch.length, at::kLong, device);
-  const auto labels = tensor_of(batch.labels, batch.rows, batch.length, at::kLong, device);
-  const auto positions = tensor_of(batch.positions, batch.rows, batch.length, at::kLong, device);
-  const auto segments =
-      batch.needs_segments ? tensor_of(batch.segments, batch.rows, batch.length, at::kInt, device) : at::Tensor();
+  const auto own = [&](const std::vector<std::int64_t>& values) {
+    return parallel::own_tokens(tensor_of(values, batch.rows, batch.length, at::kLong, device), place);
+  };
+  const auto ids = own(batch.input_ids);
+  const auto labels = own(batch.labels);
+  const auto positions = own(batch.positions);
+  const auto documents = [&] { return tensor_of(batch.segments, batch.rows, batch.length, at::kInt, device); };
+  const auto segments = batch.needs_segments ? documents() : at::Tensor();
   const bool padded = std::find(batch.segments.begin(), batch.segments.end(), 0) != batch.segments.end();
-  const auto real = padded ? tensor_of(batch.segments, batch.rows, batch.length, at::kInt, device).ne(0) : at::Tensor();
+  const auto real = padded ? parallel::own_tokens(documents().ne(0), place) : at::Tensor();
   const auto part = [&](const at::Tensor& all, std::int64_t first) {
     return all.defined() ? all.narrow(0, first, rows) : all;
   };
