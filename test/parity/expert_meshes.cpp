@@ -26,10 +26,10 @@ const std::vector<Model> kModels = {
 void check(comm::World& w, const Model& model, const std::string& sizes, int dp, const std::string& megatron = {}) {
   const auto distributed = "strategy: fsdp2, " + sizes;
   test::check_parity(w,
-                     {.family = model.family,
-                      .layers = 2,
+                     {.layers = 2,
                       .global_batch = 4 * dp,
                       .local_batch = 2,
+                      .family = model.family,
                       .model = model.keys,
                       .distributed = distributed,
                       .model_parallel = megatron},
