@@ -34,7 +34,8 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->check(CLI::PositiveNumber);
     sub.add_option("--gpus-per-node", options.gpus_per_node, "Ranks on a node")->check(CLI::PositiveNumber);
   }
-  if (command.takes & kDryRun) sub.add_flag("--dry-run", options.dry_run, "Plans never run anything; accepted for clarity");
+  if (command.takes & kDryRun)
+    sub.add_flag("--dry-run", options.dry_run, "Plans never run anything; accepted for clarity");
   if (command.takes & kPictures) {
     sub.add_option("--actions", options.actions, "List the schedule's actions")
         ->check(CLI::IsMember({"compute", "lowered"}));

@@ -14,6 +14,10 @@ constexpr std::uint32_t kWeyl0 = 0x9E3779B9;
 constexpr std::uint32_t kWeyl1 = 0xBB67AE85;
 constexpr int kRounds = 10;
 
+constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCDU;  // the bits of sqrt(1/2)
+constexpr double kLn2 = 0.6931471805599453;
+constexpr double kStep = 1.4629180792671596e-09;  // 2 pi / 2^32
+
 /// Blocks that are computed together, word by word, so that the loops over lanes vectorise.
 constexpr std::size_t kLanes = 64;
 template <class T>
@@ -58,7 +62,6 @@ inline double to_double(std::uint32_t x) {
 inline double radius(std::uint32_t x) {
   const double odd = 2.0 * to_double(x) + 1.0;  // u = odd / 2^33, exactly
   // odd = m * 2^k with m in [sqrt(1/2), sqrt(2)).
-  constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCDU;
   const auto bits = std::bit_cast<std::uint64_t>(odd);
   const std::uint64_t k = (bits - kRootHalf) >> 52;
   const auto m = std::bit_cast<double>(bits - (k << 52));
@@ -73,7 +76,6 @@ inline double radius(std::uint32_t x) {
   p = p * z + 0.2000000003102391;
   p = p * z + 0.3333333333327608;
   p = p * z + 1.0;
-  constexpr double kLn2 = 0.6931471805599453;
   const double ln = (exponent - 33.0) * kLn2 + 2.0 * s * p;
   return std::sqrt(-2.0 * ln);
 }
@@ -82,7 +84,6 @@ inline double radius(std::uint32_t x) {
 inline void turn(std::uint32_t y, double& cosine, double& sine) {
   const std::uint32_t quarter = (y + 0x20000000U) >> 30;  // the nearest quarter turn; the rest lies in [-1/8, 1/8) turn
   const auto rest = static_cast<std::int32_t>(y - (quarter << 30));
-  constexpr double kStep = 1.4629180792671596e-09;  // 2 pi / 2^32
   const double a = static_cast<double>(rest) * kStep;
   const double z = a * a;
   double p = 1.5894122293035047e-10;  // minimax polynomials of z = a^2, errors 3e-18 and 6e-17 (Remez)

@@ -52,7 +52,8 @@ struct Recipe {
   Field<std::optional<ClipGradNormConfig>> clip_grad_norm{"clip_grad_norm", ClipGradNormConfig{},
                                                           "Gradient clipping; null switches it off."};
   Field<CheckpointConfig> checkpoint{"checkpoint", {}, "Checkpoints, and where the run's files go."};
-  Field<std::optional<GenerationConfig>> generation{"generation", std::nullopt, "Text to generate at the end of the run."};
+  Field<std::optional<GenerationConfig>> generation{"generation", std::nullopt,
+                                                    "Text to generate at the end of the run."};
   Field<LoggingConfig> logging{"logging", {}, "What a run writes and shows."};
   Field<HardwareConfig> hardware{"hardware", {}, "The machine that estimates are made for."};
   Field<RngConfig> rng{"rng", {}, "Seed, in its older place."};

@@ -191,11 +191,7 @@ class Finder {
 SourceFiles find_files(const config::PathList& paths, Wanted wanted, const fs::path& recipe_folder,
                        const std::string& key, Diagnostics& problems) {
   if (paths.paths.empty()) {
-    problems.push_back({"missing-key",
-                        fmt::format("{} names no file", key),
-                        "give files, folders or globs",
-                        {},
-                        key});
+    problems.push_back({"missing-key", fmt::format("{} names no file", key), "give files, folders or globs", {}, key});
     return {};
   }
   Finder finder(wanted, recipe_folder, key, problems);

@@ -17,6 +17,7 @@ namespace automodel::data {
 namespace {
 
 constexpr int kReported = 10;
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
 
 /// Where a row is, and how long it is without the padding at its end.
 struct RowPlace {
@@ -219,7 +220,6 @@ std::unique_ptr<Dataset> open_tokens(const config::TokensDatasetConfig& config, 
                         fmt::format("pad_token_id must be at most {}", *context.vocab_size - 1),
                         {},
                         context.key + ".pad_token_id"});
-  constexpr std::int64_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
   const std::int64_t model_limit = context.max_length.value_or(kNoLimit);
   const std::int64_t own_limit = config.seq_length() ? *config.seq_length() : kNoLimit;
   const std::string rule = own_limit < model_limit ? fmt::format("{}.seq_length allows {}", context.key, own_limit)

@@ -17,6 +17,9 @@
 namespace automodel::metrics {
 namespace {
 
+/// How every line begins.
+constexpr std::string_view kStart = "{\"step\": ";
+
 std::string number_text(double value) {
   if (std::isnan(value)) return "\"NaN\"";
   if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
@@ -45,7 +48,6 @@ std::string time_text(double timestamp) {
 /// The step of a record; empty for a line that is none. Lines as json_line writes them are not parsed whole: only the
 /// last line of a file can be torn, and that one has no line break.
 std::optional<std::int64_t> step_of(std::string_view line, bool whole) {
-  constexpr std::string_view kStart = "{\"step\": ";
   if (whole && line.starts_with(kStart) && line.ends_with('}')) {
     std::int64_t step = 0;
     const auto [end, error] = std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);

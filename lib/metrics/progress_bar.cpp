@@ -54,8 +54,8 @@ std::string progress_line(std::int64_t done, std::int64_t total, std::optional<d
                                    {percent, false, ""}};
   for (const auto& [before, bar, after] : forms) {
     const int room = width - static_cast<int>(before.size() + after.size());
-    if (!bar && room >= 0) return before + after;
-    if (bar && room >= kShortestBar + 2) return before + bar_of(share, std::min(room - 2, kLongestBar)) + after;
+    const bool fits = room >= (bar ? kShortestBar + 2 : 0);
+    if (fits) return fmt::format("{}{}{}", before, bar ? bar_of(share, std::min(room - 2, kLongestBar)) : "", after);
   }
   return "";
 }

@@ -20,7 +20,7 @@ struct StepPlan {
   std::int64_t step_in_epoch = 0;  ///< from 0; 0 ... for data without an end: the step itself
   int runs = 0;                    ///< runs of the schedule whose gradients the step accumulates
   bool validate = false;           ///< after the update
-  bool checkpoint = false;         ///< after the update, before validation
+  bool checkpoint = false;         ///< after the update and the validation, whose loss it keeps
   bool last_of_epoch = false;
   bool last = false;  ///< the run ends after this step: steps or epochs are used up, or a stop was asked for
   bool operator==(const StepPlan&) const = default;

@@ -185,7 +185,8 @@ TEST_CASE("ModelParallelConfig has every field of Megatron Core 0.19.2 and its c
     }
     REQUIRE(problems.empty());
     const auto ours = json_of(to_dict(config));
-    for (const auto theirs_plain = plain(row["output"]["derived_or_changed"]); const auto& [key, value] : theirs_plain.items()) {
+    for (const auto theirs_plain = plain(row["output"]["derived_or_changed"]);
+         const auto& [key, value] : theirs_plain.items()) {
       INFO(key);
       CHECK(ours[key] == value);
     }

@@ -13,7 +13,8 @@ namespace {
 
 /// The golden's tagged value ({"int": 1}, {"float": "1.0"}, ...) as ours.
 Value untag(const nlohmann::json& tagged) {
-  const auto& [tag, value] = *tagged.items().begin();
+  const std::string tag = tagged.begin().key();
+  const nlohmann::json& value = tagged.begin().value();
   if (tag == "null") return nullptr;
   if (tag == "bool") return value.get<bool>();
   if (tag == "int")

@@ -73,5 +73,4 @@ TEST_CASE("the groups along any axes partition the ranks, ascend, and agree with
   }
 }
 
-
 }  // namespace automodel::mesh

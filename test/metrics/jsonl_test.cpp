@@ -125,6 +125,13 @@ TEST_CASE("lines that are no records go, records of other programs stay", "[metr
   CHECK(steps_of(folder) == Steps{0, 1, 2});
 }
 
+TEST_CASE("a torn line that ends in a brace is still torn", "[metrics]") {
+  const test::TemporaryFolder folder;
+  folder.write("training.jsonl", "{\"step\": 0, \"a\": {\"b\": 1}}\n{\"step\": 1, \"a\": {\"b\": 1}");
+  append_steps(folder, 2, 3);
+  CHECK(steps_of(folder) == Steps{0, 2});
+}
+
 TEST_CASE("a record is in the file when append returns", "[metrics]") {
   const test::TemporaryFolder folder;
   JsonLines file(folder.path() / "training.jsonl", 0);

@@ -68,8 +68,8 @@ void compare(
   const auto expected = reference(other_inputs, values);
   CHECK(distance(y.detach(), expected.detach()) < tolerance(type));
   const auto gradient = at::randn(y.sizes(), y.options());
-  run_backward({y}, {gradient});
-  run_backward({expected}, {gradient.to(expected.scalar_type())});
+  run_backward(Origin(y), gradient);
+  run_backward(Origin(expected), gradient.to(expected.scalar_type()));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     INFO("input " << i);
     CHECK(distance(inputs[i].grad(), other_inputs[i].grad()) < tolerance(type));
@@ -160,7 +160,7 @@ TEST_CASE("gradients of several microbatches add up, the first replaces what was
     auto x = input({5, 4}, at::kDouble);
     const auto y = linear(x, {&w});
     const auto g = at::randn({5, 3}, at::kDouble);
-    run_backward({y}, {g});
+    run_backward(Origin(y), g);
     expected += at::matmul(g.t(), x.detach());
   }
   CHECK(distance(w.grad, expected) < 1e-12);
@@ -174,7 +174,7 @@ TEST_CASE("a queue takes the weight gradient and gives it back when drained", "[
   WeightGradients queue;
   {
     WeightGradients::Scope scope(&queue);
-    run_backward({y}, {g});
+    run_backward(Origin(y), g);
   }
   CHECK(distance(x.grad(), at::matmul(g, w.value)) < 1e-12);
   CHECK(w.fresh);
@@ -190,7 +190,7 @@ TEST_CASE("bfloat16 operands add to a float32 gradient", "[ops]") {
   w.grad = at::zeros({3, 4}, at::kFloat);
   auto x = input({5, 4}, at::kBFloat16);
   const auto g = at::randn({5, 3}).to(at::kBFloat16);
-  run_backward({linear(x, {&w})}, {g});
+  run_backward(Origin(linear(x, {&w})), g);
   CHECK(distance(w.grad, at::matmul(g.to(at::kFloat).t(), x.detach().to(at::kFloat))) < 2e-2);
 }
 
@@ -346,8 +346,8 @@ TEST_CASE("cross-entropy: sum, scale, ignored rows, gradient in place of the log
     const auto expected =
         at::cross_entropy_loss(reference.view({12, 33}), labels.view({12}), {}, at::Reduction::Sum, -100) * 0.1;
     CHECK(std::abs(loss.item<double>() - expected.item<double>()) < tolerance(type) * 10);
-    run_backward({loss}, {at::ones({}, at::kDouble)});
-    run_backward({expected}, {at::ones({}, at::TensorOptions().dtype(type))});
+    run_backward(Origin(loss), at::ones({}, at::kDouble));
+    run_backward(Origin(expected), at::ones({}, at::TensorOptions().dtype(type)));
     CHECK(distance(x.grad(), reference.grad()) < tolerance(type));
   }
   NoGraph guard;

@@ -81,6 +81,11 @@ TEST_CASE("without a section the rate is constant", "[optim]") {
   }
 }
 
+TEST_CASE("warm-up is a tenth of the steps, at most 1000", "[optim]") {
+  for (const auto& [total, warmup] : {std::pair(1, 0), {9, 0}, {10, 1}, {99, 9}, {10000, 1000}, {20000, 1000}})
+    CHECK(schedule_of("{}", total).schedule->settings().lr_warmup_steps() == warmup);
+}
+
 TEST_CASE("the final decays of WSD end where they should", "[optim]") {
   for (const std::string style : {"linear", "cosine", "exponential", "minus_sqrt"}) {
     const auto made = schedule_of("{lr_decay_style: WSD, wsd_decay_steps: 10, lr_wsd_decay_style: " + style +

@@ -1,6 +1,5 @@
 #include "plan/fqn_split.h"
 
-
 #include <catch2/catch.hpp>
 
 #include "golden_file.h"

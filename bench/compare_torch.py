@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Runs this program and torch.distributed.pipelining side by side on the same model, and prints ratios.
+
+  bench/compare_torch.py --harness torch_pp.py --python /path/to/python-with-torch [--hidden 256] [--rounds 3] [--schedules 1F1B,...]
+
+The harness trains a Llama-style model (same sizes, schedule, threads, optimizer; random tokens) and prints one JSON line.
+The two programs alternate, round by round, so that both see the same machine; medians of step times are compared. CPU
+time a step (user + system, all ranks) is printed too: it does not depend on what else runs.
+"""
+import argparse
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PER_RANK = {"1F1B": 1, "GPipe": 1}
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--harness", required=True)
+    parser.add_argument("--python", default="python3")
+    parser.add_argument("--worker-dir", default=str(ROOT / "build/release/bin"))
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--ffn", type=int, default=704)
+    parser.add_argument("--pp", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--schedules", default="1F1B,Interleaved1F1B,InterleavedZeroBubble,ZBVZeroBubble,GPipe,LoopedBFS,DualPipeV")
+    return parser.parse_args()
+
+
+def children_cpu():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run_ours(args, schedule):
+    folder = ROOT / "runs/bench"
+    chunks = PER_RANK.get(schedule, 2)
+    command = [f"{args.worker_dir}/automodel", "train", str(ROOT / "bench/torch_pp.yaml"), "--nproc-per-node", str(args.pp),
+               f"model.config.hidden_size={args.hidden}", f"model.config.intermediate_size={args.ffn}", f"distributed.pp_size={args.pp}",
+               f"distributed.pipeline.pp_schedule={schedule}", f"model_parallel.virtual_pipeline_model_parallel_size={chunks}",
+               f"step_scheduler.max_steps={args.steps + 3}", f"checkpoint.checkpoint_dir={folder}"]
+    cpu, start = children_cpu(), time.time()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    first, lines = None, []
+    for line in process.stdout:
+        lines.append(line)
+        if first is None and line.startswith("step 0 "):
+            first = time.time() - start
+    if process.wait() != 0:
+        raise SystemExit("".join(lines[-20:]))
+    rows = [json.loads(line) for line in open(folder / "training.jsonl")]
+    steps = [row["step_time"] * 1000 for row in rows[3:]]
+    return {"step": statistics.median(steps), "start": first, "memory": rows[-1]["mem"] * 1024, "loss": rows[-1]["loss"], "cpu": (children_cpu() - cpu) / len(rows)}
+
+
+def run_torch(args, schedule):
+    command = [args.python, args.harness, "--pp", str(args.pp), "--schedule", schedule, "--hidden", str(args.hidden), "--ffn", str(args.ffn), "--steps", str(args.steps)]
+    if schedule not in PER_RANK:
+        command += ["--stages-per-rank", "2"]
+    cpu = children_cpu()
+    row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    return {"step": row["step_ms"]["med"], "start": row["startup_s"], "memory": max(row["rss_mb"]), "loss": row["loss"], "cpu": (children_cpu() - cpu) / (args.steps + 3)}
+
+
+def main():
+    args = arguments()
+    print(f"hidden {args.hidden}, ffn {args.ffn}, pp {args.pp}, one thread a rank, medians of {args.rounds} alternating rounds of {args.steps} steps")
+    print(f"| schedule | ours ms | torch ms | ratio | first step s | torch s | memory MB | torch MB |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for schedule in args.schedules.split(","):
+        ours, theirs = [], []
+        for _ in range(args.rounds):
+            ours.append(run_ours(args, schedule))
+            theirs.append(run_torch(args, schedule))
+        mid = lambda rows, key: statistics.median(row[key] for row in rows)
+        print(f"| {schedule} | {mid(ours, 'step'):.0f} | {mid(theirs, 'step'):.0f} | {mid(ours, 'step') / mid(theirs, 'step'):.2f} | {mid(ours, 'start'):.2f} | "
+              f"{mid(theirs, 'start'):.2f} | {mid(ours, 'memory'):.0f} | {mid(theirs, 'memory'):.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+// What users get wrong: the right id at the right line, exit code 2, and nothing written.
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "cli/program.h"
+
+namespace automodel {
+namespace {
+
+const std::string kModel =
+    "model: {config: {model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 8, "
+    "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 260, "
+    "max_position_embeddings: 128}}\n";
+const std::string kData = "dataset: {_target_: mock, vocab_size: 260, seq_length: 64}\n";
+const std::string kSteps = "step_scheduler: {global_batch_size: 8, local_batch_size: 8}\n";
+const std::string kBase = kModel + kData + kSteps;  // lines 1 to 3
+
+struct BadInput {
+  const char* what;
+  std::string recipe;  ///< text of r.yaml
+  std::string words;   ///< after `plan r.yaml`
+  std::string id;
+  int line;  ///< 0: no line (command line)
+  std::string key;
+};
+
+const std::vector<BadInput> kTable = {
+    {"a section's name", kBase + "distributd: {}\n", "", "unknown-key", 4, "distributd"},
+    {"a key", kBase + "distributed: {pp_sise: 2}\n", "", "unknown-key", 4, "distributed.pp_sise"},
+    {"a key two levels down", kBase + "distributed:\n  pp_size: 2\n  pipeline:\n    pp_shedule: 1f1b\n", "",
+     "unknown-key", 7, "distributed.pipeline.pp_shedule"},
+    {"a key in a list", kBase + "optimizer:\n  param_group_overrides:\n    - {pattern: x, wd_mul: 0}\n", "",
+     "unknown-key", 6, "optimizer.param_group_overrides.0.wd_mul"},
+    {"a key of the model", "model: {config: {model_type: llama, hidden_sise: 64}}\n" + kData + kSteps, "",
+     "missing-key", 1, "model.config.hidden_size"},
+    {"a key on the command line", kBase, "--distributed.pp_sise 2", "unknown-key", 0, "distributed.pp_sise"},
+    {"an option", kBase, "--jsno", "unknown-key", 0, "jsno"},
+    {"a word too many", kBase, "extra", "bad-override", 0, ""},
+    {"a text for a number", kBase + "seed: many\n", "", "bad-type", 4, "seed"},
+    {"a list for a section", kBase + "optimizer: [1, 2]\n", "", "bad-type", 4, "optimizer"},
+    {"a number for a list", kBase + "optimizer: {betas: 0.9}\n", "", "bad-type", 4, "optimizer.betas"},
+    {"a number out of range", kBase + "distributed: {pp_size: 99999999999}\n", "", "bad-value", 4,
+     "distributed.pp_size"},
+    {"a negative rate", kBase + "optimizer: {lr: -1}\n", "", "bad-value", 4, "optimizer.lr"},
+    {"a strategy that is none", kBase + "distributed: {strategy: fsdp3}\n", "", "bad-value", 4, "distributed.strategy"},
+    {"another strategy's option", kBase + "distributed: {strategy: ddp, zero_dp_strategy: 3}\n", "", "unknown-key", 4,
+     "distributed.zero_dp_strategy"},
+    {"an optimizer that is none", kBase + "optimizer: {_target_: torch.optim.Adamw8}\n", "", "bad-value", 4,
+     "optimizer._target_"},
+    {"a dtype that torch has not", kBase + "distributed: {mp_policy: {param_dtype: fp32}}\n", "", "bad-type", 4,
+     "distributed.mp_policy.param_dtype"},
+    {"a key twice", kBase + "seed: 1\nseed: 2\n", "", "duplicate-key", 5, "seed"},
+    {"broken YAML", kBase + "a: [1, 2\n", "", "yaml-syntax", 5, ""},
+    {"a tab", kBase + "optimizer:\n\tlr: 1\n", "", "yaml-syntax", 5, ""},
+    {"an unset variable", kBase + "checkpoint: {checkpoint_dir: $AUTOMODEL_TEST_UNSET/x}\n", "", "environment", 4, ""},
+    {"sizes that do not make the world", kBase + "distributed: {pp_size: 2, dp_size: 2, pipeline: {}}\n",
+     "--world-size 6", "world-size-mismatch", 4, "distributed.dp_size"},
+    {"a world that does not divide", kBase + "distributed: {tp_size: 4}\n", "--world-size 6", "indivisible", 4,
+     "distributed.tp_size"},
+    {"a batch that does not divide among ranks", kBase + "distributed: {dp_size: 3}\n", "", "indivisible", 3,
+     "step_scheduler.global_batch_size"},
+    {"a batch that does not divide into microbatches",
+     kBase + "distributed: {pp_size: 2, pipeline: {pp_microbatch_size: 3}}\n", "", "indivisible", 4,
+     "distributed.pipeline.pp_microbatch_size"},
+    {"pp without a pipeline section", kBase + "distributed: {pp_size: 2}\n", "", "missing-key", 4,
+     "distributed.pp_size"},
+    {"more stages than layers", kBase + "distributed: {pp_size: 16, pipeline: {}}\n", "", "too-many-stages", 4,
+     "distributed.pp_size"},
+    {"layers that make no multiple of pp", kBase + "distributed: {pp_size: 3, pipeline: {layers_per_stage: 4}}\n", "",
+     "indivisible", 4, "distributed.pipeline.layers_per_stage"},
+    {"a schedule that is none", kBase + "distributed: {pp_size: 2, pipeline: {pp_schedule: 1f2b}}\n", "",
+     "schedule-unknown", 4, "distributed.pipeline.pp_schedule"},
+    {"microbatches that a schedule does not take",
+     kBase + "distributed: {pp_size: 4, pipeline: {pp_schedule: DualPipeV}}\nmodel_parallel: "
+             "{virtual_pipeline_model_parallel_size: 2}\n",
+     "step_scheduler.local_batch_size=4 step_scheduler.global_batch_size=4", "schedule-microbatches", 4,
+     "distributed.pipeline.pp_schedule"},
+    {"a split that forgets a layer",
+     kBase + "distributed: {pp_size: 2, pipeline: {module_fqns_per_model_part: [[model.embed_tokens, model.layers.0], "
+             "[model.norm, lm_head]]}}\n",
+     "", "missing-module", 4, "distributed.pipeline.module_fqns_per_model_part"},
+    {"a module that is none", kBase + "distributed: {pp_size: 2, pipeline: {layers_per_stage: [3, 4]}}\n", "",
+     "bad-value", 4, "distributed.pipeline.layers_per_stage"},
+    {"a CSV file that is not there", kBase + "distributed: {pp_size: 2, pipeline: {pp_schedule_csv: no.csv}}\n", "",
+     "missing-file", 4, "distributed.pipeline.pp_schedule_csv"},
+    {"a model that is not there", "model: {pretrained_model_name_or_path: ./no-such-folder}\n" + kData + kSteps, "",
+     "model-not-found", 1, "model.pretrained_model_name_or_path"},
+    {"sequences longer than the model takes",
+     kModel + "dataset: {_target_: mock, vocab_size: 260, seq_length: 129}\n" + kSteps, "", "sequence-too-long", 2,
+     "dataset.seq_length"},
+    {"two seeds", kBase + "seed: 1\nrng: {seed: 2}\n", "", "bad-value", 5, "rng.seed"},
+    {"Megatron's rule", kBase + "model_parallel: {sequence_parallel: true}\n", "", "bad-value", 4,
+     "model_parallel.sequence_parallel"},
+    {"a size given twice, differently", kBase + "model_parallel: {pipeline_model_parallel_size: 4}\n", "", "bad-value",
+     4, "model_parallel.pipeline_model_parallel_size"},
+    {"a Python function", kBase + "model_parallel: {timers: mine.timers}\n", "", "bad-value", 4,
+     "model_parallel.timers"},
+    {"no model", kData + kSteps, "", "missing-key", 1, "model"},
+    {"nothing at all", "", "", "missing-key", 1, ""},
+};
+
+}  // namespace
+
+TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing written", "[cli]") {
+  for (const auto& row : kTable) {
+    INFO(row.what << "\n" << row.recipe << "\n" << row.words);
+    const test::TemporaryFolder folder;
+    folder.write("r.yaml", row.recipe);
+    const auto outcome = test::run_program(folder, "plan r.yaml --json " + row.words);
+    INFO(outcome.out << outcome.err);
+    CHECK(outcome.code == 2);
+    const auto errors = nlohmann::json::parse(outcome.out)["errors"];
+    REQUIRE_FALSE(errors.empty());
+    const auto found = std::find_if(errors.begin(), errors.end(), [&](const auto& e) {
+      return e["id"] == row.id && e["line"] == row.line && e["key"] == row.key;
+    });
+    CHECK(found != errors.end());
+    for (const auto& error : errors) {
+      CHECK_FALSE(error["message"].template get<std::string>().empty());
+      CHECK_FALSE(error["file"].template get<std::string>().empty());
+    }
+    // The same for a person, and for a run that would train.
+    const auto text = test::run_program(folder, "plan r.yaml " + row.words);
+    CHECK(text.code == 2);
+    CHECK(text.out.empty());
+    CHECK(text.err.find("error[" + row.id + "]") != std::string::npos);
+    const auto train = test::run_program(
+        folder, "train r.yaml " + (row.words.find("--world-size") == std::string::npos ? row.words : ""));
+    CHECK(train.code == 2);
+    std::size_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      files += entry.path().filename().string().starts_with(".") ? 0 : 1;
+    CHECK(files == 1);
+  }
+}
+
+TEST_CASE("a CSV schedule's mistakes are named by row and column of the file", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml",
+               kBase + "distributed: {pp_size: 2, pipeline: {pp_schedule_csv: s.csv, pp_microbatch_size: 4}}\n");
+  folder.write("s.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1X1\n");
+  const auto outcome = test::run_program(folder, "plan r.yaml --json");
+  CHECK(outcome.code == 2);
+  const auto error = nlohmann::json::parse(outcome.out)["errors"][0];
+  CHECK(error["id"] == "schedule-csv-cell");
+  CHECK(error["line"] == 2);
+  CHECK(error["column"] == 14);
+  folder.write("s.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  CHECK(test::run_program(folder, "plan r.yaml").code == 0);
+}
+
+TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli]") {
+  const test::TemporaryFolder folder;
+  CHECK(test::run_program(folder, "plam r.yaml").code == 2);
+  CHECK(test::run_program(folder, "plam r.yaml").err.find("did you mean 'plan'?") != std::string::npos);
+  CHECK(test::run_program(folder, "plan").code == 2);
+  const auto missing = test::run_program(folder, "plan nowhere.yaml");
+  CHECK(missing.code == 2);
+  CHECK(missing.err.find("error[missing-file]") != std::string::npos);
+  CHECK(test::run_program(folder, "--help").code == 0);
+  CHECK(test::run_program(folder, "--help").out.find("Exit codes:") != std::string::npos);
+  CHECK(test::run_program(folder, "--version").out.starts_with("0."));
+}
+
+TEST_CASE("a good recipe plans, in text and as one JSON document", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase +
+                             "distributed: {strategy: ddp, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: "
+                             "interleaved_1f1b, pp_microbatch_size: 1}}\nci: {x: 1}\n");
+  const auto json = test::run_program(folder, "plan r.yaml --json --actions lowered step_scheduler.local_batch_size=4");
+  INFO(json.out << json.err);
+  REQUIRE(json.code == 0);
+  const auto plan = nlohmann::json::parse(json.out);
+  CHECK(plan["ok"] == true);
+  CHECK(plan["mesh"]["world_size"] == 4);
+  CHECK(plan["mesh"]["groups"]["pp"] == nlohmann::json::parse("[[0,2],[1,3]]"));
+  CHECK(plan["moe_mesh"].is_null());
+  CHECK(plan["pipeline"]["schedule"] == "Interleaved1F1B");
+  CHECK(plan["pipeline"]["num_stages"] == 4);
+  CHECK(plan["pipeline"]["stages"][0]["fqns"][0] == "model.embed_tokens");
+  CHECK(plan["pipeline"]["stages"][0]["inputs"][0]["dtype"] == "int64");
+  CHECK(plan["pipeline"]["stages"][3]["outputs"][0]["shape"] == nlohmann::json::parse("[1,64,260]"));
+  CHECK(plan["pipeline"]["actions"]["ranks"].size() == 2);
+  CHECK(plan["pipeline"]["deadlock_free"] == true);
+  CHECK(plan["ignored"][0]["key"] == "ci");
+  const auto text = test::run_program(
+      folder, "plan r.yaml --dry-run --timeline t.svg --trace t.json step_scheduler.local_batch_size=4");
+  CHECK(text.code == 0);
+  CHECK(std::count(text.out.begin(), text.out.end(), '\n') < 40);
+  CHECK(folder.read("t.svg").starts_with("<svg"));
+  CHECK(nlohmann::json::parse(folder.read("t.json")).contains("traceEvents"));
+  const auto config = test::run_program(folder, "config r.yaml optimizer.lr=0.5");
+  CHECK(config.out.find("optimizer.lr: 0.5  # command line (optimizer.lr=0.5)\n") != std::string::npos);
+  CHECK(config.out.find("distributed.pp_size: 2  # r.yaml:4\n") != std::string::npos);
+  CHECK(nlohmann::json::parse(test::run_program(folder, "schema").out)["properties"].contains("model"));
+  for (const auto* shell : {"bash", "zsh", "fish"})
+    CHECK(test::run_program(folder, std::string("completion ") + shell).out.find("distributed.pp_size") !=
+          std::string::npos);
+}
+
+}  // namespace automodel
