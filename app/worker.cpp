@@ -1,5 +1,6 @@
 // One rank of a training run. `automodel train` becomes this program: automodel-worker RECIPE [OVERRIDE...].
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -50,6 +51,7 @@ int main(int argc, char** argv) {
     std::fputs("automodel-worker is started by 'automodel train'\n", stderr);
     return static_cast<int>(ExitCode::kBadInput);
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a cause, not a signal
   int code = 0;
   try {
     const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});

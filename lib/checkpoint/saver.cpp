@@ -209,7 +209,7 @@ class Save {
     commit(root_, request_.name);
     set_link(root_, kLatest, request_.name);
     if (request_.lowest_loss) set_link(root_, kLowestLoss, request_.name);
-    if (request_.keep) report.deleted = retain(root_, *request_.keep, request_.also_keep);
+    if (request_.keep) report.deleted = retain(root_, *request_.keep);
   }
 
   const SaveRequest& request_;

@@ -24,7 +24,7 @@ struct Piece {
   std::int64_t first = 0;
   std::int64_t count = 0;
   ElementType type = ElementType::kF32;  ///< in memory; converted where the file has another
-  const char* data = nullptr;
+  const char* data = nullptr;            ///< stays and keeps its content until the save is over
 };
 
 /// A folder of tensors inside the checkpoint, and what of it this rank writes. All ranks have the same layout; every
@@ -45,9 +45,6 @@ struct SaveRequest {
   std::vector<std::pair<std::string, std::filesystem::path>> copies = {};
   bool lowest_loss = false;      ///< LOWEST_VAL points here from now on
   std::optional<int> keep = {};  ///< complete checkpoints that stay; absent: all
-  std::string also_keep = {};    ///< a checkpoint that stays in any case
-  /// Keeps the memory of the pieces alive.
-  std::shared_ptr<void> memory = {};
 };
 
 /// What a save did, on every rank.

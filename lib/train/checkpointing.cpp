@@ -228,7 +228,6 @@ void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<
   request.parts = snapshot_->take(background, few ? kFewFiles : kManyFiles);
   add_files(request, state_after(step, loss, val_loss));
   request.keep = section.max_recent_checkpoints();
-  if (resume_) request.also_keep = resume_->path().filename().native();
   saver_->save(std::move(request), background);
   if (!background) say_done(saver_->finish());
 }

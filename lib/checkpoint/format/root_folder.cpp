@@ -76,8 +76,12 @@ std::vector<ListedCheckpoint> list_checkpoints(const fs::path& root) {
 
 fs::path newest_checkpoint(const fs::path& root) {
   fs::path newest;
-  for (const auto& each : list_checkpoints(root))
-    if (each.complete) newest = each.path;
+  const auto latest = link_target(root, kLatest);
+  for (const auto& each : list_checkpoints(root)) {
+    if (!each.complete) continue;
+    newest = each.path;
+    if (each.path.filename() == latest) break;
+  }
   return newest;
 }
 
@@ -131,18 +135,16 @@ std::string link_target(const fs::path& root, const char* link) {
   return error ? "" : target.filename().native();
 }
 
-std::vector<std::string> retain(const fs::path& root, int keep, const std::string& also_kept) {
-  std::vector<std::string> complete, gone;
+std::vector<std::string> retain(const fs::path& root, int keep) {
+  const auto latest = link_target(root, kLatest), lowest = link_target(root, kLowestLoss);
+  std::vector<std::string> counted, gone;
   for (const auto& each : list_checkpoints(root))
-    if (each.complete) complete.push_back(to_text(each.name));
+    if (each.complete && to_text(each.name) != lowest) counted.push_back(to_text(each.name));
   const auto least = static_cast<std::size_t>(std::max(1, keep));
-  std::size_t left = complete.size();
-  for (const auto& name : complete) {
+  std::size_t left = counted.size();
+  for (const auto& name : counted) {
     if (left <= least) break;
-    if (name == complete.back() || name == also_kept || name == link_target(root, kLatest) ||
-        name == link_target(root, kLowestLoss))
-      continue;
-    if (!remove_checkpoint(root, name)) continue;
+    if (name == latest || (latest.empty() && name == counted.back()) || !remove_checkpoint(root, name)) continue;
     gone.push_back(name);
     --left;
   }

@@ -36,7 +36,7 @@ inline constexpr const char* kLowestLoss = "LOWEST_VAL";
 
 /// Every checkpoint of the folder, by step, then epoch. A folder that does not exist has none.
 std::vector<ListedCheckpoint> list_checkpoints(const std::filesystem::path& root);
-/// The complete one with the highest step, or an empty path.
+/// What LATEST points at where that is complete, else the complete one with the highest step, or an empty path.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& root);
 
 /// Where a checkpoint of this name is written before it is complete.
@@ -50,8 +50,9 @@ void commit(const std::filesystem::path& root, const std::string& name);
 void set_link(const std::filesystem::path& root, const char* link, const std::string& name);
 /// What a link points at, or "".
 std::string link_target(const std::filesystem::path& root, const char* link);
-/// Deletes the oldest complete checkpoints until `keep` are left. The newest, `also_kept` and what the links point at
-/// always stay. Returns the names that went; what cannot be deleted stays and is not an error.
-std::vector<std::string> retain(const std::filesystem::path& root, int keep, const std::string& also_kept);
+/// Deletes the oldest complete checkpoints until `keep` are left, not counting the one with the lowest loss. That one
+/// and what LATEST points at always stay. Returns the names that went; what cannot be deleted stays and is not an
+/// error.
+std::vector<std::string> retain(const std::filesystem::path& root, int keep);
 
 }  // namespace automodel::checkpoint
