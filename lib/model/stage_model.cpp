@@ -107,7 +107,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter;
-    if (weight->info.role == arch::Role::kHead) head_ = &weight->parameter, head_unit_ = weight->unit;
+    if (weight->info.role == arch::Role::kHead) head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
   if (modules_.norm) {
     norm_ = Norm(context, layout.norm);
@@ -168,9 +168,14 @@ at::Tensor StageModel::head_logits(const Stream& stream) {
 std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
                                                   const std::function<at::Tensor(const Stream&)>& part) {
   return observed(head_unit_, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
+    const auto whole = [&](const std::vector<at::Tensor>& values) {
+      return std::vector<at::Tensor>{part({values[0], values[1]})};
+    };
+    // A copy of the embedding that serves as head is a unit of its own, inside the norm's.
+    if (head_weight_unit_ >= 0 && head_weight_unit_ != head_unit_) return observed(head_weight_unit_, in, whole);
     const bool shares = observer_ != nullptr && head_ != nullptr && head_ == embedding_;
     if (shares) observer_->before_forward(embedding_unit_);
-    std::vector<at::Tensor> out = {part({in[0], in[1]})};
+    auto out = whole(in);
     if (!shares) return out;
     // The embedding's unit is done only when the embedding itself went backward.
     out = ops::tap(out, [this] { observer_->before_backward(embedding_unit_); });

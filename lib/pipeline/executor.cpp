@@ -81,6 +81,7 @@ void Executor::execute(const Action& action, Run& run) {
     case Op::kBackwardInput:
     case Op::kFullBackward: return backward(action, run);
     case Op::kBackwardWeight:
+      if (sharding != nullptr) sharding->weight_gradients_begin();
       stage(action.stage()).backward_weight(action.microbatch().value);
       if (sharding != nullptr) sharding->weight_gradients_done();
       return;

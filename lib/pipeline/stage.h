@@ -21,7 +21,8 @@ class StageSharding {
   virtual void reduce() = 0;
   /// The stage's last backward pass of the step begins.
   virtual void last_backward() = 0;
-  /// A W action is done.
+  /// A W action begins, and is done.
+  virtual void weight_gradients_begin() = 0;
   virtual void weight_gradients_done() = 0;
 };
 

@@ -1,136 +1,197 @@
 #include "plan/plan_json.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json_writer.h"
 #include "base/version.h"
 
 namespace automodel::plan {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json groups_json(const mesh::GroupList& groups) {
-  Json out = Json::array();
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    out.push_back(std::vector<mesh::Rank>(groups[g].begin(), groups[g].end()));
-  return out;
+void write_groups(JsonWriter& json, const std::string& name, const mesh::GroupList& groups) {
+  json.key(name);
+  json.begin_array();
+  for (std::size_t g = 0; g < groups.size(); ++g) json.value(groups[g]);
+  json.end_array();
 }
 
-Json mesh_json(const mesh::DeviceMesh& mesh) {
-  Json out, groups;
+void write_mesh(JsonWriter& json, const mesh::DeviceMesh& mesh) {
   const auto& s = mesh.sizes();
-  out["world_size"] = mesh.world_size();
-  out["strategy"] = mesh::name_of(mesh.strategy());
-  out["dims"] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-  out["shape"] = {s.pp, s.dp_replicate, s.dp_shard, s.cp, s.tp};
-  out["sizes"] = {
-      {"pp", s.pp}, {"dp", s.dp()}, {"dp_replicate", s.dp_replicate}, {"dp_shard", s.dp_shard}, {"cp", s.cp},
-      {"tp", s.tp}, {"ep", s.ep}};
+  json.begin_object();
+  json.member("world_size", mesh.world_size());
+  json.member("strategy", mesh::name_of(mesh.strategy()));
+  json.member("dims", std::vector<std::string_view>{"pp", "dp_replicate", "dp_shard", "cp", "tp"});
+  json.member("shape", std::vector<int>{s.pp, s.dp_replicate, s.dp_shard, s.cp, s.tp});
+  json.key("sizes");
+  json.begin_object();
+  json.member("pp", s.pp);
+  json.member("dp", s.dp());
+  json.member("dp_replicate", s.dp_replicate);
+  json.member("dp_shard", s.dp_shard);
+  json.member("cp", s.cp);
+  json.member("tp", s.tp);
+  json.member("ep", s.ep);
+  json.end_object();
+  json.key("groups");
+  json.begin_object();
   for (const auto axis :
        {mesh::Axis::kPp, mesh::Axis::kDpReplicate, mesh::Axis::kDpShard, mesh::Axis::kCp, mesh::Axis::kTp})
-    groups[std::string(mesh::name_of(axis))] = groups_json(mesh.groups(axis));
+    write_groups(json, std::string(mesh::name_of(axis)), mesh.groups(axis));
   for (const auto axes : {mesh::kDp, mesh::kDpCp, mesh::kDpShardCp})
-    groups[mesh::name_of(axes)] = groups_json(mesh.groups(axes));
-  out["groups"] = std::move(groups);
-  return out;
+    write_groups(json, mesh::name_of(axes), mesh.groups(axes));
+  json.end_object();
+  json.end_object();
 }
 
-Json moe_mesh_json(const mesh::DeviceMesh& mesh) {
-  if (mesh.sizes().ep == 1) return nullptr;
-  Json out, groups;
-  out["dims"] = {"pp", "ep_shard", "ep"};
-  out["shape"] = {mesh.sizes().pp, mesh.sizes().per_stage() / mesh.sizes().ep, mesh.sizes().ep};
+void write_moe_mesh(JsonWriter& json, const mesh::DeviceMesh& mesh) {
+  if (mesh.sizes().ep == 1) return json.value(nullptr);
+  json.begin_object();
+  json.member("dims", std::vector<std::string_view>{"pp", "ep_shard", "ep"});
+  json.member("shape", std::vector<int>{mesh.sizes().pp, mesh.sizes().per_stage() / mesh.sizes().ep, mesh.sizes().ep});
+  json.key("groups");
+  json.begin_object();
   for (const auto axis : {mesh::Axis::kEpShard, mesh::Axis::kEp})
-    groups[std::string(mesh::name_of(axis))] = groups_json(mesh.groups(axis));
-  out["groups"] = std::move(groups);
-  return out;
+    write_groups(json, std::string(mesh::name_of(axis)), mesh.groups(axis));
+  json.end_object();
+  json.end_object();
 }
 
-Json meta_json(const TensorMeta& meta) {
-  return {{"shape", std::vector<std::int64_t>(meta.shape.begin(), meta.shape.end())}, {"dtype", name_of(meta.dtype)}};
+void write_meta(JsonWriter& json, std::string_view name, const TensorMeta& meta) {
+  json.key(name);
+  json.begin_array();
+  json.begin_object();
+  json.member("shape", std::vector<std::int64_t>(meta.shape.begin(), meta.shape.end()));
+  json.member("dtype", name_of(meta.dtype));
+  json.end_object();
+  json.end_array();
 }
 
-Json stage_json(const StagePlan& stage) {
-  Json out;
-  out["stage"] = stage.stage;
-  out["pp_rank"] = stage.pp_rank;
-  out["fqns"] = stage.part.fqns;
-  out["num_layers"] = stage.part.layers.size();
-  out["params"] = stage.part.parameters;
-  out["flops_per_microbatch"] = stage.flops;
-  out["inputs"] = Json::array({meta_json(stage.io.input)});
-  out["outputs"] = Json::array({meta_json(stage.io.output)});
-  return out;
+void write_stage(JsonWriter& json, const StagePlan& stage) {
+  json.begin_object();
+  json.member("stage", stage.stage);
+  json.member("pp_rank", stage.pp_rank);
+  json.member("fqns", stage.part.fqns);
+  json.member("num_layers", stage.part.layers.size());
+  json.member("params", stage.part.parameters);
+  json.member("flops_per_microbatch", stage.flops);
+  write_meta(json, "inputs", stage.io.input);
+  write_meta(json, "outputs", stage.io.output);
+  json.end_object();
 }
 
-Json pipeline_json(const TrainingPlan& plan, ActionFormat format) {
-  if (!plan.pipelined || !plan.pipeline) return nullptr;
+void write_actions(JsonWriter& json, const schedule::PipelineSchedule& made, ActionFormat format) {
+  json.key("actions");
+  json.begin_object();
+  json.member("format", format == ActionFormat::kCompute ? "compute_only" : "compute_comms");
+  json.key("ranks");
+  json.begin_array();
+  for (const auto& row : format == ActionFormat::kCompute ? made.order : made.training)
+    json.value(schedule::to_text(row));
+  json.end_array();
+  json.end_object();
+}
+
+void write_pipeline(JsonWriter& json, const TrainingPlan& plan, ActionFormat format) {
+  if (!plan.pipelined || !plan.pipeline) return json.value(nullptr);
   const auto& pipeline = *plan.pipeline;
   const auto& made = pipeline.schedule;
-  Json out;
-  out["schedule"] = pipeline.name;
-  out["style"] = schedule::style_of(made.placement);
-  out["pp_size"] = plan.mesh.sizes().pp;
-  out["num_stages"] = made.shape.stages;
-  out["stages_per_rank"] = made.shape.stages / made.shape.ranks;
-  out["microbatch_size"] = plan.batch.microbatch;
-  out["n_microbatches"] = plan.batch.microbatches;
-  out["stages"] = Json::array();
-  for (const auto& stage : pipeline.stages) out["stages"].push_back(stage_json(stage));
-  if (format != ActionFormat::kNone) {
-    Json rows = Json::array();
-    for (const auto& row : format == ActionFormat::kCompute ? made.order : made.training)
-      rows.push_back(schedule::to_text(row));
-    out["actions"] = {{"format", format == ActionFormat::kCompute ? "compute_only" : "compute_comms"},
-                      {"ranks", std::move(rows)}};
-  }
-  out["deadlock_free"] = made.proof.ok();
-  out["bubble_fraction"] = pipeline.timeline.bubble_fraction;
-  Json peak = Json::array();
-  for (const auto& live : made.proof.ranks) peak.push_back(live.in_flight);
-  out["peak_in_flight"] = std::move(peak);
-  return out;
+  json.begin_object();
+  json.member("schedule", pipeline.name);
+  json.member("style", schedule::style_of(made.placement));
+  json.member("pp_size", plan.mesh.sizes().pp);
+  json.member("num_stages", made.shape.stages);
+  json.member("stages_per_rank", made.shape.stages / made.shape.ranks);
+  json.member("microbatch_size", plan.batch.microbatch);
+  json.member("n_microbatches", plan.batch.microbatches);
+  json.key("stages");
+  json.begin_array();
+  for (const auto& stage : pipeline.stages) write_stage(json, stage);
+  json.end_array();
+  if (format != ActionFormat::kNone) write_actions(json, made, format);
+  json.member("deadlock_free", made.proof.ok());
+  json.member("bubble_fraction", pipeline.timeline.bubble_fraction);
+  json.key("peak_in_flight");
+  json.begin_array();
+  for (const auto& live : made.proof.ranks) json.value(live.in_flight);
+  json.end_array();
+  json.end_object();
 }
 
-Json problem_json(const Diagnostic& problem) {
-  return {{"id", problem.id},           {"message", problem.message}, {"help", problem.help},
-          {"file", problem.where.file}, {"line", problem.where.line}, {"column", problem.where.column},
-          {"key", problem.key}};
+void write_problems(JsonWriter& json, std::string_view name, const Diagnostics& problems) {
+  json.key(name);
+  json.begin_array();
+  for (const auto& problem : problems) {
+    json.begin_object();
+    json.member("id", problem.id);
+    json.member("message", problem.message);
+    json.member("help", problem.help);
+    json.member("file", problem.where.file);
+    json.member("line", problem.where.line);
+    json.member("column", problem.where.column);
+    json.member("key", problem.key);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_batch(JsonWriter& json, const BatchPlan& batch) {
+  json.key("batch");
+  json.begin_object();
+  json.member("global", batch.global);
+  json.member("local", batch.local);
+  json.member("runs", batch.runs);
+  json.member("microbatch", batch.microbatch);
+  json.member("microbatches", batch.microbatches);
+  json.member("sequence_length", batch.length);
+  json.end_object();
+}
+
+void write_types(JsonWriter& json, const TypePlan& types) {
+  json.key("dtypes");
+  json.begin_object();
+  json.member("compute", name_of(types.compute));
+  json.member("master", name_of(types.master));
+  json.member("gradient", name_of(types.gradient));
+  json.member("reduce", name_of(types.reduce));
+  json.member("message", name_of(types.message));
+  json.end_object();
 }
 
 }  // namespace
 
 std::string to_json(const TrainingPlan& plan, ActionFormat actions) {
-  Json out;
-  out["automodel"] = kVersion;
-  out["recipe"] = plan.recipe_path;
-  out["ok"] = true;
-  out["warnings"] = Json::array();
-  for (const auto& warning : plan.warnings) out["warnings"].push_back(problem_json(warning));
-  out["mesh"] = mesh_json(plan.mesh);
-  out["moe_mesh"] = moe_mesh_json(plan.mesh);
-  out["device"] = plan.cuda ? "cuda" : "cpu";
-  out["batch"] = {{"global", plan.batch.global},
-                  {"local", plan.batch.local},
-                  {"runs", plan.batch.runs},
-                  {"microbatch", plan.batch.microbatch},
-                  {"microbatches", plan.batch.microbatches},
-                  {"sequence_length", plan.batch.length}};
-  out["dtypes"] = {{"compute", name_of(plan.types.compute)},
-                   {"master", name_of(plan.types.master)},
-                   {"gradient", name_of(plan.types.gradient)},
-                   {"reduce", name_of(plan.types.reduce)},
-                   {"message", name_of(plan.types.message)}};
-  out["pipeline"] = pipeline_json(plan, actions);
-  out["ignored"] = Json::array();
-  for (const auto& key : plan.ignored) out["ignored"].push_back({{"key", key.key}, {"reason", key.reason}});
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  JsonWriter json;
+  json.begin_object();
+  json.member("automodel", kVersion);
+  json.member("recipe", plan.recipe_path);
+  json.member("ok", true);
+  write_problems(json, "warnings", plan.warnings);
+  json.key("mesh");
+  write_mesh(json, plan.mesh);
+  json.key("moe_mesh");
+  write_moe_mesh(json, plan.mesh);
+  json.member("device", plan.cuda ? "cuda" : "cpu");
+  write_batch(json, plan.batch);
+  write_types(json, plan.types);
+  json.key("pipeline");
+  write_pipeline(json, plan, actions);
+  json.key("ignored");
+  json.begin_array();
+  for (const auto& key : plan.ignored) {
+    json.begin_object();
+    json.member("key", key.key);
+    json.member("reason", key.reason);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  return json.take();
 }
 
 std::string errors_to_json(const Diagnostics& problems) {
-  Json out = {{"errors", Json::array()}};
-  for (const auto& problem : problems) out["errors"].push_back(problem_json(problem));
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  JsonWriter json;
+  json.begin_object();
+  write_problems(json, "errors", problems);
+  json.end_object();
+  return json.take();
 }
 
 }  // namespace automodel::plan

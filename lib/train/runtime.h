@@ -91,6 +91,7 @@ class LocalStage : public pipeline::StageSharding {
   void reshard() override { data_parallel_.reshard(); }
   void reduce() override;
   void last_backward() override;
+  void weight_gradients_begin() override { data_parallel_.weight_gradients_begin(); }
   void weight_gradients_done() override { data_parallel_.weight_gradients_done(); }
 
  private:

@@ -20,7 +20,7 @@ double relative(double a, double b) {
 
 }  // namespace
 
-Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps) {
+Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps, int gradients_of) {
   const Setup setup(loaded, world);
   Runtime runtime(setup.plan, loaded.recipe, world, initial_values(setup.plan.model->spec, setup.seed()));
   Trainer trainer(runtime, loaded.recipe, *setup.rates);
@@ -30,8 +30,8 @@ Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int st
     const auto result = trainer.step(step, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
     trace.losses.push_back(result.loss);
     trace.norms.push_back(result.grad_norm);
+    if (step == (gradients_of < 0 ? steps - 1 : gradients_of)) trace.gradients = gather_gradients(runtime);
   }
-  trace.gradients = gather_gradients(runtime);
   return trace;
 }
 

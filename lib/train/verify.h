@@ -16,11 +16,12 @@ namespace automodel::train {
 struct Trace {
   std::vector<double> losses = {};
   std::vector<double> norms = {};
-  std::map<std::string, at::Tensor> gradients = {};  ///< of the last step, whole, float64
+  std::map<std::string, at::Tensor> gradients = {};  ///< of one step, whole, float64
 };
 
-/// Trains `steps` steps of the recipe in this world.
-Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps);
+/// Trains `steps` steps of the recipe in this world. Gradients are those of step `gradients_of` (from 0; -1: the last):
+/// the last step's are the strictest in float64, the first step's the only ones that float32 does not let drift apart.
+Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps, int gradients_of = -1);
 
 struct Difference {
   double loss = 0;  ///< largest relative difference over the steps

@@ -63,6 +63,10 @@ void DataParallel::reduce_microbatch(UnitStorage& storage) {
   storage.finish_reduce();
 }
 
+void DataParallel::weight_gradients_begin() {
+  for (auto& storage : storages_) storage->need_gradients();
+}
+
 void DataParallel::weight_gradients_done() {
   if (options_.defer_reduction || !options_.shard_gradients || last_backward_) return;
   for (auto& storage : storages_) reduce_microbatch(*storage);

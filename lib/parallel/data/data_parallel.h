@@ -32,7 +32,8 @@ class DataParallel : public model::UnitObserver {
   void begin_step();
   /// The backward pass that begins now is a stage's last of the step: units may be reduced as they become ready.
   void last_backward() { last_backward_ = true; }
-  /// Weight gradients that had been put off were computed.
+  /// Weight gradients that had been put off are about to be computed, and were computed.
+  void weight_gradients_begin();
   void weight_gradients_done();
   /// All gradients are reduced when this returns.
   void finish();

@@ -1,0 +1,79 @@
+#include "base/json_writer.h"
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+namespace automodel {
+namespace {
+
+std::string written(std::string_view text) {
+  JsonWriter json;
+  json.value(text);
+  return json.take();
+}
+
+}  // namespace
+
+TEST_CASE("objects and arrays nest with their commas", "[base][json]") {
+  JsonWriter json;
+  json.begin_object();
+  json.member("a", 1);
+  json.key("b");
+  json.begin_array();
+  json.begin_array();
+  json.end_array();
+  json.begin_object();
+  json.end_object();
+  json.value(nullptr);
+  json.value(true);
+  json.end_array();
+  const std::array<std::int32_t, 3> ranks = {-1, 0, 123456};
+  json.member("c", std::span<const std::int32_t>(ranks));
+  json.member("d", std::vector<std::string>{"x", "y"});
+  json.end_object();
+  CHECK(json.take() == R"({"a":1,"b":[[],{},null,true],"c":[-1,0,123456],"d":["x","y"]})");
+}
+
+TEST_CASE("a taken writer starts anew", "[base][json]") {
+  JsonWriter json;
+  json.value(1);
+  CHECK(json.take() == "1");
+  json.value(2);
+  CHECK(json.take() == "2");
+}
+
+TEST_CASE("numbers read back to the same value", "[base][json]") {
+  for (const double number : {0.0, 1.0, -2.5, 1e300, 0.1, 3.0e-7, std::nextafter(1.0, 2.0)}) {
+    JsonWriter json;
+    json.value(number);
+    const auto text = json.take();
+    CHECK(nlohmann::json::parse(text).get<double>() == number);
+    CHECK(nlohmann::json::parse(text).is_number_float());
+  }
+  JsonWriter json;
+  json.value(std::numeric_limits<double>::infinity());
+  CHECK(json.take() == "null");
+  json.value(std::numeric_limits<std::int64_t>::min());
+  CHECK(json.take() == "-9223372036854775808");
+}
+
+TEST_CASE("any bytes become a JSON string that parsers accept", "[base][json]") {
+  CHECK(written("a\"b\\c\n\t\x01") == R"("a\"b\\c\n\t\u0001")");
+  CHECK(written("\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80") == "\"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\"");
+  // Overlong, surrogate, truncated, lone continuation, beyond U+10FFFF.
+  for (const auto* bad : {"\xC0\xAF", "\xED\xA0\x80", "\xE2\x82", "\x80", "\xF5\x80\x80\x80", "\xF0\x8F\xBF\xBF"}) {
+    const auto text = written(std::string("x") + bad + "y");
+    CHECK_NOTHROW(nlohmann::json::parse(text));
+    CHECK(text.find("\xEF\xBF\xBD") != std::string::npos);
+    CHECK(text.starts_with("\"x"));
+    CHECK(text.ends_with("y\""));
+  }
+}
+
+}  // namespace automodel

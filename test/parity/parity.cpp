@@ -1,0 +1,65 @@
+#include "parity/parity.h"
+
+#include <map>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "comm/loopback/loopback.h"
+#include "rank_suite.h"
+
+namespace automodel::test {
+
+std::string recipe_text(const TinyRun& run, bool single) {
+  std::string text = fmt::format(
+      "model: {{config: {{model_type: llama, hidden_size: 32, intermediate_size: 48, num_hidden_layers: {}, "
+      "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 68, max_position_embeddings: 32, "
+      "tie_word_embeddings: {}, initializer_range: 0.2{}{}}}, torch_dtype: {}}}\n"
+      "dataset: {{_target_: mock, vocab_size: 68, seq_length: 16, num_samples: 64}}\n"
+      "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 10, num_epochs: null}}\n"
+      "optimizer: {{lr: 0.01}}\n{}",
+      run.layers, run.tied, run.model.empty() ? "" : ", ", run.model, run.dtype, run.global_batch,
+      single ? run.global_batch : run.local_batch, run.sections);
+  if (single) return text + "distributed: {strategy: ddp}\n";
+  text += fmt::format("distributed: {{{}}}\n", run.distributed);
+  if (!run.model_parallel.empty()) text += fmt::format("model_parallel: {{{}}}\n", run.model_parallel);
+  return text;
+}
+
+config::LoadedRecipe load_recipe(const std::string& text) {
+  auto loaded = config::read_recipe(text, "parity.yaml", {}, [](const std::string&) { return std::nullopt; });
+  if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
+  return loaded;
+}
+
+train::Trace on_one_rank(const std::string& text, int steps, int gradients_of) {
+  static std::mutex mutex;
+  static std::map<std::string, train::Trace> known;
+  const std::scoped_lock lock(mutex);
+  const auto key = fmt::format("{} steps, {}\n{}", steps, gradients_of, text);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  train::Trace out;
+  const auto loaded = load_recipe(text);
+  const auto outcome =
+      comm::run_ranks(1, [&](comm::World& world) { out = train::trace_steps(loaded, world, steps, gradients_of); });
+  if (!outcome.ok()) throw Error(outcome.code, {"reference", outcome.text, "", {}, ""});
+  return known[key] = out;
+}
+
+void check_parity(comm::World& world, const TinyRun& run, const std::string& what) {
+  const bool exact = run.dtype == "float64";
+  const int gradients_of = exact ? -1 : 0;
+  const auto mesh = train::trace_steps(load_recipe(recipe_text(run, false)), world, run.steps, gradients_of);
+  if (world.rank() != 0) return;
+  const auto difference = train::compare(mesh, on_one_rank(recipe_text(run, true), run.steps, gradients_of));
+  const double tolerance = exact ? 1e-9 : 1e-5;
+  // Rounding differs from step to step; over ten steps of float32 the norm drifts before the loss does.
+  const bool norms = difference.norm <= (exact ? tolerance : 10 * tolerance);
+  if (!norms || difference.loss > tolerance || difference.gradient > tolerance)
+    rank_check_failed(__FILE__, __LINE__,
+                      fmt::format("{} ({}): loss {:.2e}, norm {:.2e}, gradient {:.2e} of {}", what, run.dtype,
+                                  difference.loss, difference.norm, difference.gradient, difference.worst));
+}
+
+}  // namespace automodel::test

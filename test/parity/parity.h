@@ -1,0 +1,36 @@
+// What a mesh computes against what one rank computes: the same recipe, the mesh's keys left out.
+#pragma once
+
+#include <string>
+
+#include "comm/world.h"
+#include "config/recipe.h"
+#include "train/verify.h"
+
+namespace automodel::test {
+
+/// A tiny model and a global batch; every mesh of a test trains the same.
+struct TinyRun {
+  int layers = 4;
+  bool tied = false;
+  int global_batch = 8;
+  int local_batch = 8;  ///< of the mesh; one rank takes the whole batch at once
+  std::string dtype = "float64";
+  std::string model = {};        ///< further keys of the model's configuration: "key: value, ..."
+  std::string distributed = {};  ///< keys of the mesh's section: "strategy: ddp, pp_size: 2, ..."
+  std::string model_parallel = {};
+  std::string sections = {};  ///< whole lines that both recipes have
+  int steps = 2;
+};
+
+std::string recipe_text(const TinyRun& run, bool single);
+/// Throws Error with all problems where the text is no recipe.
+config::LoadedRecipe load_recipe(const std::string& text);
+/// Trains on one rank of its own, in this process. Results are kept: equal recipes are trained once.
+train::Trace on_one_rank(const std::string& text, int steps, int gradients_of = -1);
+
+/// Trains the mesh in `world` and compares on rank 0; a difference beyond the tolerance of the type (float64 1e-9,
+/// float32 1e-5) ends the test with `what` and the worst parameter.
+void check_parity(comm::World& world, const TinyRun& run, const std::string& what);
+
+}  // namespace automodel::test
