@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "checkpoint_command.h"
 #include "config/recipe.h"
 #include "launch/completion.h"
 #include "launch/train_command.h"
@@ -165,6 +166,8 @@ constexpr std::array kCommands = {
             kRecipe | kJson | kWorldSize | kPictures | kDryRun, run_plan},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
+    Command{"checkpoint", "checkpoint ls|verify|export DIR [OUTPUT]", "List, verify or export checkpoints",
+            kCheckpoint | kJson, run_checkpoint},
     Command{"schema", "schema", "Print the JSON Schema of recipes", 0, run_schema},
     Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
 };

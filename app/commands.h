@@ -18,6 +18,7 @@ enum Takes : unsigned {
   kProcesses = 1u << 4,
   kDryRun = 1u << 5,
   kShell = 1u << 6,
+  kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
 struct Command {

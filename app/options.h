@@ -19,6 +19,12 @@ struct Options {
   std::string timeline = {};  ///< file
   std::string trace = {};     ///< file
   std::string shell = {};
+  std::string action = {};  ///< of `checkpoint`
+  std::string folder = {};  ///< of `checkpoint`: the one that is there
+  std::string output = {};  ///< of `checkpoint export`: the one that is made
+  std::string dtype = {};
+  std::string base = {};  ///< of adapters
+  bool merge = false;
 };
 
 }  // namespace automodel::app
