@@ -155,7 +155,7 @@ int run_train(const Options& options) {
   const auto result =
       plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
   if (!result.plan) return refuse(result.problems, loaded, false);
-  return ranks > 1 ? launch::exec_mpirun(ranks, options.recipe, options.overrides)
+  return ranks > 1 ? launch::run_mpirun(ranks, options.recipe, options.overrides)
                    : launch::exec_worker(options.recipe, options.overrides);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "launch/build_facts.h"
+#include "launch/supervise.h"
 
 namespace automodel::launch {
 namespace {
@@ -71,11 +72,11 @@ std::vector<std::string> mpirun_words(int ranks, const std::string& worker, cons
   return words;
 }
 
-int exec_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
+int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
   const auto worker = worker_path();
   if (access(worker.c_str(), X_OK) != 0) return become({worker}, kWorkerHint);
-  return become(mpirun_words(ranks, worker, recipe, overrides),
-                "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node");
+  return supervise(mpirun_words(ranks, worker, recipe, overrides),
+                   "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node");
 }
 
 }  // namespace automodel::launch

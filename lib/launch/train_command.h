@@ -19,8 +19,8 @@ std::string worker_path();
 /// Becomes the worker. Returns the exit code only where that fails, after saying why.
 int exec_worker(const std::string& recipe, const std::vector<std::string>& overrides);
 
-/// Becomes `mpirun -np RANKS worker ...`. Returns as exec_worker.
-int exec_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides);
+/// Runs `mpirun -np RANKS worker ...` (supervise.h) and returns its exit code.
+int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides);
 
 /// The words of that command line.
 std::vector<std::string> mpirun_words(int ranks, const std::string& worker, const std::string& recipe,

@@ -85,6 +85,7 @@ class Child {
   Child(const TemporaryFolder& folder, const std::vector<std::string>& words) {
     std::vector<std::string> all = {AUTOMODEL_PROGRAM};
     all.insert(all.end(), words.begin(), words.end());
+    std::fflush(nullptr);
     pid_ = fork();
     if (pid_ != 0) return;
     std::vector<char*> argv;
@@ -137,6 +138,18 @@ std::vector<pid_t> children_of(pid_t parent) {
       out.push_back(std::stoi(name));
   }
   return out;
+}
+
+/// The ranks of a job that `automodel train --nproc-per-node` runs: children of its mpirun.
+std::vector<pid_t> ranks_of(pid_t program) {
+  const auto mpirun = children_of(program);
+  return mpirun.empty() ? mpirun : children_of(mpirun.front());
+}
+
+/// The end of what a run said.
+std::string last_words(const TemporaryFolder& folder) {
+  const auto text = folder.read(".out") + folder.read(".err");
+  return text.size() > 2000 ? text.substr(text.size() - 2000) : text;
 }
 
 template <class Done>
@@ -275,7 +288,7 @@ TEST_CASE("A run that is stopped by a signal saves within a step, ends with 10 a
     REQUIRE(wait_until([&] { return lines_of(run.folder, "run/training.jsonl") > before + 3 || !child.running(); }));
     kill(child.pid(), signal);
     const int code = child.wait();
-    INFO(run.folder.read(".out") << run.folder.read(".err"));
+    INFO(last_words(run.folder));
     CHECK(code == 10);
     CHECK(newest_step(run.root()) > before);
     CHECK(newest_step(run.root()) == lines_of(run.folder, "run/training.jsonl") - 1);
@@ -303,10 +316,10 @@ TEST_CASE("Killed at any moment of a save, fifty times, a run goes on from a com
     const auto before = newest_step(run.root());
     REQUIRE(wait_until([&] { return newest_step(run.root()) > before || !child.running(); }));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
-    const auto ranks = children_of(child.pid());
+    const auto ranks = ranks_of(child.pid());
     if (!ranks.empty()) kill(ranks[random() % ranks.size()], SIGKILL);
     const int code = child.wait();
-    INFO("round " << round << ", exit " << code << "\n" << run.folder.read(".out") << run.folder.read(".err"));
+    INFO("round " << round << ", exit " << code << "\n" << last_words(run.folder));
     REQUIRE(ranks.size() == 2);
     REQUIRE(code != 0);
     if (has_leftovers(run.root())) ++between;

@@ -110,7 +110,8 @@ class SharedFolder {
 std::vector<Mesh> meshes(int ranks) {
   std::vector<Mesh> out = {{"strategy: ddp", "", kGlobal / std::min(ranks, kGlobal)},
                            {"strategy: fsdp2", "", kGlobal / std::min(ranks, kGlobal)},
-                           {"strategy: megatron_fsdp, zero_dp_strategy: 1", "", kGlobal / std::min(ranks, kGlobal)}};
+                           {"strategy: megatron_fsdp, zero_dp_strategy: 1, preserve_fp32_weights: true", "",
+                            kGlobal / std::min(ranks, kGlobal)}};
   if (ranks > 1)
     out.push_back(
         {fmt::format("strategy: ddp, pp_size: {}, pipeline: {{pp_schedule: 1F1B, pp_microbatch_size: 2}}", ranks)});
