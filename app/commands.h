@@ -18,6 +18,7 @@ enum Takes : unsigned {
   kProcesses = 1u << 4,
   kDryRun = 1u << 5,
   kShell = 1u << 6,
+  kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply, --calibrate
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
@@ -30,5 +31,8 @@ struct Command {
 };
 
 std::span<const Command> commands();
+
+// Commands with a file of their own.
+int run_plan(const Options& options);
 
 }  // namespace automodel::app

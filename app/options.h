@@ -18,6 +18,11 @@ struct Options {
   std::string actions = {};   ///< "", "compute", "lowered"
   std::string timeline = {};  ///< file
   std::string trace = {};     ///< file
+  std::string memory = {};    ///< of a rank's device: hardware.memory
+  bool require_fit = false;   ///< refuse a plan that does not fit
+  bool search = false;
+  std::string apply = {};  ///< file that the best recipe of a search goes to
+  bool calibrate = false;
   std::string shell = {};
   std::string action = {};  ///< of `checkpoint`
   std::string folder = {};  ///< of `checkpoint`: the one that is there

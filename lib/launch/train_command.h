@@ -16,8 +16,11 @@ bool cuda_present();
 /// Path of automodel-worker: $AUTOMODEL_WORKER, else beside this program.
 std::string worker_path();
 
+/// What the worker is to do.
+enum class Work { kTrain, kVerify };
+
 /// Becomes the worker. Returns the exit code only where that fails, after saying why.
-int exec_worker(const std::string& recipe, const std::vector<std::string>& overrides);
+int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides);
 
 /// Runs `mpirun -np RANKS worker ...` (supervise.h) and returns its exit code.
 int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides);

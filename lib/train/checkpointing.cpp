@@ -145,12 +145,17 @@ parallel::WeightSource Checkpointing::weights() const {
                         !setup_.recipe().model_parallel->perform_initialization());
 }
 
-void Checkpointing::restore(Runtime& runtime) {
-  runtime_ = &runtime;
+void Checkpointing::restore(Trainer& trainer) {
+  trainer_ = &trainer;
   checkpoint::together(*group_, [&] {
-    if (resume_) resume_->restore_optimizer(runtime);
+    if (resume_) resume_->restore_optimizer(trainer.runtime());
   });
-  if (saver_) snapshot_ = std::make_unique<Snapshot>(runtime, stored_);
+  if (auto* scaler = trainer.scaler(); scaler != nullptr && resume_ && resume_->state().loss_scale) {
+    const auto& saved = *resume_->state().loss_scale;
+    scaler->restore(
+        {static_cast<float>(saved.scale), static_cast<int>(saved.growth_steps), static_cast<int>(saved.hysteresis)});
+  }
+  if (saver_) snapshot_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
 }
 
 optim::LrSchedule Checkpointing::rates() const {
@@ -184,7 +189,10 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
   checkpoint::RunState out{.step = step.step, .epoch = step.epoch};
   out.global_batch_size = setup_.plan.batch.global;
   out.samples = (step.step + 1) * out.global_batch_size;
-  out.optimizer_steps = runtime_->optimizer().steps();
+  out.optimizer_steps = trainer_->runtime().optimizer().steps();
+  if (const auto* scaler = trainer_->scaler())
+    out.loss_scale =
+        checkpoint::LossScale{scaler->state().scale, scaler->state().growth_steps, scaler->state().hysteresis};
   out.optimizer = optimizer_name(setup_.recipe().optimizer());
   out.seed = setup_.seed();
   out.lr_schedule = config::to_json(config::to_dict(rates().settings()));

@@ -14,6 +14,7 @@
 #include "train/setup.h"
 #include "train/snapshot.h"
 #include "train/step_scheduler.h"
+#include "train/trainer.h"
 
 namespace automodel::train {
 
@@ -26,10 +27,11 @@ class Checkpointing {
 
   /// Of a checkpoint, of a folder of pretrained weights, or from the seed.
   parallel::WeightSource weights() const;
-  /// The rest of a checkpoint's state. Once, before the first step.
-  void restore(Runtime& runtime);
   /// The schedule that the run goes on with.
   optim::LrSchedule rates() const;
+  /// The rest of a checkpoint's state: optimizer, loss scale. Once, before the first step; the trainer is what later
+  /// checkpoints are taken from and outlives this.
+  void restore(Trainer& trainer);
   std::int64_t first_step() const;
 
   /// Saves where the step's plan says so. `val_loss`: of the validation set that checkpoint.best_metric_key names.
@@ -50,7 +52,7 @@ class Checkpointing {
   std::shared_ptr<comm::Communicator> group_;
   std::unique_ptr<Resume> resume_;
   std::shared_ptr<const WeightFiles> pretrained_;
-  Runtime* runtime_ = nullptr;
+  Trainer* trainer_ = nullptr;
   std::unique_ptr<Snapshot> snapshot_;
   at::ScalarType stored_;
   std::optional<double> best_;

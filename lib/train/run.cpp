@@ -111,8 +111,8 @@ class Run {
     setup_ = std::make_unique<Setup>(loaded_, world_);
     checkpointing_ = std::make_unique<Checkpointing>(*setup_, [this](const std::string& line) { say(line); });
     runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_, checkpointing_->weights());
-    checkpointing_->restore(*runtime_);
     trainer_ = std::make_unique<Trainer>(*runtime_, recipe_, checkpointing_->rates());
+    checkpointing_->restore(*trainer_);
     const std::int64_t first = checkpointing_->first_step();
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, first, setup_->steps->end_step());
     banner();
@@ -180,6 +180,9 @@ class Run {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       const auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
+      if (result.skipped)
+        reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
+                                   number, result.grad_scale, trainer_->scaler()->scale()));
       const auto val_loss = step.validate ? validate(step, result.lr) : std::nullopt;
       checkpointing_->after_step(step, result.loss, val_loss);
       if (result.stop_requested) {
@@ -243,8 +246,8 @@ class Run {
   std::unique_ptr<Setup> setup_;
   std::vector<std::string> early_lines_;
   std::unique_ptr<Runtime> runtime_;
-  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the runtime
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer
   std::unique_ptr<Reports> reports_;
 };
 

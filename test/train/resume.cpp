@@ -48,8 +48,8 @@ std::vector<double> train_to(comm::World& world, const std::string& text, std::i
   const train::Setup setup(loaded, world);
   train::Checkpointing checkpoints(setup, [](const std::string&) {});
   train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
-  checkpoints.restore(runtime);
   train::Trainer trainer(runtime, loaded.recipe, checkpoints.rates());
+  checkpoints.restore(trainer);
   std::vector<double> losses;
   for (auto step = checkpoints.first_step(); step < end; ++step) {
     auto plan = setup.steps->plan(step);
@@ -69,7 +69,8 @@ void save_again(comm::World& world, const std::string& text) {
   const train::Setup setup(loaded, world);
   train::Checkpointing checkpoints(setup, [](const std::string&) {});
   train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
-  checkpoints.restore(runtime);
+  train::Trainer trainer(runtime, loaded.recipe, checkpoints.rates());
+  checkpoints.restore(trainer);
   checkpoints.after_step({.step = 99, .checkpoint = true, .last = true}, 0.0, std::nullopt);
 }
 
@@ -197,6 +198,8 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        for (const auto& mesh : meshes(w.size())) check_same_mesh(w, mesh, "bfloat16", false);
      }},
+    {"the loss scale of float16 comes back with its counts",
+     [](comm::World& w) { check_same_mesh(w, meshes(w.size()).front(), "float16", false); }},
     {"any mesh goes on from any other's checkpoint",
      [](comm::World& w) {
        for (const auto& mesh : meshes(w.size())) check_other_meshes(w, mesh, "float32");

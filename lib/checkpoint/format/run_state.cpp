@@ -43,6 +43,18 @@ class Members {
   void take_object(const char* key, std::string& out) {
     if (const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_object(); })) out = found->dump();
   }
+  void take(const char* key, std::optional<LossScale>& out) {
+    const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_object(); });
+    if (found == nullptr || found->is_null()) return;
+    Members inner(*found);
+    std::optional<double> scale;
+    inner.take("scale", scale);
+    out.emplace();
+    inner.take("growth_steps", out->growth_steps);
+    inner.take("hysteresis", out->hysteresis);
+    out->scale = scale.value_or(1);
+    if (wrong_.empty()) wrong_ = inner.wrong();
+  }
   const std::string& wrong() const { return wrong_; }
 
  private:
@@ -69,6 +81,10 @@ std::string to_json(const RunState& state) {
                     {"seed", state.seed},
                     {"global_batch_size", state.global_batch_size},
                     {"lr_schedule", embedded(state.lr_schedule)},
+                    {"loss_scale", state.loss_scale ? Json{{"scale", state.loss_scale->scale},
+                                                           {"growth_steps", state.loss_scale->growth_steps},
+                                                           {"hysteresis", state.loss_scale->hysteresis}}
+                                                    : Json(nullptr)},
                     {"loss", optional_json(state.loss)},
                     {"val_loss", optional_json(state.val_loss)},
                     {"best_val_loss", optional_json(state.best_val_loss)},
@@ -103,6 +119,7 @@ std::optional<RunState> parse_run_state(std::string_view text, std::string_view 
   members.take("seed", out.seed);
   members.take("global_batch_size", out.global_batch_size);
   members.take_object("lr_schedule", out.lr_schedule);
+  members.take("loss_scale", out.loss_scale);
   members.take("loss", out.loss);
   members.take("val_loss", out.val_loss);
   members.take("best_val_loss", out.best_val_loss);

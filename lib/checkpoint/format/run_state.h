@@ -12,6 +12,14 @@
 
 namespace automodel::checkpoint {
 
+/// Of the dynamic loss scale of float16 training.
+struct LossScale {
+  double scale = 1;
+  std::int64_t growth_steps = 0;
+  std::int64_t hysteresis = 0;
+  bool operator==(const LossScale&) const = default;
+};
+
 struct RunState {
   std::int64_t step = 0;     ///< the last that was finished; the run goes on with the next
   std::int64_t epoch = 0;    ///< of that step
@@ -20,7 +28,8 @@ struct RunState {
   std::string optimizer = {};  ///< "adamw" or "adam"
   std::uint64_t seed = 0;      ///< of every random stream, with the step: the whole state of the random numbers
   std::int64_t global_batch_size = 0;
-  std::string lr_schedule = {};              ///< JSON object: optim::LrSettings
+  std::string lr_schedule = {};  ///< JSON object: optim::LrSettings
+  std::optional<LossScale> loss_scale = {};
   std::optional<double> loss = {};           ///< of the step
   std::optional<double> val_loss = {};       ///< of checkpoint.best_metric_key, where it was computed at this step
   std::optional<double> best_val_loss = {};  ///< the lowest of the run so far
