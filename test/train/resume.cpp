@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
@@ -185,7 +186,50 @@ void check_other_meshes(comm::World& world, const Mesh& from, const std::string&
   world.control().barrier()->wait();
 }
 
+/// Four rows a step of a folder that transformers wrote, as transformers trained it.
+void check_pretrained(comm::World& world, const std::string& distributed, int local) {
+  const SharedFolder folder(world);
+  const std::string golden = std::string(AUTOMODEL_GOLDEN_DIR) + "/hf/e2e_llama_sft";
+  const auto text = fmt::format(
+      "model: {{pretrained_model_name_or_path: {}, torch_dtype: float32}}\n"
+      "dataset: {{_target_: tokens, path: {}/rows.jsonl, pad_token_id: 2003}}\n"
+      "dataloader: {{shuffle: false}}\n"
+      "step_scheduler: {{global_batch_size: 4, local_batch_size: {}, max_steps: 10, num_epochs: null}}\n"
+      "optimizer: {{lr: 0.001, betas: [0.9, 0.95], weight_decay: 0.1}}\n"
+      "checkpoint: {{checkpoint_dir: {}}}\n"
+      "distributed: {{{}}}\n",
+      golden, golden, local, (folder / "run").native(), distributed);
+  const auto losses = train_to(world, text, 10);
+  std::ifstream file(golden + "/reference.json");
+  const auto reference = nlohmann::json::parse(file)["sft"]["losses"].get<std::vector<double>>();
+  RANK_EQUAL(losses.size(), reference.size());
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    if (std::abs(losses[i] - reference[i]) > 1e-4)
+      test::rank_check_failed(__FILE__, __LINE__,
+                              fmt::format("{}: step {}: loss {} against {}", distributed, i, losses[i], reference[i]));
+}
+
 const std::vector<test::RankCase> kCases = {
+    {"a folder that transformers wrote trains as transformers trains it",
+     [](comm::World& w) {
+       check_pretrained(w, "strategy: ddp", 4 / w.size());
+       check_pretrained(w, "strategy: fsdp2", 4 / w.size());
+       if (w.size() != 2) return;
+       check_pretrained(w, "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 2}", 4);
+     }},
+    {"a table of positions is sharded like everything else",
+     [](comm::World& w) {
+       const SharedFolder folder(w);
+       const auto losses = [&](const std::string& strategy) {
+         auto text = recipe({"strategy: " + strategy, "", kGlobal / w.size()}, folder / strategy, "float32");
+         const auto begin = text.find("model_type"), end = text.find("tie_word");
+         text.replace(begin, end - begin,
+                      "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 67, "
+                      "attn_pdrop: 0, resid_pdrop: 0, embd_pdrop: 0, ");
+         return train_to(w, text, 3);
+       };
+       RANK_CHECK(near(losses("fsdp2"), losses("ddp"), 1e-6));
+     }},
     {"resume on the same mesh is bitwise the uninterrupted run",
      [](comm::World& w) {
        for (const auto& mesh : meshes(w.size())) check_same_mesh(w, mesh, "float32", false);
