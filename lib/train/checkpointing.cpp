@@ -195,7 +195,7 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
         checkpoint::LossScale{scaler->state().scale, scaler->state().growth_steps, scaler->state().hysteresis};
   out.optimizer = optimizer_name(setup_.recipe().optimizer());
   out.seed = setup_.seed();
-  out.lr_schedule = config::to_json(config::to_dict(rates().settings()));
+  out.lr_schedule = config::to_json(config::to_dict(trainer_->schedule().settings()));
   out.loss = loss;
   out.val_loss = val_loss;
   out.best_val_loss = best_;

@@ -48,7 +48,6 @@ class Checkpointing {
   const Setup& setup_;
   std::function<void(const std::string&)> say_;
   std::filesystem::path root_;
-  std::unique_ptr<checkpoint::Saver> saver_;
   std::shared_ptr<comm::Communicator> group_;
   std::unique_ptr<Resume> resume_;
   std::shared_ptr<const WeightFiles> pretrained_;
@@ -57,6 +56,7 @@ class Checkpointing {
   at::ScalarType stored_;
   std::optional<double> best_;
   std::string best_name_;
+  std::unique_ptr<checkpoint::Saver> saver_;  // ends before the memory that it writes from
 };
 
 }  // namespace automodel::train

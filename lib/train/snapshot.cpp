@@ -50,7 +50,8 @@ Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
         const auto begin = std::max(segment.offset, buffer.begin);
         const auto end = std::min(segment.offset + segment.length, buffer.end);
         if (begin >= end || segment.weight->copy) continue;
-        if (!segment.weight->tensor_sharded && runtime.place().tp != 0) continue;
+        // Experts have no copies along the tensor axis: their own grid holds them apart.
+        if (!segment.weight->expert && !segment.weight->tensor_sharded && runtime.place().tp != 0) continue;
         buffer.shares.push_back(
             {segment.weight, segment.first + begin - segment.offset, begin, end - begin, segment.weight->trained});
       }
