@@ -64,6 +64,16 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_flag("--merge", options.merge, "export: add LoRA adapters to their base model");
     sub.add_option("--base", options.base, "export --merge: folder of the base model");
   }
+  if (command.takes & kTokenizer) {
+    sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();
+    auto* special = sub.add_flag("--special", options.special, "Add the tokenizer's own special tokens to each text");
+    auto* decode = sub.add_flag("--decode", options.decode, "Read arrays of ids, print JSON strings");
+    sub.add_flag("--skip-special", options.skip_special, "Leave special tokens out of the decoded text")
+        ->needs(decode)
+        ->excludes(special);
+  }
+  if (command.takes & kMarkdown)
+    sub.add_flag("--markdown", options.markdown, "Print docs/recipe-reference.md instead: every key with its meaning");
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "bash, zsh or fish")
         ->required()
@@ -73,6 +83,25 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
 int refuse(const std::string& message, const std::string& help) {
   std::fputs((to_text(Diagnostic{"usage", message, help, {"command line", 0, 0}, ""}) + "\n").c_str(), stderr);
   return static_cast<int>(ExitCode::kBadInput);
+}
+
+/// "TEXT:{a,b}" is what CLI11 calls the type of a choice.
+std::vector<std::string> values_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const auto open = type.find('{');
+  if (open == std::string::npos) return {};
+  return CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
+}
+
+/// What the parser knows of a command, for completion.
+launch::CompletedCommand describe(const CLI::App& sub, const Command& command) {
+  launch::CompletedCommand out{sub.get_name(), sub.get_description(), (command.takes & kRecipe) != 0, {}};
+  for (const auto* option : sub.get_options()) {
+    const auto& names = option->get_lnames();
+    out.options.push_back({option->get_positional() ? "" : "--" + (names.empty() ? std::string() : names.front()),
+                           option->get_description(), values_of(*option), option->get_items_expected_max() > 0});
+  }
+  return out;
 }
 
 bool is_recipe(const std::string& word) {
@@ -112,6 +141,8 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   for (std::size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;
     options[i].overrides = subs[i]->remaining();
+    if (commands[i].takes & kShell)
+      for (std::size_t k = 0; k < subs.size(); ++k) options[i].known.push_back(describe(*subs[k], commands[k]));
     return commands[i].run(options[i]);
   }
   return static_cast<int>(ExitCode::kBadInput);

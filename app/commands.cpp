@@ -6,10 +6,12 @@
 
 #include "checkpoint_command.h"
 #include "config/recipe.h"
+#include "config/reference.h"
 #include "launch/completion.h"
 #include "launch/train_command.h"
 #include "plan/training_plan.h"
 #include "report.h"
+#include "tokenize.h"
 
 namespace automodel::app {
 namespace {
@@ -54,15 +56,13 @@ int run_config(const Options& options) {
   return code(ExitCode::kOk);
 }
 
-int run_schema(const Options&) {
-  out(config::recipe_schema() + "\n");
+int run_schema(const Options& options) {
+  out(options.markdown ? config::recipe_reference() : config::recipe_schema() + "\n");
   return code(ExitCode::kOk);
 }
 
 int run_completion(const Options& options) {
-  std::vector<std::string> names;
-  for (const auto& command : commands()) names.emplace_back(command.name);
-  out(launch::completion_script(options.shell, names, config::recipe_keys()));
+  out(launch::completion_script(options.shell, options.known, config::recipe_keys()));
   return code(ExitCode::kOk);
 }
 
@@ -101,7 +101,9 @@ constexpr std::array kCommands = {
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
     Command{"checkpoint", "checkpoint ls|verify|export DIR [OUTPUT]", "List, verify or export checkpoints",
             kCheckpoint | kJson, run_checkpoint},
-    Command{"schema", "schema", "Print the JSON Schema of recipes", 0, run_schema},
+    Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
+    Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
+            "JSON strings to ids, one a line from standard input, or back", kTokenizer, run_tokenize},
     Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
 };
 

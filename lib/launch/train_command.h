@@ -22,7 +22,9 @@ enum class Work { kTrain, kVerify };
 /// Becomes the worker. Returns the exit code only where that fails, after saying why.
 int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides);
 
-/// Runs `mpirun -np RANKS worker ...` (supervise.h) and returns its exit code.
+/// Runs `mpirun -np RANKS worker ...` and returns its exit code; as exec_worker where that fails. SIGTERM, on which
+/// mpirun would kill the ranks within a second, reaches them as SIGUSR1: they end their step first. mpirun does not
+/// outlive this process.
 int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides);
 
 /// The words of that command line.

@@ -110,7 +110,7 @@ void Executor::execute(const Action& action, Run& run) {
 
 void Executor::walk(const schedule::Row& row, Run& run) {
   for (const auto& slot : row) {
-    if (watch_) watch_(slot, true);
+    for (const auto& watch : watches_) watch(slot);
     for (const auto& action : slot.actions()) {
       // The message goes out first; whatever comes instead of a message must not wait for it.
       const bool sends = action.op() == Op::kSendBackward;
@@ -118,7 +118,6 @@ void Executor::walk(const schedule::Row& row, Run& run) {
       for (const auto& each : std::exchange(run.delayed, {})) weight_gradients(each);
       if (!sends) execute(action, run);
     }
-    if (watch_) watch_(slot, false);
   }
   run.links.finish();
 }

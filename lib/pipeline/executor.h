@@ -38,8 +38,8 @@ struct RunOptions {
 
 class Executor {
  public:
-  /// Told before each action; for progress reports and traces.
-  using Watch = std::function<void(const schedule::Slot& slot, bool begins)>;
+  /// Told before each step of the row.
+  using Watch = std::function<void(const schedule::Slot& slot)>;
 
   /// `stages` are this rank's, in the order of placement.stages_of. `group` is the pipeline group (null: one rank);
   /// all outlive this.
@@ -47,7 +47,8 @@ class Executor {
 
   /// What messages between stages look like from now on (a new sequence length).
   void set_message(const MessageShape& shape);
-  void set_watch(Watch watch) { watch_ = std::move(watch); }
+  /// Adds one; they are told in the order in which they were added.
+  void add_watch(Watch watch) { watches_.push_back(std::move(watch)); }
 
   /// Forward and backward of all microbatches. Returns the sum of the losses of microbatches whose last stage is here
   /// (times their factors), else 0.
@@ -74,7 +75,7 @@ class Executor {
   std::vector<Stage*> stages_;
   Links training_links_, evaluation_links_;
   MessageShape message_ = {};
-  Watch watch_ = {};
+  std::vector<Watch> watches_ = {};
 };
 
 /// Divides what gradients of a stage have been summed to by `divisor`: scale_grads_by_divisor of NeMo AutoModel's and

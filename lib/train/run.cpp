@@ -103,14 +103,15 @@ class Reports {
 /// One run: everything that lives from the plan to the last line.
 class Run {
  public:
-  Run(const config::LoadedRecipe& loaded, comm::World& world)
-      : loaded_(loaded), recipe_(loaded.recipe), world_(world) {}
+  Run(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook)
+      : loaded_(loaded), recipe_(loaded.recipe), world_(world), hook_(hook) {}
 
   ExitCode execute() {
     choose_threads();
     setup_ = std::make_unique<Setup>(loaded_, world_);
     checkpointing_ = std::make_unique<Checkpointing>(*setup_, [this](const std::string& line) { say(line); });
     runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_, checkpointing_->weights());
+    if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
     trainer_ = std::make_unique<Trainer>(*runtime_, recipe_, checkpointing_->rates());
     checkpointing_->restore(*trainer_);
     const std::int64_t first = checkpointing_->first_step();
@@ -243,6 +244,7 @@ class Run {
   const config::LoadedRecipe& loaded_;
   const config::Recipe& recipe_;
   comm::World& world_;
+  const ActionHook& hook_;
   std::unique_ptr<Setup> setup_;
   std::vector<std::string> early_lines_;
   std::unique_ptr<Runtime> runtime_;
@@ -253,8 +255,8 @@ class Run {
 
 }  // namespace
 
-ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world) {
-  return Run(loaded, world).execute();
+ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook) {
+  return Run(loaded, world, hook).execute();
 }
 
 }  // namespace automodel::train

@@ -155,6 +155,9 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
   executor_ = std::make_unique<pipeline::Executor>(pipeline::Table{made.training, made.placement, made.shape},
                                                    pipeline::Table{made.evaluation, made.placement, made.shape},
                                                    place_.pp, groups_.pipeline.get(), stages);
+  executor_->add_watch([this](const schedule::Slot& slot) {
+    if (!slot.is_bubble()) world_.activity().begin_action(schedule::to_text(slot));
+  });
 }
 
 void Runtime::make_optimizer() {

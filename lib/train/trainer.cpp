@@ -7,6 +7,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "train/microbatches.h"
+#include "train/stop_signal.h"
 
 namespace automodel::train {
 namespace {
@@ -68,15 +69,18 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
             1.0 / static_cast<double>(std::max<std::int64_t>(1, count_labels(microbatches[m], -100)));
     loss += runtime_.executor().run(microbatches, options);
   }
+  world.activity().begin_action("finish gradients");
   runtime_.finish_gradients();
 
   const auto [dense, expert] = runtime_.optimizer().square_sums();
   const double divisor = scale_in_schedule_ ? static_cast<double>(runtime_.plan().batch.microbatches) *
                                                   runtime_.plan().batch.runs * place.dp_size
                                             : 1;
-  const auto sums = sum_over_world(world, {place.tp == 0 ? loss / divisor : 0, dense + expert});
+  const auto sums = sum_over_world(
+      world, {place.tp == 0 ? loss / divisor : 0, dense + expert, StopSignal::received() != 0 ? 1.0 : 0.0});
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]) / result.grad_scale;
+  result.stop_requested |= sums[2] > 0;  // a signal that came during the step
   return result;
 }
 
@@ -92,6 +96,7 @@ StepResult Trainer::step(std::int64_t step, const std::vector<data::Batch>& batc
     result.skipped = true;
     return result;
   }
+  runtime_.world().activity().begin_action("optimizer step");
   const double clip = max_norm_ ? optim::clip_factor(result.grad_norm, *max_norm_) : 1.0;
   runtime_.optimizer().step(result.lr, schedule_.weight_decay(step), clip / result.grad_scale);
   runtime_.publish();
