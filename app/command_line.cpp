@@ -52,6 +52,18 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kProcesses)
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(CLI::PositiveNumber);
+  if (command.takes & kCheckpoint) {
+    sub.add_option("ACTION", options.action,
+                   "ls: a table; verify: read everything and compare checksums; export: write a "
+                   "Hugging Face folder")
+        ->required()
+        ->check(CLI::IsMember({"ls", "verify", "export"}));
+    sub.add_option("DIR", options.folder, "Folder of checkpoints, or one of them")->required();
+    sub.add_option("OUTPUT", options.output, "export: the new folder");
+    sub.add_option("--dtype", options.dtype, "export: type of the weights (default: as they are stored)");
+    sub.add_flag("--merge", options.merge, "export: add LoRA adapters to their base model");
+    sub.add_option("--base", options.base, "export --merge: folder of the base model");
+  }
   if (command.takes & kTokenizer) {
     sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();
     auto* special = sub.add_flag("--special", options.special, "Add the tokenizer's own special tokens to each text");

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint_command.h"
 #include "config/recipe.h"
 #include "config/reference.h"
 #include "launch/completion.h"
@@ -98,6 +99,8 @@ constexpr std::array kCommands = {
             run_verify},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
+    Command{"checkpoint", "checkpoint ls|verify|export DIR [OUTPUT]", "List, verify or export checkpoints",
+            kCheckpoint | kJson, run_checkpoint},
     Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
     Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
             "JSON strings to ids, one a line from standard input, or back", kTokenizer, run_tokenize},

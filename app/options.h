@@ -27,11 +27,16 @@ struct Options {
   std::string apply = {};  ///< file that the best recipe of a search goes to
   bool calibrate = false;
   std::string shell = {};
-  std::string folder = {};    ///< of a tokenizer
-  bool special = false;       ///< add special tokens
-  bool decode = false;        ///< ids to text
-  bool skip_special = false;  ///< leave special tokens out of the text
+  std::string folder = {};                           ///< of a tokenizer, of checkpoints
+  bool special = false;                              ///< add special tokens
+  bool decode = false;                               ///< ids to text
+  bool skip_special = false;                         ///< leave special tokens out of the text
   std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
+  std::string action = {};                           ///< of `checkpoint`
+  std::string output = {};                           ///< of `checkpoint export`: the one that is made
+  std::string dtype = {};
+  std::string base = {};  ///< of adapters
+  bool merge = false;
 };
 
 }  // namespace automodel::app

@@ -115,7 +115,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     layers_.push_back(std::make_unique<Layer>(context, layout.layer_fqn(layer), layer));
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
-    if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter;
+    if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kHead)
       head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
@@ -143,13 +143,16 @@ std::vector<at::Tensor> StageModel::observed(
 
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
   if (!modules_.embeddings) return {hidden, {}};
-  const auto out = observed(embedding_unit_, {anchor_}, [&](const std::vector<at::Tensor>& in) {
+  const auto part = [&](const std::vector<at::Tensor>& in) {
     auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
     if (spec_.embedding_scale != 1) x = x * rounded_to(spec_.embedding_scale, x.scalar_type());
     if (positions_ != nullptr)
       x = x + ops::embedding(options_.seams.tensor->tokens(microbatch.positions), *positions_, in[0]);
     return std::vector<at::Tensor>{x};
-  });
+  };
+  // The table of positions is a unit of its own, inside the embedding's.
+  const auto out = observed(embedding_unit_, {anchor_},
+                            [&](const std::vector<at::Tensor>& in) { return observed(positions_unit_, in, part); });
   return {out[0], {}};
 }
 

@@ -104,7 +104,7 @@ class StageModel {
   std::unique_ptr<RopeTable> rope_, sliding_rope_;
   std::vector<std::unique_ptr<Layer>> layers_;
   ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;
-  int embedding_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1;
+  int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1;
   Norm norm_ = {};
   at::Tensor anchor_;
   UnitObserver* observer_ = nullptr;
