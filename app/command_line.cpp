@@ -42,6 +42,25 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
     sub.add_option("--trace", options.trace, "Write the schedule as Chrome trace events")->type_name("FILE.json");
   }
+  if (command.takes & kSlurm) {
+    sub.add_option("--nodes", options.nodes, "Machines")->required()->check(CLI::PositiveNumber);
+    sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks of a machine (default: by device)")
+        ->check(CLI::PositiveNumber);
+    sub.add_option("--cpus-per-rank", options.cpus_per_rank, "Processor cores of a rank")->check(CLI::PositiveNumber);
+    sub.add_option("--time", options.time, "Longest run, as in sbatch: 4:00:00");
+    sub.add_option("--partition", options.partition, "Slurm partition");
+    sub.add_option("--account", options.account, "Slurm account");
+    sub.add_option("--qos", options.qos, "Slurm quality of service");
+    sub.add_option("--container", options.container, "Container image (pyxis)");
+    sub.add_option("--job-name", options.job_name, "Name of the job (default: the recipe's)");
+    sub.add_option("--logs", options.logs, "Folder of the job's and the ranks' output")->capture_default_str();
+    sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    sub.add_option("--launcher", options.launcher, "Who starts the ranks")
+        ->check(CLI::IsMember({"srun", "mpirun"}))
+        ->capture_default_str();
+  }
   if (command.takes & kEstimates) {
     sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)");
     sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");

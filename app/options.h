@@ -26,6 +26,11 @@ struct Options {
   bool search = false;
   std::string apply = {};  ///< file that the best recipe of a search goes to
   bool calibrate = false;
+  // Of a Slurm job.
+  std::optional<int> nodes = {}, cpus_per_rank = {};
+  int warning = 300;  ///< seconds
+  std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = "logs";
+  std::string launcher = "srun";
   std::string shell = {};
   std::string folder = {};                           ///< of a tokenizer, of checkpoints
   bool special = false;                              ///< add special tokens

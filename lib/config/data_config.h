@@ -1,6 +1,7 @@
 // `dataset:`, `validation_dataset:` and their dataloaders.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <variant>
@@ -50,11 +51,70 @@ struct MockDatasetConfig {
   Field<int> vocab_size{"vocab_size", 1024, "Tokens are drawn from 0 to this.", at_least<1>};
   Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
   Field<int> num_samples{"num_samples|num_sentences", 1'000'000, "Sequences of an epoch.", at_least<1>};
+  Field<Value> mean_len{"mean_len", nullptr, "Mean length.", Ignored{"every row has seq_length tokens"}};
+  Field<Value> std_len{"std_len", nullptr, "Spread of lengths.", Ignored{"every row has seq_length tokens"}};
+  Field<Value> max_sentence_len{"max_sentence_len", nullptr, "Longest row.",
+                                Ignored{"every row has seq_length tokens"}};
+  Field<Value> seed{"seed", nullptr, "Seed of the rows.", Ignored{"the recipe's seed makes the rows"}};
   Field<int> batch_size{"batch_size", 1, "Sequences that NeMo AutoModel's iterator yields.",
                         Ignored{"step_scheduler.local_batch_size says how many sequences a rank takes"}};
 };
 
-using DatasetConfig = std::variant<TextDatasetConfig, TokensDatasetConfig, MockDatasetConfig>;
+/// Data of NeMo AutoModel that is not read here: a recipe with it is planned, not trained.
+template <const auto& kTargets>
+struct ForeignDatasetConfig {
+  using IsSection = void;
+  static constexpr auto targets = kTargets;
+  static constexpr std::string_view kDoc = "Data that only plans know.";
+  static constexpr std::string_view kPlanOnly = "this data set is not read here; text, tokens and mock are";
+  Field<std::optional<int>> seq_length{"seq_length|seq_len|sequence_length|max_length", std::nullopt,
+                                       "Tokens of a sequence, for estimates.", at_least<1>};
+  Field<Value> rest{Rest{[](std::string_view) { return true; }}, {}, "Everything else."};
+};
+
+inline constexpr std::array kHellaSwag = {
+    std::string_view("hellaswag"), std::string_view("nemo_automodel.components.datasets.llm.hellaswag.HellaSwag")};
+inline constexpr std::array kSquad = {
+    std::string_view("squad"), std::string_view("nemo_automodel.components.datasets.llm.squad.make_squad_dataset")};
+inline constexpr std::array kChat = {
+    std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.ChatDataset")};
+inline constexpr std::array kColumnMapped = {
+    std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_dataset."
+                     "ColumnMappedTextInstructionDataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
+                     "ColumnMappedTextInstructionIterableDataset")};
+inline constexpr std::array kMegatronData = {
+    std::string_view("nemo_automodel.components.datasets.llm.megatron_dataset.MegatronPretraining")};
+inline constexpr std::array kNanogpt = {
+    std::string_view("nemo_automodel.components.datasets.llm.nanogpt_dataset.NanogptDataset")};
+inline constexpr std::array kOtherData = {
+    std::string_view("nemo_automodel.components.datasets.llm.agent_chat.make_agent_chat_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.xlam.make_xlam_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
+
+using DatasetConfig =
+    std::variant<TextDatasetConfig, TokensDatasetConfig, MockDatasetConfig, ForeignDatasetConfig<kHellaSwag>,
+                 ForeignDatasetConfig<kSquad>, ForeignDatasetConfig<kChat>, ForeignDatasetConfig<kColumnMapped>,
+                 ForeignDatasetConfig<kMegatronData>, ForeignDatasetConfig<kNanogpt>, ForeignDatasetConfig<kOtherData>>;
+
+/// NeMo AutoModel's packing.
+struct PackedSequenceConfig {
+  using IsSection = void;
+  Field<int> packed_sequence_size{"packed_sequence_size", 0, "Tokens of a packed sequence; 0: samples are not packed.",
+                                  at_least<0>};
+  Field<Value> rest{Rest{[](std::string_view key) {
+                      constexpr std::array kKeys = {
+                          std::string_view("packing_strategy"),   std::string_view("max_packs"),
+                          std::string_view("prepacked"),          std::string_view("num_proc"),
+                          std::string_view("pad_to_multiple_of"), std::string_view("drop_long_samples"),
+                          std::string_view("split_across_pack")};
+                      return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
+                    }},
+                    {},
+                    "How; read where packed_sequence_size is not 0."};
+};
 
 struct DataloaderConfig {
   using IsSection = void;

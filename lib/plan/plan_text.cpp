@@ -74,7 +74,8 @@ std::string sharing_text(const TrainingPlan& plan) {
 
 std::string model_text(const TrainingPlan& plan) {
   if (!plan.model)
-    return "model     sizes unknown: give --model.config PATH (a config.json) to plan stages and memory\n";
+    return "model     sizes unknown: give --model.config PATH (a config.json, or its folder) to plan stages, memory "
+           "and time\n";
   const auto& spec = plan.model->spec;
   std::int64_t parameters = 0;
   if (plan.pipeline)
@@ -140,7 +141,7 @@ std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
   std::string out = fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + sharing_text(plan) +
                     model_text(plan) + batch_text(plan);
   if (plan.pipeline) {
-    out += stages_text(*plan.pipeline);
+    if (!plan.pipeline->stages.empty()) out += stages_text(*plan.pipeline);
     if (plan.pipelined) {
       out += schedule_text(plan);
       const auto& timeline = plan.pipeline->timeline;
@@ -152,6 +153,10 @@ std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
           actions == ActionFormat::kCompute ? plan.pipeline->schedule.order : plan.pipeline->schedule.training;
       for (std::size_t r = 0; r < rows.size(); ++r) out += fmt::format("rank {}: {}\n", r, schedule::to_text(rows[r]));
     }
+  }
+  if (!plan.unsupported.empty()) {
+    out += "not supported: this recipe can be planned, not trained\n";
+    for (const auto& key : plan.unsupported) out += fmt::format("  {}: {}\n", key.key, key.reason);
   }
   if (!plan.ignored.empty()) {
     out += "ignored\n";

@@ -171,8 +171,10 @@ std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
       *recipe.dataset());
 }
 
+constexpr std::int64_t kAssumedLength = 4096;  // tokens of a sequence where nobody says
+
 BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const arch::ModelSpec* spec,
-                     Located& report) {
+                     bool training, Located& report) {
   const auto& steps = loaded.recipe.step_scheduler();
   BatchPlan batch{.global = steps.global_batch_size(), .local = steps.local_batch_size()};
   const int unit = batch.local * sizes.dp();
@@ -188,6 +190,16 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   }
   const auto [length, key] = sequence_length(loaded.recipe);
   batch.length = length;
+  if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
+  if (batch.length == 0 && spec != nullptr && training) {
+    batch.assumed_length = spec->max_positions;  // batches say how long they are
+  } else if (batch.length == 0 && spec != nullptr) {
+    batch.assumed_length = std::min<std::int64_t>(spec->max_positions, kAssumedLength);
+    report.warn("length-unknown", "dataset",
+                fmt::format("how long sequences are is not known: shapes and estimates are for {} tokens",
+                            batch.assumed_length),
+                "give distributed.pipeline.pp_seq_len, or dataset.seq_length where the data has it");
+  }
   if (spec != nullptr && length > spec->max_positions && spec->max_positions > 0)
     report.refuse(
         "sequence-too-long", key,
@@ -207,6 +219,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
 bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
   if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
   if (request.cuda_available || request.training) return request.cuda_available;
+  if (recipe.dist_env->backend() == "nccl") return true;
   const auto& profile = recipe.hardware->profile();
   return profile && find_device(*profile) != nullptr;
 }
@@ -221,7 +234,7 @@ void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& reque
                                    .calibration = request.calibration},
                                   problems);
   report.refuse_all(std::move(problems), "");
-  if (plan.pipeline && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
+  if (plan.pipeline && plan.model && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
 }
 
 }  // namespace
@@ -230,7 +243,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   Located report(loaded);
   PlanResult result;
   const Recipe& recipe = loaded.recipe;
-  auto model = choose_model(loaded, report);
+  auto model = choose_model(loaded, report, request.training);
   const auto sizes = plan_mesh(loaded, request, report);
   if (sizes) {
     const arch::ModelSpec* spec = model ? &model->spec : nullptr;
@@ -239,7 +252,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.cuda = plans_for_cuda(recipe, request);
     plan.types = plan_types(loaded, spec, plan.cuda, report);
     plan.levers = plan_levers(loaded, sizes->pp, plan.types.compute, report);
-    plan.batch = plan_batch(loaded, *sizes, spec, report);
+    plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
     plan.pipelined = sizes->pp > 1;
     check_megatron_sizes(loaded, *sizes, report);
     check_megatron(loaded, *sizes, plan.types, report);
@@ -259,9 +272,16 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     }
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
-    if (plan.model && report.ok()) plan_pipeline(plan, loaded, report);
+    if (request.training)
+      for (const auto& key : loaded.unsupported)
+        report.refuse("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
+                      "automodel plan shows everything of this recipe that is not supported");
+    if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, report);
     estimate(plan, recipe, request, report);
     plan.ignored = loaded.ignored;
+    plan.unsupported = loaded.unsupported;
+    if (plan.model && !plan.model->spec.plan_only.empty())
+      plan.unsupported.push_back({"model", plan.model->spec.plan_only, {}});
     plan.warnings = report.warnings();
     if (report.ok()) result.plan = std::move(plan);
   }

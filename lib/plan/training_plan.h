@@ -24,13 +24,15 @@ namespace automodel::plan {
 
 /// Who computes how many sequences when.
 struct BatchPlan {
-  int global = 1;           ///< sequences of an optimizer step
-  int local = 1;            ///< sequences of one run of the schedule on a data-parallel rank
-  int runs = 1;             ///< runs of the schedule before the optimizer (gradient accumulation)
-  int microbatch = 1;       ///< sequences
-  int microbatches = 1;     ///< of a run
-  std::int64_t length = 0;  ///< tokens of a sequence; 0 where the recipe has no data to tell
-  std::int64_t tokens() const { return global * length; }
+  int global = 1;                   ///< sequences of an optimizer step
+  int local = 1;                    ///< sequences of one run of the schedule on a data-parallel rank
+  int runs = 1;                     ///< runs of the schedule before the optimizer (gradient accumulation)
+  int microbatch = 1;               ///< sequences
+  int microbatches = 1;             ///< of a run
+  std::int64_t length = 0;          ///< tokens of a sequence; 0 where the recipe has no data to tell
+  std::int64_t assumed_length = 0;  ///< what estimates take where `length` is 0
+  std::int64_t planned_length() const { return length > 0 ? length : assumed_length; }
+  std::int64_t tokens() const { return global * planned_length(); }
 };
 
 /// In which types what is kept and computed.
@@ -72,6 +74,7 @@ struct TrainingPlan {
   bool cuda = false;
   Diagnostics warnings = {};
   std::vector<config::IgnoredKey> ignored = {};
+  std::vector<config::IgnoredKey> unsupported = {};  ///< what keeps this plan from being trained
 };
 
 struct PlanRequest {

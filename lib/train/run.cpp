@@ -22,9 +22,12 @@
 #include "train/checkpointing.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
+#include "train/run_estimate.h"
+#include "train/run_trace.h"
 #include "train/runtime.h"
 #include "train/setup.h"
 #include "train/stop_signal.h"
+#include "train/tensor_memory.h"
 #include "train/trainer.h"
 
 namespace automodel::train {
@@ -108,6 +111,7 @@ class Run {
 
   ExitCode execute() {
     choose_threads();
+    count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
     checkpointing_ = std::make_unique<Checkpointing>(*setup_, [this](const std::string& line) { say(line); });
     runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_, checkpointing_->weights());
@@ -116,8 +120,17 @@ class Run {
     checkpointing_->restore(*trainer_);
     const std::int64_t first = checkpointing_->first_step();
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, first, setup_->steps->end_step());
+    estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
+    if (recipe_.logging->trace()) {
+      const auto& place = runtime_->place();
+      trace_ = std::make_unique<RunTrace>(runtime_->executor(), setup_->plan, place.pp,
+                                          place.dp == 0 && place.cp == 0 && place.tp == 0);
+    }
     banner();
-    return loop(first);
+    const auto code = loop(first);
+    if (trace_) write_trace();
+    compare_with_plan();
+    return code;
   }
 
  private:
@@ -148,6 +161,22 @@ class Run {
       early_lines_.push_back(line);
   }
 
+  void write_trace() {
+    const auto text = trace_->finish(world_);
+    if (text.empty()) return;
+    const auto path = reports_->folder() / *recipe_.logging->trace();
+    std::ofstream(path, std::ios::binary) << text;
+    reports_->line(fmt::format("trace     {}", path.string()));
+  }
+
+  void compare_with_plan() {
+    std::string json;
+    const auto line = estimate_->finish(world_, json);
+    if (line.empty()) return;
+    reports_->line(line);
+    std::ofstream(reports_->folder() / "estimate.json") << json << "\n";
+  }
+
   /// The loss of the set that checkpoints are ranked by.
   std::optional<double> validate(const StepPlan& step, double lr) {
     std::optional<double> ranked;
@@ -176,11 +205,16 @@ class Run {
         first, setup_->steps->end_step());
     for (std::int64_t number = first; number < setup_->steps->end_step(); ++number) {
       world_.activity().begin_step(number);
+      // The first step warms up.
+      const bool traced = trace_ && number == std::min(first + 1, setup_->steps->end_step() - 1);
+      if (traced) trace_->begin_step();
       const auto begin = Clock::now();
       const auto result = trainer_->step(number, batches.next(), StopSignal::received() != 0);
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (traced) trace_->end_step();
       const auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
+      estimate_->add_step(seconds);
       if (result.skipped)
         reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
                                    number, result.grad_scale, trainer_->scaler()->scale()));
@@ -251,6 +285,8 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer
   std::unique_ptr<Reports> reports_;
+  std::unique_ptr<RunEstimate> estimate_;
+  std::unique_ptr<RunTrace> trace_;
 };
 
 }  // namespace

@@ -16,8 +16,11 @@ namespace fs = std::filesystem;
 
 plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
   use_settings(world, loaded.recipe);
-  auto result = plan::make_plan(
-      loaded, {.world_size = world.size(), .training = true, .cuda_available = world.device().is_cuda()});
+  auto result = plan::make_plan(loaded, {.world_size = world.size(),
+                                         .training = true,
+                                         .cuda_available = world.device().is_cuda(),
+                                         .ranks_per_node = world.local_size(),
+                                         .calibration = plan::read_calibration(plan::calibration_path())});
   if (result.plan && !loaded.recipe.dataset())
     result.problems.push_back(
         {"missing-key", "the recipe has no dataset", "add 'dataset:' with a _target_", {}, "dataset"});
