@@ -160,12 +160,14 @@ int run_train(const Options& options) {
 constexpr std::array kCommands = {
     Command{"train", "train RECIPE [--nproc-per-node N] [OVERRIDE...]",
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
-    Command{"plan", "plan RECIPE [--json] [OVERRIDE...]", "Print what would run: mesh, stages, schedule, proofs",
-            kRecipe | kJson | kWorldSize | kPictures | kDryRun, run_plan},
+    Command{"plan", "plan RECIPE [--world-size N] [--json] [OVERRIDE...]",
+            "Print what would run: mesh, stages, schedule, proofs", kRecipe | kJson | kWorldSize | kPictures | kDryRun,
+            run_plan},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
     Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
-    Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
+    Command{"completion", "completion SHELL",
+            "Print shell completion, for example: source <(automodel completion bash)", kShell, run_completion},
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ enum Takes : unsigned {
   kProcesses = 1u << 4,
   kDryRun = 1u << 5,
   kShell = 1u << 6,
-  kMarkdown = 1u << 7,
+  kMarkdown = 1u << 15,
 };
 
 struct Command {

@@ -176,6 +176,12 @@ TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli
   const auto usage = test::run_program(folder, "plan");
   CHECK(usage.code == 2);
   CHECK(usage.err.find("error[usage]") != std::string::npos);
+  CHECK(usage.err.find("see automodel plan --help") != std::string::npos);
+  CHECK(test::run_program(folder, "plan r.yaml --world-size 0").err.find("not in range 1 to") != std::string::npos);
+  const auto nothing = test::run_program(folder, "");
+  CHECK(nothing.code == 2);
+  CHECK(nothing.err.find("train|plan") != std::string::npos);
+  CHECK(test::run_program(folder, "plan --help").out.find("Usage: automodel plan RECIPE") != std::string::npos);
   const auto missing = test::run_program(folder, "plan nowhere.yaml");
   CHECK(missing.code == 2);
   CHECK(missing.err.find("error[missing-file]") != std::string::npos);
