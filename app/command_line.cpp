@@ -79,9 +79,25 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
     sub.add_option("--trace", options.trace, "Write the schedule as Chrome trace events")->type_name("FILE.json");
   }
+  if (command.takes & kEstimates) {
+    sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)")
+        ->type_name("SIZE");
+    sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");
+    sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
+    sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
+    sub.add_flag("--calibrate", options.calibrate, "Measure this machine first; the result is kept for later plans");
+  }
   if (command.takes & kProcesses)
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(kCount);
+  if (command.takes & kTokenizer) {
+    sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();
+    auto* special = sub.add_flag("--special", options.special, "Add the tokenizer's own special tokens to each text");
+    auto* decode = sub.add_flag("--decode", options.decode, "Read arrays of ids, print JSON strings");
+    sub.add_flag("--skip-special", options.skip_special, "Leave special tokens out of the decoded text")
+        ->needs(decode)
+        ->excludes(special);
+  }
   if (command.takes & kMarkdown)
     sub.add_flag("--markdown", options.markdown, "Print docs/recipe-reference.md instead: every key with its meaning");
   if (command.takes & kShell)

@@ -21,7 +21,16 @@ struct Options {
   std::string actions = {};   ///< "", "compute", "lowered"
   std::string timeline = {};  ///< file
   std::string trace = {};     ///< file
+  std::string memory = {};    ///< of a rank's device: hardware.memory
+  bool require_fit = false;   ///< refuse a plan that does not fit
+  bool search = false;
+  std::string apply = {};  ///< file that the best recipe of a search goes to
+  bool calibrate = false;
   std::string shell = {};
+  std::string folder = {};                           ///< of a tokenizer
+  bool special = false;                              ///< add special tokens
+  bool decode = false;                               ///< ids to text
+  bool skip_special = false;                         ///< leave special tokens out of the text
   std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
 };
 
