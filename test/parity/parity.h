@@ -14,7 +14,7 @@ struct TinyRun {
   int layers = 4;
   bool tied = false;
   int global_batch = 8;
-  int local_batch = 8;  ///< of the mesh; one rank takes the whole batch at once
+  int local_batch = 8;           ///< of the mesh; one rank takes the whole batch at once
   std::string family = "llama";  ///< model_type
   std::string dtype = "float64";
   std::string model = {};        ///< further keys of the model's configuration: "key: value, ..."
