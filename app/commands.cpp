@@ -92,7 +92,8 @@ int run_verify(const Options& options) {
 constexpr std::array kCommands = {
     Command{"train", "train RECIPE [--nproc-per-node N] [OVERRIDE...]",
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
-    Command{"plan", "plan RECIPE [--json] [OVERRIDE...]", "Print what would run: mesh, stages, schedule, proofs",
+    Command{"plan", "plan RECIPE [--world-size N] [--json] [OVERRIDE...]",
+            "Print what would run: mesh, stages, schedule, memory, time, proofs",
             kRecipe | kJson | kWorldSize | kPictures | kDryRun | kEstimates, run_plan},
     Command{"verify", "verify RECIPE [OVERRIDE...]",
             "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient", kRecipe,
@@ -109,7 +110,8 @@ constexpr std::array kCommands = {
     Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
     Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
             "JSON strings to ids, one a line from standard input, or back", kTokenizer, run_tokenize},
-    Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
+    Command{"completion", "completion SHELL",
+            "Print shell completion, for example: source <(automodel completion bash)", kShell, run_completion},
 };
 
 }  // namespace

@@ -115,6 +115,8 @@ const std::vector<BadInput> kTable = {
      4, "model_parallel.pipeline_model_parallel_size"},
     {"a Python function", kBase + "model_parallel: {timers: mine.timers}\n", "", "bad-value", 4,
      "model_parallel.timers"},
+    {"a switch that is not supported", kBase + "model_parallel: {hybrid_context_parallel: true}\n", "",
+     "unsupported-option", 4, "model_parallel.hybrid_context_parallel"},
     {"no model", kData + kSteps, "", "missing-key", 1, "model"},
     {"nothing at all", "", "", "missing-key", 1, ""},
 };
@@ -193,6 +195,12 @@ TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli
   const auto usage = test::run_program(folder, "plan");
   CHECK(usage.code == 2);
   CHECK(usage.err.find("error[usage]") != std::string::npos);
+  CHECK(usage.err.find("see automodel plan --help") != std::string::npos);
+  CHECK(test::run_program(folder, "plan r.yaml --world-size 0").err.find("not in range 1 to") != std::string::npos);
+  const auto nothing = test::run_program(folder, "");
+  CHECK(nothing.code == 2);
+  CHECK(nothing.err.find("train|plan") != std::string::npos);
+  CHECK(test::run_program(folder, "plan --help").out.find("Usage: automodel plan RECIPE") != std::string::npos);
   const auto missing = test::run_program(folder, "plan nowhere.yaml");
   CHECK(missing.code == 2);
   CHECK(missing.err.find("error[missing-file]") != std::string::npos);
@@ -218,6 +226,18 @@ TEST_CASE("what a machine lacks ends with exit code 4", "[cli]") {
     CHECK(outcome.err.find("AUTOMODEL_WORKER") != std::string::npos);
   }
   unsetenv("AUTOMODEL_WORKER");
+}
+
+TEST_CASE("a plan that must fit says what is missing, and ends with exit code 3", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase);
+  const auto large = test::run_program(folder, "plan r.yaml --require-fit --memory 10MiB");
+  CHECK(large.code == 3);
+  CHECK(large.err.find("error[does-not-fit]") != std::string::npos);
+  const auto unknown = test::run_program(folder, "plan r.yaml --require-fit --device cuda");
+  CHECK(unknown.code == 3);
+  CHECK(unknown.err.find("error[memory-unknown]") != std::string::npos);
+  CHECK(test::run_program(folder, "plan r.yaml --require-fit --memory 80GiB").code == 0);
 }
 
 TEST_CASE("what works and is probably not meant is a warning with its place", "[cli]") {
