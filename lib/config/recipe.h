@@ -46,6 +46,7 @@ struct Recipe {
   Field<std::map<std::string, DatasetConfig>> validation_datasets{
       Prefix{}, "validation_dataset", {}, "Further validation sets; metrics go to validation_NAME.jsonl."};
   Field<DataloaderConfig> validation_dataloader{"validation_dataloader", {}, "How validation data is loaded."};
+  Field<PackedSequenceConfig> packed_sequence{"packed_sequence", {}, "Several rows of training data in one sequence."};
   Field<OptimizerConfig> optimizer{"optimizer", AdamWConfig{}, "The optimizer."};
   Field<std::optional<LrSchedulerConfig>> lr_scheduler{"lr_scheduler", std::nullopt,
                                                        "Learning-rate schedule; none: a constant rate."};

@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "data/jsonl_dataset.h"
+#include "data/megatron_dataset.h"
 #include "data/mock_dataset.h"
+#include "data/nanogpt_dataset.h"
 #include "data/text_dataset.h"
 #include "data/tokens_dataset.h"
 
@@ -26,9 +29,9 @@ constexpr DatasetKind row() {
 
 /// A row for each alternative, in their order; a kind that is missing here does not compile.
 constexpr std::array kKinds = {
-    row<config::TextDatasetConfig, open_text>(),
-    row<config::TokensDatasetConfig, open_tokens>(),
-    row<config::MockDatasetConfig, open_mock>(),
+    row<config::TextDatasetConfig, open_text>(),         row<config::JsonlDatasetConfig, open_jsonl>(),
+    row<config::TokensDatasetConfig, open_tokens>(),     row<config::NanogptDatasetConfig, open_nanogpt>(),
+    row<config::MegatronDatasetConfig, open_megatron>(), row<config::MockDatasetConfig, open_mock>(),
 };
 static_assert(kKinds.size() == std::variant_size_v<config::DatasetConfig>);
 
