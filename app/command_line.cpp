@@ -42,6 +42,13 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
     sub.add_option("--trace", options.trace, "Write the schedule as Chrome trace events")->type_name("FILE.json");
   }
+  if (command.takes & kEstimates) {
+    sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)");
+    sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");
+    sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
+    sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
+    sub.add_flag("--calibrate", options.calibrate, "Measure this machine first; the result is kept for later plans");
+  }
   if (command.takes & kProcesses)
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(CLI::PositiveNumber);
@@ -53,6 +60,8 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->needs(decode)
         ->excludes(special);
   }
+  if (command.takes & kMarkdown)
+    sub.add_flag("--markdown", options.markdown, "Print docs/recipe-reference.md instead: every key with its meaning");
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "bash, zsh or fish")
         ->required()
@@ -62,6 +71,25 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
 int refuse(const std::string& message, const std::string& help) {
   std::fputs((to_text(Diagnostic{"usage", message, help, {"command line", 0, 0}, ""}) + "\n").c_str(), stderr);
   return static_cast<int>(ExitCode::kBadInput);
+}
+
+/// "TEXT:{a,b}" is what CLI11 calls the type of a choice.
+std::vector<std::string> values_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const auto open = type.find('{');
+  if (open == std::string::npos) return {};
+  return CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
+}
+
+/// What the parser knows of a command, for completion.
+launch::CompletedCommand describe(const CLI::App& sub, const Command& command) {
+  launch::CompletedCommand out{sub.get_name(), sub.get_description(), (command.takes & kRecipe) != 0, {}};
+  for (const auto* option : sub.get_options()) {
+    const auto& names = option->get_lnames();
+    out.options.push_back({option->get_positional() ? "" : "--" + (names.empty() ? std::string() : names.front()),
+                           option->get_description(), values_of(*option), option->get_items_expected_max() > 0});
+  }
+  return out;
 }
 
 bool is_recipe(const std::string& word) {
@@ -101,6 +129,8 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   for (std::size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;
     options[i].overrides = subs[i]->remaining();
+    if (commands[i].takes & kShell)
+      for (std::size_t k = 0; k < subs.size(); ++k) options[i].known.push_back(describe(*subs[k], commands[k]));
     return commands[i].run(options[i]);
   }
   return static_cast<int>(ExitCode::kBadInput);

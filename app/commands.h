@@ -18,7 +18,9 @@ enum Takes : unsigned {
   kProcesses = 1u << 4,
   kDryRun = 1u << 5,
   kShell = 1u << 6,
-  kTokenizer = 1u << 7,
+  kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply, --calibrate
+  kTokenizer = 1u << 8,
+  kMarkdown = 1u << 9,
 };
 
 struct Command {
@@ -30,5 +32,8 @@ struct Command {
 };
 
 std::span<const Command> commands();
+
+// Commands with a file of their own.
+int run_plan(const Options& options);
 
 }  // namespace automodel::app

@@ -24,15 +24,15 @@ std::unique_ptr<World> open_mpi_world(const WorldOptions& options) {
 }
 
 std::unique_ptr<World> open_nccl_world(const WorldOptions& options) {
-  return open_mpi(options, &make_nccl_group);
+  return open_mpi(options, nccl_groups());
 }
 
 constexpr std::array kBackends = {
     Backend{"mpi", "MPI carries everything; tensors on a GPU pass through host memory, and ranks may share one.",
-            always, open_mpi_world},
+            always, open_mpi_world, nullptr},
     Backend{"nccl", "NCCL carries tensors on GPUs, one rank a GPU; MPI starts it and carries the rest.",
-            nccl_unavailable, open_nccl_world},
-    Backend{"loopback", "One process alone: a job of one rank.", always, open_loopback},
+            nccl_unavailable, open_nccl_world, nccl_groups},
+    Backend{"loopback", "One process alone: a job of one rank.", always, open_loopback, nullptr},
 };
 
 }  // namespace
@@ -46,20 +46,32 @@ const Backend* find_backend(std::string_view name) {
   return found != kBackends.end() ? found : nullptr;
 }
 
-std::unique_ptr<World> open_world(std::string_view backend, const WorldOptions& options) {
-  const Backend* found = find_backend(backend);
+namespace {
+
+const Backend& usable_backend(std::string_view name, at::DeviceType device) {
+  const Backend* found = find_backend(name);
   if (found == nullptr) {
     std::vector<std::string_view> known;
     for (const Backend& row : kBackends) known.push_back(row.name);
-    throw Error(ExitCode::kBadInput,
-                {"unknown-backend", fmt::format("no communication backend is called '{}'", backend),
-                 suggestion(backend, known)});
+    throw Error(ExitCode::kBadInput, {"unknown-backend", fmt::format("no communication backend is called '{}'", name),
+                                      suggestion(name, known)});
   }
-  if (const std::string reason = found->unavailable(options.device.type()); !reason.empty())
+  if (const std::string reason = found->unavailable(device); !reason.empty())
     throw Error(ExitCode::kEnvironment,
-                {"backend-unavailable", fmt::format("backend '{}' cannot be used here: {}", backend, reason),
+                {"backend-unavailable", fmt::format("backend '{}' cannot be used here: {}", name, reason),
                  "backend 'mpi' carries tensors of every device"});
-  return found->open(options);
+  return *found;
+}
+
+}  // namespace
+
+std::unique_ptr<World> open_world(std::string_view backend, const WorldOptions& options) {
+  return usable_backend(backend, options.device.type()).open(options);
+}
+
+void use_device(World& world, at::Device device, std::string_view backend) {
+  const Backend& row = usable_backend(backend, device.type());
+  world.use_device(device, row.device_groups != nullptr ? row.device_groups() : DeviceGroups());
 }
 
 }  // namespace automodel::comm

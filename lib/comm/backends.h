@@ -17,6 +17,8 @@ struct Backend {
   std::string (*unavailable)(at::DeviceType device);
   /// Once a process.
   std::unique_ptr<World> (*open)(const WorldOptions& options);
+  /// Makes groups for tensors of a device, see World::use_device; null where the host's groups carry them.
+  DeviceGroups (*device_groups)();
 };
 
 /// All backends that this program knows, the ones that this build lacks among them.
@@ -28,5 +30,9 @@ const Backend* find_backend(std::string_view name);
 /// Opens the backend of this name. Throws Error: kBadInput (id `unknown-backend`) for a name that is not in the table,
 /// kEnvironment (id `backend-unavailable`) for one that cannot be used here.
 std::unique_ptr<World> open_world(std::string_view backend, const WorldOptions& options);
+
+/// Gives `world`, which any backend has opened, the device and the backend that carries its tensors: for a program that
+/// learns them from a recipe that the ranks read together. Throws as open_world and World::use_device.
+void use_device(World& world, at::Device device, std::string_view backend);
 
 }  // namespace automodel::comm

@@ -9,39 +9,42 @@
 
 namespace automodel::comm {
 
-/// Call pause() between two looks. While there are fewer ranks than cores, the first looks follow each other without a
-/// pause (a message between two ranks of a host takes a microsecond); then the core is offered to whoever wants it,
-/// which with more ranks than cores is the rank waited for; then the thread sleeps, a little longer each time.
+/// Call pause() between two looks. While there are no more ranks than cores, the first looks follow each other at once
+/// (a message between two ranks of a host takes a microsecond), with more ranks they offer the core to the rank that is
+/// waited for; then the thread sleeps between looks, a little longer each time.
 class Backoff {
  public:
   explicit Backoff(bool crowded) : crowded_(crowded) {}
 
   void pause() {
-    ++looks_;
-    if (!crowded_ && looks_ < kBusyLooks) return;
-    if (looks_ < kBusyLooks + kYields) {
-      sched_yield();
-      return;
+    const auto now = Clock::now();
+    if (sleep_ == kNoSleep) {
+      if (now - begin_ < kAwake) {
+        if (crowded_) sched_yield();
+        return;
+      }
+      sleep_ = kShortestSleep;
     }
     std::this_thread::sleep_for(sleep_);
     sleep_ = std::min(sleep_ * 2, kLongestSleep);
   }
   /// Something has moved: the next thing may come at once.
   void restart() {
-    looks_ = 0;
-    sleep_ = kShortestSleep;
+    begin_ = Clock::now();
+    sleep_ = kNoSleep;
   }
   /// True once waiting has become long enough that telling about it costs nothing.
-  bool long_wait() const { return looks_ >= kBusyLooks; }
+  bool long_wait() const { return sleep_ != kNoSleep; }
 
  private:
-  static constexpr int kBusyLooks = 200;
-  static constexpr int kYields = 2000;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds kAwake{300};
+  static constexpr std::chrono::microseconds kNoSleep{0};
   static constexpr std::chrono::microseconds kShortestSleep{20};
   static constexpr std::chrono::microseconds kLongestSleep{500};
   bool crowded_;
-  int looks_ = 0;
-  std::chrono::microseconds sleep_ = kShortestSleep;
+  Clock::time_point begin_ = Clock::now();
+  std::chrono::microseconds sleep_ = kNoSleep;
 };
 
 }  // namespace automodel::comm

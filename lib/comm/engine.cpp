@@ -38,7 +38,7 @@ std::string wait_text(const Operation& operation, const Pending& pending) {
 
 }  // namespace
 
-Engine::Engine(EngineOptions options) : options_(options) {
+Engine::Engine(EngineOptions options) : options_(options), deadline_(options.deadline) {
   if (options_.thread) thread_ = std::thread([this] { run_thread(); });
 }
 
@@ -96,7 +96,8 @@ void Engine::wait(Operation& operation) {
 
 void Engine::wait_long(Operation& operation, Backoff& backoff) {
   const std::shared_ptr<void> shown(nullptr, [this](void*) { activity_.end_wait(); });
-  const auto pace = std::min<Clock::duration>(std::chrono::milliseconds(20), options_.deadline / 4);
+  const auto deadline = this->deadline();
+  const auto pace = std::min<Clock::duration>(std::chrono::milliseconds(20), deadline / 4);
   const auto begin = Clock::now();
   auto next_look = begin;
   for (; !operation.finished(); backoff.pause()) {
@@ -111,19 +112,23 @@ void Engine::wait_long(Operation& operation, Backoff& backoff) {
     }
     if (pending.empty()) continue;
     activity_.begin_wait(wait_text(operation, pending.front()), operation.label().group, pending.front().peer);
-    if (now - begin > options_.deadline) throw_hang(pending);
+    if (now - begin > deadline) throw_hang(pending);
   }
 }
 
-void Engine::throw_hang(const std::vector<Pending>& pending) {
+HangError Engine::hang_error(const std::vector<int>& peers) {
   struct Nobody : Prober {
     Answer ask(int) override { return {}; }
   } nobody;
+  Prober* prober = prober_;
+  return hang_report(options_.rank, activity_.now(), peers, prober != nullptr ? *prober : nobody);
+}
+
+void Engine::throw_hang(const std::vector<Pending>& pending) {
   std::vector<int> peers;
   for (const Pending& piece : pending)
     if (std::ranges::find(peers, piece.peer) == peers.end()) peers.push_back(piece.peer);
-  Prober* prober = prober_;
-  throw hang_report(options_.rank, activity_.now(), peers, prober != nullptr ? *prober : nobody);
+  throw hang_error(peers);
 }
 
 void Engine::wait_for_all() {

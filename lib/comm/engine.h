@@ -51,7 +51,11 @@ class Engine {
   Activity& activity() { return activity_; }
   /// Whom to ask when a wait passes the deadline; lives until it is replaced. Null: nobody.
   void set_prober(Prober* prober) { prober_ = prober; }
-  std::chrono::milliseconds deadline() const { return options_.deadline; }
+  /// What to say about a wait, shown by activity(), for these ranks.
+  HangError hang_error(const std::vector<int>& peers);
+  std::chrono::milliseconds deadline() const { return deadline_.load(); }
+  /// For waits that begin from now on.
+  void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
 
  private:
   bool advance_all();
@@ -61,6 +65,7 @@ class Engine {
   void run_thread();
 
   EngineOptions options_;
+  std::atomic<std::chrono::milliseconds> deadline_;
   Activity activity_;
   std::atomic<Prober*> prober_ = nullptr;
 

@@ -42,7 +42,8 @@ HostCommunicator::HostCommunicator(std::vector<int> ranks, int rank, std::string
       transport_(std::move(transport)),
       runtime_(std::move(runtime)),
       max_tag_(transport_->max_tag() / 2),
-      rounds_({this->rank(), size()}, TagSequence(max_tag_ + 1, transport_->max_tag()), runtime_.scratch) {}
+      rounds_({this->rank(), size()}, TagSequence(max_tag_ + 1, transport_->max_tag()), runtime_.scratch,
+              runtime_.limits) {}
 
 WorkPtr HostCommunicator::launch(OperationLabel label, Program program, std::vector<at::Tensor> keep, Staging staging) {
   auto operation = std::make_shared<Operation>(std::move(label), transport_, std::move(program), std::move(keep));

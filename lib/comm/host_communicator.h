@@ -18,6 +18,7 @@ namespace automodel::comm {
 struct HostRuntime {
   std::shared_ptr<Engine> engine = {};
   std::shared_ptr<ScratchPool> scratch = {};
+  RoundLimits limits = {};
   bool stage_all = false;  ///< go through buffers for host tensors too (for tests)
 };
 

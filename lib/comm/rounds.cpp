@@ -95,7 +95,7 @@ std::vector<Round> RoundMaker::gather_in_log_steps(std::byte* blocks, std::int64
 
 Program RoundMaker::all_reduce(std::byte* data, std::int64_t count, Reduction reduction) {
   const auto bytes = count * static_cast<std::int64_t>(c10::elementSize(reduction.dtype));
-  return bytes <= limits_.whole ? all_reduce_whole(data, count, reduction) : all_reduce_chunked(data, count, reduction);
+  return small(bytes) ? all_reduce_whole(data, count, reduction) : all_reduce_chunked(data, count, reduction);
 }
 
 Program RoundMaker::all_reduce_whole(std::byte* data, std::int64_t count, Reduction reduction) {
@@ -189,7 +189,7 @@ Program RoundMaker::reduce_scatter(std::byte* out, const std::byte* in, std::int
 }
 
 Program RoundMaker::all_gather(std::byte* out, const std::byte* in, std::int64_t shard_bytes) {
-  if (seat_.size >= limits_.log_steps_from && shard_bytes <= limits_.whole) {
+  if (seat_.size >= limits_.log_steps_from && small(shard_bytes)) {
     const auto buffer = scratch_->take(shard_bytes * seat_.size);
     copy_bytes(buffer.get(), in, shard_bytes);
     auto rounds = gather_in_log_steps(buffer.get(), shard_bytes, tags_.reserve(log_steps()));
@@ -237,7 +237,7 @@ Program RoundMaker::broadcast(std::byte* data, std::int64_t bytes, int root) {
   const std::int64_t tags = tags_.reserve(2);
   const bool is_root = seat_.rank == root;
   std::vector<Round> rounds(1);
-  if (bytes <= limits_.whole || seat_.size == 2) {
+  if (small(bytes) || seat_.size == 2) {
     const int tag = tags_.at(tags, 0);
     if (is_root)
       for (const int peer : others(seat_)) send(rounds[0].pieces, data, bytes, peer, tag);

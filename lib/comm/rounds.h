@@ -53,12 +53,16 @@ struct Reduction {
   ReduceOp op = ReduceOp::kSum;
 };
 
-/// Sizes in bytes; measured (bench/comm_bench.cpp). The defaults are for ranks of one host.
+/// Sizes in bytes, measured between ranks of one host (bench/comm_bench.cpp). Results do not depend on them.
 struct RoundLimits {
-  std::int64_t whole = 8 << 10;  ///< all-reduces up to this size send everything to everybody, in one step
-  std::int64_t chunk = 1 << 20;  ///< larger ones are cut into chunks of this size
-  int lanes = 2;                 ///< chunks under way at once
-  int log_steps_from = 9;        ///< group size from which small messages travel in log n steps
+  /// What a rank may send to give everything to everybody in one step; beyond it, each rank handles a part.
+  std::int64_t whole = 32 << 10;
+  /// Reductions are cut into chunks of this size, so that one is summed while another travels,
+  std::int64_t chunk = 1 << 20;
+  /// of which so many are under way at once.
+  int lanes = 2;
+  /// Size of group from which small messages travel in log n steps.
+  int log_steps_from = 9;
 };
 
 /// Makes the programs of one group. The pointers are to host memory that outlives the program.
@@ -81,6 +85,8 @@ class RoundMaker {
   /// the group's size (the concatenation of Bruck et al., "Efficient algorithms for all-to-all communications", 1997).
   std::vector<Round> gather_in_log_steps(std::byte* blocks, std::int64_t block_bytes, std::int64_t first_tag) const;
   int log_steps() const;
+  /// Whether `bytes` to each other rank are few enough to be sent in one step.
+  bool small(std::int64_t bytes) const { return bytes * (seat_.size - 1) <= limits_.whole; }
 
   Seat seat_;
   TagSequence tags_;

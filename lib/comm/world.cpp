@@ -58,6 +58,7 @@ void World::begin(Place place, const WorldOptions& options, std::shared_ptr<Tran
   runtime_.engine = std::make_shared<Engine>(
       EngineOptions{place_.rank, options.deadline, options.background_progress && place_.size > 1, crowded});
   runtime_.scratch = std::make_shared<ScratchPool>();
+  runtime_.limits = options.limits;
   runtime_.stage_all = options.stage_all;
   if (place_.size == 1) {
     control_ = std::make_shared<SoloCommunicator>(0, "control");
@@ -70,7 +71,8 @@ void World::begin(Place place, const WorldOptions& options, std::shared_ptr<Tran
   control_ = host_control_;
 }
 
-void World::choose_device(at::Device wanted) {
+void World::use_device(at::Device wanted, DeviceGroups groups) {
+  device_groups_ = std::move(groups);
   device_ = wanted;
   if (wanted.is_cpu() || wanted.has_index()) return;
   const int devices = at::accelerator::deviceCount();
@@ -80,6 +82,7 @@ void World::choose_device(at::Device wanted) {
         {"no-device", fmt::format("no {} device on host {}", c10::DeviceTypeName(wanted.type(), true), host_name()),
          "use device: cpu, or a build and a host with one"});
   device_ = {wanted.type(), static_cast<at::DeviceIndex>(local_rank() % devices)};
+  at::accelerator::setDeviceIndex(device_.index());  // of this thread: what is made without naming a device goes there
 }
 
 void World::check_members(const std::vector<int>& ranks, const std::string& name) const {
@@ -114,7 +117,9 @@ std::shared_ptr<Communicator> World::group(const std::vector<int>& ranks, const 
   if (ranks.size() == 1) return std::make_shared<SoloCommunicator>(rank(), name);
   meet(ranks, name);
   const auto place = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
-  return for_device(std::make_shared<HostCommunicator>(ranks, place, name, connect(ranks, name), runtime_));
+  auto host = std::make_shared<HostCommunicator>(ranks, place, name, connect(ranks, name), runtime_);
+  if (device_groups_) return device_groups_(*this, std::move(host));
+  return host;
 }
 
 std::string World::broadcast_text(const std::string& text, int root) {

@@ -26,6 +26,8 @@ struct WorldOptions {
   /// Move operations on from a thread of their own while the rank computes. Without it large messages wait for the
   /// sender's next call.
   bool background_progress = true;
+  /// Sizes at which collectives change their way.
+  RoundLimits limits = {};
   /// Copy through buffers for host tensors too, as is done for those of another device (for tests).
   bool stage_all = false;
 };
@@ -35,6 +37,10 @@ class JobEnded : public std::exception {
  public:
   const char* what() const noexcept override { return "another rank has ended the job"; }
 };
+
+class World;
+/// Makes, of the group that carries host tensors, the one that a device's backend offers. Empty: the group itself.
+using DeviceGroups = std::function<std::shared_ptr<Communicator>(World&, std::shared_ptr<HostCommunicator>)>;
 
 /// Made once a process by a backend (backends.h); lives as long as its communicators and works.
 class World {
@@ -51,9 +57,19 @@ class World {
   const std::string& host_name() const { return place_.host; }
   at::Device device() const { return device_; }
   std::chrono::milliseconds deadline() const { return runtime_.engine->deadline(); }
+  void set_deadline(std::chrono::milliseconds deadline) { runtime_.engine->set_deadline(deadline); }
+
+  /// Where this rank's tensors live from now on, as in WorldOptions::device, and who carries them. Before the first
+  /// group(); all ranks with a device of the same type and the same groups. Throws Error (kEnvironment, id `no-device`)
+  /// where this host has none of its type.
+  void use_device(at::Device wanted, DeviceGroups groups);
 
   /// What this rank is doing; keep it up to date, reports about hangs are made of it.
   Activity& activity() { return runtime_.engine->activity(); }
+
+  /// What this rank says before the end when it waited too long, as activity() shows, for these world ranks: for a
+  /// device's backend, whose operations the host does not wait for.
+  HangError hang_error(const std::vector<int>& peers) { return runtime_.engine->hang_error(peers); }
 
   /// The group of these world ranks, in this order; rank() is one of them. Called by the members only, all with the
   /// same list and name, from one thread; two ranks make the groups that they share in the same order. Costs one small
@@ -85,8 +101,6 @@ class World {
   World() = default;
   /// Called by the backend when it is ready to carry messages of all ranks; control() works from then on.
   void begin(Place place, const WorldOptions& options, std::shared_ptr<Transport> control);
-  /// Chooses this rank's device. Throws Error (kEnvironment, id `no-device`) where there is none of its type.
-  void choose_device(at::Device wanted);
   Engine& engine() { return *runtime_.engine; }
   std::weak_ptr<Engine> weak_engine() const { return runtime_.engine; }
   /// What abort() prints.
@@ -94,8 +108,6 @@ class World {
 
   /// Carries the messages of the group; all members are inside group() when it is called.
   virtual std::shared_ptr<Transport> connect(const std::vector<int>& ranks, const std::string& name) = 0;
-  /// What group() gives out for a group of several ranks: `host` itself, or what a device's backend makes of it.
-  virtual std::shared_ptr<Communicator> for_device(std::shared_ptr<HostCommunicator> host) { return host; }
 
  private:
   void check_members(const std::vector<int>& ranks, const std::string& name) const;
@@ -106,6 +118,7 @@ class World {
   HostRuntime runtime_;
   std::shared_ptr<HostCommunicator> host_control_;  ///< null in a world of one rank
   std::shared_ptr<Communicator> control_;
+  DeviceGroups device_groups_;  ///< the first to go: it may watch the rest
 };
 
 /// Runs `body` as this rank's whole work: whatever it throws ends the job (World::abort with the error's exit code, 70

@@ -23,6 +23,32 @@ std::size_t count_nodes(const Node& node) {
   return count;
 }
 
+/// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none. Shortest forms only, no
+/// surrogates (RFC 3629).
+std::size_t utf8_character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0u) == 0x80u; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xc2 || first > 0xf4 || !follows(1)) return 0;
+  if (first < 0xe0) return 2;
+  if (!follows(2)) return 0;
+  if (first < 0xf0) return (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ? 0 : 3;
+  if (!follows(3) || (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) return 0;
+  return 4;
+}
+
+/// Bytes of `text` before the first that is not UTF-8.
+std::size_t utf8_length(std::string_view text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const auto bytes = utf8_character(text.substr(done));
+    if (bytes == 0) break;
+    done += bytes;
+  }
+  return done;
+}
+
 /// Builds the tree from the parser's events. A stack of open collections; a map's pending key waits on the stack too.
 class TreeBuilder : public YAML::EventHandler {
  public:
@@ -77,10 +103,15 @@ class TreeBuilder : public YAML::EventHandler {
     problems_.push_back({std::move(id), std::move(message), std::move(help), location(mark), ""});
   }
   Node scalar(const YAML::Mark& mark, const std::string& text, bool quoted) const {
-    return {.kind = Node::Kind::kScalar, .text = text, .written = text, .quoted = quoted, .where = location(mark)};
+    return {.kind = Node::Kind::kScalar,
+            .text = text,
+            .written = text,
+            .quoted = quoted,
+            .entries = {},
+            .where = location(mark)};
   }
   void open(const YAML::Mark& mark, Node::Kind kind, YAML::anchor_t anchor) {
-    stack_.push_back({.node = {.kind = kind, .where = location(mark)}, .anchor = anchor});
+    stack_.push_back({.node = {.kind = kind, .entries = {}, .where = location(mark)}, .anchor = anchor});
   }
   void close() {
     Open done = std::move(stack_.back());
@@ -165,6 +196,17 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
                         "",
                         {file, 1, 1},
                         ""});
+    return {};
+  }
+  if (const auto valid = utf8_length(text); valid < text.size()) {
+    const auto before = text.substr(0, valid);
+    const auto line_begin = before.rfind('\n') + 1;  // 0 where there is none
+    problems.push_back(
+        {"yaml-syntax",
+         fmt::format("the byte 0x{:02x} is not UTF-8", static_cast<unsigned char>(text[valid])),
+         "save the file as UTF-8",
+         {file, static_cast<int>(std::ranges::count(before, '\n')) + 1, static_cast<int>(valid - line_begin) + 1},
+         ""});
     return {};
   }
   try {

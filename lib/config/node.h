@@ -20,7 +20,7 @@ struct Node {
   std::string written = {};  ///< of a scalar, as it stands in the file: what is printed and saved (secrets stay out)
   bool quoted = false;       ///< the scalar stood in quotes or in a block
   std::vector<Node> items = {};
-  std::vector<Entry> entries = {};
+  std::vector<Entry> entries;  // without an initialiser, which clang would want the complete type for
   SourceLocation where = {};
 
   const Entry* find(std::string_view key) const;

@@ -36,7 +36,7 @@ void relocate(Node& node, const SourceLocation& where) {
 
 /// The value as a tree. A text that is not YAML by itself (`a: b: c`, `@x`) is the string it is.
 Node parse_value(const Override& item, const SourceLocation& where) {
-  Node plain{.text = item.value, .written = item.value, .where = where};
+  Node plain{.text = item.value, .written = item.value, .entries = {}, .where = where};
   const auto first = item.value.find_first_not_of(' ');
   if (first == std::string::npos || std::string_view("[{'\"").find(item.value[first]) == std::string_view::npos)
     return plain;
@@ -83,10 +83,10 @@ class Placement {
                "override that key itself");
         return nullptr;
       }
-      node = Node{.kind = Node::Kind::kMap, .where = where_};
+      node = Node{.kind = Node::Kind::kMap, .entries = {}, .where = where_};
     }
     if (auto* entry = node.find(part)) return &entry->value;
-    node.entries.push_back({part, where_, Node{.where = where_}});
+    node.entries.push_back({part, where_, Node{.entries = {}, .where = where_}});
     return &node.entries.back().value;
   }
   void refuse(std::string message, std::string help) {

@@ -224,7 +224,7 @@ class SectionReading {
   void read_prefixed(const Node::Entry& entry, const FieldInfo& field, void* map) {
     const std::string path = join_path(path_, entry.key);
     reader_.note_origin(path, entry.value, entry.where);
-    Node wrapped{.kind = Node::Kind::kMap, .where = entry.value.where};
+    Node wrapped{.kind = Node::Kind::kMap, .entries = {}, .where = entry.value.where};
     wrapped.entries.push_back({entry.key.substr(field.key.size() + 1), entry.where, entry.value});
     field.type->read(reader_, wrapped, join_path(path_, std::string(field.key)), map);
   }

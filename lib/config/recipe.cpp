@@ -41,30 +41,6 @@ void check_recipe(LoadedRecipe& loaded) {
            "safetensors is the only format");
 }
 
-std::string markdown_escaped(std::string text) {
-  for (std::size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2))
-    text.replace(bar, 1, "\\|");
-  return text;
-}
-
-/// Walks the tables below `fields`, telling each key's dotted path.
-void walk(const std::vector<FieldInfo>& fields, const std::string& path,
-          const std::function<void(const std::string&, const FieldInfo&, std::string_view)>& visit,
-          std::string_view alternative = "") {
-  for (const auto& field : fields) {
-    const std::string key =
-        field.form == FieldInfo::Form::kPrefix ? std::string(field.key) + "_NAME" : std::string(field.key);
-    const std::string here = field.form == FieldInfo::Form::kFlat ? path : join_path(path, key);
-    if (field.form == FieldInfo::Form::kRest) continue;
-    if (field.form != FieldInfo::Form::kFlat) visit(here, field, alternative);
-    const TypeInfo* type = field.type;
-    if (type->choice != nullptr)
-      for (const auto& each : type->choice().alternatives) walk(each.type->fields(), here, visit, each.name);
-    else if (type->fields != nullptr)
-      walk(type->fields(), here, visit, alternative);
-  }
-}
-
 }  // namespace
 
 LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<const Override> overrides,
@@ -116,27 +92,6 @@ std::string recipe_schema() {
   out.set("title", "automodel recipe");
   for (const auto& [key, item] : *schema.map()) out.set(key, item);
   return to_json(out, 2);
-}
-
-std::string recipe_reference() {
-  std::string out = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n";
-  walk(fields_of<Recipe>(), "", [&](const std::string& path, const FieldInfo& field, std::string_view alternative) {
-    const bool section = field.type->fields != nullptr || field.type->choice != nullptr;
-    std::string doc(field.doc);
-    if (!alternative.empty()) doc = fmt::format("({}) {}", alternative, doc);
-    if (!field.ignored.empty()) doc += fmt::format(" *Not acted on: {}.*", field.ignored);
-    out += fmt::format("| `{}` | {} | {} | {} |\n", path, markdown_escaped(field.type->name()),
-                       section ? "" : "`" + markdown_escaped(to_json(field.initial)) + "`", markdown_escaped(doc));
-  });
-  return out;
-}
-
-std::vector<std::string> recipe_keys() {
-  std::vector<std::string> keys;
-  walk(fields_of<Recipe>(), "", [&](const std::string& path, const FieldInfo&, std::string_view) {
-    if (std::find(keys.begin(), keys.end(), path) == keys.end()) keys.push_back(path);
-  });
-  return keys;
 }
 
 }  // namespace automodel::config

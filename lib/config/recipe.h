@@ -103,9 +103,5 @@ LoadedRecipe load_recipe(const std::string& path, std::span<const Override> over
 
 /// JSON Schema (draft 2020-12) of a recipe, as JSON text.
 std::string recipe_schema();
-/// Markdown: every key with type, default and meaning.
-std::string recipe_reference();
-/// Every dotted key of a recipe, for completion.
-std::vector<std::string> recipe_keys();
 
 }  // namespace automodel::config

@@ -43,6 +43,7 @@ struct TypeInfo {
   Value (*schema)();
   const std::vector<FieldInfo>& (*fields)() = nullptr;  ///< sections only
   const Choice& (*choice)() = nullptr;                  ///< variants of sections only
+  const TypeInfo& (*inner)() = nullptr;                 ///< what an optional, a list or a mapping holds
 };
 
 /// One row of a section's table.

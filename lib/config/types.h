@@ -254,11 +254,29 @@ TypeInfo make_type() {
   else if constexpr (VariantOf<T>::value)
     return {Chosen<T>::name, Chosen<T>::read, Chosen<T>::dump, Chosen<T>::schema, nullptr, Chosen<T>::choice};
   else if constexpr (IsOptional<T>::value)
-    return {Optional<T>::name, Optional<T>::read, Optional<T>::dump, Optional<T>::schema};
+    return {Optional<T>::name,
+            Optional<T>::read,
+            Optional<T>::dump,
+            Optional<T>::schema,
+            nullptr,
+            nullptr,
+            type_of<typename T::value_type>};
   else if constexpr (VectorOf<T>::value || ArrayOf<T>::value)
-    return {Listed<T>::name, Listed<T>::read, Listed<T>::dump, Listed<T>::schema};
+    return {Listed<T>::name,
+            Listed<T>::read,
+            Listed<T>::dump,
+            Listed<T>::schema,
+            nullptr,
+            nullptr,
+            type_of<typename T::value_type>};
   else if constexpr (MapOf<T>::value)
-    return {Mapped<T>::name, Mapped<T>::read, Mapped<T>::dump, Mapped<T>::schema};
+    return {Mapped<T>::name,
+            Mapped<T>::read,
+            Mapped<T>::dump,
+            Mapped<T>::schema,
+            nullptr,
+            nullptr,
+            type_of<typename MapOf<T>::Item>};
   else if constexpr (std::is_enum_v<T> && !std::is_same_v<T, DType>)
     return {Enumerated<T>::name, Enumerated<T>::read, Enumerated<T>::dump, Enumerated<T>::schema};
   else

@@ -1,6 +1,7 @@
 #include "launch/train_command.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -8,6 +9,8 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -18,6 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kKilledCode = 128;  // of a shell, for a program that a signal has ended: and the signal's number
+
+int cannot_start(const std::string& program, const std::string& hint) {
+  const Diagnostic problem{
+      "cannot-start", fmt::format("'{}' cannot be started: {}", program, std::strerror(errno)), hint, {}, ""};
+  std::fputs((to_text(problem) + "\n").c_str(), stderr);
+  return static_cast<int>(ExitCode::kEnvironment);
+}
+
 /// Replaces this process; returns the exit code of a failure.
 int become(const std::vector<std::string>& words, const std::string& hint) {
   std::vector<char*> argv;
@@ -25,10 +37,22 @@ int become(const std::vector<std::string>& words, const std::string& hint) {
   argv.push_back(nullptr);
   std::fflush(nullptr);
   execvp(argv[0], argv.data());
-  const Diagnostic problem{
-      "cannot-start", fmt::format("'{}' cannot be started: {}", words[0], std::strerror(errno)), hint, {}, ""};
-  std::fputs((to_text(problem) + "\n").c_str(), stderr);
-  return static_cast<int>(ExitCode::kEnvironment);
+  return cannot_start(words[0], hint);
+}
+
+/// Passes the signals of `blocked` (which are blocked here) on to `child` until it ends; returns its exit code as a
+/// shell would see it.
+int wait_for(pid_t child, const sigset_t& blocked) {
+  while (true) {
+    int status = 0;
+    if (waitpid(child, &status, WNOHANG) == child)
+      return WIFEXITED(status) ? WEXITSTATUS(status) : kKilledCode + WTERMSIG(status);
+    siginfo_t info;
+    const int signal = sigwaitinfo(&blocked, &info);
+    // A terminal interrupts its whole group, mpirun included.
+    if (signal < 0 || signal == SIGCHLD || (signal == SIGINT && info.si_code == SI_KERNEL)) continue;
+    kill(child, signal == SIGTERM ? SIGUSR1 : signal);
+  }
 }
 
 constexpr const char* kWorkerHint =
@@ -54,8 +78,10 @@ std::string worker_path() {
   return (error ? fs::path("automodel-worker") : self.parent_path() / "automodel-worker").string();
 }
 
-int exec_worker(const std::string& recipe, const std::vector<std::string>& overrides) {
-  std::vector<std::string> words = {worker_path(), recipe};
+int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides) {
+  std::vector<std::string> words = {worker_path()};
+  if (work == Work::kVerify) words.emplace_back("--verify");
+  words.push_back(recipe);
   words.insert(words.end(), overrides.begin(), overrides.end());
   return become(words, kWorkerHint);
 }
@@ -71,11 +97,23 @@ std::vector<std::string> mpirun_words(int ranks, const std::string& worker, cons
   return words;
 }
 
-int exec_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
+int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
   const auto worker = worker_path();
-  if (access(worker.c_str(), X_OK) != 0) return become({worker}, kWorkerHint);
-  return become(mpirun_words(ranks, worker, recipe, overrides),
-                "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node");
+  if (access(worker.c_str(), X_OK) != 0) return cannot_start(worker, kWorkerHint);
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
+  sigprocmask(SIG_BLOCK, &blocked, &before);
+  std::fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return cannot_start("mpirun", "the limit on processes is reached");
+  if (child > 0) return wait_for(child, blocked);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(static_cast<int>(ExitCode::kEnvironment));
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  _exit(become(mpirun_words(ranks, worker, recipe, overrides),
+               "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"));
 }
 
 }  // namespace automodel::launch

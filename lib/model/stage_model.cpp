@@ -75,10 +75,18 @@ struct StageModel::Layer {
       if (weight->info.layer == number && !weight->expert) unit = weight->unit;
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch) {
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch, Keep keep) {
     const auto [x, y] = input_norm.after_adding(in[0], in[1]);
     auto mixed = attention->forward(y, microbatch);
     if (after_attention) mixed = after_attention(mixed);
+    if (keep == Keep::kAttention)
+      return ops::checkpoint(
+          [this, microbatch](const std::vector<at::Tensor>& again) { return feed(again[0], again[1], microbatch); },
+          {x, mixed});
+    return feed(x, mixed, microbatch);
+  }
+
+  std::vector<at::Tensor> feed(const at::Tensor& x, const at::Tensor& mixed, const Microbatch& microbatch) {
     const auto [sum, z] = before_mlp.after_adding(x, mixed);
     auto fed = mlp->forward(z, microbatch);
     if (after_mlp) fed = after_mlp(fed);
@@ -107,7 +115,8 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter;
-    if (weight->info.role == arch::Role::kHead) head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
+    if (weight->info.role == arch::Role::kHead)
+      head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
   if (modules_.norm) {
     norm_ = Norm(context, layout.norm);
@@ -145,10 +154,12 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
 StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
   for (const auto& layer : layers_) {
     const auto out = observed(layer->unit, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
-      if (!options.recompute || !options.recompute(layer->index)) return layer->forward(in, microbatch);
-      return ops::checkpoint([part = layer.get(), microbatch](
-                                 const std::vector<at::Tensor>& again) { return part->forward(again, microbatch); },
-                             in);
+      if (options.keep != Keep::kInputs) return layer->forward(in, microbatch, options.keep);
+      return ops::checkpoint(
+          [part = layer.get(), microbatch](const std::vector<at::Tensor>& again) {
+            return part->forward(again, microbatch, Keep::kAll);
+          },
+          in);
     });
     stream = {out[0], out[1]};
   }

@@ -42,12 +42,18 @@ struct StageOptions {
   double logit_softcap = 0;  ///< of the loss function; the model's own comes first
 };
 
+/// What a layer keeps between its forward and its backward pass.
+enum class Keep {
+  kAll,
+  kInputs,     ///< the whole layer is computed again
+  kAttention,  ///< norm and MLP are computed again
+};
+
 /// How one forward pass runs.
 struct ForwardOptions {
   /// Factor of the loss: 1 / label tokens. Its gradient is computed with it.
   double loss_scale = 1;
-  /// Layers whose activations are computed again in the backward pass.
-  std::function<bool(int layer)> recompute = {};
+  Keep keep = Keep::kAll;
 };
 
 class StageModel {
@@ -60,6 +66,8 @@ class StageModel {
 
   Weights& weights() { return weights_; }
   const StageModules& modules() const { return modules_; }
+  /// The head's weight; null where the stage has none.
+  ops::Parameter* head() { return modules_.head ? head_ : nullptr; }
   void set_observer(UnitObserver* observer) { observer_ = observer; }
 
   /// hidden [batch, tokens, width] of the stage before, undefined where this one has the embedding. Returns hidden, or

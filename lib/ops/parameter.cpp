@@ -105,6 +105,7 @@ void accumulate_product(const Parameters& parameters, const at::Tensor& gradient
 }
 
 void WeightGradients::drain() {
+  taken_ = 0;
   while (!waiting_.empty()) {
     const Product product = std::move(waiting_.front());
     waiting_.pop_front();
@@ -133,7 +134,9 @@ void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, c
   bool trained = false;
   for (const auto* parameter : parameters) trained = trained || parameter->trained();
   if (!trained) return;
-  if (auto* queue = WeightGradients::current())
+  auto* own = parameters.size() == 1 ? parameters.front()->waiting : nullptr;
+  if (own != nullptr && own->full()) own = nullptr;
+  if (auto* queue = own != nullptr ? own : WeightGradients::current())
     queue->push({parameters, gradient, x});
   else
     accumulate_product(parameters, gradient, x);

@@ -12,6 +12,8 @@
 
 namespace automodel::ops {
 
+class WeightGradients;
+
 /// `value` and `grad` are views of flat buffers that somebody else owns (parallel/data); `value` may be undefined
 /// between uses where parameters are sharded. `grad` is undefined for a parameter that is not trained.
 struct Parameter {
@@ -19,7 +21,8 @@ struct Parameter {
   std::vector<std::int64_t> shape = {};  ///< on this rank
   at::Tensor value = {};
   at::Tensor grad = {};
-  bool fresh = true;  ///< nothing was added to `grad` since the step began: its content is undefined
+  WeightGradients* waiting = nullptr;  ///< where this one's products go first, while it has room; null: nowhere
+  bool fresh = true;                   ///< nothing was added to `grad` since the step began: its content is undefined
   bool trained() const { return grad.defined(); }
   std::int64_t numel() const;
 };
@@ -49,8 +52,11 @@ class WeightGradients {
   };
   /// Computes everything that waits, oldest first.
   void drain();
-  void push(Product product) { waiting_.push_back(std::move(product)); }
+  void push(Product product) { ++taken_, waiting_.push_back(std::move(product)); }
   bool empty() const { return waiting_.empty(); }
+  /// Takes so many products between two drains; 0: any number.
+  void set_limit(int limit) { limit_ = limit; }
+  bool full() const { return limit_ > 0 && taken_ >= limit_; }
   std::int64_t bytes() const;
 
   /// The queue that products go to now, or null: they are computed at once.
@@ -70,6 +76,7 @@ class WeightGradients {
 
  private:
   std::deque<Product> waiting_ = {};
+  int limit_ = 0, taken_ = 0;
 };
 
 /// accumulate_product now, or later where a queue is current.

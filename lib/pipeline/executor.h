@@ -30,14 +30,16 @@ struct RunOptions {
   double seed = 1;
   /// No further runs follow before the optimizer: REDUCE_GRAD acts.
   bool last_run = true;
-  /// Layers that are computed again in the backward pass, by forward number of the run on this rank.
-  std::function<bool(int forward, int layer)> recompute = {};
+  /// How a forward pass runs, by its number in this run on this rank: what its layers keep.
+  std::function<model::Keep(int forward)> keep = {};
+  /// A full backward pass sends the gradient of its input before it computes those of weights.
+  bool delay_weight_gradients = false;
 };
 
 class Executor {
  public:
-  /// Told before each action; for progress reports and traces.
-  using Watch = std::function<void(const schedule::Slot& slot, bool begins)>;
+  /// Told before each step of the row.
+  using Watch = std::function<void(const schedule::Slot& slot)>;
 
   /// `stages` are this rank's, in the order of placement.stages_of. `group` is the pipeline group (null: one rank);
   /// all outlive this.
@@ -45,7 +47,8 @@ class Executor {
 
   /// What messages between stages look like from now on (a new sequence length).
   void set_message(const MessageShape& shape);
-  void set_watch(Watch watch) { watch_ = std::move(watch); }
+  /// Adds one; they are told in the order in which they were added.
+  void add_watch(Watch watch) { watches_.push_back(std::move(watch)); }
 
   /// Forward and backward of all microbatches. Returns the sum of the losses of microbatches whose last stage is here
   /// (times their factors), else 0.
@@ -54,6 +57,8 @@ class Executor {
   double evaluate(const std::vector<model::Microbatch>& microbatches, const std::vector<double>& loss_scales);
 
   const Table& table() const { return training_; }
+  /// Forward passes that this rank runs before its first backward pass: microbatches in flight at most.
+  int in_flight() const;
 
  private:
   struct Run;
@@ -62,13 +67,15 @@ class Executor {
   void backward(const schedule::Action& action, Run& run);
   Stage& stage(schedule::Stage number);
   void walk(const schedule::Row& row, Run& run);
+  /// Weight gradients that were put off behind the message of `action`, or behind anything.
+  void weight_gradients(const schedule::Action& action);
 
   Table training_, evaluation_;
   int rank_;
   std::vector<Stage*> stages_;
   Links training_links_, evaluation_links_;
   MessageShape message_ = {};
-  Watch watch_ = {};
+  std::vector<Watch> watches_ = {};
 };
 
 /// Divides what gradients of a stage have been summed to by `divisor`: scale_grads_by_divisor of NeMo AutoModel's and

@@ -101,6 +101,11 @@ class PipelinePlanning {
     }
     batch.microbatch = microbatch;
     batch.microbatches = batch.local / microbatch;
+    if (plan_.pipelined && batch.microbatches < ranks_)
+      report_.warn("few-microbatches", "distributed.pipeline.pp_microbatch_size",
+                   fmt::format("{} microbatch{} for {} pipeline ranks: the pipeline never fills", batch.microbatches,
+                               batch.microbatches == 1 ? "" : "es", ranks_),
+                   "a smaller pp_microbatch_size or a larger step_scheduler.local_batch_size fills it");
     return true;
   }
 

@@ -173,6 +173,7 @@ std::string to_json(const TrainingPlan& plan, ActionFormat actions) {
   write_types(json, plan.types);
   json.key("pipeline");
   write_pipeline(json, plan, actions);
+  if (plan.estimate) write_members(json, *plan.estimate);
   json.key("ignored");
   json.begin_array();
   for (const auto& key : plan.ignored) {

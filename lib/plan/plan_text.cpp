@@ -71,19 +71,24 @@ std::string batch_text(const TrainingPlan& plan) {
   if (b.length > 0) out += fmt::format("; {} tokens each, {} tokens a step", b.length, b.tokens());
   out += fmt::format("\ntypes     compute {}, master weights {}, gradients {}", name_of(plan.types.compute),
                      name_of(plan.types.master), name_of(plan.types.gradient));
+  if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
+  if (plan.levers.loss_scaler) out += ", dynamic loss scale";
   if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
   return out + "\n";
 }
 
 std::string stages_text(const PipelinePlan& pipeline) {
-  double heaviest = 0;
-  for (const auto& stage : pipeline.stages) heaviest = std::max(heaviest, stage.flops);
+  double heaviest = 0, lightest = pipeline.stages.front().flops;
+  for (const auto& stage : pipeline.stages) {
+    heaviest = std::max(heaviest, stage.flops);
+    lightest = std::min(lightest, stage.flops);
+  }
   TextTable table({"stage", "rank", "modules", "parameters", "GFLOP/mb", "load", "output"});
   for (const auto& stage : pipeline.stages) {
     const double load = heaviest > 0 ? stage.flops / heaviest : 1;
     table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(stage.part),
                format_count(static_cast<double>(stage.part.parameters)), fmt::format("{:.3g}", stage.flops / 1e9),
-               fmt::format("{:.0f}%{}", 100 * load, load == 1 && pipeline.stages.size() > 1 ? " heaviest" : ""),
+               fmt::format("{:.0f}%{}", 100 * load, load == 1 && lightest < heaviest ? " heaviest" : ""),
                shape_text(stage.io.output)});
   }
   return table.text();
@@ -120,6 +125,7 @@ std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
       const auto& timeline = plan.pipeline->timeline;
       if (timeline.makespan <= 40 && timeline.shape.ranks <= 8) out += schedule::timeline_text(timeline, 110);
     }
+    if (plan.estimate) out += to_text(*plan.estimate, plan);
     if (actions != ActionFormat::kNone) {
       const auto& rows =
           actions == ActionFormat::kCompute ? plan.pipeline->schedule.order : plan.pipeline->schedule.training;

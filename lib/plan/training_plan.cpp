@@ -90,6 +90,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
   types.master = weights == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   types.gradient = types.master;
   types.reduce = types.gradient;
+  std::optional<DType> output;
   const auto& strategy = recipe.distributed->strategy();
   if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy); fsdp != nullptr) {
     // A policy that nobody wrote down is NeMo AutoModel's on CUDA; on a CPU low precision is slower as well as coarser.
@@ -98,6 +99,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
     if (given || (cuda && !configured && !m.fp16())) {
       if (policy.param_dtype()) types.compute = *policy.param_dtype();
       types.reduce = policy.reduce_dtype().value_or(types.compute);
+      if (given && policy.output_dtype()) output = policy.output_dtype();
     }
   }
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
@@ -105,7 +107,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
     if (!megatron->preserve_fp32_weights()) types.master = types.compute;
     types.reduce = megatron->grad_reduce_in_fp32() ? DType::kFloat32 : types.compute;
   }
-  types.message = types.compute;
+  types.message = output.value_or(types.compute);
   if (m.pipeline_dtype()) types.message = *m.pipeline_dtype();
   if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->dtype())
     types.message = *recipe.distributed->pipeline()->dtype();
@@ -161,6 +163,27 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   return batch;
 }
 
+/// A plan is for the machine that the recipe is about, which is not always the one that it is made on.
+bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
+  if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
+  if (request.cuda_available || request.training) return request.cuda_available;
+  const auto& profile = recipe.hardware->profile();
+  return profile && find_device(*profile) != nullptr;
+}
+
+void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& request, Located& report) {
+  Diagnostics problems;
+  auto hardware = choose_hardware(recipe.hardware(),
+                                  {.cuda = plan.cuda,
+                                   .compute = plan.types.compute,
+                                   .world_size = plan.mesh.world_size(),
+                                   .per_node = request.ranks_per_node,
+                                   .calibration = request.calibration},
+                                  problems);
+  report.refuse_all(std::move(problems), "");
+  if (plan.pipeline && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
+}
+
 }  // namespace
 
 PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request) {
@@ -173,9 +196,9 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     const arch::ModelSpec* spec = model ? &model->spec : nullptr;
     TrainingPlan plan{.mesh = mesh::DeviceMesh(*sizes, strategy_of(recipe.distributed()))};
     plan.recipe_path = loaded.path;
-    plan.cuda = recipe.device() == config::Device::kCuda ||
-                (recipe.device() == config::Device::kAuto && request.cuda_available);
+    plan.cuda = plans_for_cuda(recipe, request);
     plan.types = plan_types(loaded, spec, plan.cuda, report);
+    plan.levers = plan_levers(loaded, sizes->pp, plan.types.compute, report);
     plan.batch = plan_batch(loaded, *sizes, spec, report);
     plan.pipelined = sizes->pp > 1;
     check_megatron_sizes(loaded, *sizes, report);
@@ -191,6 +214,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                     "known families: see docs/models.md");
     plan.model = std::move(model);
     if (plan.model && report.ok()) plan_pipeline(plan, loaded, report);
+    estimate(plan, recipe, request, report);
     plan.ignored = loaded.ignored;
     plan.warnings = report.warnings();
     if (report.ok()) result.plan = std::move(plan);

@@ -10,6 +10,8 @@
 #include "base/dtype.h"
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
+#include "plan/estimate.h"
+#include "plan/levers.h"
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
 #include "plan/stage_shapes.h"
@@ -58,8 +60,10 @@ struct TrainingPlan {
   mesh::DeviceMesh mesh;
   BatchPlan batch = {};
   TypePlan types = {};
+  Levers levers = {};
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
+  std::optional<Estimate> estimate = {};      ///< with the pipeline
   bool pipelined = false;                     ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};
@@ -70,6 +74,8 @@ struct PlanRequest {
   std::optional<int> world_size = {};  ///< absent: what the recipe's sizes multiply to
   bool training = false;               ///< refuse what can be planned but not trained
   bool cuda_available = false;
+  std::optional<int> ranks_per_node = {};       ///< absent: what the device's machines usually have
+  std::optional<Calibration> calibration = {};  ///< of this machine
 };
 
 struct PlanResult {

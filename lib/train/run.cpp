@@ -103,8 +103,8 @@ class Reports {
 /// One run: everything that lives from the plan to the last line.
 class Run {
  public:
-  Run(const config::LoadedRecipe& loaded, comm::World& world)
-      : loaded_(loaded), recipe_(loaded.recipe), world_(world) {}
+  Run(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook)
+      : loaded_(loaded), recipe_(loaded.recipe), world_(world), hook_(hook) {}
 
   ExitCode execute() {
     choose_threads();
@@ -112,6 +112,7 @@ class Run {
     const bool zero = !recipe_.model_parallel->perform_initialization();
     runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_,
                                          initial_values(setup_->plan.model->spec, setup_->seed(), zero));
+    if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
     trainer_ = std::make_unique<Trainer>(*runtime_, recipe_, *setup_->rates);
     const std::int64_t first = setup_->steps->first_step();
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, first, setup_->steps->end_step());
@@ -165,6 +166,9 @@ class Run {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       const auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
+      if (result.skipped)
+        reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
+                                   number, result.grad_scale, trainer_->scaler()->scale()));
       if (step.validate) validate(step, result.lr);
       if (result.stop_requested) {
         reports_->line(fmt::format("stopped by a signal after step {}", number));
@@ -230,6 +234,7 @@ class Run {
   const config::LoadedRecipe& loaded_;
   const config::Recipe& recipe_;
   comm::World& world_;
+  const ActionHook& hook_;
   std::unique_ptr<Setup> setup_;
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
@@ -238,8 +243,8 @@ class Run {
 
 }  // namespace
 
-ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world) {
-  return Run(loaded, world).execute();
+ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook) {
+  return Run(loaded, world, hook).execute();
 }
 
 }  // namespace automodel::train

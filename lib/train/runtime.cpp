@@ -61,7 +61,20 @@ LocalStage::LocalStage(schedule::Stage number, const plan::ModelChoice& choice, 
   model_.set_observer(&data_parallel_);
 }
 
-void LocalStage::reduce() {
+void LocalStage::defer_head(int limit) {
+  if (auto* head = model_.head(); head != nullptr) {
+    waiting_head_.set_limit(limit);
+    head->waiting = &waiting_head_;
+  }
+}
+
+void LocalStage::reduce(bool last) {
+  if (!waiting_head_.empty()) {
+    data_parallel_.weight_gradients_begin();
+    waiting_head_.drain();
+    data_parallel_.weight_gradients_done();
+  }
+  if (!last) return;
   if (divisor_ > 0) pipeline::scale_grads_by_divisor(model_.weights(), divisor_);
   data_parallel_.reduce();
 }
@@ -135,12 +148,16 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
     if (recipe_.distributed->pipeline() && recipe_.distributed->pipeline()->scale_grads_in_schedule() &&
         plan_.pipelined)
       stage->set_divisor(static_cast<double>(plan_.batch.microbatches) * plan_.batch.runs * place_.dp_size);
+    if (plan_.levers.deferred_head) stage->defer_head(*plan_.levers.deferred_head);
     stages.push_back(&stage->stage());
   }
   const auto& made = pipeline.schedule;
   executor_ = std::make_unique<pipeline::Executor>(pipeline::Table{made.training, made.placement, made.shape},
                                                    pipeline::Table{made.evaluation, made.placement, made.shape},
                                                    place_.pp, groups_.pipeline.get(), stages);
+  executor_->add_watch([this](const schedule::Slot& slot) {
+    if (!slot.is_bubble()) world_.activity().begin_action(schedule::to_text(slot));
+  });
 }
 
 void Runtime::make_optimizer() {

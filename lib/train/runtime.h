@@ -84,12 +84,14 @@ class LocalStage : public pipeline::StageSharding {
   model::StageModel& model() { return model_; }
   parallel::DataParallel& data_parallel() { return data_parallel_; }
   pipeline::Stage& stage() { return stage_; }
+  /// Weight gradients of the head wait for the end of a run, those of so many microbatches (0: all).
+  void defer_head(int limit);
   /// REDUCE_GRAD divides by this first: scale_grads_in_schedule. 0: not.
   void set_divisor(double divisor) { divisor_ = divisor; }
 
   void unshard() override { data_parallel_.unshard(); }
   void reshard() override { data_parallel_.reshard(); }
-  void reduce() override;
+  void reduce(bool last) override;
   void last_backward() override;
   void weight_gradients_begin() override { data_parallel_.weight_gradients_begin(); }
   void weight_gradients_done() override { data_parallel_.weight_gradients_done(); }
@@ -99,6 +101,7 @@ class LocalStage : public pipeline::StageSharding {
   parallel::DataParallel data_parallel_;
   pipeline::Stage stage_;
   double divisor_ = 0;
+  ops::WeightGradients waiting_head_ = {};
 };
 
 }  // namespace automodel::train

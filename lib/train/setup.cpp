@@ -7,6 +7,7 @@
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
 #include "optim/optimizer.h"
+#include "train/world_settings.h"
 
 namespace automodel::train {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
+  use_settings(world, loaded.recipe);
   auto result = plan::make_plan(
       loaded, {.world_size = world.size(), .training = true, .cuda_available = world.device().is_cuda()});
   if (result.plan && !loaded.recipe.dataset())

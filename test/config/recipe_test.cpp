@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "config/reference.h"
+
 namespace automodel::config {
 namespace {
 
@@ -70,6 +72,7 @@ TEST_CASE("duplicate keys, several documents and broken YAML are refused with th
   CHECK(shown(read(kModel + "seed: 1\nseed: 2\n")) == std::vector<std::string>{"3:1 duplicate-key seed"});
   CHECK(shown(read("a: [1, 2\nb: 3\n"))[0].find("yaml-syntax") != std::string::npos);
   CHECK(shown(read(kModel + "---\nseed: 1\n"))[0] == "2:1 yaml-syntax ");
+  CHECK(shown(read("seed: 1\nrun: \xc3\xa9t\xe9\n"))[0] == "2:9 yaml-syntax ");  // Latin-1
   CHECK(shown(read(""))[0] == "1:1 missing-key ");
 }
 

@@ -15,6 +15,7 @@ struct TinyRun {
   bool tied = false;
   int global_batch = 8;
   int local_batch = 8;  ///< of the mesh; one rank takes the whole batch at once
+  std::string family = "llama";  ///< model_type
   std::string dtype = "float64";
   std::string model = {};        ///< further keys of the model's configuration: "key: value, ..."
   std::string distributed = {};  ///< keys of the mesh's section: "strategy: ddp, pp_size: 2, ..."

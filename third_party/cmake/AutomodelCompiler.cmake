@@ -15,8 +15,9 @@ endif()
 
 add_library(automodel_warnings INTERFACE)
 target_compile_options(automodel_warnings INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
-    -Wswitch-enum -Wno-maybe-uninitialized -Werror>)  # maybe-uninitialized: g++ 12 is wrong about std::optional
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wswitch-enum>
+  # Errors only with the compiler that this is developed with; g++ 12 is wrong about std::optional.
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized -Werror>)
 
 if(AUTOMODEL_SANITIZE)
   add_compile_options(-fsanitize=${AUTOMODEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

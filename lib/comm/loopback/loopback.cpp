@@ -118,7 +118,7 @@ class LoopbackWorld : public World {
       : job_(std::move(job)), alone_(alone) {
     begin({rank, size, rank, size, ""}, options,
           std::make_shared<LoopbackTransport>(job_, job_->office("control", size), rank));
-    choose_device(options.device);
+    use_device(options.device, {});
     engine().set_prober(job_.get());
     job_->show(rank, &activity());
   }

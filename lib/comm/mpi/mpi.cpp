@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "comm/monitor.h"
+#include "comm/mpi/launcher.h"
 #include "comm/mpi/transport.h"
 
 namespace automodel::comm {
@@ -24,6 +25,9 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{100};
 /// Time for the rank that speaks to end the others.
 constexpr std::chrono::seconds kSilence{30};
+
+/// Time for the launcher to end the ranks of other hosts.
+constexpr std::chrono::seconds kLauncherPatience{20};
 
 /// Every rank's text, by rank. Blocking, only for the start: MPI_Init has just been a meeting of all ranks anyway, and
 /// MPI's own algorithm opens fewer connections than a message to everybody.
@@ -82,7 +86,7 @@ MPI_Comm initialised_world() {
 
 class MpiWorld : public World {
  public:
-  MpiWorld(const WorldOptions& options, DeviceGroups device_groups) : device_groups_(std::move(device_groups)) {
+  MpiWorld(const WorldOptions& options, DeviceGroups device_groups) {
     auto control = std::make_shared<MpiTransport>(initialised_world());
     Place place;
     MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
@@ -104,7 +108,7 @@ class MpiWorld : public World {
     monitor_->begin(std::move(addresses), shared_secret(), activity());
     engine().set_prober(monitor_.get());
     try {
-      choose_device(options.device);
+      use_device(options.device, std::move(device_groups));
     } catch (const Error& error) {
       abort(error.code(), error.what());
     }
@@ -129,6 +133,7 @@ class MpiWorld : public World {
       std::this_thread::sleep_for(kDrain);
       write_to_stderr(last_words(text));
       silence_abort_banner();
+      if (local_size() < size()) end_stuck_launcher_after(kLauncherPatience);
       const auto lock = engine().exclusive_or_give_up();
       MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
     } else {
@@ -153,10 +158,6 @@ class MpiWorld : public World {
     return transport;
   }
 
-  std::shared_ptr<Communicator> for_device(std::shared_ptr<HostCommunicator> host) override {
-    return device_groups_ ? device_groups_(*this, std::move(host)) : host;
-  }
-
  private:
   /// In one piece, so that lines of other ranks do not come between.
   static void write_to_stderr(const std::string& text) {
@@ -167,7 +168,6 @@ class MpiWorld : public World {
     }
   }
 
-  DeviceGroups device_groups_;
   std::unique_ptr<Monitor> monitor_;
   bool finished_ = false;
 };

@@ -1,7 +1,6 @@
 // Groups whose tensors stay on their GPUs.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "comm/world.h"
@@ -11,8 +10,8 @@ namespace automodel::comm {
 /// Why NCCL cannot be used with tensors of this device in this build; "" where it can.
 std::string nccl_unavailable(at::DeviceType device);
 
-/// The group of the same ranks as `host`, over NCCL for tensors on this rank's GPU and over `host` for host tensors.
-/// Collective over the members. Throws Error (kEnvironment) where several ranks of a host share a GPU or NCCL fails.
-std::shared_ptr<Communicator> make_nccl_group(World& world, std::shared_ptr<HostCommunicator> host);
+/// Makes groups of the same ranks as the host's, over NCCL for tensors on this rank's GPU and over the host's for host
+/// tensors. Collective over the members. Throws Error (kEnvironment) where several ranks share a GPU or NCCL fails.
+DeviceGroups nccl_groups();
 
 }  // namespace automodel::comm

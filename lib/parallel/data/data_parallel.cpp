@@ -52,6 +52,8 @@ void DataParallel::before_backward(int unit) {
 void DataParallel::after_backward(int unit) {
   if (options_.reshard_after_forward) at(unit).release();
   if (ops::WeightGradients::current() != nullptr) return;  // its weight gradients are still to come
+  for (const auto* weight : at(unit).unit().weights)
+    if (weight->parameter.waiting != nullptr && !weight->parameter.waiting->empty()) return;
   if (last_backward_ && options_.overlap_reduction)
     at(unit).start_reduce(true);
   else if (!options_.defer_reduction && options_.shard_gradients)

@@ -1,0 +1,248 @@
+#include "comm/nccl/communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+namespace automodel::comm {
+namespace {
+
+/// Time for an orderly end of a communicator.
+constexpr std::chrono::seconds kEndLimit{10};
+
+/// Follows the launch of an operation, however it ends.
+class Launching {
+ public:
+  Launching(Watch& watch, std::shared_ptr<Flight> flight) : flight_(std::move(flight)) { watch.follow(flight_); }
+  ~Launching() { flight_->launched = true; }
+  Launching(const Launching&) = delete;
+  Launching& operator=(const Launching&) = delete;
+
+ private:
+  std::shared_ptr<Flight> flight_;
+};
+
+class NcclWork : public Work {
+ public:
+  NcclWork(std::shared_ptr<Flight> flight, at::Device device) : flight_(std::move(flight)), device_(device) {}
+  void wait() override {
+    flight_->end.hold(c10::cuda::getCurrentCUDAStream(device_.index()).stream());
+    // Whoever gets this memory next comes after the operation on the stream that now waits for it.
+    flight_->release();
+  }
+  bool done() override { return flight_->end.passed(); }
+
+ private:
+  std::shared_ptr<Flight> flight_;
+  at::Device device_;
+};
+
+/// For verbs that only move bytes.
+std::size_t bytes_of(const at::Tensor& tensor) {
+  return tensor.nbytes();
+}
+
+struct NcclReduction {
+  ncclDataType_t type;
+  ncclRedOp_t op;
+};
+
+NcclReduction reduction_of(at::ScalarType type, ReduceOp op) {
+  ncclRedOp_t reduce = op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin;
+  if (type == at::kBool && op == ReduceOp::kSum) reduce = ncclMax;  // "or"
+  static constexpr std::array<std::pair<at::ScalarType, ncclDataType_t>, 8> kTypes = {{{at::kDouble, ncclFloat64},
+                                                                                       {at::kFloat, ncclFloat32},
+                                                                                       {at::kBFloat16, ncclBfloat16},
+                                                                                       {at::kHalf, ncclFloat16},
+                                                                                       {at::kLong, ncclInt64},
+                                                                                       {at::kInt, ncclInt32},
+                                                                                       {at::kByte, ncclUint8},
+                                                                                       {at::kBool, ncclUint8}}};
+  const auto* found = std::ranges::find(kTypes, type, &std::pair<at::ScalarType, ncclDataType_t>::first);
+  AUTOMODEL_CHECK(found != kTypes.end(), "a reduction of a dtype that no backend can reduce");
+  return {found->second, reduce};
+}
+
+std::vector<int> all_but(int rank, int size) {
+  std::vector<int> out;
+  for (int r = 0; r < size; ++r)
+    if (r != rank) out.push_back(r);
+  return out;
+}
+
+/// Calls between these two become one operation.
+class CallGroup {
+ public:
+  CallGroup() { check_nccl(ncclGroupStart(), "ncclGroupStart"); }
+  void end() { check_nccl(ncclGroupEnd(), "ncclGroupEnd"); }
+};
+
+}  // namespace
+
+NcclLane::NcclLane(HostCommunicator& host, std::shared_ptr<Watch> watch, std::string_view purpose)
+    : watch_(std::move(watch)) {
+  ncclUniqueId id;
+  if (host.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  const at::Tensor bytes = at::empty({static_cast<std::int64_t>(sizeof id)}, at::TensorOptions().dtype(at::kByte));
+  std::memcpy(bytes.mutable_data_ptr(), &id, sizeof id);
+  host.broadcast(bytes, 0)->wait();
+  std::memcpy(&id, bytes.const_data_ptr(), sizeof id);
+
+  auto flight = std::make_shared<Flight>();
+  flight->verb = purpose;
+  flight->group = host.name();
+  for (const int other : all_but(host.rank(), host.size()))
+    flight->peers.push_back(host.ranks()[static_cast<std::size_t>(other)]);
+  flight->begin.record(stream());
+  flight->end.record(stream());
+  const Launching launching(*watch_, flight);
+  check_nccl(ncclCommInitRank(&communicator_, host.size(), id, host.rank()), "ncclCommInitRank");
+  watch_->add(communicator_);
+}
+
+NcclLane::~NcclLane() {
+  watch_->remove(communicator_);
+  // On the way to the end of a failed job: the others may not come, and waiting for them would hide the cause.
+  if (std::uncaught_exceptions() > 0) return;
+  const auto limit = std::chrono::steady_clock::now() + kEndLimit;
+  while (cudaStreamQuery(stream()) == cudaErrorNotReady && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (cudaStreamQuery(stream()) == cudaSuccess && ncclCommFinalize(communicator_) == ncclSuccess)
+    ncclCommDestroy(communicator_);
+  else
+    ncclCommAbort(communicator_);
+}
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<HostCommunicator> host, std::shared_ptr<Watch> watch)
+    : Communicator(host->ranks(), host->rank(), host->name()),
+      host_(std::move(host)),
+      watch_(std::move(watch)),
+      others_(all_but(rank(), size())),
+      collectives_(*host_, watch_, "group creation (nccl)"),
+      exchanges_(*host_, watch_, "group creation (nccl, exchanges)") {}
+
+WorkPtr NcclCommunicator::launch(NcclLane& lane, std::string_view verb, const std::vector<int>& peers,
+                                 std::vector<at::Tensor> tensors, const Launch& calls) {
+  const at::Device device = tensors.front().device();
+  const c10::cuda::CUDAGuard guard(device);
+  auto flight = std::make_shared<Flight>();
+  flight->verb = verb;
+  flight->group = name();
+  for (const int peer : peers) flight->peers.push_back(ranks()[static_cast<std::size_t>(peer)]);
+  flight->keep(std::move(tensors));
+  // The operation comes after all that the current stream was given so far; `begin` passes when it may run.
+  flight->begin.record(c10::cuda::getCurrentCUDAStream(device.index()).stream());
+  flight->begin.hold(lane.stream());
+  flight->begin.record(lane.stream());
+  {
+    const Launching launching(*watch_, flight);
+    calls(lane.get(), lane.stream());
+    flight->end.record(lane.stream());
+  }
+  return std::make_unique<NcclWork>(std::move(flight), device);
+}
+
+WorkPtr NcclCommunicator::launch_collective(std::string_view verb, std::vector<at::Tensor> tensors,
+                                            const Launch& calls) {
+  return launch(collectives_, verb, others_, std::move(tensors), calls);
+}
+
+WorkPtr NcclCommunicator::start_all_reduce(const at::Tensor& inout, ReduceOp op) {
+  if (inout.is_cpu()) return host_->all_reduce(inout, op);
+  const NcclReduction how = reduction_of(inout.scalar_type(), op);
+  return launch_collective("all_reduce", {inout}, [&](ncclComm_t communicator, cudaStream_t stream) {
+    check_nccl(ncclAllReduce(inout.const_data_ptr(), inout.mutable_data_ptr(), static_cast<std::size_t>(inout.numel()),
+                             how.type, how.op, communicator, stream),
+               "ncclAllReduce");
+  });
+}
+
+WorkPtr NcclCommunicator::start_all_gather(const at::Tensor& out, const at::Tensor& in) {
+  if (in.is_cpu()) return host_->all_gather(out, in);
+  return launch_collective("all_gather", {out, in}, [&](ncclComm_t communicator, cudaStream_t stream) {
+    check_nccl(
+        ncclAllGather(in.const_data_ptr(), out.mutable_data_ptr(), bytes_of(in), ncclUint8, communicator, stream),
+        "ncclAllGather");
+  });
+}
+
+WorkPtr NcclCommunicator::start_reduce_scatter(const at::Tensor& out, const at::Tensor& in, ReduceOp op) {
+  if (in.is_cpu()) return host_->reduce_scatter(out, in, op);
+  const NcclReduction how = reduction_of(in.scalar_type(), op);
+  return launch_collective("reduce_scatter", {out, in}, [&](ncclComm_t communicator, cudaStream_t stream) {
+    check_nccl(ncclReduceScatter(in.const_data_ptr(), out.mutable_data_ptr(), static_cast<std::size_t>(out.numel()),
+                                 how.type, how.op, communicator, stream),
+               "ncclReduceScatter");
+  });
+}
+
+WorkPtr NcclCommunicator::start_all_to_all(const at::Tensor& out, const at::Tensor& in,
+                                           std::span<const std::int64_t> out_rows,
+                                           std::span<const std::int64_t> in_rows) {
+  if (in.is_cpu()) return host_->all_to_all(out, in, out_rows, in_rows);
+  return launch_collective("all_to_all", {out, in}, [&](ncclComm_t communicator, cudaStream_t stream) {
+    const auto* from = static_cast<const std::byte*>(in.const_data_ptr());
+    auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
+    const std::int64_t row = row_bytes(in);
+    CallGroup group;
+    for (int p = 0; p < size(); ++p) {
+      const auto sent = static_cast<std::size_t>(in_rows[static_cast<std::size_t>(p)] * row);
+      const auto received = static_cast<std::size_t>(out_rows[static_cast<std::size_t>(p)] * row);
+      if (sent > 0) check_nccl(ncclSend(from, sent, ncclUint8, p, communicator, stream), "ncclSend");
+      if (received > 0) check_nccl(ncclRecv(to, received, ncclUint8, p, communicator, stream), "ncclRecv");
+      from += sent;
+      to += received;
+    }
+    group.end();
+  });
+}
+
+WorkPtr NcclCommunicator::start_broadcast(const at::Tensor& inout, int root) {
+  if (inout.is_cpu()) return host_->broadcast(inout, root);
+  return launch_collective("broadcast", {inout}, [&](ncclComm_t communicator, cudaStream_t stream) {
+    check_nccl(ncclBroadcast(inout.const_data_ptr(), inout.mutable_data_ptr(), bytes_of(inout), ncclUint8, root,
+                             communicator, stream),
+               "ncclBroadcast");
+  });
+}
+
+WorkPtr NcclCommunicator::start_exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) {
+  std::vector<at::Tensor> tensors;
+  std::vector<int> peers;
+  for (const auto* list : {&sends, &receives})
+    for (const Transfer& transfer : *list) {
+      tensors.push_back(transfer.tensor);
+      if (std::ranges::find(peers, transfer.peer) == peers.end()) peers.push_back(transfer.peer);
+    }
+  const auto on_host = std::ranges::count_if(tensors, [](const at::Tensor& tensor) { return tensor.is_cpu(); });
+  AUTOMODEL_CHECK(on_host == 0 || std::cmp_equal(on_host, tensors.size()),
+                  "an exchange of host tensors and tensors on a GPU");
+  if (std::cmp_equal(on_host, tensors.size())) return host_->exchange(std::move(sends), std::move(receives));
+  // Messages of a pair in one call match by their order, which shall be that of the tags.
+  for (auto* list : {&sends, &receives}) std::ranges::stable_sort(*list, {}, &Transfer::tag);
+  return launch(exchanges_, "exchange", peers, std::move(tensors), [&](ncclComm_t communicator, cudaStream_t stream) {
+    CallGroup group;
+    for (const Transfer& transfer : sends)
+      if (bytes_of(transfer.tensor) > 0)
+        check_nccl(ncclSend(transfer.tensor.const_data_ptr(), bytes_of(transfer.tensor), ncclUint8, transfer.peer,
+                            communicator, stream),
+                   "ncclSend");
+    for (const Transfer& transfer : receives)
+      if (bytes_of(transfer.tensor) > 0)
+        check_nccl(ncclRecv(transfer.tensor.mutable_data_ptr(), bytes_of(transfer.tensor), ncclUint8, transfer.peer,
+                            communicator, stream),
+                   "ncclRecv");
+    group.end();
+  });
+}
+
+}  // namespace automodel::comm

@@ -1,0 +1,49 @@
+#include "comm/nccl/gpu.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace automodel::comm {
+
+void check_cuda(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  throw Error(ExitCode::kEnvironment, {"cuda-failed", fmt::format("{} failed: {}", call, cudaGetErrorString(status)),
+                                       "look at the GPU with nvidia-smi and at the kernel's log (Xid)"});
+}
+
+GpuEvent::GpuEvent() {
+  check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+
+GpuEvent::~GpuEvent() {
+  cudaEventDestroy(event_);  // of a recorded event: at once, freed when it has passed
+}
+
+void GpuEvent::record(cudaStream_t stream) {
+  check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord");
+}
+
+bool GpuEvent::passed() const {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  check_cuda(status, "cudaEventQuery");
+  return true;
+}
+
+void GpuEvent::hold(cudaStream_t stream) const {
+  check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+}
+
+GpuStream::GpuStream() {
+  int least = 0;
+  int greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
+}
+
+GpuStream::~GpuStream() {
+  cudaStreamDestroy(stream_);
+}
+
+}  // namespace automodel::comm

@@ -1,0 +1,65 @@
+#include "comm/nccl/nccl.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <ATen/ops/zeros.h>
+
+#include "comm/monitor.h"
+#include "comm/nccl/communicator.h"
+
+namespace automodel::comm {
+namespace {
+
+constexpr std::int64_t kNameLength = 320;
+
+/// Names a GPU among those of all hosts.
+std::string gpu_name(int device) {
+  std::array<char, 64> bus = {};
+  check_cuda(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "cudaDeviceGetPCIBusId");
+  return fmt::format("{}/{}", host_id(), bus.data());
+}
+
+/// NCCL wants a GPU of its own for each rank, and hangs otherwise.
+void refuse_shared_gpus(World& world, HostCommunicator& host) {
+  const auto bytes = at::TensorOptions().dtype(at::kByte);
+  const at::Tensor mine = at::zeros({kNameLength}, bytes);
+  const at::Tensor all = at::zeros({host.size(), kNameLength}, bytes);
+  const std::string name = gpu_name(world.device().index());
+  std::memcpy(mine.mutable_data_ptr(), name.data(), std::min<std::size_t>(name.size(), kNameLength - 1));
+  host.all_gather(all, mine)->wait();
+  std::vector<std::string> names;
+  for (int r = 0; r < host.size(); ++r)
+    names.emplace_back(static_cast<const char*>(all.const_data_ptr()) + r * kNameLength);
+  for (int r = 0; r < host.size(); ++r) {
+    const auto first = std::ranges::find(names, names[static_cast<std::size_t>(r)]) - names.begin();
+    if (first == r) continue;
+    throw Error(ExitCode::kEnvironment,
+                {"gpu-shared",
+                 fmt::format("ranks {} and {} are on the same GPU, which NCCL cannot do",
+                             host.ranks()[static_cast<std::size_t>(first)], host.ranks()[static_cast<std::size_t>(r)]),
+                 "start as many ranks on a host as it has GPUs, or choose dist_env.backend: mpi"});
+  }
+}
+
+}  // namespace
+
+std::string nccl_unavailable(at::DeviceType device) {
+  return device == at::kCUDA ? "" : "it carries tensors on GPUs only";
+}
+
+DeviceGroups nccl_groups() {
+  return [watch = std::shared_ptr<Watch>()](World& world, std::shared_ptr<HostCommunicator> host) mutable {
+    if (!watch) watch = std::make_shared<Watch>(world);
+    refuse_shared_gpus(world, *host);
+    return std::make_shared<NcclCommunicator>(std::move(host), watch);
+  };
+}
+
+}  // namespace automodel::comm
