@@ -161,6 +161,8 @@ std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
   if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->pp_seq_len())
     return {*recipe.distributed->pipeline()->pp_seq_len(), "distributed.pipeline.pp_seq_len"};
   if (!recipe.dataset()) return {0, ""};
+  if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0)
+    return {size, "packed_sequence.packed_sequence_size"};
   return std::visit(
       [](const auto& data) -> std::pair<std::int64_t, std::string> {
         if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)

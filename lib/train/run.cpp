@@ -257,10 +257,17 @@ class Run {
   void sample() {
     const auto& generation = recipe_.generation();
     if (!generation) return;
-    const auto* text = std::get_if<config::TextDatasetConfig>(&*recipe_.dataset());
+    const auto name = std::visit(
+        [](const auto& data) -> std::string {
+          if constexpr (requires { data.tokenizer(); })
+            return data.tokenizer().value_or("bytes");
+          else
+            return "bytes";
+        },
+        *recipe_.dataset());
     Diagnostics problems;
-    const auto tokenizer = data::open_tokenizer(text != nullptr ? text->tokenizer().value_or("bytes") : "bytes",
-                                                "dataset.tokenizer", problems);
+    const auto tokenizer =
+        data::open_tokenizer(name, fs::path(loaded_.path).parent_path(), "dataset.tokenizer", problems);
     agree(world_, loaded_, std::move(problems));
     for (const auto& prompt : generation->prompts()) {
       std::vector<std::int32_t> ids;

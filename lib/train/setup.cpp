@@ -6,6 +6,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "data/open_dataset.h"
+#include "data/packed_dataset.h"
 #include "optim/optimizer.h"
 #include "train/world_settings.h"
 
@@ -53,13 +54,18 @@ class DataOpening {
 
   std::unique_ptr<data::Loader> open(const config::DatasetConfig& config, const config::DataloaderConfig& loader,
                                      const std::string& key, const std::string& loader_key, bool training) {
-    auto dataset = data::open_dataset(config,
-                                      {.recipe_folder = fs::path(setup_.loaded.path).parent_path(),
-                                       .key = key,
-                                       .vocab_size = setup_.plan.model->spec.vocab,
-                                       .max_length = setup_.plan.model->spec.max_positions,
-                                       .seed = setup_.seed()},
-                                      problems_);
+    std::shared_ptr<const data::Dataset> dataset =
+        data::open_dataset(config,
+                           {.recipe_folder = fs::path(setup_.loaded.path).parent_path(),
+                            .key = key,
+                            .vocab_size = setup_.plan.model->spec.vocab,
+                            .max_length = setup_.plan.model->spec.max_positions,
+                            .seed = setup_.seed(),
+                            .quiet = setup_.world.rank() != 0},
+                           problems_);
+    const auto& packing = setup_.recipe().packed_sequence();
+    if (dataset && training && packing.packed_sequence_size() > 0)
+      dataset = data::pack(std::move(dataset), packing, "packed_sequence", problems_);
     if (!dataset) return nullptr;
     const auto& mesh = setup_.plan.mesh;
     data::LoaderOptions options{.training = training,
