@@ -22,6 +22,7 @@ enum Takes : unsigned {
   kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply
   kTokenizer = 1u << 8,
   kMarkdown = 1u << 9,
+  kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
 struct Command {

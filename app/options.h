@@ -31,11 +31,16 @@ struct Options {
   std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = "logs";
   std::string launcher = "srun";
   std::string shell = {};
-  std::string folder = {};                           ///< of a tokenizer
+  std::string folder = {};                           ///< of a tokenizer, of checkpoints
   bool special = false;                              ///< add special tokens
   bool decode = false;                               ///< ids to text
   bool skip_special = false;                         ///< leave special tokens out of the text
   std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
+  std::string action = {};                           ///< of `checkpoint`
+  std::string output = {};                           ///< of `checkpoint export`: the one that is made
+  std::string dtype = {};
+  std::string base = {};  ///< of adapters
+  bool merge = false;
 };
 
 }  // namespace automodel::app

@@ -40,6 +40,7 @@ constexpr std::array kHfKeys = {
     std::string_view("num_experts_per_tok"),
     std::string_view("moe_intermediate_size"),
     std::string_view("router_aux_loss_coef"),
+    std::string_view("output_router_logits"),
     std::string_view("bos_token_id"),
     std::string_view("eos_token_id"),
     std::string_view("pad_token_id"),

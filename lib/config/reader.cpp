@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
@@ -38,6 +39,8 @@ void read_boolean(Reader& reader, const Node& node, const std::string& path, voi
   *static_cast<bool*>(out) = *value;
 }
 
+constexpr double kLargestWhole = 9e15;  ///< below it a double holds every integer
+
 template <class T>
 void read_integer(Reader& reader, const Node& node, const std::string& path, void* out) {
   if (node.kind == Node::Kind::kScalar && !node.is_null()) {
@@ -49,7 +52,7 @@ void read_integer(Reader& reader, const Node& node, const std::string& path, voi
       return;
     }
     if (const auto number = parse_number(node.text);
-        number && *number == static_cast<double>(static_cast<std::int64_t>(*number)))
+        number && std::abs(*number) < kLargestWhole && *number == std::trunc(*number))
       return reader.mismatch(node, path, "integer", fmt::format("write {}", static_cast<std::int64_t>(*number)));
   }
   reader.mismatch(node, path, "integer");

@@ -42,9 +42,6 @@ void check_recipe(LoadedRecipe& loaded) {
   else if (format != "safetensors")
     refuse("bad-value", "checkpoint.model_save_format", fmt::format("checkpoints cannot be written as '{}'", format),
            "safetensors is the only format");
-  if (recipe.packed_sequence->packed_sequence_size() > 0)
-    loaded.unsupported.push_back({"packed_sequence", "sequences are not packed here",
-                                  loaded.origins.nearest("packed_sequence.packed_sequence_size")});
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ struct Recipe {
   Field<std::map<std::string, DatasetConfig>> validation_datasets{
       Prefix{}, "validation_dataset", {}, "Further validation sets; metrics go to validation_NAME.jsonl."};
   Field<DataloaderConfig> validation_dataloader{"validation_dataloader", {}, "How validation data is loaded."};
+  Field<PackedSequenceConfig> packed_sequence{"packed_sequence", {}, "Several rows of training data in one sequence."};
   Field<OptimizerConfig> optimizer{"optimizer", AdamWConfig{}, "The optimizer."};
   Field<std::optional<LrSchedulerConfig>> lr_scheduler{"lr_scheduler", std::nullopt,
                                                        "Learning-rate schedule; none: a constant rate."};
@@ -74,7 +75,6 @@ struct Recipe {
   Field<Value> skypilot{"skypilot", nullptr, "SkyPilot launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> nemo_run{"nemo_run", nullptr, "NeMo-Run launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};
-  Field<PackedSequenceConfig> packed_sequence{"packed_sequence", {}, "Several samples in one sequence."};
   Field<Value> peft{"peft", nullptr, "Adapters (LoRA) instead of all parameters.",
                     Unsupported{"adapters are not trained here; estimates are those of training all parameters"}};
   Field<Value> fp8{"fp8", nullptr, "Products in float8.", Unsupported{"there are no float8 products"}};

@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "data/jsonl_dataset.h"
+#include "data/megatron_dataset.h"
 #include "data/mock_dataset.h"
+#include "data/nanogpt_dataset.h"
 #include "data/text_dataset.h"
 #include "data/tokens_dataset.h"
 
@@ -30,7 +33,7 @@ std::unique_ptr<Dataset> open_foreign(const config::ForeignDatasetConfig<kTarget
                                       Diagnostics& problems) {
   problems.push_back({"unsupported",
                       fmt::format("'{}' is not read here", kTargets[0]),
-                      "text, tokens and mock data are",
+                      "text, jsonl, tokens, nanogpt_bin, megatron and mock data are",
                       {},
                       "dataset._target_"});
   return nullptr;
@@ -43,14 +46,14 @@ constexpr DatasetKind foreign() {
 /// A row for each alternative, in their order; a kind that is missing here does not compile.
 constexpr std::array kKinds = {
     row<config::TextDatasetConfig, open_text>(),
+    row<config::JsonlDatasetConfig, open_jsonl>(),
     row<config::TokensDatasetConfig, open_tokens>(),
+    row<config::NanogptDatasetConfig, open_nanogpt>(),
+    row<config::MegatronDatasetConfig, open_megatron>(),
     row<config::MockDatasetConfig, open_mock>(),
     foreign<config::kHellaSwag>(),
     foreign<config::kSquad>(),
-    foreign<config::kChat>(),
     foreign<config::kColumnMapped>(),
-    foreign<config::kMegatronData>(),
-    foreign<config::kNanogpt>(),
     foreign<config::kOtherData>(),
 };
 static_assert(kKinds.size() == std::variant_size_v<config::DatasetConfig>);

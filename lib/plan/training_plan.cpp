@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/pipeline_plan.h"
+#include "plan/tensor_choice.h"
 
 namespace automodel::plan {
 namespace {
@@ -57,6 +58,47 @@ void check_megatron_sizes(const config::LoadedRecipe& loaded, const mesh::MeshSi
   same("pipeline_model_parallel_size", m.pipeline_model_parallel_size(), "pp_size", sizes.pp);
   same("context_parallel_size", m.context_parallel_size(), "cp_size", sizes.cp);
   same("expert_model_parallel_size", m.expert_model_parallel_size(), "ep_size", sizes.ep);
+}
+
+/// "nearest are 4 and 8": the divisors of `whole` around `size`.
+std::string nearest_divisors(int whole, int size) {
+  int down = std::min(size, whole), up = size;
+  while (whole % down != 0) --down;
+  while (up < whole && whole % up != 0) ++up;
+  return up <= whole && whole % up == 0 ? fmt::format("nearest are {} and {}", down, up)
+                                        : fmt::format("nearest is {}", down);
+}
+
+/// Expert-parallel ranks hold equal numbers of experts, or equal parts of their width.
+void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpec& spec, const mesh::MeshSizes& sizes,
+                        Located& report) {
+  const int tensor = loaded.recipe.model_parallel->expert_tensor_parallel_size().value_or(1);
+  const std::string tensor_key = "model_parallel.expert_tensor_parallel_size";
+  if (!spec.moe) {
+    if (sizes.ep > 1)
+      report.refuse("bad-value", "distributed.ep_size",
+                    fmt::format("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type),
+                    "ep_size: 1, or a model with experts");
+    return;
+  }
+  if (spec.moe->experts % sizes.ep != 0)
+    report.refuse("indivisible", "distributed.ep_size",
+                  fmt::format("{} experts do not divide among {} expert-parallel ranks", spec.moe->experts, sizes.ep),
+                  nearest_divisors(spec.moe->experts, sizes.ep));
+  if (tensor <= 1) return;
+  if (spec.moe->bias)
+    return report.refuse("bad-value", tensor_key,
+                         fmt::format("the experts of '{}' have biases and cannot be cut across ranks", spec.model_type),
+                         "expert_tensor_parallel_size: 1; experts divide among ranks with distributed.ep_size");
+  if (spec.moe->ffn % tensor != 0)
+    report.refuse("indivisible", tensor_key,
+                  fmt::format("experts of width {} do not divide among {} ranks", spec.moe->ffn, tensor),
+                  nearest_divisors(spec.moe->ffn, tensor));
+  if (sizes.per_stage() % (sizes.ep * tensor) != 0)
+    report.refuse("indivisible", tensor_key,
+                  fmt::format("{} ranks of a pipeline stage do not divide into groups of ep_size {} x {} ranks",
+                              sizes.per_stage(), sizes.ep, tensor),
+                  nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
 }
 
 /// Megatron Core's own checks, with the sizes that distributed gives.
@@ -119,6 +161,8 @@ std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
   if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->pp_seq_len())
     return {*recipe.distributed->pipeline()->pp_seq_len(), "distributed.pipeline.pp_seq_len"};
   if (!recipe.dataset()) return {0, ""};
+  if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0)
+    return {size, "packed_sequence.packed_sequence_size"};
   return std::visit(
       [](const auto& data) -> std::pair<std::int64_t, std::string> {
         if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)
@@ -214,6 +258,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.pipelined = sizes->pp > 1;
     check_megatron_sizes(loaded, *sizes, report);
     check_megatron(loaded, *sizes, plan.types, report);
+    if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
     if (!plan.pipelined && recipe.distributed->pipeline())
       report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
                   "set distributed.pp_size to 2 or more");
@@ -223,6 +268,11 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (model && !model->spec.plan_only.empty() && request.training)
       report.refuse("unsupported-model", "model", "this model can be planned but not trained: " + model->spec.plan_only,
                     "known families: see docs/models.md");
+    if (model) {
+      const auto [tokens, key] = sequence_length(recipe);
+      plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
+    }
+    plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
     if (request.training)
       for (const auto& key : loaded.unsupported)
@@ -237,6 +287,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.warnings = report.warnings();
     if (report.ok()) result.plan = std::move(plan);
   }
+  result.exit = report.exit();
   result.problems = std::move(report.problems());
   result.warnings = std::move(report.warnings());
   return result;
@@ -256,6 +307,9 @@ std::uint64_t fingerprint(const TrainingPlan& plan) {
   mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
                   name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
   if (plan.model) mix(plan.model->config_text);
+  for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
+  mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
+  mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
   if (plan.pipeline) {
     for (const auto& row : plan.pipeline->schedule.training) mix(schedule::to_text(row));
     for (const auto& stage : plan.pipeline->stages)

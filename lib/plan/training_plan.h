@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "arch/tensor_plan.h"
 #include "base/dtype.h"
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
+#include "plan/context_choice.h"
 #include "plan/estimate.h"
 #include "plan/levers.h"
 #include "plan/model_choice.h"
@@ -66,7 +68,9 @@ struct TrainingPlan {
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
   std::optional<Estimate> estimate = {};      ///< with the pipeline
-  bool pipelined = false;                     ///< pp_size > 1: the recipe's pipeline section counts
+  arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
+  ContextPlan context = {};
+  bool pipelined = false;  ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};
   std::vector<config::IgnoredKey> ignored = {};
@@ -85,6 +89,7 @@ struct PlanResult {
   std::optional<TrainingPlan> plan = {};
   Diagnostics problems = {};  ///< empty when there is a plan
   Diagnostics warnings = {};
+  ExitCode exit = ExitCode::kOk;  ///< of a command that reports the problems
 };
 
 /// Plans the recipe, or says everything that keeps it from being planned.
