@@ -1,97 +1,20 @@
 #include "commands.h"
 
 #include <array>
-#include <cstdio>
-#include <fstream>
 
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "checkpoint_command.h"
 #include "config/recipe.h"
+#include "config/reference.h"
 #include "launch/completion.h"
 #include "launch/train_command.h"
-#include "plan/plan_json.h"
-#include "plan/plan_text.h"
 #include "plan/training_plan.h"
-#include "schedule/chrome_trace.h"
-#include "schedule/timeline_svg.h"
+#include "report.h"
+#include "tokenize.h"
 
 namespace automodel::app {
 namespace {
-
-int code(ExitCode exit) {
-  return static_cast<int>(exit);
-}
-void out(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-void err(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
-
-/// Problems as text with the lines they are about, or as JSON.
-int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json,
-           ExitCode exit = ExitCode::kBadInput) {
-  if (json) {
-    out(plan::errors_to_json(problems) + "\n");
-    return code(exit);
-  }
-  for (const auto& problem : problems) {
-    const std::string text = to_text(problem);
-    const auto line_end = text.find('\n');
-    const auto excerpt =
-        problem.where.file == recipe.path ? source_excerpt(recipe.text, problem.where.line, problem.where.column) : "";
-    err(text.substr(0, line_end) + "\n" + excerpt +
-        (line_end == std::string::npos ? "" : text.substr(line_end + 1) + "\n"));
-  }
-  err(fmt::format("{} problem{} in {}\n", problems.size(), problems.size() == 1 ? "" : "s", recipe.path));
-  return code(exit);
-}
-
-/// The recipe with its overrides; problems of both are in it.
-config::LoadedRecipe load(const Options& options) {
-  Diagnostics problems;
-  const auto overrides = config::parse_overrides(options.overrides, problems);
-  auto loaded = config::load_recipe(options.recipe, overrides, config::process_environment());
-  loaded.problems.insert(loaded.problems.begin(), problems.begin(), problems.end());
-  return loaded;
-}
-
-bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return true;
-  err(to_text(Diagnostic{"cannot-write",
-                         fmt::format("'{}' cannot be written", path),
-                         "choose a folder that exists and is yours",
-                         {"command line", 0, 0},
-                         ""}) +
-      "\n");
-  return false;
-}
-
-int run_plan(const Options& options) {
-  const auto loaded = load(options);
-  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
-  const auto result = plan::make_plan(
-      loaded, {.world_size = options.world_size, .training = false, .cuda_available = launch::cuda_present()});
-  if (!result.plan) return refuse(result.problems, loaded, options.json);
-  const auto& plan = *result.plan;
-  const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute
-                      : options.actions == "lowered" ? plan::ActionFormat::kLowered
-                                                     : plan::ActionFormat::kNone;
-  if (plan.pipeline && !options.timeline.empty() &&
-      !write_file(options.timeline,
-                  schedule::timeline_svg(plan.pipeline->timeline, {.title = plan.pipeline->name, .in_seconds = false})))
-    return code(ExitCode::kEnvironment);
-  if (plan.pipeline && !options.trace.empty() &&
-      !write_file(options.trace, schedule::chrome_trace(plan.pipeline->timeline, plan.pipeline->name)))
-    return code(ExitCode::kEnvironment);
-  if (!options.json) err(to_text(plan.warnings, "warning"));
-  out(options.json ? plan::to_json(plan, format) + "\n" : plan::to_text(plan, format));
-  return code(ExitCode::kOk);
-}
 
 /// Each key of the dump with where it came from.
 void list_origins(const config::Value& value, const std::string& path, const config::Origins& origins,
@@ -133,40 +56,62 @@ int run_config(const Options& options) {
   return code(ExitCode::kOk);
 }
 
-int run_schema(const Options&) {
-  out(config::recipe_schema() + "\n");
+int run_schema(const Options& options) {
+  out(options.markdown ? config::recipe_reference() : config::recipe_schema() + "\n");
   return code(ExitCode::kOk);
 }
 
 int run_completion(const Options& options) {
-  std::vector<std::string> names;
-  for (const auto& command : commands()) names.emplace_back(command.name);
-  out(launch::completion_script(options.shell, names, config::recipe_keys()));
+  out(launch::completion_script(options.shell, options.known, config::recipe_keys()));
   return code(ExitCode::kOk);
 }
 
 int run_train(const Options& options) {
   // A rank of a job leaves everything to the worker, where rank 0 reads the recipe for all.
-  if (launch::in_parallel_job()) return launch::exec_worker(options.recipe, options.overrides);
+  if (launch::in_parallel_job()) return launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
   const int ranks = options.nproc_per_node.value_or(1);
   const auto result =
       plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
-  if (!result.plan) return refuse(result.problems, loaded, false);
+  if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   return ranks > 1 ? launch::run_mpirun(ranks, options.recipe, options.overrides)
-                   : launch::exec_worker(options.recipe, options.overrides);
+                   : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
+}
+
+int run_verify(const Options& options) {
+  if (!launch::in_parallel_job()) {
+    const auto loaded = load(options);
+    if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
+    const auto result = plan::make_plan(loaded, {.training = true});
+    if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
+  }
+  return launch::exec_worker(launch::Work::kVerify, options.recipe, options.overrides);
 }
 
 constexpr std::array kCommands = {
     Command{"train", "train RECIPE [--nproc-per-node N] [OVERRIDE...]",
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
-    Command{"plan", "plan RECIPE [--json] [OVERRIDE...]", "Print what would run: mesh, stages, schedule, proofs",
-            kRecipe | kJson | kWorldSize | kPictures | kDryRun, run_plan},
+    Command{"plan", "plan RECIPE [--world-size N] [--json] [OVERRIDE...]",
+            "Print what would run: mesh, stages, schedule, memory, time, proofs",
+            kRecipe | kJson | kWorldSize | kPictures | kDryRun | kEstimates, run_plan},
+    Command{"verify", "verify RECIPE [OVERRIDE...]",
+            "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient", kRecipe,
+            run_verify},
+    Command{"slurm", "slurm RECIPE --nodes N [--time T] [--partition P] [OVERRIDE...]",
+            "Print a batch script: starts the ranks, saves before the time is up, requeues", kRecipe | kSlurm,
+            run_slurm},
+    Command{"doctor", "doctor [--json]", "Check MPI, LibTorch, CUDA, NCCL, network and limits of this machine", kJson,
+            run_doctor},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
-    Command{"schema", "schema", "Print the JSON Schema of recipes", 0, run_schema},
-    Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
+    Command{"checkpoint", "checkpoint ls|verify|export DIR [OUTPUT]", "List, verify or export checkpoints",
+            kCheckpoint | kJson, run_checkpoint},
+    Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
+    Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
+            "JSON strings to ids, one a line from standard input, or back", kTokenizer, run_tokenize},
+    Command{"completion", "completion SHELL",
+            "Print shell completion, for example: source <(automodel completion bash)", kShell, run_completion},
 };
 
 }  // namespace

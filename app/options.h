@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "launch/completion.h"
+
 namespace automodel::app {
 
 struct Options {
   std::string recipe = {};
   std::vector<std::string> overrides = {};  ///< words that are no options: --a.b.c value, a.b.c=value
   bool json = false;
+  bool markdown = false;
   bool dry_run = false;  ///< a plan is always dry
   std::optional<int> world_size = {};
   std::optional<int> gpus_per_node = {};
@@ -18,7 +21,27 @@ struct Options {
   std::string actions = {};   ///< "", "compute", "lowered"
   std::string timeline = {};  ///< file
   std::string trace = {};     ///< file
+  std::string memory = {};    ///< of a rank's device: hardware.memory
+  bool require_fit = false;   ///< refuse a plan that does not fit
+  bool search = false;
+  std::string apply = {};  ///< file that the best recipe of a search goes to
+  bool calibrate = false;
+  // Of a Slurm job.
+  std::optional<int> nodes = {}, cpus_per_rank = {};
+  int warning = 300;  ///< seconds
+  std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = "logs";
+  std::string launcher = "srun";
   std::string shell = {};
+  std::string folder = {};                           ///< of a tokenizer, of checkpoints
+  bool special = false;                              ///< add special tokens
+  bool decode = false;                               ///< ids to text
+  bool skip_special = false;                         ///< leave special tokens out of the text
+  std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
+  std::string action = {};                           ///< of `checkpoint`
+  std::string output = {};                           ///< of `checkpoint export`: the one that is made
+  std::string dtype = {};
+  std::string base = {};  ///< of adapters
+  bool merge = false;
 };
 
 }  // namespace automodel::app

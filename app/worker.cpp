@@ -1,5 +1,7 @@
-// One rank of a training run. `automodel train` becomes this program: automodel-worker RECIPE [OVERRIDE...].
+// One rank of a training run. `automodel train` and `automodel verify` become this program:
+// automodel-worker [--verify] RECIPE [OVERRIDE...].
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -12,6 +14,7 @@
 #include "comm/world.h"
 #include "config/recipe.h"
 #include "train/run.h"
+#include "train/verify_run.h"
 
 namespace {
 
@@ -50,13 +53,28 @@ int main(int argc, char** argv) {
     std::fputs("automodel-worker is started by 'automodel train'\n", stderr);
     return static_cast<int>(ExitCode::kBadInput);
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a cause, not a signal
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const bool verify = words.front() == "--verify";
+  if (verify) words.erase(words.begin());
+  if (words.empty()) return static_cast<int>(ExitCode::kBadInput);
+  const std::string recipe = words.front();
+  words.erase(words.begin());
   int code = 0;
   try {
+    if (verify && !started_by_launcher()) {
+      Diagnostics problems;
+      const auto overrides = config::parse_overrides(words, problems);
+      auto loaded = config::load_recipe(recipe, overrides, config::process_environment());
+      loaded.problems.insert(loaded.problems.begin(), problems.begin(), problems.end());
+      if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
+      return static_cast<int>(train::run_verification_alone(loaded));
+    }
     const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
     comm::run_guarded(*world, [&](comm::World& w) {
-      const auto loaded = load(w, argv[1], {argv + 2, argv + argc});
+      const auto loaded = load(w, recipe, words);
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
-      code = static_cast<int>(train::run_training(loaded, w));
+      code = static_cast<int>(verify ? train::run_verification(loaded, w) : train::run_training(loaded, w));
     });
   } catch (const Error& error) {
     std::fputs(error.what(), stderr);

@@ -29,40 +29,19 @@ void check_recipe(LoadedRecipe& loaded) {
   if (recipe.seed() && recipe.rng->seed() && *recipe.seed() != *recipe.rng->seed())
     refuse("bad-value", "rng.seed", fmt::format("seed is {} and rng.seed is {}", *recipe.seed(), *recipe.rng->seed()),
            "give one of them; NeMo AutoModel reads only the top-level seed");
-  if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() && !recipe.model()->config())
+  if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() && !recipe.model()->config() &&
+      recipe.model()->target() != ModelTarget::kGpt2)
     refuse("missing-key", "model", "model needs pretrained_model_name_or_path or config",
            "a folder with config.json, or inline Hugging Face keys under model.config");
   if (!recipe.model())
     refuse("missing-key", "model", "the recipe has no model",
            "add 'model:' with config or pretrained_model_name_or_path");
-  if (recipe.checkpoint->model_save_format() != "safetensors")
-    refuse("bad-value", "checkpoint.model_save_format",
-           fmt::format("checkpoints cannot be written as '{}'", recipe.checkpoint->model_save_format()),
+  if (const auto& format = recipe.checkpoint->model_save_format(); format == "torch_save")
+    loaded.ignored.push_back({"checkpoint.model_save_format", "weights are always written as safetensors",
+                              loaded.origins.nearest("checkpoint.model_save_format")});
+  else if (format != "safetensors")
+    refuse("bad-value", "checkpoint.model_save_format", fmt::format("checkpoints cannot be written as '{}'", format),
            "safetensors is the only format");
-}
-
-std::string markdown_escaped(std::string text) {
-  for (std::size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2))
-    text.replace(bar, 1, "\\|");
-  return text;
-}
-
-/// Walks the tables below `fields`, telling each key's dotted path.
-void walk(const std::vector<FieldInfo>& fields, const std::string& path,
-          const std::function<void(const std::string&, const FieldInfo&, std::string_view)>& visit,
-          std::string_view alternative = "") {
-  for (const auto& field : fields) {
-    const std::string key =
-        field.form == FieldInfo::Form::kPrefix ? std::string(field.key) + "_NAME" : std::string(field.key);
-    const std::string here = field.form == FieldInfo::Form::kFlat ? path : join_path(path, key);
-    if (field.form == FieldInfo::Form::kRest) continue;
-    if (field.form != FieldInfo::Form::kFlat) visit(here, field, alternative);
-    const TypeInfo* type = field.type;
-    if (type->choice != nullptr)
-      for (const auto& each : type->choice().alternatives) walk(each.type->fields(), here, visit, each.name);
-    else if (type->fields != nullptr)
-      walk(type->fields(), here, visit, alternative);
-  }
 }
 
 }  // namespace
@@ -79,7 +58,7 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
   if (broken) return loaded;
   apply_overrides(root, overrides, loaded.problems);
   interpolate(root, environment, loaded.problems);
-  Reader reader(loaded.problems, loaded.origins, loaded.ignored);
+  Reader reader(loaded.problems, loaded.origins, loaded.ignored, loaded.unsupported);
   if (root.is_null())
     loaded.problems.push_back({"missing-key", "the recipe is empty", "see recipes/quickstart.yaml", {path, 1, 1}, ""});
   else
@@ -116,27 +95,6 @@ std::string recipe_schema() {
   out.set("title", "automodel recipe");
   for (const auto& [key, item] : *schema.map()) out.set(key, item);
   return to_json(out, 2);
-}
-
-std::string recipe_reference() {
-  std::string out = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n";
-  walk(fields_of<Recipe>(), "", [&](const std::string& path, const FieldInfo& field, std::string_view alternative) {
-    const bool section = field.type->fields != nullptr || field.type->choice != nullptr;
-    std::string doc(field.doc);
-    if (!alternative.empty()) doc = fmt::format("({}) {}", alternative, doc);
-    if (!field.ignored.empty()) doc += fmt::format(" *Not acted on: {}.*", field.ignored);
-    out += fmt::format("| `{}` | {} | {} | {} |\n", path, markdown_escaped(field.type->name()),
-                       section ? "" : "`" + markdown_escaped(to_json(field.initial)) + "`", markdown_escaped(doc));
-  });
-  return out;
-}
-
-std::vector<std::string> recipe_keys() {
-  std::vector<std::string> keys;
-  walk(fields_of<Recipe>(), "", [&](const std::string& path, const FieldInfo&, std::string_view) {
-    if (std::find(keys.begin(), keys.end(), path) == keys.end()) keys.push_back(path);
-  });
-  return keys;
 }
 
 }  // namespace automodel::config

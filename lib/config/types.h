@@ -196,9 +196,14 @@ struct Chosen {
   template <std::size_t I>
   static Alternative alternative() {
     using T = std::variant_alternative_t<I, V>;
-    return {T::targets[0], {T::targets.begin(), T::targets.end()}, T::kDoc, &type_of<T>(), [](void* variant) -> void* {
-              return &static_cast<V*>(variant)->template emplace<I>();
-            }};
+    std::string_view plan_only;
+    if constexpr (requires { T::kPlanOnly; }) plan_only = T::kPlanOnly;
+    return {T::targets[0],
+            {T::targets.begin(), T::targets.end()},
+            T::kDoc,
+            &type_of<T>(),
+            [](void* variant) -> void* { return &static_cast<V*>(variant)->template emplace<I>(); },
+            plan_only};
   }
   template <std::size_t... I>
   static Choice make(std::index_sequence<I...>) {
@@ -254,11 +259,29 @@ TypeInfo make_type() {
   else if constexpr (VariantOf<T>::value)
     return {Chosen<T>::name, Chosen<T>::read, Chosen<T>::dump, Chosen<T>::schema, nullptr, Chosen<T>::choice};
   else if constexpr (IsOptional<T>::value)
-    return {Optional<T>::name, Optional<T>::read, Optional<T>::dump, Optional<T>::schema};
+    return {Optional<T>::name,
+            Optional<T>::read,
+            Optional<T>::dump,
+            Optional<T>::schema,
+            nullptr,
+            nullptr,
+            type_of<typename T::value_type>};
   else if constexpr (VectorOf<T>::value || ArrayOf<T>::value)
-    return {Listed<T>::name, Listed<T>::read, Listed<T>::dump, Listed<T>::schema};
+    return {Listed<T>::name,
+            Listed<T>::read,
+            Listed<T>::dump,
+            Listed<T>::schema,
+            nullptr,
+            nullptr,
+            type_of<typename T::value_type>};
   else if constexpr (MapOf<T>::value)
-    return {Mapped<T>::name, Mapped<T>::read, Mapped<T>::dump, Mapped<T>::schema};
+    return {Mapped<T>::name,
+            Mapped<T>::read,
+            Mapped<T>::dump,
+            Mapped<T>::schema,
+            nullptr,
+            nullptr,
+            type_of<typename MapOf<T>::Item>};
   else if constexpr (std::is_enum_v<T> && !std::is_same_v<T, DType>)
     return {Enumerated<T>::name, Enumerated<T>::read, Enumerated<T>::dump, Enumerated<T>::schema};
   else

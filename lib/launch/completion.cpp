@@ -5,61 +5,194 @@
 namespace automodel::launch {
 namespace {
 
-std::string joined(const std::vector<std::string>& words, const std::string& prefix, const std::string& suffix) {
+using Commands = std::vector<CompletedCommand>;
+
+/// `text` inside single quotes of any of the three shells.
+std::string quoted(const std::string& text) {
   std::string out;
-  for (const auto& word : words) out += (out.empty() ? "" : " ") + prefix + word + suffix;
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return "'" + out + "'";
+}
+
+std::string joined(const std::vector<std::string>& words, const std::string& between) {
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : between) + word;
   return out;
 }
 
-constexpr const char* kOptions =
-    "--help --json --world-size --gpus-per-node --dry-run --actions --timeline --trace --nproc-per-node";
-
-std::string bash(const std::vector<std::string>& commands, const std::vector<std::string>& keys) {
-  return fmt::format(
-      "_automodel() {{\n"
-      "  local word=\"${{COMP_WORDS[COMP_CWORD]}}\"\n"
-      "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-      "    COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))\n"
-      "  elif [[ \"$word\" == --* ]]; then\n"
-      "    COMPREPLY=($(compgen -W \"{} {}\" -- \"$word\"))\n"
-      "  else\n"
-      "    COMPREPLY=($(compgen -f -- \"$word\") $(compgen -W \"{}\" -- \"$word\"))\n"
-      "  fi\n"
-      "}}\n"
-      "complete -o nospace -F _automodel automodel\n",
-      joined(commands, "", ""), kOptions, joined(keys, "--", ""), joined(keys, "", "="));
+std::string names_of(const Commands& commands, const std::string& between) {
+  std::vector<std::string> names;
+  for (const auto& command : commands) names.push_back(command.name);
+  return joined(names, between);
 }
 
-std::string zsh(const std::vector<std::string>& commands, const std::vector<std::string>& keys) {
-  return fmt::format(
-      "#compdef automodel\n"
-      "_automodel() {{\n"
-      "  if (( CURRENT == 2 )); then\n"
-      "    compadd -- {}\n"
-      "  elif [[ \"$words[CURRENT]\" == --* ]]; then\n"
-      "    compadd -- {} {}\n"
-      "  else\n"
-      "    _files\n"
-      "    compadd -S '' -- {}\n"
-      "  fi\n"
-      "}}\n"
-      "compdef _automodel automodel\n",
-      joined(commands, "", ""), kOptions, joined(keys, "--", ""), joined(keys, "", "="));
+std::string with_recipe(const Commands& commands, const std::string& between) {
+  std::vector<std::string> names;
+  for (const auto& command : commands)
+    if (command.takes_recipe) names.push_back(command.name);
+  return joined(names, between);
 }
 
-std::string fish(const std::vector<std::string>& commands, const std::vector<std::string>& keys) {
+/// One line a command that takes a plain word of a list, or an option that takes one: what may follow.
+std::string bash_values(const Commands& commands) {
+  std::string out;
+  for (const auto& command : commands)
+    for (const auto& option : command.options)
+      if (!option.values.empty())
+        out += fmt::format("    {}:{}) values={} ;;\n", command.name, option.name, quoted(joined(option.values, " ")));
+  return out;
+}
+
+std::string bash_options(const Commands& commands) {
+  std::string out;
+  for (const auto& command : commands) {
+    std::vector<std::string> names;
+    for (const auto& option : command.options)
+      if (!option.name.empty()) names.push_back(option.name);
+    out += fmt::format("    {}) options={} ;;\n", command.name, quoted(joined(names, " ")));
+  }
+  return out;
+}
+
+std::string bash(const Commands& commands, const std::vector<std::string>& keys) {
+  return fmt::format(
+      R"(# bash completion of automodel: source it, or store it as automodel in bash-completion's folder.
+_automodel_keys={keys}
+_automodel() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" command="${{COMP_WORDS[1]}}"
+  local options='' values='' key
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W '{commands} --help --version' -- "$word"))
+    [[ $word == -* ]] || {{ compopt -o filenames 2>/dev/null; COMPREPLY+=($(compgen -f -X '!*.y*ml' -- "$word")); }}
+    return
+  fi
+  case "$command" in
+    *.yaml|*.yml) command=train ;;
+  esac
+  case "$command" in
+{options}  esac
+  case "$command:$before" in
+{values}  esac
+  if [ -z "$values" ] && [[ $word != -* ]] && [ "$COMP_CWORD" -eq 2 ]; then
+    case "$command:" in
+{values}    esac
+  fi
+  if [ -n "$values" ]; then
+    COMPREPLY=($(compgen -W "$values" -- "$word"))
+  elif [[ $word == -* ]]; then
+    COMPREPLY=($(compgen -W "$options" -- "$word"))
+    case " {recipe} " in
+      *" $command "*) for key in $_automodel_keys; do [[ --$key == "$word"* ]] && COMPREPLY+=("--$key"); done ;;
+    esac
+  else
+    case " {recipe} " in
+      *" $command "*)
+        if [ -n "$word" ]; then
+          for key in $_automodel_keys; do [[ $key == "$word"* ]] && COMPREPLY+=("$key="); done
+        fi
+        if [ "${{#COMPREPLY[@]}}" -gt 0 ]; then compopt -o nospace 2>/dev/null; return; fi
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=($(compgen -d -- "$word") $(compgen -f -X '!*.y*ml' -- "$word")) ;;
+      *) compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$word")) ;;
+    esac
+  fi
+}}
+complete -F _automodel automodel
+)",
+      fmt::arg("keys", quoted(joined(keys, " "))), fmt::arg("commands", names_of(commands, " ")),
+      fmt::arg("options", bash_options(commands)), fmt::arg("values", bash_values(commands)),
+      fmt::arg("recipe", with_recipe(commands, " ")));
+}
+
+/// "name:what it does", as _describe takes it; colons of the name must not be there.
+std::string zsh_described(const std::string& name, const std::string& doc) {
+  return quoted(name + ":" + doc);
+}
+
+std::string zsh(const Commands& commands, const std::vector<std::string>& keys) {
+  std::string names, options, values;
+  for (const auto& command : commands) {
+    names += "    " + zsh_described(command.name, command.doc) + "\n";
+    std::string list;
+    for (const auto& option : command.options) {
+      if (!option.name.empty()) list += " " + zsh_described(option.name, option.doc);
+      if (!option.values.empty())
+        values +=
+            fmt::format("    {}:{}) compadd -- {}; return ;;\n", command.name, option.name, joined(option.values, " "));
+    }
+    options += fmt::format("    {}) options=({}) ;;\n", command.name, list);
+  }
+  return fmt::format(
+      R"(#compdef automodel
+# zsh completion of automodel: store it as _automodel in a folder of $fpath, or `source <(automodel completion zsh)`.
+_automodel() {{
+  local -a commands options keys
+  local command=$words[2]
+  commands=(
+{names}  )
+  keys=({keys})
+  if (( CURRENT == 2 )); then
+    _describe -t commands command commands
+    _files -g '*.y(|a)ml(-.)'
+    return
+  fi
+  [[ $command == *.y(|a)ml ]] && command=train
+  case $command in
+{options}  esac
+  case $command:$words[CURRENT-1] in
+{values}  esac
+  if (( CURRENT == 3 )) && [[ $words[CURRENT] != -* ]]; then
+    case $command: in
+{values}    esac
+  fi
+  if [[ $words[CURRENT] == -* ]]; then
+    _describe -o -t options option options
+    [[ " {recipe} " == *" $command "* ]] && compadd -- --$^keys
+  elif [[ " {recipe} " == *" $command "* ]]; then
+    _files -g '*.y(|a)ml(-.)'
+    [[ -n $words[CURRENT] ]] && compadd -S '=' -- $keys
+  else
+    _files
+  fi
+}}
+if [[ $funcstack[1] == _automodel ]]; then _automodel "$@"; else compdef _automodel automodel; fi
+)",
+      fmt::arg("names", names), fmt::arg("keys", joined(keys, " ")), fmt::arg("options", options),
+      fmt::arg("values", values), fmt::arg("recipe", with_recipe(commands, " ")));
+}
+
+std::string fish(const Commands& commands, const std::vector<std::string>& keys) {
   std::string out =
-      fmt::format("complete -c automodel -n __fish_use_subcommand -f -a '{}'\n", joined(commands, "", ""));
-  for (const auto* option :
-       {"json", "world-size", "gpus-per-node", "dry-run", "actions", "timeline", "trace", "nproc-per-node"})
-    out += fmt::format("complete -c automodel -l {}\n", option);
-  for (const auto& key : keys) out += fmt::format("complete -c automodel -n 'not __fish_use_subcommand' -l {}\n", key);
+      "# fish completion of automodel: store it as ~/.config/fish/completions/automodel.fish\n"
+      "complete -c automodel -f\n"
+      "complete -c automodel -n __fish_use_subcommand -k -a '(__fish_complete_suffix .yaml)'\n";
+  for (const auto& command : commands) {
+    out +=
+        fmt::format("complete -c automodel -n __fish_use_subcommand -a {} -d {}\n", command.name, quoted(command.doc));
+    const std::string here = fmt::format("complete -c automodel -n '__fish_seen_subcommand_from {}'", command.name);
+    for (const auto& option : command.options) {
+      const std::string values = option.values.empty() ? "" : " -a " + quoted(joined(option.values, " "));
+      if (option.name.empty())
+        out += values.empty() ? "" : here + values + "\n";
+      else
+        out += fmt::format("{} -l {}{}{} -d {}\n", here, option.name.substr(2),
+                           !option.takes_value     ? ""
+                           : option.values.empty() ? " -r -F"
+                                                   : " -x",
+                           values, quoted(option.doc));
+    }
+    if (command.takes_recipe) out += here + " -k -a '(__fish_complete_suffix .yaml)'\n";
+  }
+  const std::string recipe =
+      fmt::format("complete -c automodel -n '__fish_seen_subcommand_from {}'", with_recipe(commands, " "));
+  for (const auto& key : keys) out += fmt::format("{} -l {} -x\n", recipe, key);
   return out;
 }
 
 }  // namespace
 
-std::string completion_script(const std::string& shell, const std::vector<std::string>& commands,
+std::string completion_script(const std::string& shell, const std::vector<CompletedCommand>& commands,
                               const std::vector<std::string>& keys) {
   if (shell == "zsh") return zsh(commands, keys);
   if (shell == "fish") return fish(commands, keys);

@@ -78,8 +78,10 @@ std::string worker_path() {
   return (error ? fs::path("automodel-worker") : self.parent_path() / "automodel-worker").string();
 }
 
-int exec_worker(const std::string& recipe, const std::vector<std::string>& overrides) {
-  std::vector<std::string> words = {worker_path(), recipe};
+int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides) {
+  std::vector<std::string> words = {worker_path()};
+  if (work == Work::kVerify) words.emplace_back("--verify");
+  words.push_back(recipe);
   words.insert(words.end(), overrides.begin(), overrides.end());
   return become(words, kWorkerHint);
 }

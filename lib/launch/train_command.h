@@ -16,8 +16,11 @@ bool cuda_present();
 /// Path of automodel-worker: $AUTOMODEL_WORKER, else beside this program.
 std::string worker_path();
 
+/// What the worker is to do.
+enum class Work { kTrain, kVerify };
+
 /// Becomes the worker. Returns the exit code only where that fails, after saying why.
-int exec_worker(const std::string& recipe, const std::vector<std::string>& overrides);
+int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides);
 
 /// Runs `mpirun -np RANKS worker ...` and returns its exit code; as exec_worker where that fails. SIGTERM, on which
 /// mpirun would kill the ranks within a second, reaches them as SIGUSR1: they end their step first. mpirun does not

@@ -1,6 +1,8 @@
 #include "pipeline/executor.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <ATen/ops/full.h>
 
@@ -19,6 +21,9 @@ struct Executor::Run {
   int forwards = 0;                      ///< done so far
   std::vector<int> backwards_left = {};  ///< by local stage: B and W actions to come
   std::vector<at::Tensor> losses = {};
+  /// By stage and microbatch, between forward and backward.
+  std::map<std::pair<int, int>, std::shared_ptr<model::RouterStatistics>> routers = {};
+  std::vector<Action> delayed = {};  ///< backward passes whose weight gradients wait for their message to be sent
 };
 
 Executor::Executor(Table training, Table evaluation, int rank, comm::Communicator* group, std::vector<Stage*> stages)
@@ -46,28 +51,49 @@ Stage& Executor::stage(schedule::Stage number) {
 void Executor::forward(const Action& action, Run& run) {
   Stage& here = stage(action.stage());
   const int microbatch = action.microbatch().value;
-  const at::Tensor input = action.stage().value > 0 ? run.links.take(true, action.stage(), microbatch) : at::Tensor();
+  const auto input = action.stage().value > 0 ? run.links.take(true, action.stage(), microbatch) : Links::Message{};
   const int number = run.forwards++;
-  model::ForwardOptions options{.loss_scale = run.options.loss_scales[static_cast<std::size_t>(microbatch)]};
-  if (run.training && run.options.recompute)
-    options.recompute = [&, number](int layer) { return run.options.recompute(number, layer); };
-  const auto output = here.forward(microbatch, run.data[static_cast<std::size_t>(microbatch)], input, options);
+  model::ForwardOptions options{.loss_scale = run.options.loss_scales[static_cast<std::size_t>(microbatch)],
+                                .seed = run.options.seed};
+  if (run.training && run.options.keep) options.keep = run.options.keep(number);
+  auto data = run.data[static_cast<std::size_t>(microbatch)];
+  data.routers = here.model().statistics(data, options);
+  if (data.routers && input.side.defined()) data.routers->set_before(input.side.cpu());
+  if (data.routers && run.training) run.routers[{action.stage().value, microbatch}] = data.routers;
+  const auto output = here.forward(microbatch, data, input.value, options);
   if (action.stage().value + 1 == training_.placement.stages())
     run.losses.push_back(output);
   else
-    run.links.put(true, action.stage(), microbatch, output);
+    run.links.put(true, action.stage(), microbatch, output, data.routers ? data.routers->totals() : at::Tensor());
 }
 
 void Executor::backward(const Action& action, Run& run) {
   Stage& here = stage(action.stage());
   const int microbatch = action.microbatch().value;
   const bool last_stage = action.stage().value + 1 == training_.placement.stages();
-  const auto gradient =
-      last_stage ? at::full({}, run.options.seed, at::TensorOptions().dtype(at::kDouble).device(message_.device))
-                 : run.links.take(false, action.stage(), microbatch);
-  const auto result = action.op() == Op::kBackwardInput ? here.backward_input(microbatch, gradient)
-                                                        : here.backward(microbatch, gradient);
-  if (action.stage().value > 0) run.links.put(false, action.stage(), microbatch, result);
+  const auto gradient = last_stage
+                            ? Links::Message{at::full({}, run.options.seed,
+                                                      at::TensorOptions().dtype(at::kDouble).device(message_.device)),
+                                             {}}
+                            : run.links.take(false, action.stage(), microbatch);
+  at::Tensor totals;  // of all stages: the last one knows them
+  if (const auto routers = run.routers.extract({action.stage().value, microbatch})) {
+    if (gradient.side.defined()) routers.mapped()->set_totals(gradient.side.cpu());
+    totals = routers.mapped()->totals();
+  }
+  // Without a message to send there is nothing to be early for.
+  const bool apart = action.op() == Op::kFullBackward && run.options.delay_weight_gradients && action.stage().value > 0;
+  const auto result = action.op() == Op::kBackwardInput || apart ? here.backward_input(microbatch, gradient.value)
+                                                                 : here.backward(microbatch, gradient.value);
+  if (action.stage().value > 0) run.links.put(false, action.stage(), microbatch, result, totals);
+  if (apart) run.delayed.push_back(action);
+}
+
+void Executor::weight_gradients(const Action& action) {
+  Stage& here = stage(action.stage());
+  if (here.sharding() != nullptr) here.sharding()->weight_gradients_begin();
+  here.backward_weight(action.microbatch().value);
+  if (here.sharding() != nullptr) here.sharding()->weight_gradients_done();
 }
 
 void Executor::execute(const Action& action, Run& run) {
@@ -80,11 +106,7 @@ void Executor::execute(const Action& action, Run& run) {
     case Op::kForward: return forward(action, run);
     case Op::kBackwardInput:
     case Op::kFullBackward: return backward(action, run);
-    case Op::kBackwardWeight:
-      if (sharding != nullptr) sharding->weight_gradients_begin();
-      stage(action.stage()).backward_weight(action.microbatch().value);
-      if (sharding != nullptr) sharding->weight_gradients_done();
-      return;
+    case Op::kBackwardWeight: return weight_gradients(action);
     case Op::kSendForward:
     case Op::kSendBackward: return run.links.send(action);
     case Op::kRecvForward:
@@ -96,7 +118,7 @@ void Executor::execute(const Action& action, Run& run) {
       if (sharding != nullptr) sharding->reshard();
       return;
     case Op::kReduceGrad:
-      if (sharding != nullptr && run.options.last_run) sharding->reduce();
+      if (sharding != nullptr && run.training) sharding->reduce(run.options.last_run);
       return;
   }
 }
@@ -104,9 +126,25 @@ void Executor::execute(const Action& action, Run& run) {
 void Executor::walk(const schedule::Row& row, Run& run) {
   for (const auto& slot : row) {
     for (const auto& watch : watches_) watch(slot);
-    for (const auto& action : slot.actions()) execute(action, run);
+    for (const auto& action : slot.actions()) {
+      // The message goes out first; whatever comes instead of a message must not wait for it.
+      const bool sends = action.op() == Op::kSendBackward;
+      if (sends) execute(action, run);
+      for (const auto& each : std::exchange(run.delayed, {})) weight_gradients(each);
+      if (!sends) execute(action, run);
+    }
   }
   run.links.finish();
+}
+
+int Executor::in_flight() const {
+  int count = 0;
+  for (const auto& slot : training_.rows[static_cast<std::size_t>(rank_)])
+    for (const auto& action : slot.actions()) {
+      if (action.op() == Op::kFullBackward || action.op() == Op::kBackwardInput) return count;
+      count += action.op() == Op::kForward ? 1 : 0;
+    }
+  return count;
 }
 
 double Executor::run(const std::vector<model::Microbatch>& microbatches, const RunOptions& options) {

@@ -30,8 +30,10 @@ struct RunOptions {
   double seed = 1;
   /// No further runs follow before the optimizer: REDUCE_GRAD acts.
   bool last_run = true;
-  /// Layers that are computed again in the backward pass, by forward number of the run on this rank.
-  std::function<bool(int forward, int layer)> recompute = {};
+  /// How a forward pass runs, by its number in this run on this rank: what its layers keep.
+  std::function<model::Keep(int forward)> keep = {};
+  /// A full backward pass sends the gradient of its input before it computes those of weights.
+  bool delay_weight_gradients = false;
 };
 
 class Executor {
@@ -55,6 +57,8 @@ class Executor {
   double evaluate(const std::vector<model::Microbatch>& microbatches, const std::vector<double>& loss_scales);
 
   const Table& table() const { return training_; }
+  /// Forward passes that this rank runs before its first backward pass: microbatches in flight at most.
+  int in_flight() const;
 
  private:
   struct Run;
@@ -63,6 +67,8 @@ class Executor {
   void backward(const schedule::Action& action, Run& run);
   Stage& stage(schedule::Stage number);
   void walk(const schedule::Row& row, Run& run);
+  /// Weight gradients that were put off behind the message of `action`, or behind anything.
+  void weight_gradients(const schedule::Action& action);
 
   Table training_, evaluation_;
   int rank_;

@@ -18,7 +18,8 @@ class StageSharding {
   virtual ~StageSharding() = default;
   virtual void unshard() = 0;
   virtual void reshard() = 0;
-  virtual void reduce() = 0;
+  /// REDUCE_GRAD: the stage's backward passes of this run are done; `last` of the step.
+  virtual void reduce(bool last) = 0;
   /// The stage's last backward pass of the step begins.
   virtual void last_backward() = 0;
   /// A W action begins, and is done.

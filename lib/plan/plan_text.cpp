@@ -51,9 +51,31 @@ std::string mesh_text(const TrainingPlan& plan) {
                      axes, mesh::name_of(plan.mesh.strategy()), plan.cuda ? "cuda" : "cpu");
 }
 
+/// What tensor- and context-parallel ranks divide, and how they exchange it.
+std::string sharing_text(const TrainingPlan& plan) {
+  const auto& s = plan.mesh.sizes();
+  std::string out;
+  if (s.tp > 1) {
+    const auto& overlap = plan.tensor.overlap;
+    const bool overlaps =
+        overlap != arch::TensorOverlap{.gather_attention = overlap.gather_attention, .gather_mlp = overlap.gather_mlp};
+    out += fmt::format("tensor    products over {} ranks{}{}\n", s.tp,
+                       plan.tensor.sequence_parallel ? ", tokens between them too (sequence parallel)" : "",
+                       overlaps ? ", messages under products" : "");
+  }
+  if (s.cp > 1) {
+    const auto& c = plan.context;
+    std::string how = c.keys == 1 ? "" : fmt::format("{} {}", c.gather ? "keys gathered over" : "ring of", c.keys);
+    if (c.heads > 1) how = fmt::format("heads exchanged over {}{}{}", c.heads, how.empty() ? "" : ", ", how);
+    out += fmt::format("context   sequences over {} ranks: {}\n", s.cp, how);
+  }
+  return out;
+}
+
 std::string model_text(const TrainingPlan& plan) {
   if (!plan.model)
-    return "model     sizes unknown: give --model.config PATH (a config.json) to plan stages and memory\n";
+    return "model     sizes unknown: give --model.config PATH (a config.json, or its folder) to plan stages, memory "
+           "and time\n";
   const auto& spec = plan.model->spec;
   std::int64_t parameters = 0;
   if (plan.pipeline)
@@ -71,19 +93,24 @@ std::string batch_text(const TrainingPlan& plan) {
   if (b.length > 0) out += fmt::format("; {} tokens each, {} tokens a step", b.length, b.tokens());
   out += fmt::format("\ntypes     compute {}, master weights {}, gradients {}", name_of(plan.types.compute),
                      name_of(plan.types.master), name_of(plan.types.gradient));
+  if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
+  if (plan.levers.loss_scaler) out += ", dynamic loss scale";
   if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
   return out + "\n";
 }
 
 std::string stages_text(const PipelinePlan& pipeline) {
-  double heaviest = 0;
-  for (const auto& stage : pipeline.stages) heaviest = std::max(heaviest, stage.flops);
+  double heaviest = 0, lightest = pipeline.stages.front().flops;
+  for (const auto& stage : pipeline.stages) {
+    heaviest = std::max(heaviest, stage.flops);
+    lightest = std::min(lightest, stage.flops);
+  }
   TextTable table({"stage", "rank", "modules", "parameters", "GFLOP/mb", "load", "output"});
   for (const auto& stage : pipeline.stages) {
     const double load = heaviest > 0 ? stage.flops / heaviest : 1;
     table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(stage.part),
                format_count(static_cast<double>(stage.part.parameters)), fmt::format("{:.3g}", stage.flops / 1e9),
-               fmt::format("{:.0f}%{}", 100 * load, load == 1 && pipeline.stages.size() > 1 ? " heaviest" : ""),
+               fmt::format("{:.0f}%{}", 100 * load, load == 1 && lightest < heaviest ? " heaviest" : ""),
                shape_text(stage.io.output)});
   }
   return table.text();
@@ -111,20 +138,25 @@ std::string schedule_text(const TrainingPlan& plan) {
 }  // namespace
 
 std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
-  std::string out =
-      fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + model_text(plan) + batch_text(plan);
+  std::string out = fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + sharing_text(plan) +
+                    model_text(plan) + batch_text(plan);
   if (plan.pipeline) {
-    out += stages_text(*plan.pipeline);
+    if (!plan.pipeline->stages.empty()) out += stages_text(*plan.pipeline);
     if (plan.pipelined) {
       out += schedule_text(plan);
       const auto& timeline = plan.pipeline->timeline;
       if (timeline.makespan <= 40 && timeline.shape.ranks <= 8) out += schedule::timeline_text(timeline, 110);
     }
+    if (plan.estimate) out += to_text(*plan.estimate, plan);
     if (actions != ActionFormat::kNone) {
       const auto& rows =
           actions == ActionFormat::kCompute ? plan.pipeline->schedule.order : plan.pipeline->schedule.training;
       for (std::size_t r = 0; r < rows.size(); ++r) out += fmt::format("rank {}: {}\n", r, schedule::to_text(rows[r]));
     }
+  }
+  if (!plan.unsupported.empty()) {
+    out += "not supported: this recipe can be planned, not trained\n";
+    for (const auto& key : plan.unsupported) out += fmt::format("  {}: {}\n", key.key, key.reason);
   }
   if (!plan.ignored.empty()) {
     out += "ignored\n";

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -19,20 +20,24 @@ std::vector<double> sum_over_world(comm::World& world, const std::vector<double>
   return {tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + values.size()};
 }
 
-std::int64_t count_labels(const model::Microbatch& microbatch, std::int64_t ignore) {
-  return microbatch.labels.ne(ignore).sum().item<std::int64_t>();
+/// Of the rows of microbatch `m`, whole sequences.
+std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
+  const auto values = static_cast<std::ptrdiff_t>(rows * batch.length);
+  const auto begin = batch.labels.begin() + static_cast<std::ptrdiff_t>(m) * values;
+  return std::count_if(begin, begin + values, [](std::int64_t label) { return label != data::kIgnoredLabel; });
 }
 
 }  // namespace
 
-Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule)
-    : runtime_(runtime), schedule_(std::move(schedule)) {
+Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule, StepHooks hooks)
+    : runtime_(runtime), schedule_(std::move(schedule)), hooks_(std::move(hooks)) {
+  if (runtime.plan().levers.loss_scaler && !hooks_.grad_scale) scaler_.emplace();
   if (recipe.clip_grad_norm()) max_norm_ = recipe.clip_grad_norm()->max_norm();
   scale_in_schedule_ = runtime.plan().pipelined && recipe.distributed->pipeline() &&
                        recipe.distributed->pipeline()->scale_grads_in_schedule();
 }
 
-StepResult Trainer::gradients(const std::vector<data::Batch>& batches, bool stop) {
+StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
   auto& world = runtime_.world();
   const auto& place = runtime_.place();
   // The divisor of the loss is known before the first backward pass. Ranks of one data-parallel coordinate have the
@@ -47,19 +52,26 @@ StepResult Trainer::gradients(const std::vector<data::Batch>& batches, bool stop
   StepResult result{.tokens = static_cast<std::int64_t>(totals[0]),
                     .label_tokens = static_cast<std::int64_t>(totals[1]),
                     .stop_requested = totals[2] > 0};
+  result.grad_scale = hooks_.grad_scale ? hooks_.grad_scale(step)
+                      : scaler_         ? static_cast<double>(scaler_->scale())
+                                        : 1.0;
   const double factor = 1 / std::max(1.0, totals[1]);
 
   runtime_.begin_step();
   double loss = 0;
   for (std::size_t run = 0; run < batches.size(); ++run) {
-    const auto microbatches = make_microbatches(batches[run], runtime_.plan().batch.microbatch, world.device());
+    const auto microbatches =
+        make_microbatches(batches[run], runtime_.plan().batch.microbatch, world.device(), place.context());
     runtime_.set_length(batches[run].length);
     pipeline::RunOptions options{.loss_scales = std::vector<double>(microbatches.size(), factor),
-                                 .last_run = run + 1 == batches.size()};
+                                 .seed = result.grad_scale,
+                                 .last_run = run + 1 == batches.size(),
+                                 .keep = keep_rule(),
+                                 .delay_weight_gradients = runtime_.plan().levers.delay_weight_gradients};
     if (scale_in_schedule_)  // each microbatch's own mean; the schedule divides by their number
       for (std::size_t m = 0; m < microbatches.size(); ++m)
-        options.loss_scales[m] =
-            1.0 / static_cast<double>(std::max<std::int64_t>(1, count_labels(microbatches[m], -100)));
+        options.loss_scales[m] = 1.0 / static_cast<double>(std::max<std::int64_t>(
+                                           1, count_labels(batches[run], m, runtime_.plan().batch.microbatch)));
     loss += runtime_.executor().run(microbatches, options);
   }
   world.activity().begin_action("finish gradients");
@@ -72,21 +84,38 @@ StepResult Trainer::gradients(const std::vector<data::Batch>& batches, bool stop
   const auto sums = sum_over_world(
       world, {place.tp == 0 ? loss / divisor : 0, dense + expert, StopSignal::received() != 0 ? 1.0 : 0.0});
   result.loss = sums[0];
-  result.grad_norm = std::sqrt(sums[1]);
+  result.grad_norm = std::sqrt(sums[1]) / result.grad_scale;
   result.stop_requested |= sums[2] > 0;  // a signal that came during the step
   return result;
 }
 
 StepResult Trainer::step(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
-  StepResult result = gradients(batches, stop);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+  StepResult result = gradients(step, batches, stop);
+  const bool bad_gradient = !std::isfinite(result.grad_norm);
+  const bool may_recover = scaler_ && !scaler_->at_least();
+  if (!std::isfinite(result.loss) || (bad_gradient && !may_recover && runtime_.plan().levers.check_gradients))
     stop_for_non_finite(step, result.loss, result.grad_norm);
   result.lr = schedule_.learning_rate(step);
+  if (scaler_) scaler_->update(bad_gradient);
+  if (scaler_ && bad_gradient) {
+    result.skipped = true;
+    return result;
+  }
   runtime_.world().activity().begin_action("optimizer step");
   const double clip = max_norm_ ? optim::clip_factor(result.grad_norm, *max_norm_) : 1.0;
-  runtime_.optimizer().step(result.lr, schedule_.weight_decay(step), clip);
+  runtime_.optimizer().step(result.lr, schedule_.weight_decay(step), clip / result.grad_scale);
   runtime_.publish();
   return result;
+}
+
+/// What the forward pass with this number on this rank keeps.
+std::function<model::Keep(int)> Trainer::keep_rule() const {
+  const auto& levers = runtime_.plan().levers;
+  if (levers.recompute == plan::Recompute::kNone) return {};
+  const auto keep = levers.recompute == plan::Recompute::kFull ? model::Keep::kInputs : model::Keep::kAttention;
+  const int window = std::max(1, runtime_.executor().in_flight());
+  const int whole = levers.kept_microbatches.value_or(0);
+  return [=](int forward) { return forward % window >= whole ? keep : model::Keep::kAll; };
 }
 
 void Trainer::stop_for_non_finite(std::int64_t step, double loss, double norm) {

@@ -2,15 +2,24 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "config/recipe.h"
 #include "data/batch.h"
+#include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
 #include "train/runtime.h"
 
 namespace automodel::train {
+
+/// Functions that a program which links the library may set.
+struct StepHooks {
+  /// Factor of the gradients during the backward pass of step `step`; they are divided by it again before anything
+  /// looks at them. Takes the place of the dynamic loss scale. Source: Megatron Core, grad_scale_func.
+  std::function<double(std::int64_t step)> grad_scale = {};
+};
 
 /// What every rank knows after a step.
 struct StepResult {
@@ -19,12 +28,14 @@ struct StepResult {
   double lr = 0;
   std::int64_t tokens = 0;  ///< of the global batch, padding left out
   std::int64_t label_tokens = 0;
+  double grad_scale = 1;        ///< that the backward pass ran with
+  bool skipped = false;         ///< a gradient overflowed: the weights were not changed, the loss scale was
   bool stop_requested = false;  ///< some rank received a signal
 };
 
 class Trainer {
  public:
-  Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule);
+  Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule, StepHooks hooks = {});
 
   /// One step over this rank's batches, one a run. `step` counts from 0 over the whole run. `stop` says whether this
   /// rank was asked to stop. Throws Error (kNonFinite) before the weights change where loss or gradients are not
@@ -32,16 +43,21 @@ class Trainer {
   StepResult step(std::int64_t step, const std::vector<data::Batch>& batches, bool stop);
 
   /// Forward and backward without the update, for verification: gradients are left in place.
-  StepResult gradients(const std::vector<data::Batch>& batches, bool stop);
+  StepResult gradients(std::int64_t step, const std::vector<data::Batch>& batches, bool stop);
 
   Runtime& runtime() { return runtime_; }
   const optim::LrSchedule& schedule() const { return schedule_; }
+  /// Of float16 training; null otherwise.
+  optim::LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
 
  private:
+  std::function<model::Keep(int)> keep_rule() const;
   [[noreturn]] void stop_for_non_finite(std::int64_t step, double loss, double norm);
 
   Runtime& runtime_;
   optim::LrSchedule schedule_;
+  StepHooks hooks_;
+  std::optional<optim::LossScaler> scaler_ = {};
   std::optional<double> max_norm_;
   bool scale_in_schedule_ = false;
 };

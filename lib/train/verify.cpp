@@ -35,6 +35,19 @@ Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int st
   return trace;
 }
 
+std::vector<StepResult> results_of_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps,
+                                         StepHooks hooks) {
+  const Setup setup(loaded, world);
+  Runtime runtime(setup.plan, loaded.recipe, world, initial_values(setup.plan.model->spec, setup.seed()));
+  Trainer trainer(runtime, loaded.recipe, *setup.rates, std::move(hooks));
+  std::vector<StepResult> out;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const auto plan = setup.steps->plan(step);
+    out.push_back(trainer.step(step, setup.loader->load(plan.epoch, plan.step_in_epoch), false));
+  }
+  return out;
+}
+
 Difference compare(const Trace& mesh, const Trace& single) {
   AUTOMODEL_CHECK(mesh.losses.size() == single.losses.size() && mesh.gradients.size() == single.gradients.size(),
                   "traces of different runs");
@@ -49,6 +62,7 @@ Difference compare(const Trace& mesh, const Trace& single) {
     const double size = b.norm().item<double>();
     // A gradient that is nothing but rounding noise is measured against the gradient as a whole.
     const double difference = (a - b).norm().item<double>() / std::max(size, 1e-4 * total);
+    out.parameters.emplace_back(name, difference);
     if (difference <= out.gradient) continue;
     out.gradient = difference;
     out.worst = name;

@@ -3,12 +3,14 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "comm/world.h"
 #include "config/recipe.h"
+#include "train/trainer.h"
 
 namespace automodel::train {
 
@@ -23,12 +25,17 @@ struct Trace {
 /// the last step's are the strictest in float64, the first step's the only ones that float32 does not let drift apart.
 Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps, int gradients_of = -1);
 
+/// The results of `steps` steps of the recipe in this world.
+std::vector<StepResult> results_of_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps,
+                                         StepHooks hooks = {});
+
 struct Difference {
   double loss = 0;  ///< largest relative difference over the steps
   double norm = 0;
   double gradient =
       0;  ///< largest over the parameters: |a - b| / |b| in the 2-norm, zero gradients compared absolutely
-  std::string worst = {};  ///< the parameter of that
+  std::string worst = {};                                       ///< the parameter of that
+  std::vector<std::pair<std::string, double>> parameters = {};  ///< each one's
   bool within(double tolerance) const { return loss <= tolerance && norm <= tolerance && gradient <= tolerance; }
 };
 Difference compare(const Trace& mesh, const Trace& single);

@@ -18,6 +18,11 @@ const std::string kData = "dataset: {_target_: mock, vocab_size: 260, seq_length
 const std::string kSteps = "step_scheduler: {global_batch_size: 8, local_batch_size: 8}\n";
 const std::string kBase = kModel + kData + kSteps;  // lines 1 to 3
 
+/// A recipe's fourth line: two stages of these modules.
+std::string split(const std::string& first, const std::string& second) {
+  return "distributed: {pp_size: 2, pipeline: {module_fqns_per_model_part: [" + first + ", " + second + "]}}\n";
+}
+
 struct BadInput {
   const char* what;
   std::string recipe;  ///< text of r.yaml
@@ -82,8 +87,20 @@ const std::vector<BadInput> kTable = {
      kBase + "distributed: {pp_size: 2, pipeline: {module_fqns_per_model_part: [[model.embed_tokens, model.layers.0], "
              "[model.norm, lm_head]]}}\n",
      "", "missing-module", 4, "distributed.pipeline.module_fqns_per_model_part"},
-    {"a module that is none", kBase + "distributed: {pp_size: 2, pipeline: {layers_per_stage: [3, 4]}}\n", "",
+    {"layers that do not add up", kBase + "distributed: {pp_size: 2, pipeline: {layers_per_stage: [3, 4]}}\n", "",
      "bad-value", 4, "distributed.pipeline.layers_per_stage"},
+    {"a module that is none", kBase + split("[model.embed_tokens, model.layer.0]", "[model.norm, lm_head]"), "",
+     "unknown-module", 4, "distributed.pipeline.module_fqns_per_model_part"},
+    {"a module in two stages", kBase + split("[model.embed_tokens, model.layers.0]", "[model.layers.0, model.norm]"),
+     "", "duplicate-module", 4, "distributed.pipeline.module_fqns_per_model_part"},
+    {"an embedding in the last stage", kBase + split("[model.layers.0]", "[model.embed_tokens, model.norm]"), "",
+     "stage-order", 4, "distributed.pipeline.module_fqns_per_model_part"},
+    {"a configuration's class that is none",
+     "model: {config: {_target_: transformers.AutoModel, pretrained_model_name_or_path: x}}\n" + kData + kSteps, "",
+     "unknown-target", 1, "model.config._target_"},
+    {"a schedule without its table",
+     kBase + "distributed: {pp_size: 2, pipeline: {pp_schedule: PipelineScheduleMulti}}\n", "", "schedule-needs-csv", 4,
+     "distributed.pipeline.pp_schedule"},
     {"a CSV file that is not there", kBase + "distributed: {pp_size: 2, pipeline: {pp_schedule_csv: no.csv}}\n", "",
      "missing-file", 4, "distributed.pipeline.pp_schedule_csv"},
     {"a model that is not there", "model: {pretrained_model_name_or_path: ./no-such-folder}\n" + kData + kSteps, "",
@@ -98,6 +115,8 @@ const std::vector<BadInput> kTable = {
      4, "model_parallel.pipeline_model_parallel_size"},
     {"a Python function", kBase + "model_parallel: {timers: mine.timers}\n", "", "bad-value", 4,
      "model_parallel.timers"},
+    {"a switch that is not supported", kBase + "model_parallel: {hybrid_context_parallel: true}\n", "",
+     "unsupported-option", 4, "model_parallel.hybrid_context_parallel"},
     {"no model", kData + kSteps, "", "missing-key", 1, "model"},
     {"nothing at all", "", "", "missing-key", 1, ""},
 };
@@ -137,6 +156,23 @@ TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing wri
   }
 }
 
+TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase + "distributed: {tp_size: 4}\n");  // two key-value heads
+  const auto outcome = test::run_program(folder, "plan r.yaml --json");
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 3);
+  const auto error = nlohmann::json::parse(outcome.out)["errors"][0];
+  CHECK(error["id"] == "indivisible");
+  CHECK(error["key"] == "distributed.tp_size");
+  CHECK(error["line"] == 4);
+  folder.write("r.yaml", kBase + "distributed: {tp_size: 2, cp_size: 2}\n");
+  const auto good = test::run_program(folder, "plan r.yaml");
+  CHECK(good.code == 0);
+  CHECK(good.out.find("tensor    products over 2 ranks") != std::string::npos);
+  CHECK(good.out.find("context   sequences over 2 ranks: ring of 2") != std::string::npos);
+}
+
 TEST_CASE("a CSV schedule's mistakes are named by row and column of the file", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml",
@@ -156,13 +192,79 @@ TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli
   const test::TemporaryFolder folder;
   CHECK(test::run_program(folder, "plam r.yaml").code == 2);
   CHECK(test::run_program(folder, "plam r.yaml").err.find("did you mean 'plan'?") != std::string::npos);
-  CHECK(test::run_program(folder, "plan").code == 2);
+  const auto usage = test::run_program(folder, "plan");
+  CHECK(usage.code == 2);
+  CHECK(usage.err.find("error[usage]") != std::string::npos);
+  CHECK(usage.err.find("see automodel plan --help") != std::string::npos);
+  CHECK(test::run_program(folder, "plan r.yaml --world-size 0").err.find("not in range 1 to") != std::string::npos);
+  const auto nothing = test::run_program(folder, "");
+  CHECK(nothing.code == 2);
+  CHECK(nothing.err.find("train|plan") != std::string::npos);
+  CHECK(test::run_program(folder, "plan --help").out.find("Usage: automodel plan RECIPE") != std::string::npos);
   const auto missing = test::run_program(folder, "plan nowhere.yaml");
   CHECK(missing.code == 2);
   CHECK(missing.err.find("error[missing-file]") != std::string::npos);
   CHECK(test::run_program(folder, "--help").code == 0);
   CHECK(test::run_program(folder, "--help").out.find("Exit codes:") != std::string::npos);
   CHECK(test::run_program(folder, "--version").out.starts_with("0."));
+}
+
+TEST_CASE("what a machine lacks ends with exit code 4", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase + "distributed: {pp_size: 2, pipeline: {}}\n");
+  for (const auto* option : {"--timeline", "--trace"}) {
+    const auto outcome = test::run_program(folder, std::string("plan r.yaml ") + option + " no/such/folder/file");
+    CHECK(outcome.code == 4);
+    CHECK(outcome.err.find("error[cannot-write]") != std::string::npos);
+  }
+  folder.write("one.yaml", kBase);
+  setenv("AUTOMODEL_WORKER", "/no/such/worker", 1);
+  for (const auto* words : {"train one.yaml", "train one.yaml step_scheduler.local_batch_size=4 --nproc-per-node 2"}) {
+    const auto outcome = test::run_program(folder, words);
+    CHECK(outcome.code == 4);
+    CHECK(outcome.err.find("error[cannot-start]") != std::string::npos);
+    CHECK(outcome.err.find("AUTOMODEL_WORKER") != std::string::npos);
+  }
+  unsetenv("AUTOMODEL_WORKER");
+}
+
+TEST_CASE("a plan that must fit says what is missing, and ends with exit code 3", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase);
+  const auto large = test::run_program(folder, "plan r.yaml --require-fit --memory 10MiB");
+  CHECK(large.code == 3);
+  CHECK(large.err.find("error[does-not-fit]") != std::string::npos);
+  const auto unknown = test::run_program(folder, "plan r.yaml --require-fit --device cuda");
+  CHECK(unknown.code == 3);
+  CHECK(unknown.err.find("error[memory-unknown]") != std::string::npos);
+  CHECK(test::run_program(folder, "plan r.yaml --require-fit --memory 80GiB").code == 0);
+}
+
+TEST_CASE("what works and is probably not meant is a warning with its place", "[cli]") {
+  struct Row {
+    std::string recipe;
+    std::string id;
+    int line;
+  };
+  const std::vector<Row> rows = {
+      {kBase + "distributed: {pipeline: {pp_microbatch_size: 4}}\n", "no-effect", 4},
+      {kBase + "distributed: {moe: {}}\n", "no-effect", 4},
+      {kBase + "distributed: {tp_size: 2, ep_size: 2}\n", "expert-tensor-parallel", 1},
+      {kBase + "distributed: {pp_size: 4, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 4}}\n", "few-microbatches",
+       4},
+  };
+  for (const auto& row : rows) {
+    INFO(row.recipe);
+    const test::TemporaryFolder folder;
+    folder.write("r.yaml", row.recipe);
+    const auto outcome = test::run_program(folder, "plan r.yaml --json");
+    INFO(outcome.out << outcome.err);
+    REQUIRE(outcome.code == 0);
+    const auto warnings = nlohmann::json::parse(outcome.out)["warnings"];
+    CHECK(std::any_of(warnings.begin(), warnings.end(),
+                      [&](const auto& w) { return w["id"] == row.id && w["line"] == row.line; }));
+    CHECK(test::run_program(folder, "plan r.yaml").err.find("warning[" + row.id + "]") != std::string::npos);
+  }
 }
 
 TEST_CASE("a good recipe plans, in text and as one JSON document", "[cli]") {

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "config/reference.h"
+
 namespace automodel::config {
 namespace {
 

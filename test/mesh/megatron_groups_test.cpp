@@ -154,4 +154,14 @@ TEST_CASE("a rank order that names no or a wrong axis is refused once, with the 
   CHECK(problems[1].message == "axis 'dp' stands twice in rank order 'tq-dp-tp-dp'");
 }
 
+TEST_CASE("a rank order names every axis that is used", "[mesh]") {
+  Diagnostics problems;
+  CHECK_FALSE(rank_order({2, 2, 2, 1, 1, 1}, "tp-dp", 0, problems));
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].id == "missing-axis");
+  CHECK(problems[0].message == "pp has size 2, but rank order 'tp-dp' does not name it");
+  problems.clear();
+  CHECK(rank_order({2, 1, 2, 1, 1, 1}, "tp-dp", 0, problems));
+}
+
 }  // namespace automodel::mesh

@@ -277,6 +277,7 @@ TEST_CASE("custom heads and further modules are placed by name, others are asked
   Diagnostics problems;
   CHECK_FALSE(discover_names(tree, {}, problems));
   REQUIRE(problems.size() == 2);
+  CHECK(problems[0].id == "unplaced-module");
   CHECK(problems[0].message == "no rule says which stage 'score' belongs to");
   CHECK(problems[1].message == "no rule says which stage 'model.adapter' belongs to");
   problems.clear();

@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "commands.h"
+#include "launch/train_command.h"
+#include "plan/plan_json.h"
+#include "plan/plan_text.h"
+#include "plan/search.h"
+#include "plan/training_plan.h"
+#include "report.h"
+#include "schedule/chrome_trace.h"
+#include "schedule/timeline_svg.h"
+
+namespace automodel::app {
+
+namespace {
+
+/// --memory is another spelling of a recipe key.
+Options with_memory(Options options) {
+  if (!options.memory.empty()) options.overrides.push_back("hardware.memory=" + options.memory);
+  return options;
+}
+
+/// What keeps a plan from fitting, where it does not.
+Diagnostics check_fit(const plan::TrainingPlan& plan) {
+  if (!plan.estimate) return {};
+  const auto& memory = plan.estimate->memory;
+  const auto& rank = memory.ranks[static_cast<std::size_t>(memory.heaviest)];
+  if (memory.fit == plan::Fit::kUnknown)
+    return {{"memory-unknown",
+             "nobody says how much memory the device has",
+             "give --memory 80GiB or hardware.profile",
+             {},
+             "hardware.memory"}};
+  if (memory.fit != plan::Fit::kDoesNotFit) return {};
+  return {{"does-not-fit",
+           fmt::format("pp rank {} needs {} at its peak ({}); there are {}", rank.pp_rank,
+                       format_bytes(rank.most().total()), plan::name_of(rank.peak), format_bytes(*memory.capacity)),
+           "automodel plan RECIPE --search names plans that fit",
+           {},
+           "hardware.memory"}};
+}
+
+/// The fastest plans for this many ranks; the best one goes to --apply.
+int run_search(const Options& options, const config::LoadedRecipe& loaded, plan::PlanRequest request) {
+  Diagnostics ignored;
+  const auto overrides = config::parse_overrides(options.overrides, ignored);
+  if (!options.world_size) {
+    const auto result = plan::make_plan(loaded, request);
+    if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
+    request.world_size = result.plan->mesh.world_size();
+  }
+  const auto result =
+      plan::search_plans(loaded, {.overrides = overrides, .plan = request, .world_size = *request.world_size});
+  if (!result.problems.empty()) return refuse(result.problems, loaded, options.json);
+  out(options.json ? plan::to_json(result) + "\n" : plan::to_text(result));
+  if (result.best.empty()) return code(ExitCode::kRefused);
+  if (options.apply.empty()) return code(ExitCode::kOk);
+  const auto text = fmt::format("# {} with the fastest plan that a search found for {} ranks.\n{}", loaded.path,
+                                *request.world_size, plan::apply_candidate(loaded, overrides, result.best[0]));
+  if (!write_file(options.apply, text)) return code(ExitCode::kEnvironment);
+  if (!options.json) out(fmt::format("written   {}\n", options.apply));
+  return code(ExitCode::kOk);
+}
+
+}  // namespace
+
+int run_plan(const Options& given) {
+  const auto options = with_memory(given);
+  const auto loaded = load(options);
+  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
+  const plan::PlanRequest request{.world_size = options.world_size,
+                                  .training = false,
+                                  .cuda_available = launch::cuda_present(),
+                                  .ranks_per_node = options.gpus_per_node,
+                                  .calibration = plan::read_calibration(plan::calibration_path())};
+  if (options.search) return run_search(options, loaded, request);
+  const auto result = plan::make_plan(loaded, request);
+  if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
+  const auto& plan = *result.plan;
+  const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute
+                      : options.actions == "lowered" ? plan::ActionFormat::kLowered
+                                                     : plan::ActionFormat::kNone;
+  if (plan.pipeline && !options.timeline.empty() &&
+      !write_file(options.timeline,
+                  schedule::timeline_svg(plan.pipeline->timeline, {.title = plan.pipeline->name, .in_seconds = false})))
+    return code(ExitCode::kEnvironment);
+  if (plan.pipeline && !options.trace.empty() &&
+      !write_file(options.trace,
+                  schedule::chrome_trace(plan.estimate ? plan.estimate->time.timeline : plan.pipeline->timeline,
+                                         plan.pipeline->name)))
+    return code(ExitCode::kEnvironment);
+  if (!options.json) err(to_text(plan.warnings, "warning"));
+  const auto unfit = options.require_fit ? check_fit(plan) : Diagnostics{};
+  if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, ExitCode::kRefused);
+  out(options.json ? plan::to_json(plan, format) + "\n" : plan::to_text(plan, format));
+  return unfit.empty() ? code(ExitCode::kOk) : refuse(unfit, loaded, false, ExitCode::kRefused);
+}
+
+}  // namespace automodel::app

@@ -1,0 +1,61 @@
+#include "report.h"
+
+#include <cstdio>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "plan/plan_json.h"
+
+namespace automodel::app {
+
+int code(ExitCode exit) {
+  return static_cast<int>(exit);
+}
+void out(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+void err(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json, ExitCode exit) {
+  if (json) {
+    out(plan::errors_to_json(problems) + "\n");
+    return code(exit);
+  }
+  for (const auto& problem : problems) {
+    const std::string text = to_text(problem);
+    const auto line_end = text.find('\n');
+    const auto excerpt =
+        problem.where.file == recipe.path ? source_excerpt(recipe.text, problem.where.line, problem.where.column) : "";
+    err(text.substr(0, line_end) + "\n" + excerpt +
+        (line_end == std::string::npos ? "" : text.substr(line_end + 1) + "\n"));
+  }
+  err(fmt::format("{} problem{} in {}\n", problems.size(), problems.size() == 1 ? "" : "s", recipe.path));
+  return code(exit);
+}
+
+config::LoadedRecipe load(const Options& options) {
+  Diagnostics problems;
+  const auto overrides = config::parse_overrides(options.overrides, problems);
+  auto loaded = config::load_recipe(options.recipe, overrides, config::process_environment());
+  loaded.problems.insert(loaded.problems.begin(), problems.begin(), problems.end());
+  return loaded;
+}
+
+bool write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (file) return true;
+  err(to_text(Diagnostic{"cannot-write",
+                         fmt::format("'{}' cannot be written", path),
+                         "choose a folder that exists and is yours",
+                         {"command line", 0, 0},
+                         ""}) +
+      "\n");
+  return false;
+}
+
+}  // namespace automodel::app

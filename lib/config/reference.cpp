@@ -1,0 +1,181 @@
+#include "config/reference.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "config/recipe.h"
+
+namespace automodel::config {
+namespace {
+
+constexpr std::string_view kIntroduction =
+    "# Recipe reference\n\n"
+    "Every key of a recipe. This page is generated from the declarations in `lib/config/*_config.h` and tested to be\n"
+    "current; write it anew with\n\n"
+    "    automodel schema --markdown > docs/recipe-reference.md\n\n"
+    "A key is given in YAML or on the command line (`--step_scheduler.max_steps 10`). Names of values are matched "
+    "without\n"
+    "regard to letter case. `null` as a default means that the key says nothing until it is given. Keys marked *no "
+    "effect*\n"
+    "are accepted because recipes of other programs have them; `plan` and `train` say once why nothing follows from "
+    "them.\n"
+    "`automodel schema` prints the same as JSON Schema for editors; `automodel config RECIPE` shows what a recipe's "
+    "keys\n"
+    "are set to, and where.\n";
+
+std::string escaped(std::string text) {
+  for (std::size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2))
+    text.replace(bar, 1, "\\|");
+  return text;
+}
+
+/// The type below optionals; lists and mappings where `items`.
+const TypeInfo& unwrapped(const TypeInfo& type) {
+  const TypeInfo* out = &type;
+  while (out->inner != nullptr && (out->name().ends_with(" or null") || out->inner().choice != nullptr))
+    out = &out->inner();
+  return *out;
+}
+
+bool is_section(const TypeInfo& type) {
+  return type.fields != nullptr || type.choice != nullptr;
+}
+
+std::string key_of(const FieldInfo& field) {
+  return std::string(field.key) + (field.form == FieldInfo::Form::kPrefix ? "_NAME" : "");
+}
+
+/// Writes sections one after the other, each with the tables of what is below it.
+class Page {
+ public:
+  std::string text() && { return std::move(out_); }
+
+  void heading(int level, const std::string& title, std::string_view doc) {
+    out_ += fmt::format("\n{} {}\n\n", std::string(static_cast<std::size_t>(level), '#'), title);
+    if (!doc.empty()) out_ += fmt::format("{}\n\n", doc);
+  }
+
+  void line(const std::string& text) { out_ += text + "\n"; }
+
+  /// The rows of `fields` and of the sections below them, then the alternatives among these.
+  void table(const std::vector<FieldInfo>& fields, const std::string& path, int level) {
+    std::vector<Pending> alternatives;
+    std::string rows;
+    add_rows(fields, path, rows, alternatives);
+    if (!rows.empty()) out_ += "| key | type | default | meaning |\n| --- | --- | --- | --- |\n" + rows;
+    for (const auto& pending : alternatives) choice(pending.path, *pending.choice, level);
+  }
+
+  void choice(const std::string& path, const Choice& choice, int level) {
+    for (std::size_t i = 0; i < choice.alternatives.size(); ++i) {
+      const Alternative& each = choice.alternatives[i];
+      heading(level + 1, fmt::format("`{}: {}`", join_path(path, choice.key), each.name), each.doc);
+      if (i == choice.implied) out_ += fmt::format("Meant where `{}` is absent.\n\n", choice.key);
+      if (each.names.size() > 1) {
+        out_ += "Also written";
+        for (std::size_t n = 1; n < each.names.size(); ++n)
+          out_ += fmt::format("{} `{}`", n > 1 ? "," : "", each.names[n]);
+        out_ += ".\n\n";
+      }
+      if (each.type->fields().empty())
+        out_ += "It has no keys of its own.\n";
+      else
+        table(each.type->fields(), path, level + 1);
+    }
+  }
+
+ private:
+  struct Pending {
+    std::string path;
+    const Choice* choice;
+  };
+
+  void add_rows(const std::vector<FieldInfo>& fields, const std::string& path, std::string& rows,
+                std::vector<Pending>& alternatives) {
+    for (const auto& field : fields) {
+      const TypeInfo& type = unwrapped(*field.type);
+      if (field.form == FieldInfo::Form::kFlat) {
+        if (type.choice != nullptr)
+          alternatives.push_back({path, &type.choice()});
+        else
+          add_rows(type.fields(), path, rows, alternatives);
+        continue;
+      }
+      const bool rest = field.form == FieldInfo::Form::kRest;
+      const std::string key = rest ? join_path(path, "*") : join_path(path, key_of(field));
+      rows += row(key, field, type);
+      if (type.choice != nullptr)
+        alternatives.push_back({key, &type.choice()});
+      else if (type.fields != nullptr)
+        add_rows(type.fields(), key, rows, alternatives);
+      else if (type.inner != nullptr && type.inner().fields != nullptr)
+        add_rows(type.inner().fields(), key + "[]", rows, alternatives);
+    }
+  }
+
+  static std::string row(const std::string& key, const FieldInfo& field, const TypeInfo& type) {
+    std::string doc(field.doc);
+    for (const auto alias : field.aliases) doc += fmt::format(" Also written `{}`.", alias);
+    if (!field.ignored.empty()) doc += fmt::format(" *No effect: {}.*", field.ignored);
+    const std::string initial =
+        is_section(type) && field.initial.map() != nullptr ? "" : "`" + escaped(to_json(field.initial)) + "`";
+    return fmt::format("| `{}` | {} | {} | {} |\n", key, escaped(field.type->name()), initial, escaped(doc));
+  }
+
+  std::string out_;
+};
+
+void add_keys(const std::vector<FieldInfo>& fields, const std::string& path, std::vector<std::string>& keys) {
+  for (const auto& field : fields) {
+    if (field.form == FieldInfo::Form::kRest) continue;
+    const bool flat = field.form == FieldInfo::Form::kFlat;
+    const std::string here = flat ? path : join_path(path, key_of(field));
+    if (!flat) keys.push_back(here);
+    const TypeInfo& type = unwrapped(*field.type);
+    if (type.choice != nullptr) {
+      keys.push_back(join_path(here, type.choice().key));
+      for (const auto& each : type.choice().alternatives) add_keys(each.type->fields(), here, keys);
+    } else if (type.fields != nullptr) {
+      add_keys(type.fields(), here, keys);
+    }
+  }
+}
+
+}  // namespace
+
+std::string recipe_reference() {
+  Page page;
+  std::vector<FieldInfo> plain;
+  for (const auto& field : fields_of<Recipe>())
+    if (!is_section(unwrapped(*field.type))) plain.push_back(field);
+  page.heading(2, "Top level", "");
+  page.table(plain, "", 2);
+  std::map<const TypeInfo*, std::string> described;
+  for (const auto& field : fields_of<Recipe>()) {
+    const TypeInfo& type = unwrapped(*field.type);
+    if (!is_section(type)) continue;
+    const std::string key = key_of(field);
+    page.heading(2, fmt::format("`{}`", key), field.doc);
+    const auto [known, fresh] = described.emplace(&type, key);
+    if (!fresh)
+      page.line(fmt::format("It has the keys of `{}`.", known->second));
+    else if (type.choice != nullptr)
+      page.choice(key, type.choice(), 2);
+    else
+      page.table(type.fields(), key, 2);
+  }
+  return std::string(kIntroduction) + std::move(page).text();
+}
+
+std::vector<std::string> recipe_keys() {
+  std::vector<std::string> keys;
+  add_keys(fields_of<Recipe>(), "", keys);
+  std::set<std::string> seen;
+  std::erase_if(keys, [&](const std::string& key) { return !seen.insert(key).second; });
+  return keys;
+}
+
+}  // namespace automodel::config

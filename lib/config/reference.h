@@ -1,0 +1,16 @@
+// What can be said of a recipe's keys without a recipe: the page docs/recipe-reference.md and the names for completion.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace automodel::config {
+
+/// Markdown: a heading for each section, a table row for each key with type, default and meaning.
+std::string recipe_reference();
+
+/// Every dotted key of a recipe, for completion; "NAME" stands for a part that the user chooses, items of lists are
+/// left out.
+std::vector<std::string> recipe_keys();
+
+}  // namespace automodel::config

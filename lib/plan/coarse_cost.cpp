@@ -1,0 +1,132 @@
+#include "plan/coarse_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "arch/counts.h"
+#include "plan/activation_memory.h"
+#include "plan/time_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+/// What does not depend on the schedule.
+struct Parts {
+  double layers, per_rank;           ///< layers of the model, of a rank
+  double forward, backward;          ///< seconds of a layer and microbatch
+  double head;                       ///< seconds of the head, both passes
+  double elements, expert_elements;  ///< of the heaviest rank, before data-parallel sharding
+  double kept, working, logits;      ///< bytes
+};
+
+Parts parts_of(const CoarseRequest& r) {
+  const auto& spec = *r.spec;
+  const int bytes = size_of(r.types.compute);
+  const double tokens = static_cast<double>(r.microbatch * r.sequence) / r.sizes.cp;
+  const int layer = spec.layers - 1;  // with experts where there are any
+  ActivationRequest activation{.tokens = static_cast<std::int64_t>(tokens),
+                               .sequence = r.sequence / r.sizes.cp,
+                               .bytes = bytes,
+                               .tp = r.sizes.tp,
+                               .sequence_parallel = r.sharding.sequence_parallel,
+                               .fused_attention = r.cuda};
+  const double all = layer_activations(spec, layer, activation).kept;
+  activation.recompute = r.recompute;
+  const auto kept = layer_activations(spec, layer, activation);
+  const double flops = tokens * arch::layer_flops_per_token(spec, *r.layout, layer, r.sequence) / r.sizes.tp;
+  const double moved = r.hardware.measured ? 0 : 2 * all / r.hardware.memory_bandwidth;
+  const auto seconds = [&](double work, double efficiency) { return work / (r.hardware.peak * efficiency); };
+  const auto tp = group_link(r.hardware, 1, r.sizes.tp), ep = group_link(r.hardware, 1, r.sizes.ep);
+  const double stream = tokens * spec.hidden * bytes;
+  double inside = 2 * all_reduce_seconds(stream, r.sizes.tp, tp.link);
+  if (spec.moe) inside += 2 * all_to_all_seconds(stream * spec.moe->top_k / r.sizes.tp, r.sizes.ep, ep.link);
+  Parts out{};
+  out.layers = spec.layers;
+  out.per_rank = std::ceil(out.layers / (r.sizes.pp * r.stages_per_rank)) * r.stages_per_rank;
+  out.forward = seconds(flops, r.hardware.forward_efficiency) + moved + r.hardware.layer_overhead + inside;
+  out.backward = seconds(2 * flops, r.hardware.backward_efficiency) + 2 * moved + r.hardware.layer_overhead + inside;
+  if (r.recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
+  if (r.recompute == config::ActivationCheckpointing::kSelective)
+    out.backward += feed_forward_share(spec, *r.layout, layer, r.sequence) * out.forward;
+  out.head = 3 * seconds(tokens * arch::head_flops_per_token(spec) / r.sizes.tp, r.hardware.head_efficiency);
+  const auto counts = arch::count_layer(*r.layout, layer);
+  const auto experts = static_cast<double>(counts.of(arch::Role::kExpert));
+  out.elements =
+      (static_cast<double>(counts.total()) - experts) / r.sizes.tp * out.per_rank +
+      static_cast<double>(spec.vocab) * spec.hidden / r.sizes.tp * (r.sizes.pp == 1 && !spec.tied_embeddings ? 2 : 1);
+  out.expert_elements = experts / r.sizes.ep * out.per_rank;
+  out.kept = kept.kept;
+  out.working = kept.working;
+  out.logits = tokens * spec.vocab * bytes / r.sizes.tp;
+  return out;
+}
+
+double bubble_of(const CoarseRequest& r) {
+  const double p = r.sizes.pp - 1, m = r.microbatches;
+  switch (r.schedule) {
+    case ScheduleKind::kNone: return 0;
+    case ScheduleKind::kOneForwardOneBackward: return p / (m + p);
+    case ScheduleKind::kInterleaved: return p / (r.stages_per_rank * m + p);
+    case ScheduleKind::kZeroBubble: return p / (2.0 * r.stages_per_rank * m + p);
+    case ScheduleKind::kZeroBubbleV: return p / (6 * m + p);
+  }
+  return 0;
+}
+
+/// Layers' activations that exist at the same time, in layers x microbatches.
+double in_flight(const CoarseRequest& r, const Parts& parts) {
+  const double p = r.sizes.pp, v = r.stages_per_rank, m = r.microbatches;
+  switch (r.schedule) {
+    case ScheduleKind::kNone: return parts.per_rank;
+    case ScheduleKind::kOneForwardOneBackward: return parts.per_rank * std::min(p, m);
+    case ScheduleKind::kInterleaved:
+    case ScheduleKind::kZeroBubble: return parts.per_rank / v * std::min(v * m, (v - 1) * p + 2 * (p - 1) + 1);
+    case ScheduleKind::kZeroBubbleV: return parts.per_rank / v * std::min(v * m, 2 * p);
+  }
+  return parts.per_rank;
+}
+
+}  // namespace
+
+CoarseCost coarse_cost(const CoarseRequest& r) {
+  const auto parts = parts_of(r);
+  const auto& s = r.sharding;
+  const double compute = size_of(r.types.compute), master = size_of(r.types.master);
+  const double gradient = size_of(r.types.gradient), reduce = size_of(r.types.reduce);
+  const double elements = parts.elements + parts.expert_elements;
+  const double shard = parts.elements / s.shards + parts.expert_elements / s.expert_shards;
+  CoarseCost out;
+
+  // Time.
+  const double rank = std::max((parts.layers * (parts.forward + parts.backward) + parts.head) / r.sizes.pp,
+                               parts.per_rank * (parts.forward + parts.backward));
+  const double busy = rank * r.microbatches;
+  const auto link = group_link(r.hardware, r.sizes.tp, s.shards);
+  const auto copies = group_link(r.hardware, r.sizes.tp * s.shards, s.replicas);
+  const double gathers = !s.parameters             ? (s.optimizer ? 1.0 : 0.0)
+                         : s.reshard_after_forward ? 2.0 * r.microbatches
+                                                   : 1.0;
+  double traffic = gathers * all_gather_seconds(elements * compute, s.shards, link.link);
+  const bool each = s.gradients && !s.defer_reduction;
+  traffic +=
+      (s.optimizer ? 1 : 2) * (each ? r.microbatches : 1) * all_gather_seconds(elements * reduce, s.shards, link.link);
+  traffic += all_reduce_seconds(shard * reduce, s.replicas, copies.link);
+  const double exposed = r.cuda ? std::max(0.05 * traffic, traffic - 0.8 * busy) : traffic;
+  const double updated = s.optimizer ? shard : elements;
+  out.step = busy / (1 - bubble_of(r)) + exposed + updated * (2 * gradient + 6 * master) / r.hardware.memory_bandwidth +
+             r.hardware.step_overhead;
+
+  // Memory.
+  double weights = s.parameters && s.reshard_after_forward ? 3 * elements / std::max(1.0, parts.per_rank) * compute
+                                                           : elements * compute;
+  const double held = s.optimizer ? shard : elements;
+  if (!s.offloaded && (s.optimizer || master != compute || r.types.master != r.types.compute)) weights += held * master;
+  const double moments = s.offloaded ? 0 : held * master * r.moments;
+  const double whole = each ? elements / std::max(1.0, parts.per_rank) : elements;
+  const double gradients = whole * gradient + (s.optimizer ? 2 * shard * gradient : 0);
+  out.memory = weights + moments + gradients + in_flight(r, parts) * parts.kept + parts.working + r.hardware.framework;
+  if (r.sizes.pp == 1) out.memory += parts.logits * (r.cuda ? 3 : 1);
+  return out;
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,202 @@
+#include "plan/estimate.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "base/text_table.h"
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+constexpr int kMostRanks = 8;  // rows of a table; of more, the first, the last and the heaviest
+
+std::vector<int> shown_ranks(const MemoryPlan& memory) {
+  std::vector<int> out;
+  const int ranks = static_cast<int>(memory.ranks.size());
+  for (int r = 0; r < ranks; ++r)
+    if (ranks <= kMostRanks || r < 2 || r + 2 >= ranks || r == memory.heaviest) out.push_back(r);
+  return out;
+}
+
+std::string memory_text(const Estimate& estimate, bool pipelined) {
+  const auto& memory = estimate.memory;
+  TextTable table(
+      {"pp rank", "weights", "gradients", "optimizer", "activations", "logits", "buffers", "other", "peak", "in"});
+  for (const int r : shown_ranks(memory)) {
+    const auto& rank = memory.ranks[static_cast<std::size_t>(r)];
+    const auto& m = rank.most();
+    table.add({std::to_string(r), format_bytes(m.weights), format_bytes(m.gradients), format_bytes(m.optimizer),
+               format_bytes(m.activations), format_bytes(m.logits), format_bytes(m.buffers), format_bytes(m.framework),
+               format_bytes(m.total()) + (pipelined && r == memory.heaviest ? " heaviest" : ""),
+               std::string(name_of(rank.peak))});
+  }
+  const auto& heaviest = memory.ranks[static_cast<std::size_t>(memory.heaviest)];
+  std::string phases;
+  for (std::size_t i = 0; i < kPhaseCount; ++i)
+    phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", name_of(static_cast<Phase>(i)),
+                          format_bytes(heaviest.phases[i].total()));
+  std::string fit;
+  if (!memory.capacity)
+    fit = "memory of the device unknown: give hardware.profile or hardware.memory";
+  else
+    fit = fmt::format("{}: {} of {} ({:.0f}%)", name_of(memory.fit), format_bytes(heaviest.most().total()),
+                      format_bytes(*memory.capacity), 100 * heaviest.most().total() / *memory.capacity);
+  const double host = heaviest.most().host;
+  return fmt::format("memory    {}{}\n", fit,
+                     host > 0 ? fmt::format("; host memory {} a rank", format_bytes(host)) : "") +
+         table.text() + fmt::format("          phases of the heaviest: {}\n", phases);
+}
+
+std::string time_text(const Estimate& estimate, const TrainingPlan& plan) {
+  const auto& time = estimate.time;
+  const int world = plan.mesh.world_size();
+  std::string out = fmt::format("time      {} a step: schedule {} (bubble {:.1f}%), data parallel {}, optimizer {}\n",
+                                format_seconds(time.step), format_seconds(time.schedule), 100 * time.bubble,
+                                format_seconds(time.communication), format_seconds(time.optimizer));
+  out += fmt::format("          {} tokens/s, {} a rank; MFU {:.1f}% of {:.4g} TFLOP/s ({}: {})\n",
+                     format_count(time.tokens_per_second), format_count(time.tokens_per_second / world), 100 * time.mfu,
+                     estimate.hardware.peak / 1e12, estimate.hardware.name, estimate.hardware.origin);
+  out += fmt::format(
+      "          FLOPs a step {:.4g} = 3 x forward ({} tokens; attention causal, recomputation not counted)\n",
+      time.flops, plan.batch.tokens());
+  for (const auto& each : time.traffic)
+    out += fmt::format("          {} x{} over {}: {} a rank and step ({}), {}\n", each.axis, each.size,
+                       name_of(each.link), format_bytes(each.bytes), each.what, format_seconds(each.seconds));
+  return out;
+}
+
+void write_shares(JsonWriter& json, const MemoryShares& shares) {
+  json.member("params", static_cast<std::int64_t>(shares.weights));
+  json.member("grads", static_cast<std::int64_t>(shares.gradients));
+  json.member("optimizer", static_cast<std::int64_t>(shares.optimizer));
+  json.member("activations", static_cast<std::int64_t>(shares.activations));
+  json.member("logits", static_cast<std::int64_t>(shares.logits));
+  json.member("buffers", static_cast<std::int64_t>(shares.buffers));
+  json.member("framework", static_cast<std::int64_t>(shares.framework));
+  json.member("host", static_cast<std::int64_t>(shares.host));
+  json.member("total", static_cast<std::int64_t>(shares.total()));
+}
+
+void write_memory(JsonWriter& json, const MemoryPlan& memory) {
+  json.key("memory");
+  json.begin_array();
+  for (const auto& rank : memory.ranks) {
+    json.begin_object();
+    json.member("pp_rank", rank.pp_rank);
+    json.member("parameters", rank.parameters);
+    write_shares(json, rank.most());
+    json.member("peak_phase", name_of(rank.peak));
+    json.key("phases");
+    json.begin_object();
+    for (std::size_t i = 0; i < kPhaseCount; ++i) {
+      json.key(name_of(static_cast<Phase>(i)));
+      json.begin_object();
+      write_shares(json, rank.phases[i]);
+      json.end_object();
+    }
+    json.end_object();
+    json.end_object();
+  }
+  json.end_array();
+  json.key("fit");
+  json.begin_object();
+  json.member("verdict", name_of(memory.fit));
+  json.member("heaviest_pp_rank", memory.heaviest);
+  json.member("peak",
+              static_cast<std::int64_t>(memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total()));
+  json.key("capacity");
+  if (memory.capacity)
+    json.value(static_cast<std::int64_t>(*memory.capacity));
+  else
+    json.value(nullptr);
+  json.end_object();
+}
+
+void write_time(JsonWriter& json, const TimePlan& time) {
+  json.key("time");
+  json.begin_object();
+  json.member("step", time.step);
+  json.member("schedule", time.schedule);
+  json.member("data_parallel", time.communication);
+  json.member("optimizer", time.optimizer);
+  json.member("flops", time.flops);
+  json.member("flops_formula",
+              "3 x forward: 2 x matrix elements a token + 2 x (query + value width) x keys seen, causal");
+  json.member("tokens_per_second", time.tokens_per_second);
+  json.member("mfu", time.mfu);
+  json.member("bubble_fraction", time.bubble);
+  json.key("stages");
+  json.begin_array();
+  for (const auto& stage : time.stages) {
+    json.begin_object();
+    json.member("forward", stage.forward);
+    json.member("backward_input", stage.backward_input);
+    json.member("backward_weight", stage.backward_weight);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("traffic");
+  json.begin_array();
+  for (const auto& each : time.traffic) {
+    json.begin_object();
+    json.member("axis", each.axis);
+    json.member("size", each.size);
+    json.member("link", name_of(each.link));
+    json.member("bytes", each.bytes);
+    json.member("seconds", each.seconds);
+    json.member("what", each.what);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+}  // namespace
+
+int moments_of(const config::OptimizerConfig& optimizer) {
+  return std::visit(
+      [](const auto& each) {
+        if constexpr (requires { each.amsgrad(); })
+          return each.amsgrad() ? 3 : 2;
+        else
+          return 1;
+      },
+      optimizer);
+}
+
+Estimate make_estimate(const TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware) {
+  Estimate out;
+  out.hardware = std::move(hardware);
+  out.sharding = plan_sharding(recipe.distributed(), plan.mesh.sizes());
+  out.recompute = recipe.distributed->checkpointing();
+  out.moments = moments_of(recipe.optimizer());
+  out.memory = plan_memory(plan, {.sharding = out.sharding,
+                                  .recompute = out.recompute,
+                                  .moments = out.moments,
+                                  .capacity = out.hardware.memory,
+                                  .framework = out.hardware.framework});
+  out.time = plan_time(plan, {.hardware = out.hardware, .sharding = out.sharding, .recompute = out.recompute});
+  return out;
+}
+
+std::string to_text(const Estimate& estimate, const TrainingPlan& plan) {
+  return memory_text(estimate, plan.pipelined) + time_text(estimate, plan);
+}
+
+void write_members(JsonWriter& json, const Estimate& estimate) {
+  json.key("hardware");
+  json.begin_object();
+  json.member("name", estimate.hardware.name);
+  json.member("origin", estimate.hardware.origin);
+  json.member("peak_flops", estimate.hardware.peak);
+  json.member("ranks_per_node", estimate.hardware.per_node);
+  json.member("calibrated", estimate.hardware.measured);
+  json.end_object();
+  write_memory(json, estimate.memory);
+  write_time(json, estimate.time);
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,289 @@
+#include "plan/memory_plan.h"
+
+#include <algorithm>
+
+#include "arch/counts.h"
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+using arch::Role;
+
+/// Elements on one rank of the tp and ep groups: products and tables are cut, vectors are not.
+void add_elements(const arch::ParameterCounts& counts, const mesh::MeshSizes& sizes, StageElements& out) {
+  double unit = 0;
+  for (std::size_t i = 0; i < arch::kRoleCount; ++i) {
+    const auto role = static_cast<Role>(i);
+    const auto elements = static_cast<double>(counts.by_role[i]);
+    const bool whole = role == Role::kNorm || role == Role::kRouter || role == Role::kPositions;
+    if (role == Role::kExpert) {
+      out.expert += elements / sizes.ep;
+      unit += elements / sizes.ep;
+    } else {
+      out.dense += elements / (whole ? 1 : sizes.tp);
+      unit += elements / (whole ? 1 : sizes.tp);
+    }
+  }
+  out.largest_unit = std::max(out.largest_unit, unit);
+}
+
+/// What a stage keeps of a microbatch and works with.
+struct StageCost {
+  double kept = 0, kept_for_weights = 0, working = 0;  ///< of the layers
+  HeadActivations head = {};
+  double head_kept() const { return head.kept + head.logits; }
+};
+
+/// The most that exists at one moment, and of what it is made.
+struct Moment {
+  double activations = 0, logits = 0, gradients = 0;
+  double sum() const { return activations + logits + gradients; }
+};
+
+class RankWalk {
+ public:
+  RankWalk(const TrainingPlan& plan, const MemoryRequest& request, int pp_rank)
+      : plan_(plan), request_(request), rank_(pp_rank), sizes_(plan.mesh.sizes()) {
+    activation_ = {.tokens = plan.batch.microbatch * sequence() / sizes_.cp,
+                   .sequence = sequence() / sizes_.cp,
+                   .bytes = size_of(plan.types.compute),
+                   .tp = sizes_.tp,
+                   .sequence_parallel = request.sharding.sequence_parallel,
+                   .fused_attention = plan.cuda,
+                   .recompute = request.recompute};
+    for (const auto& stage : plan.pipeline->stages) {
+      costs_.push_back({});
+      elements_.push_back({});
+      if (stage.pp_rank != pp_rank) continue;
+      elements_.back() = stage_elements(plan, stage.stage);
+      costs_.back() = cost_of(stage);
+      total_.dense += elements_.back().dense;
+      total_.expert += elements_.back().expert;
+      total_.largest_unit = std::max(total_.largest_unit, elements_.back().largest_unit);
+    }
+  }
+
+  RankMemory run() {
+    RankMemory out;
+    out.pp_rank = rank_;
+    out.parameters = static_cast<std::int64_t>(total_.total());
+    const auto at = [&](Phase phase) -> MemoryShares& { return out.phases[static_cast<std::size_t>(phase)]; };
+    const Moment first = busiest(false), steady = busiest(true);
+    for (auto& shares : out.phases) shares = standing();
+    at(Phase::kInitialization).gradients = request_.sharding.gradients ? 0 : whole_gradients();
+    for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
+      const auto& moment = phase == Phase::kSteady ? steady : first;
+      auto& shares = at(phase);
+      shares.weights += gathered(true);
+      shares.activations = moment.activations;
+      shares.logits = moment.logits;
+      shares.gradients = moment.gradients;
+      shares.buffers = messages();
+    }
+    auto& evaluation = at(Phase::kEvaluation);
+    evaluation.weights += gathered(false);
+    evaluation.gradients = between_steps();
+    evaluation.activations = evaluation_activations();
+    evaluation.logits = logits();
+    evaluation.buffers = messages();
+    auto& checkpoint = at(Phase::kCheckpoint);
+    checkpoint.gradients = between_steps();
+    const double snapshot = masters() + moments();
+    (plan_.cuda ? checkpoint.host : checkpoint.buffers) += snapshot;
+    for (std::size_t i = 0; i < kPhaseCount; ++i)
+      if (out.phases[i].total() > out.most().total()) out.peak = static_cast<Phase>(i);
+    return out;
+  }
+
+ private:
+  std::int64_t sequence() const { return plan_.batch.planned_length(); }
+  double sharded(double factor) const {
+    return factor * (total_.dense / request_.sharding.shards + total_.expert / request_.sharding.expert_shards);
+  }
+  double optimizer_elements() const { return request_.sharding.optimizer ? sharded(1) : total_.total(); }
+  bool separate_masters() const {
+    return request_.sharding.optimizer || request_.sharding.offloaded || plan_.types.master != plan_.types.compute;
+  }
+  double masters() const { return separate_masters() ? optimizer_elements() * size_of(plan_.types.master) : 0; }
+  double moments() const { return request_.moments * optimizer_elements() * size_of(plan_.types.master); }
+  double whole_gradients() const { return total_.total() * size_of(plan_.types.gradient); }
+  /// Reduced gradients that stay until the next step has its own.
+  double reduced() const { return request_.sharding.optimizer ? sharded(size_of(plan_.types.gradient)) : 0; }
+  double between_steps() const {
+    const double reduced_here = request_.sharding.offloaded ? 0 : reduced();
+    return (request_.sharding.gradients ? 0 : whole_gradients()) + reduced_here;
+  }
+
+  /// What is there all the time.
+  MemoryShares standing() const {
+    MemoryShares out;
+    const auto& s = request_.sharding;
+    if (!s.parameters) out.weights = total_.total() * size_of(plan_.types.compute);
+    (s.offloaded ? out.host : out.weights) += masters();
+    (s.offloaded ? out.host : out.optimizer) += moments();
+    if (s.offloaded) out.host += reduced();
+    out.framework = request_.framework;
+    return out;
+  }
+
+  /// Parameters gathered for use.
+  double gathered(bool training) const {
+    const auto& s = request_.sharding;
+    if (!s.parameters) return 0;
+    const double compute = size_of(plan_.types.compute);
+    if (training && !s.reshard_after_forward) return total_.total() * compute;
+    return std::min(total_.total(), total_.largest_unit * (1 + s.prefetch) + total_.largest_unit / s.shards) * compute;
+  }
+
+  StageCost cost_of(const StagePlan& stage) const {
+    StageCost out;
+    const auto& spec = plan_.model->spec;
+    for (const int layer : stage.part.layers) {
+      const auto each = layer_activations(spec, layer, activation_);
+      out.kept += each.kept;
+      out.kept_for_weights += each.kept_for_weights;
+      out.working = std::max(out.working, each.working);
+    }
+    if (stage.part.has_head) out.head = head_activations(spec, activation_, !plan_.cuda);
+    return out;
+  }
+
+  double message() const {
+    return static_cast<double>(activation_.tokens) * plan_.model->spec.hidden * size_of(plan_.types.message);
+  }
+  /// Posted receives, a message that leaves, and the token ids of two runs.
+  double messages() const {
+    const double ids = 2.0 * 3 * 8 * static_cast<double>(plan_.batch.local * sequence() / sizes_.cp);
+    if (!plan_.pipelined) return ids;
+    const auto& live = plan_.pipeline->schedule.proof.ranks[static_cast<std::size_t>(rank_)];
+    return ids + (live.receive_buffers + 1) * message();
+  }
+  double logits() const {
+    double most = 0;
+    for (const auto& cost : costs_) most = std::max(most, cost.head.logits + cost.head.working);
+    return most;
+  }
+  double evaluation_activations() const {
+    double most = 0;
+    for (const auto& cost : costs_) most = std::max(most, cost.working);
+    return most;
+  }
+
+  /// Follows the rank's row of the schedule. Gradients of a sharded stage come with its first backward pass; in a
+  /// steady state the reduced ones of the last step are still there.
+  Moment busiest(bool steady) {
+    const auto& s = request_.sharding;
+    const double old = s.offloaded || !steady ? 0 : reduced();
+    most_ = now_ = {};
+    now_.gradients = (s.gradients ? 0 : whole_gradients()) + old;
+    has_gradients_.assign(costs_.size(), !s.gradients || (plan_.batch.runs > 1 && s.defer_reduction));
+    if (s.gradients && has_gradients_[0]) now_.gradients += whole_gradients();
+    for (const auto& slot : plan_.pipeline->schedule.training[static_cast<std::size_t>(rank_)])
+      for (const auto& action : slot.actions()) follow(action);
+    // All reductions on their way: whole gradients, their sums, and copies where they travel in another type.
+    const double copies = plan_.types.reduce == plan_.types.gradient ? 0 : total_.total() * size_of(plan_.types.reduce);
+    now_.gradients = std::max(now_.gradients, old + (s.defer_reduction || !s.gradients ? whole_gradients() : 0)) +
+                     reduced() + copies;
+    note(0, 0, 0);
+    return most_;
+  }
+
+  void note(double activations, double logits, double gradients) {
+    const Moment here{now_.activations + activations, now_.logits + logits, now_.gradients + gradients};
+    if (here.sum() > most_.sum()) most_ = here;
+  }
+
+  void follow(const schedule::Action& action) {
+    const auto& cost = costs_[action.stage().at()];
+    const double held = std::min(cost.kept, cost.kept_for_weights) + cost.head_kept();
+    const double stream = static_cast<double>(activation_.tokens) * activation_.bytes * plan_.model->spec.hidden;
+    if (action.op() == schedule::Op::kForward) {
+      now_.activations += cost.kept + cost.head.kept;
+      now_.logits += cost.head.logits;
+      note(2 * stream, 0, 0);
+    } else if (action.op() == schedule::Op::kFullBackward || action.op() == schedule::Op::kBackwardInput) {
+      note(stream, cost.head.working, 0);
+      go_backward(action.stage().at());
+      if (action.op() == schedule::Op::kBackwardInput) now_.activations += held;
+      note(0, 0, 0);
+    } else if (action.op() == schedule::Op::kBackwardWeight) {
+      now_.activations -= held;
+    }
+  }
+
+  /// The head's part first, then the layers', whose gradients of parameters come unit by unit.
+  void go_backward(std::size_t stage) {
+    const auto& cost = costs_[stage];
+    const double unit = size_of(plan_.types.gradient);
+    const bool allocate = !has_gradients_[stage];
+    now_.activations -= cost.head.kept;
+    now_.logits -= cost.head.logits;
+    note(cost.working, 0, allocate ? elements_[stage].largest_unit * unit : 0);
+    now_.activations -= cost.kept;
+    if (!allocate || !request_.sharding.defer_reduction) return;
+    has_gradients_[stage] = true;
+    now_.gradients += elements_[stage].total() * unit;
+  }
+
+  const TrainingPlan& plan_;
+  const MemoryRequest& request_;
+  int rank_;
+  const mesh::MeshSizes& sizes_;
+  ActivationRequest activation_ = {};
+  std::vector<StageCost> costs_ = {};
+  std::vector<StageElements> elements_ = {};
+  StageElements total_ = {};
+  Moment most_ = {}, now_ = {};
+  std::vector<bool> has_gradients_ = {};  ///< by stage
+};
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+  constexpr std::array<std::string_view, kPhaseCount> kNames = {"initialization", "first step", "steady", "evaluation",
+                                                                "checkpoint"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+std::string_view name_of(Fit fit) {
+  constexpr std::array<std::string_view, 4> kNames = {"unknown", "fits", "tight", "does not fit"};
+  return kNames[static_cast<std::size_t>(fit)];
+}
+
+StageElements stage_elements(const TrainingPlan& plan, int stage) {
+  StageElements out;
+  const auto& part = plan.pipeline->stages[static_cast<std::size_t>(stage)].part;
+  const auto& layout = plan.model->layout;
+  const auto& sizes = plan.mesh.sizes();
+  if (part.has_embedding) add_elements(arch::count_parameters(layout, {.embeddings = true}), sizes, out);
+  // Layers are of one kind or of two.
+  std::array<std::optional<arch::ParameterCounts>, 2> kinds;
+  for (const int layer : part.layers) {
+    auto& counts = kinds[layout.moe_layers[static_cast<std::size_t>(layer)] ? 1 : 0];
+    if (!counts) counts = arch::count_layer(layout, layer);
+    add_elements(*counts, sizes, out);
+  }
+  if (part.has_norm || part.has_head) {
+    const bool own_head = part.has_head && (layout.head_tied_to.empty() || !part.has_embedding);
+    add_elements(arch::count_parameters(layout, {.norm = part.has_norm, .head = own_head}), sizes, out);
+  }
+  return out;
+}
+
+MemoryPlan plan_memory(const TrainingPlan& plan, const MemoryRequest& request) {
+  MemoryPlan out;
+  out.capacity = request.capacity;
+  for (int rank = 0; rank < plan.mesh.sizes().pp; ++rank) {
+    out.ranks.push_back(RankWalk(plan, request, rank).run());
+    if (out.ranks.back().most().total() > out.ranks[static_cast<std::size_t>(out.heaviest)].most().total())
+      out.heaviest = rank;
+  }
+  if (out.capacity) {
+    const double most = out.ranks[static_cast<std::size_t>(out.heaviest)].most().total();
+    out.fit = most > *out.capacity ? Fit::kDoesNotFit : most > 0.9 * *out.capacity ? Fit::kTight : Fit::kFits;
+  }
+  return out;
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,426 @@
+#include "plan/search.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "arch/counts.h"
+#include "base/bytes.h"
+#include "base/text_table.h"
+#include "plan/coarse_cost.h"
+#include "plan/pipeline_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A schedule that a search tries.
+struct Choice {
+  ScheduleKind kind;
+  std::string_view name;
+  int stages_per_rank;
+};
+constexpr std::array kChoices = {
+    Choice{ScheduleKind::kOneForwardOneBackward, "1F1B", 1},
+    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 2},
+    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 4},
+    Choice{ScheduleKind::kZeroBubble, "InterleavedZeroBubble", 2},
+    Choice{ScheduleKind::kZeroBubbleV, "ZBVZeroBubble", 2},
+};
+struct Recomputation {
+  config::ActivationCheckpointing kind;
+  std::string_view name;
+};
+constexpr std::array kRecomputations = {
+    Recomputation{config::ActivationCheckpointing::kOff, "off"},
+    Recomputation{config::ActivationCheckpointing::kSelective, "selective"},
+    Recomputation{config::ActivationCheckpointing::kFull, "full"},
+};
+constexpr std::array kMicrobatches = {1, 2, 4, 8};
+constexpr std::int64_t kLongSequence = 32768;  // from here on context parallelism is tried unasked
+
+config::Override set(std::string key, std::string value) {
+  std::string shown = key + "=" + value;
+  return {std::move(key), std::move(value), std::move(shown)};
+}
+
+/// A candidate before it is planned.
+struct Draft {
+  CoarseRequest request = {};  ///< its sharding says whether gradients are reduced after every microbatch
+  Choice choice = {ScheduleKind::kNone, "-", 1};
+  Recomputation recompute = kRecomputations[0];
+  CoarseCost cost = {};
+};
+
+class Search {
+ public:
+  Search(const config::LoadedRecipe& recipe, const SearchRequest& request) : recipe_(recipe), request_(request) {}
+
+  SearchResult run() {
+    out_.world_size = request_.world_size;
+    if (auto base = plan_base()) {
+      base_ = std::move(base);
+      out_.hardware = base_->estimate->hardware;
+      draft_all();
+      plan_best();
+    }
+    out_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    for (auto& [reason, refusal] : refused_) out_.refused.push_back(std::move(refusal));
+    std::sort(out_.refused.begin(), out_.refused.end(),
+              [](const Refusal& a, const Refusal& b) { return a.count > b.count; });
+    return std::move(out_);
+  }
+
+ private:
+  std::optional<TrainingPlan> make(const std::vector<config::Override>& overrides, int world, Diagnostics& problems) {
+    auto all = request_.overrides;
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    const auto loaded = config::read_recipe(recipe_.text, recipe_.path, all, config::process_environment());
+    if (!loaded.problems.empty()) {
+      problems = loaded.problems;
+      return std::nullopt;
+    }
+    auto plan = request_.plan;
+    plan.world_size = world;
+    auto result = make_plan(loaded, plan);
+    problems = std::move(result.problems);
+    if (strategy_ == std::nullopt) strategy_ = loaded.recipe.distributed();
+    moments_ = moments_of(loaded.recipe.optimizer());
+    return std::move(result.plan);
+  }
+
+  /// The model on one rank: its sizes, types and the machine.
+  std::optional<TrainingPlan> plan_base() {
+    auto plan = make({set("distributed.pp_size", "1"), set("distributed.tp_size", "1"), set("distributed.cp_size", "1"),
+                      set("distributed.ep_size", "1"), set("distributed.dp_size", "null"),
+                      set("distributed.dp_replicate_size", "null"), set("distributed.pipeline", "null"),
+                      set("step_scheduler.local_batch_size", "1")},
+                     1, out_.problems);
+    if (plan && !plan->estimate) {
+      out_.problems.push_back(
+          {"missing-key", "the sizes of the model are unknown", "give --model.config PATH", {}, "model"});
+      return std::nullopt;
+    }
+    return plan;
+  }
+
+  void refuse(std::string reason, const std::string& example) {
+    auto& refusal = refused_[reason];
+    if (refusal.count++ == 0) refusal.example = example;
+    refusal.reason = std::move(reason);
+  }
+
+  std::vector<int> divisors_up_to(int number, int most) const {
+    std::vector<int> out;
+    for (int i = 1; i <= std::min(number, most); ++i)
+      if (number % i == 0) out.push_back(i);
+    return out;
+  }
+
+  void draft_all() {
+    const auto& spec = base_->model->spec;
+    const int world = request_.world_size;
+    const int asked_cp = recipe_.recipe.distributed->cp_size().value_or(1);
+    std::vector<int> cps = {std::max(1, asked_cp)};
+    if (sequence() >= kLongSequence) cps = {1, 2, 4, 8, 16};
+    for (const int tp : divisors_up_to(world, std::max(1, out_.hardware.per_node)))
+      for (const int cp : cps)
+        for (const int pp : divisors_up_to(world, spec.layers)) {
+          if (world % (tp * cp * pp) != 0) continue;
+          const int dp = world / (tp * cp * pp);
+          const std::string mesh = fmt::format("pp {} tp {} dp {}", pp, tp, dp);
+          if (spec.heads % tp != 0 || spec.kv_heads % tp != 0) {
+            refuse(fmt::format("{} key-value heads do not divide over tp", spec.kv_heads), mesh);
+          } else if (cp > 1 && sequence() % (2 * cp) != 0) {
+            refuse("the sequence does not divide over cp", mesh);
+          } else if (base_->batch.global % dp != 0) {
+            refuse(fmt::format("{} sequences a step do not divide over dp", base_->batch.global), mesh);
+          } else {
+            for (const int ep : experts_over(dp * cp * tp)) draft_mesh(sizes_of(pp, dp, cp, tp, ep));
+          }
+        }
+    std::sort(drafts_.begin(), drafts_.end(), [](const Draft& a, const Draft& b) { return a.cost.step < b.cost.step; });
+  }
+
+  std::vector<int> experts_over(int ranks) const {
+    const auto& spec = base_->model->spec;
+    if (!spec.moe) return {1};
+    std::vector<int> out;
+    for (int ep = 1; ep <= std::min(ranks, spec.moe->experts); ep *= 2)
+      if (ranks % ep == 0 && spec.moe->experts % ep == 0) out.push_back(ep);
+    return out;
+  }
+
+  mesh::MeshSizes sizes_of(int pp, int dp, int cp, int tp, int ep) const {
+    const bool ddp = base_->mesh.strategy() == mesh::Strategy::kDdp;
+    return {.pp = pp, .dp_replicate = ddp ? dp : 1, .dp_shard = ddp ? 1 : dp, .cp = cp, .tp = tp, .ep = ep};
+  }
+
+  std::int64_t sequence() const { return base_->batch.planned_length(); }
+
+  void draft_mesh(const mesh::MeshSizes& sizes) {
+    const int local = base_->batch.global / sizes.dp();
+    const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2;
+    Sharding sharding = plan_sharding(*strategy_, sizes);
+    sharding.sequence_parallel = fsdp && sizes.tp > 1 && sequence() % (sizes.tp * sizes.cp) == 0;
+    CoarseRequest request{.spec = &base_->model->spec,
+                          .layout = &base_->model->layout,
+                          .sizes = sizes,
+                          .sharding = sharding,
+                          .types = base_->types,
+                          .hardware = out_.hardware,
+                          .cuda = base_->cuda,
+                          .sequence = sequence(),
+                          .moments = moments_};
+    for (const int microbatch : kMicrobatches) {
+      if (local % microbatch != 0) continue;
+      request.microbatch = microbatch;
+      request.microbatches = local / microbatch;
+      if (sizes.pp == 1) {
+        draft(request, {ScheduleKind::kNone, "-", 1});
+        continue;
+      }
+      for (const auto& choice : kChoices) draft(request, choice);
+    }
+  }
+
+  void draft(CoarseRequest request, const Choice& choice) {
+    const int stages = request.sizes.pp * choice.stages_per_rank;
+    request.schedule = choice.kind;
+    request.stages_per_rank = choice.stages_per_rank;
+    if (stages > request.spec->layers)
+      return refuse("more stages than layers", fmt::format("{} with pp {}", choice.name, request.sizes.pp));
+    if (request.sizes.pp > 1 && request.microbatches < request.sizes.pp)
+      return refuse(
+          "fewer microbatches than pipeline ranks",
+          fmt::format("pp {}, {} microbatches of {}", request.sizes.pp, request.microbatches, request.microbatch));
+    const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2 && request.sharding.shards > 1;
+    for (const bool defer : {true, false})
+      for (const auto& recompute : kRecomputations) {
+        if (!fsdp && !defer) continue;  // gradients stay whole anyway
+        if (fsdp) request.sharding.defer_reduction = defer;
+        request.recompute = recompute.kind;
+        draft(request, choice, recompute);
+      }
+  }
+
+  void draft(const CoarseRequest& request, const Choice& choice, const Recomputation& recompute) {
+    ++out_.considered;
+    Draft draft{request, choice, recompute, coarse_cost(request)};
+    // A third of doubt: what is only a little too large is left to the real estimate.
+    if (out_.hardware.memory && draft.cost.memory > 1.33 * *out_.hardware.memory) {
+      return note_unfit(draft.cost.memory, name_of(draft));
+    }
+    drafts_.push_back(std::move(draft));
+  }
+
+  void note_unfit(double bytes, const std::string& name) {
+    auto& refusal = refused_["does not fit"];
+    refusal.reason = "does not fit";
+    ++refusal.count;
+    if (refusal.example.empty() || bytes < smallest_unfit_) {
+      smallest_unfit_ = bytes;
+      refusal.example = fmt::format("nearest needs {}: {}", format_bytes(bytes), name);
+    }
+  }
+
+  static std::string name_of(const Draft& draft) {
+    const auto& s = draft.request.sizes;
+    std::string out = fmt::format("pp {} tp {} dp {}", s.pp, s.tp, s.dp());
+    if (s.cp > 1) out += fmt::format(" cp {}", s.cp);
+    if (s.ep > 1) out += fmt::format(" ep {}", s.ep);
+    return out + fmt::format(", {}, microbatch {}, recompute {}", schedule_of(draft), draft.request.microbatch,
+                             draft.recompute.name);
+  }
+  static std::string schedule_of(const Draft& draft) {
+    return draft.choice.stages_per_rank == 1 ? std::string(draft.choice.name)
+                                             : fmt::format("{} x{}", draft.choice.name, draft.choice.stages_per_rank);
+  }
+
+  std::vector<config::Override> overrides_of(const Draft& draft) const {
+    const auto& s = draft.request.sizes;
+    const auto number = [](int value) { return std::to_string(value); };
+    std::vector<config::Override> out = {
+        set("distributed.pp_size", number(s.pp)), set("distributed.tp_size", number(s.tp)),
+        set("distributed.cp_size", number(s.cp)), set("distributed.ep_size", number(s.ep)),
+        set("distributed.dp_size", number(s.dp())), set("distributed.dp_replicate_size", "null"),
+        set("distributed.activation_checkpointing", std::string(draft.recompute.name)),
+        // Without a pipeline a run is one microbatch, and runs are accumulated.
+        set("step_scheduler.local_batch_size",
+            number(s.pp == 1 ? draft.request.microbatch : draft.request.microbatch * draft.request.microbatches))};
+    if (base_->mesh.strategy() == mesh::Strategy::kFsdp2) {
+      out.push_back(set("distributed.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
+      out.push_back(set("distributed.defer_fsdp_grad_sync", draft.request.sharding.defer_reduction ? "true" : "false"));
+    }
+    if (s.pp == 1) {
+      out.push_back(set("distributed.pipeline", "null"));
+      return out;
+    }
+    const int stages = s.pp * draft.choice.stages_per_rank;
+    std::string counts;
+    const auto& spec = *draft.request.spec;
+    std::vector<double> cost;
+    for (int i = 0; i < spec.layers; ++i) cost.push_back(layer_cost_[static_cast<std::size_t>(i)]);
+    for (const auto& range : balanced_layers(stages, cost, 0, head_cost_))
+      counts += fmt::format("{}{}", counts.empty() ? "" : ", ", range.size());
+    out.push_back(
+        set("distributed.pipeline", fmt::format("{{pp_schedule: {}, pp_microbatch_size: {}, layers_per_stage: [{}]}}",
+                                                draft.choice.name, draft.request.microbatch, counts)));
+    return out;
+  }
+
+  void plan_best() {
+    const auto& spec = base_->model->spec;
+    for (int i = 0; i < spec.layers; ++i)
+      layer_cost_.push_back(arch::layer_flops_per_token(spec, base_->model->layout, i, sequence()));
+    head_cost_ = arch::head_flops_per_token(spec);
+    for (const auto& draft : drafts_) {
+      if (out_.planned >= request_.plans && !out_.best.empty()) break;
+      const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
+      if (out_.planned >= 4 * request_.plans || spent > request_.patience) break;
+      plan_draft(draft);
+    }
+    std::sort(out_.best.begin(), out_.best.end(),
+              [](const Candidate& a, const Candidate& b) { return a.step < b.step; });
+    if (static_cast<int>(out_.best.size()) > request_.show) out_.best.resize(static_cast<std::size_t>(request_.show));
+  }
+
+  void plan_draft(const Draft& draft) {
+    ++out_.planned;
+    Candidate candidate{.overrides = overrides_of(draft),
+                        .sizes = draft.request.sizes,
+                        .schedule = schedule_of(draft),
+                        .microbatch = draft.request.microbatch,
+                        .recompute = std::string(draft.recompute.name),
+                        .reduce = draft.request.sharding.defer_reduction ? "step" : "microbatch"};
+    Diagnostics problems;
+    const auto plan = make(candidate.overrides, request_.world_size, problems);
+    if (!plan || !plan->estimate)
+      return refuse(problems.empty() ? "cannot be planned" : problems[0].message, name_of(draft));
+    const auto& estimate = *plan->estimate;
+    candidate.memory = estimate.memory.ranks[static_cast<std::size_t>(estimate.memory.heaviest)].most().total();
+    candidate.fit = estimate.memory.fit;
+    if (candidate.fit == Fit::kDoesNotFit) return note_unfit(candidate.memory, name_of(draft));
+    candidate.step = estimate.time.step;
+    candidate.tokens_per_second = estimate.time.tokens_per_second;
+    candidate.mfu = estimate.time.mfu;
+    candidate.bubble = estimate.time.bubble;
+    out_.best.push_back(std::move(candidate));
+  }
+
+  const config::LoadedRecipe& recipe_;
+  const SearchRequest& request_;
+  Clock::time_point begin_ = Clock::now();
+  SearchResult out_ = {};
+  std::optional<TrainingPlan> base_ = {};
+  std::optional<config::DistributedConfig> strategy_ = {};
+  int moments_ = 2;
+  std::vector<Draft> drafts_ = {};
+  std::map<std::string, Refusal> refused_ = {};
+  double smallest_unfit_ = 0;
+  std::vector<double> layer_cost_ = {};
+  double head_cost_ = 0;
+};
+
+std::string mesh_text(const mesh::MeshSizes& s) {
+  std::string out = fmt::format("pp {} tp {} dp {}", s.pp, s.tp, s.dp());
+  if (s.cp > 1) out += fmt::format(" cp {}", s.cp);
+  if (s.ep > 1) out += fmt::format(" ep {}", s.ep);
+  return out;
+}
+
+}  // namespace
+
+SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchRequest& request) {
+  return Search(recipe, request).run();
+}
+
+std::string to_text(const SearchResult& result) {
+  std::string out = fmt::format(
+      "search    {} ranks of {}{}: {} candidates, {} planned in full, {}\n", result.world_size, result.hardware.name,
+      result.hardware.memory ? " with " + format_bytes(*result.hardware.memory) : " with unknown memory",
+      result.considered, result.planned, format_seconds(result.seconds));
+  TextTable table(
+      {"#", "mesh", "schedule", "microbatch", "recompute", "reduce", "step", "tokens/s", "MFU", "bubble", "memory"});
+  for (std::size_t i = 0; i < result.best.size(); ++i) {
+    const auto& c = result.best[i];
+    table.add({std::to_string(i + 1), mesh_text(c.sizes), c.schedule, std::to_string(c.microbatch), c.recompute,
+               c.reduce, format_seconds(c.step), format_count(c.tokens_per_second), fmt::format("{:.1f}%", 100 * c.mfu),
+               fmt::format("{:.1f}%", 100 * c.bubble),
+               format_bytes(c.memory) + (c.fit == Fit::kTight ? " tight" : "")});
+  }
+  if (result.best.empty())
+    out += "  nothing fits\n";
+  else
+    out += table.text();
+  if (!result.refused.empty()) out += "refused\n";
+  for (const auto& refusal : result.refused)
+    out += fmt::format("  {} x {} ({})\n", refusal.count, refusal.reason, refusal.example);
+  return out;
+}
+
+std::string to_json(const SearchResult& result) {
+  JsonWriter json;
+  json.begin_object();
+  json.member("world_size", result.world_size);
+  json.member("hardware", result.hardware.name);
+  json.member("considered", result.considered);
+  json.member("planned", result.planned);
+  json.member("seconds", result.seconds);
+  json.key("best");
+  json.begin_array();
+  for (const auto& c : result.best) {
+    json.begin_object();
+    json.key("sizes");
+    json.begin_object();
+    json.member("pp", c.sizes.pp);
+    json.member("tp", c.sizes.tp);
+    json.member("dp", c.sizes.dp());
+    json.member("cp", c.sizes.cp);
+    json.member("ep", c.sizes.ep);
+    json.end_object();
+    json.member("schedule", c.schedule);
+    json.member("microbatch", c.microbatch);
+    json.member("recompute", c.recompute);
+    json.member("reduce", c.reduce);
+    json.member("step", c.step);
+    json.member("tokens_per_second", c.tokens_per_second);
+    json.member("mfu", c.mfu);
+    json.member("bubble_fraction", c.bubble);
+    json.member("memory", static_cast<std::int64_t>(c.memory));
+    json.member("fit", name_of(c.fit));
+    json.key("overrides");
+    json.begin_object();
+    for (const auto& each : c.overrides) json.member(each.key, each.value);
+    json.end_object();
+    json.end_object();
+  }
+  json.end_array();
+  json.key("refused");
+  json.begin_array();
+  for (const auto& refusal : result.refused) {
+    json.begin_object();
+    json.member("reason", refusal.reason);
+    json.member("count", refusal.count);
+    json.member("example", refusal.example);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  return json.take();
+}
+
+std::string apply_candidate(const config::LoadedRecipe& recipe, std::span<const config::Override> overrides,
+                            const Candidate& candidate) {
+  Diagnostics problems;
+  auto root = config::parse_yaml(recipe.text, recipe.path, problems);
+  config::apply_overrides(root, overrides, problems);
+  config::apply_overrides(root, candidate.overrides, problems);
+  return config::to_yaml(config::to_value(root));
+}
+
+}  // namespace automodel::plan

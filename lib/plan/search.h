@@ -1,0 +1,63 @@
+// Which mesh, schedule, microbatch size and recomputation train this recipe's model fastest on so many ranks.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+
+/// One way to train, as overrides of the recipe.
+struct Candidate {
+  std::vector<config::Override> overrides = {};
+  mesh::MeshSizes sizes = {};
+  std::string schedule = {};  ///< with the stages a rank, "-" without a pipeline
+  int microbatch = 1;
+  std::string recompute = {};
+  std::string reduce = {};  ///< gradients are reduced once a "step" or after every "microbatch"
+  // From the plan made of it.
+  double step = 0, tokens_per_second = 0, mfu = 0, bubble = 0, memory = 0;
+  Fit fit = Fit::kUnknown;
+};
+
+/// Why candidates were passed over, how many, and the nearest of them.
+struct Refusal {
+  std::string reason = {};
+  int count = 0;
+  std::string example = {};
+};
+
+struct SearchResult {
+  std::vector<Candidate> best = {};  ///< by predicted throughput, all planned and proved in full
+  std::vector<Refusal> refused = {};
+  int considered = 0;
+  int planned = 0;
+  double seconds = 0;
+  Hardware hardware = {};
+  int world_size = 0;
+  Diagnostics problems = {};  ///< the recipe as it stands has no sizes to search with
+};
+
+struct SearchRequest {
+  std::vector<config::Override> overrides = {};  ///< that the recipe was loaded with
+  PlanRequest plan = {};
+  int world_size = 1;
+  int show = 5;           ///< best candidates that are returned
+  int plans = 24;         ///< candidates that are planned in full
+  double patience = 0.7;  ///< seconds after which no more are
+};
+/// Sizes of the mesh: every tp up to a machine, pp, cp (from 32k tokens a sequence on, or where the recipe has it) and
+/// ep that divide; schedules 1F1B, interleaved with 2 or 4 stages a rank, zero bubble; microbatches of 1, 2, 4, 8
+/// sequences; recomputation off, selective, full. The global batch stays the recipe's.
+SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchRequest& request);
+
+std::string to_text(const SearchResult& result);
+std::string to_json(const SearchResult& result);
+/// The recipe with a candidate's overrides, as YAML.
+std::string apply_candidate(const config::LoadedRecipe& recipe, std::span<const config::Override> overrides,
+                            const Candidate& candidate);
+
+}  // namespace automodel::plan

@@ -1,0 +1,196 @@
+#include "plan/shrink.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace automodel::plan {
+namespace {
+
+using config::Value;
+
+constexpr int kHeadDim = 8;
+
+/// The sizes of the small model.
+struct Sizes {
+  int kv_heads, heads, hidden, inner, vocab, length, experts = 0, experts_per_token = 0;
+};
+
+int least_multiple(int of, int at_least) {
+  return (std::max(at_least, 1) + of - 1) / of * of;
+}
+
+Sizes sizes_of(const arch::ModelSpec& spec, const mesh::MeshSizes& mesh) {
+  Sizes out{};
+  const int both = mesh.tp * mesh.cp;
+  const int unit = spec.kv_heads % both == 0 ? both : spec.kv_heads % mesh.tp == 0 ? mesh.tp : spec.kv_heads;
+  out.kv_heads = unit == 1 && spec.kv_heads % 2 == 0 ? 2 : unit;
+  int grouped = std::min(spec.heads / std::max(1, spec.kv_heads), 2);
+  if (spec.heads % both == 0)
+    while (out.kv_heads * grouped % both != 0) ++grouped;
+  out.heads = out.kv_heads * std::max(1, grouped);
+  out.hidden = least_multiple(both, out.heads * kHeadDim);
+  out.inner = 16 * both;
+  out.vocab = 64 * mesh.tp;
+  out.length = 8 * both * (mesh.cp > 1 ? 2 : 1);
+  return out;
+}
+
+/// One key of a configuration and the value it gets where the key is there and not null.
+struct Replacement {
+  const char* key;
+  int value;
+};
+
+Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshSizes& mesh, Sizes& sizes) {
+  const auto number = [&](const char* key) -> int {
+    const auto* found = config.find(key);
+    return found != nullptr && found->integer() != nullptr ? static_cast<int>(*found->integer()) : 0;
+  };
+  int experts = 0, per_token = 0;
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
+    experts = std::max(experts, number(key));
+  for (const char* key : {"num_experts_per_tok", "experts_per_token"}) per_token = std::max(per_token, number(key));
+  if (experts > 0) {
+    const int step = std::lcm(std::max(1, mesh.ep), std::max(1, number("n_group")));
+    sizes.experts_per_token = std::min(std::max(per_token, 1), 2);
+    sizes.experts = std::min(experts, least_multiple(step, std::max(2 * step, 2 * sizes.experts_per_token)));
+  }
+  const std::vector<Replacement> table = {
+      {"hidden_size", sizes.hidden},
+      {"n_embd", sizes.hidden},
+      {"num_attention_heads", sizes.heads},
+      {"n_head", sizes.heads},
+      {"num_key_value_heads", sizes.kv_heads},
+      {"intermediate_size", sizes.inner},
+      {"n_inner", sizes.inner},
+      {"moe_intermediate_size", sizes.inner},
+      {"vocab_size", sizes.vocab},
+      {"num_experts", sizes.experts},
+      {"num_local_experts", sizes.experts},
+      {"n_routed_experts", sizes.experts},
+      {"num_experts_per_tok", sizes.experts_per_token},
+      {"experts_per_token", sizes.experts_per_token},
+      {"q_lora_rank", 16},
+      {"kv_lora_rank", 16},
+      {"qk_nope_head_dim", kHeadDim},
+      {"qk_rope_head_dim", 4},
+      {"v_head_dim", kHeadDim},
+      {"sliding_window", 8},
+      {"head_dim", kHeadDim},
+  };
+  for (const auto& [key, value] : table) {
+    const auto* found = config.find(key);
+    if (found != nullptr && !found->is_null()) config.set(key, value);
+  }
+  // Families whose heads are not hidden_size / heads wide by default.
+  const bool latent = config.find("kv_lora_rank") != nullptr;
+  if (config.find("head_dim") == nullptr && !latent && spec.head_dim * spec.heads != spec.hidden)
+    config.set("head_dim", kHeadDim);
+  for (const char* key : {"pad_token_id", "bos_token_id", "eos_token_id"})
+    if (config.find(key) != nullptr) config.set(key, nullptr);
+  for (const char* key : {"n_positions", "n_ctx"})  // a learned table
+    if (config.find(key) != nullptr) config.set(key, std::max(64, sizes.length));
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto* rope = config.find(key);
+    if (rope == nullptr || rope->map() == nullptr) continue;
+    Value changed = *rope;
+    for (const char* list : {"short_factor", "long_factor"}) {
+      const auto* factors = rope->find(list);
+      if (factors == nullptr || factors->list() == nullptr) continue;
+      auto shorter = *factors->list();
+      shorter.resize(std::min<std::size_t>(shorter.size(), kHeadDim / 2));
+      changed.set(list, Value(std::move(shorter)));
+    }
+    config.set(key, changed);
+  }
+  return config;
+}
+
+void use_float64(config::Recipe& recipe) {
+  recipe.model->torch_dtype = config::AutoDType{DType::kFloat64};
+  auto megatron = recipe.model_parallel();
+  megatron.fp16 = false;
+  megatron.bf16 = false;
+  megatron.enable_autocast = false;
+  megatron.params_dtype = std::nullopt;
+  megatron.pipeline_dtype = std::nullopt;
+  recipe.model_parallel = megatron;
+  auto distributed = recipe.distributed();
+  auto strategy = distributed.strategy();
+  std::visit(
+      [](auto& each) {
+        if constexpr (requires { each.mp_policy; }) each.mp_policy = config::MixedPrecisionPolicy{};
+        if constexpr (requires { each.autocast_dtype; }) each.autocast_dtype = std::nullopt;
+      },
+      strategy);
+  distributed.strategy = strategy;
+  if (auto pipeline = distributed.pipeline()) {
+    pipeline->dtype = std::nullopt;
+    pipeline->pp_seq_len = std::nullopt;
+    distributed.pipeline = pipeline;
+  }
+  recipe.distributed = distributed;
+}
+
+/// Data, length of the run, and nothing written.
+void use_mock_data(config::Recipe& recipe, const TrainingPlan& plan, const Sizes& sizes, int steps) {
+  auto scheduler = recipe.step_scheduler();
+  const int runs = std::min(plan.batch.runs, 2);
+  scheduler.global_batch_size = plan.batch.local * plan.mesh.size(mesh::kDp) * runs;
+  scheduler.max_steps = steps;
+  scheduler.num_epochs = std::nullopt;
+  recipe.step_scheduler = scheduler;
+  config::MockDatasetConfig data;
+  data.vocab_size = sizes.vocab;
+  data.seq_length = sizes.length;
+  data.num_samples = scheduler.global_batch_size() * steps;
+  recipe.dataset = config::DatasetConfig(data);
+  recipe.dataloader = config::DataloaderConfig{};
+  recipe.validation_dataset = std::nullopt;
+  recipe.validation_datasets = std::map<std::string, config::DatasetConfig>{};
+  recipe.generation = std::nullopt;
+  recipe.lr_scheduler = std::nullopt;
+}
+
+}  // namespace
+
+Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
+  AUTOMODEL_CHECK(plan.model.has_value(), "a recipe without a model is shrunk");
+  const auto& mesh = plan.mesh.sizes();
+  auto sizes = sizes_of(plan.model->spec, mesh);
+  Diagnostics ignored;
+  auto whole = config::to_value(config::parse_yaml(plan.model->config_text, "config.json", ignored));
+  Shrunk out{.mesh = loaded, .single = {}};
+  const auto* nested = whole.find("text_config");
+  Value small = nested != nullptr && nested->map() != nullptr
+                    ? Value(Value::Map{{"text_config", shrink_config(*nested, plan.model->spec, mesh, sizes)}})
+                    : shrink_config(whole, plan.model->spec, mesh, sizes);
+  auto model = *loaded.recipe.model();
+  auto overrides = model.overrides();
+  for (const auto& [key, value] : *small.map()) overrides.set(key, value);
+  model.overrides = overrides;
+  model.target = config::ModelTarget::kFromConfig;
+  auto& recipe = out.mesh.recipe;
+  recipe.model = model;
+  use_float64(recipe);
+  use_mock_data(recipe, plan, sizes, out.steps);
+  auto distributed = recipe.distributed();  // the mesh as it was resolved
+  distributed.dp_size = plan.mesh.size(mesh::kDp);
+  recipe.distributed = distributed;
+
+  out.single = out.mesh;
+  config::DistributedConfig alone;
+  alone.strategy = config::Strategy(config::DDPConfig{});
+  out.single.recipe.distributed = alone;
+  out.single.recipe.model_parallel = config::ModelParallelConfig{};
+  out.summary = fmt::format("hidden {}, {} heads, {} key-value heads, vocabulary {}, {} tokens a sequence{}",
+                            sizes.hidden, sizes.heads, sizes.kv_heads, sizes.vocab, sizes.length,
+                            sizes.experts > 0 ? fmt::format(", {} experts", sizes.experts) : "");
+  return out;
+}
+
+}  // namespace automodel::plan

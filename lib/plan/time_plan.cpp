@@ -1,0 +1,294 @@
+#include "plan/time_plan.h"
+
+#include <algorithm>
+
+#include "arch/counts.h"
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+class Timing {
+ public:
+  Timing(const TrainingPlan& plan, const TimeRequest& request)
+      : plan_(plan),
+        hardware_(request.hardware),
+        sharding_(request.sharding),
+        request_(request),
+        sizes_(plan.mesh.sizes()),
+        sequence_(plan.batch.planned_length()),
+        tokens_(static_cast<double>(plan.batch.microbatch * sequence_) / sizes_.cp),
+        compute_(size_of(plan.types.compute)),
+        tp_(group_link(hardware_, 1, sizes_.tp)),
+        cp_(group_link(hardware_, sizes_.tp, sizes_.cp)),
+        ep_(group_link(hardware_, 1, sizes_.ep)),
+        shard_(group_link(hardware_, sizes_.tp, sharding_.shards)),
+        replica_(group_link(hardware_, sizes_.tp * sizes_.cp * sizes_.dp_shard, sharding_.replicas)),
+        pp_(group_link(hardware_, sizes_.per_stage(), sizes_.pp)) {}
+
+  TimePlan run() {
+    for (const auto& stage : plan_.pipeline->stages) out_.stages.push_back(stage_time(stage));
+    run_schedule();
+    out_.optimizer = optimizer_seconds();
+    out_.step = out_.schedule + out_.communication + out_.optimizer + hardware_.step_overhead;
+    double forward = 0;
+    for (const auto& stage : plan_.pipeline->stages) forward += stage.flops;
+    out_.flops = 3 * forward * plan_.batch.microbatches * plan_.batch.runs * sizes_.dp();
+    const double tokens = static_cast<double>(plan_.batch.global) * static_cast<double>(sequence_);
+    out_.tokens_per_second = tokens / out_.step;
+    out_.mfu = out_.flops / (out_.step * hardware_.peak * sizes_.world());
+    list_traffic();
+    return std::move(out_);
+  }
+
+ private:
+  double pass_seconds(double flops, double efficiency, double moved) const {
+    // A calibration's efficiencies are those of whole layers; without one, traffic with memory counts apart.
+    return flops / (hardware_.peak * efficiency) + (hardware_.measured ? 0 : moved / hardware_.memory_bandwidth);
+  }
+
+  StageTime stage_time(const StagePlan& stage) const {
+    StageTime out;
+    const auto& spec = plan_.model->spec;
+    const ActivationRequest activation{.tokens = static_cast<std::int64_t>(tokens_),
+                                       .sequence = sequence_ / sizes_.cp,
+                                       .bytes = compute_,
+                                       .tp = sizes_.tp,
+                                       .sequence_parallel = sharding_.sequence_parallel,
+                                       .fused_attention = true};
+    for (const int layer : stage.part.layers) {
+      const double flops =
+          tokens_ * arch::layer_flops_per_token(spec, plan_.model->layout, layer, sequence_) / sizes_.tp;
+      const double moved = 2 * layer_activations(spec, layer, activation).kept;
+      const double inside = inside_layer(spec.is_moe(layer));
+      const double forward = pass_seconds(flops, hardware_.forward_efficiency, moved) + hardware_.layer_overhead;
+      out.flops += flops;
+      out.forward += forward + inside;
+      double backward = pass_seconds(2 * flops, hardware_.backward_efficiency, 2 * moved) + hardware_.layer_overhead;
+      if (request_.recompute == config::ActivationCheckpointing::kFull) backward += forward;
+      if (request_.recompute == config::ActivationCheckpointing::kSelective)
+        backward += feed_forward_share(spec, plan_.model->layout, layer, sequence_) * forward;
+      const double weights = 0.5 * pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
+      out.backward_weight += weights;
+      out.backward_input += backward - weights + inside;
+    }
+    if (stage.part.has_embedding) add_embedding(out);
+    if (stage.part.has_head) add_head(out);
+    return out;
+  }
+
+  /// Communication of a layer's forward pass (and once more in its backward pass) that nothing hides.
+  double inside_layer(bool moe) const {
+    const auto& spec = plan_.model->spec;
+    const double stream = tokens_ * spec.hidden * compute_;
+    double out = 2 * all_reduce_seconds(stream, sizes_.tp, tp_.link);
+    if (sizes_.cp > 1) {
+      const double keys = 2 * tokens_ * spec.kv_heads * spec.head_dim * compute_ / sizes_.tp * (sizes_.cp - 1);
+      out += keys / cp_.link.bandwidth * (plan_.cuda ? 0.3 : 1) + (sizes_.cp - 1) * cp_.link.latency;
+    }
+    if (moe && sizes_.ep > 1) out += 2 * all_to_all_seconds(stream * spec.moe->top_k / sizes_.tp, sizes_.ep, ep_.link);
+    return out;
+  }
+
+  void add_embedding(StageTime& out) const {
+    const double stream = tokens_ * plan_.model->spec.hidden * compute_;
+    out.forward += 2 * stream / hardware_.memory_bandwidth + all_reduce_seconds(stream, sizes_.tp, tp_.link);
+    out.backward_weight += 4 * stream / hardware_.memory_bandwidth;
+  }
+
+  void add_head(StageTime& out) const {
+    const auto& spec = plan_.model->spec;
+    const double flops = tokens_ * arch::head_flops_per_token(spec) / sizes_.tp;
+    const double logits = tokens_ * spec.vocab * compute_ / sizes_.tp;
+    const double forward = pass_seconds(flops, hardware_.head_efficiency, 3 * logits);
+    out.flops += flops;
+    out.forward += forward + (sizes_.tp > 1 ? 3 * tp_.link.latency * sizes_.tp : 0);
+    out.backward_input += forward + all_reduce_seconds(tokens_ * spec.hidden * compute_, sizes_.tp, tp_.link);
+    out.backward_weight += forward;
+  }
+
+  double stage_bytes(int stage, double bytes) const { return stage_elements(plan_, stage).total() * bytes; }
+  double gather_seconds(int stage) const {
+    if (!sharding_.parameters) return 0;
+    return all_gather_seconds(stage_bytes(stage, compute_), sharding_.shards, shard_.link);
+  }
+  double reduce_seconds(int stage) const {
+    const double bytes = stage_bytes(stage, size_of(plan_.types.reduce));
+    const double sum = sharding_.optimizer ? all_gather_seconds(bytes, sharding_.shards, shard_.link)
+                                           : all_reduce_seconds(bytes, sharding_.shards, shard_.link);
+    return sum +
+           all_reduce_seconds(bytes / (sharding_.optimizer ? sharding_.shards : 1), sharding_.replicas, replica_.link);
+  }
+
+  bool reduces_each() const { return sharding_.gradients && !sharding_.defer_reduction; }
+
+  void run_schedule() {
+    const auto& made = plan_.pipeline->schedule;
+    const int stages = made.shape.stages;
+    schedule::Costs costs = schedule::unit_costs(stages);
+    const double message = tokens_ * plan_.model->spec.hidden * size_of(plan_.types.message);
+    for (int s = 0; s < stages; ++s) {
+      const auto& time = out_.stages[static_cast<std::size_t>(s)];
+      auto& cost = costs.stages[static_cast<std::size_t>(s)];
+      cost.forward = time.forward;
+      cost.backward_input = time.backward_input;
+      cost.backward_weight = time.backward_weight;
+      if (plan_.pipelined && reduces_each()) {
+        const double reduce = reduce_seconds(s);
+        cost.backward_weight += plan_.cuda ? std::max(0.0, reduce - 0.8 * time.backward()) : reduce;
+      }
+      cost.full_backward = cost.backward_input + cost.backward_weight;
+      if (plan_.pipelined) cost.unshard = gather_seconds(s);
+      if (s + 1 < stages)
+        costs.edges[static_cast<std::size_t>(s)] = {pp_.link.latency,
+                                                    pp_.kind == LinkClass::kNone ? 0 : message / pp_.link.bandwidth};
+    }
+    costs.overlap_communication = plan_.cuda;
+    const auto simulated = [&] { return schedule::simulate(made.training, made.placement, made.shape, costs); };
+    if (plan_.batch.runs > 1) out_.schedule = simulated().makespan * (plan_.batch.runs - 1);
+    // What is reduced after every microbatch is already in its backward pass.
+    for (int s = 0; s < stages && plan_.pipelined && !reduces_each(); ++s)
+      costs.stages[static_cast<std::size_t>(s)].reduce_grad = reduce_seconds(s);
+    out_.timeline = simulated();
+    out_.schedule += out_.timeline.makespan;
+    out_.bubble = out_.timeline.bubble_fraction;
+    if (!plan_.pipelined) add_unpipelined_communication();
+    if (sharding_.optimizer && !sharding_.parameters) {
+      // The new values go to all ranks after the optimizer.
+      double most = 0;
+      for (int s = 0; s < stages; ++s)
+        most = std::max(most, all_gather_seconds(stage_bytes(s, compute_), sharding_.shards, shard_.link));
+      out_.communication += most;
+    }
+  }
+
+  /// One stage: units are gathered before use in each pass and reduced in the last backward pass.
+  void add_unpipelined_communication() {
+    const auto& time = out_.stages[0];
+    const double passes = plan_.batch.microbatches * plan_.batch.runs;
+    const double gather = gather_seconds(0);
+    const double reduce = reduce_seconds(0) * (reduces_each() ? passes : 1);
+    const double gathers = sharding_.reshard_after_forward ? 2 * passes : 1;
+    const auto exposed = [&](double communication, double computation, bool overlapped) {
+      if (!overlapped || !plan_.cuda) return communication;
+      const double units = std::max<double>(1, plan_.model->spec.layers);
+      return std::max(communication / units, communication - computation);
+    };
+    out_.communication += gathers / 2 * exposed(gather, time.forward, sharding_.prefetch > 0 || plan_.cuda) +
+                          gathers / 2 * exposed(gather, time.backward(), sharding_.prefetch > 0 || plan_.cuda) +
+                          exposed(reduce, time.backward(), true);
+  }
+
+  double optimizer_seconds() const {
+    double most = 0;
+    for (int rank = 0; rank < sizes_.pp; ++rank) {
+      double elements = 0;
+      for (const auto& stage : plan_.pipeline->stages) {
+        if (stage.pp_rank != rank) continue;
+        const auto part = stage_elements(plan_, stage.stage);
+        elements +=
+            sharding_.optimizer ? part.dense / sharding_.shards + part.expert / sharding_.expert_shards : part.total();
+      }
+      most = std::max(most, elements);
+    }
+    if (hardware_.optimizer_rate > 0) return most / hardware_.optimizer_rate;
+    // Reads gradient (twice: the norm), value and moments; writes value and moments.
+    return most * (2 * size_of(plan_.types.gradient) + 6 * size_of(plan_.types.master)) / hardware_.memory_bandwidth;
+  }
+
+  void list_traffic() {
+    const auto& spec = plan_.model->spec;
+    const double passes = static_cast<double>(plan_.batch.microbatches) * plan_.batch.runs;
+    const double stream = tokens_ * spec.hidden * compute_;
+    int busiest = 0;
+    for (std::size_t s = 0; s < plan_.pipeline->stages.size(); ++s)
+      if (plan_.pipeline->stages[s].part.layers.size() >
+          plan_.pipeline->stages[static_cast<std::size_t>(busiest)].part.layers.size())
+        busiest = static_cast<int>(s);
+    int layers = 0;
+    double elements = 0, messages = 0;
+    const int rank = plan_.pipeline->stages[static_cast<std::size_t>(busiest)].pp_rank;
+    for (const auto& stage : plan_.pipeline->stages) {
+      if (stage.pp_rank != rank) continue;
+      layers += static_cast<int>(stage.part.layers.size());
+      elements += stage_elements(plan_, stage.stage).total();
+      messages += (stage.stage > 0 ? 1 : 0) + (stage.part.has_head ? 0 : 1);
+    }
+    const auto add = [&](std::string axis, int size, const GroupLink& group, double bytes, std::string_view what) {
+      if (size > 1)
+        out_.traffic.push_back({std::move(axis), size, group.kind, bytes, bytes / group.link.bandwidth, what});
+    };
+    const auto share = [](int n) { return static_cast<double>(n - 1) / n; };
+    if (plan_.pipelined)
+      add("pp", sizes_.pp, pp_, messages * passes * tokens_ * spec.hidden * size_of(plan_.types.message),
+          "hidden states and their gradients");
+    const double tp_bytes = 4 * 2 * share(sizes_.tp) * stream * layers * passes;
+    add("tp", sizes_.tp, tp_, tp_bytes, sharding_.sequence_parallel ? "gathers and reduce-scatters" : "all-reduces");
+    add("cp", sizes_.cp, cp_,
+        2 * 2 * tokens_ * spec.kv_heads * spec.head_dim * compute_ / sizes_.tp * (sizes_.cp - 1) * layers * passes,
+        "keys and values");
+    if (spec.moe)
+      add("ep", sizes_.ep, ep_, 4 * share(sizes_.ep) * stream * spec.moe->top_k / sizes_.tp * layers * passes,
+          "tokens to experts and back");
+    const double reductions = reduces_each() ? passes : 1;
+    const double reduced = elements * size_of(plan_.types.reduce), whole = elements * compute_;
+    const double gathers = !sharding_.parameters             ? (sharding_.optimizer ? 1 : 0)
+                           : plan_.pipelined                 ? plan_.batch.runs
+                           : sharding_.reshard_after_forward ? 2 * passes
+                                                             : 1;
+    add(plan_.mesh.strategy() == mesh::Strategy::kDdp ? "dp_cp" : "dp_shard_cp", sharding_.shards, shard_,
+        share(sharding_.shards) * (sharding_.optimizer ? reductions * reduced + gathers * whole : 2 * reduced),
+        sharding_.parameters ? "parameters and gradients" : "gradients");
+    add("dp_replicate", sharding_.replicas, replica_, 2 * share(sharding_.replicas) * reduced / sharding_.shards,
+        "gradients");
+  }
+
+  const TrainingPlan& plan_;
+  const Hardware& hardware_;
+  const Sharding& sharding_;
+  const TimeRequest& request_;
+  const mesh::MeshSizes& sizes_;
+  std::int64_t sequence_;
+  double tokens_;  ///< of a microbatch on a rank
+  int compute_;    ///< bytes of an element
+  GroupLink tp_, cp_, ep_, shard_, replica_, pp_;
+  TimePlan out_ = {};
+};
+
+}  // namespace
+
+double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence) {
+  const double inputs = spec.gated_mlp ? 3 : 2;
+  const double widths =
+      spec.is_moe(layer) ? static_cast<double>(spec.moe->ffn) * (spec.moe->top_k + spec.moe->shared_experts) : spec.ffn;
+  return 2 * inputs * widths * spec.hidden / arch::layer_flops_per_token(spec, layout, layer, sequence);
+}
+
+double all_gather_seconds(double bytes, int size, const Link& link) {
+  if (size <= 1) return 0;
+  return bytes * (size - 1) / size / link.bandwidth + (size - 1) * link.latency;
+}
+
+double all_reduce_seconds(double bytes, int size, const Link& link) {
+  return 2 * all_gather_seconds(bytes, size, link);
+}
+
+double all_to_all_seconds(double bytes, int size, const Link& link) {
+  return all_gather_seconds(bytes, size, link);
+}
+
+GroupLink group_link(const Hardware& hardware, int stride, int size) {
+  if (size <= 1) return {};
+  const int per_node = std::max(1, hardware.per_node);
+  if (static_cast<std::int64_t>(stride) * size <= per_node) return {LinkClass::kNode, hardware.node};
+  const int together = std::max(1, per_node / std::max(1, stride));
+  Link link = hardware.network;
+  link.bandwidth = std::min(hardware.node.bandwidth, link.bandwidth * together);
+  return {LinkClass::kNetwork, link};
+}
+
+TimePlan plan_time(const TrainingPlan& plan, const TimeRequest& request) {
+  return Timing(plan, request).run();
+}
+
+}  // namespace automodel::plan

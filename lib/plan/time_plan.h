@@ -1,0 +1,77 @@
+// How long a step takes: arithmetic and communication of every stage, put through the schedule.
+//
+// Model FLOPs of a step = 3 x (forward FLOPs of a token, arch::flops_per_token, causal attention counted half) x
+// tokens: the backward pass costs twice the forward pass, and what is recomputed is not counted. MFU = model FLOPs /
+// (step time x peak rate x ranks).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arch/layout.h"
+#include "arch/model_spec.h"
+#include "plan/hardware.h"
+#include "plan/memory_plan.h"
+#include "schedule/simulate.h"
+
+namespace automodel::plan {
+
+/// What a rank of the busiest stage sends along one axis in a step.
+struct AxisTraffic {
+  std::string axis = {};  ///< "tp", "dp_shard_cp", ...
+  int size = 1;
+  LinkClass link = LinkClass::kNone;
+  double bytes = 0;    ///< sent by a rank in a step
+  double seconds = 0;  ///< that they take on the link, waiting for nothing
+  std::string_view what = {};
+};
+
+/// Seconds of one microbatch on a rank of the stage; communication inside the stage (tp, cp, ep) included.
+struct StageTime {
+  double forward = 0;
+  double backward_input = 0;
+  double backward_weight = 0;
+  double flops = 0;  ///< forward, of a rank
+  double backward() const { return backward_input + backward_weight; }
+};
+
+struct TimePlan {
+  std::vector<StageTime> stages = {};
+  std::vector<AxisTraffic> traffic = {};
+  schedule::Timeline timeline = {};  ///< of the last run of the schedule in a step, in seconds
+  double schedule = 0;               ///< seconds in runs of the schedule
+  double communication = 0;          ///< data-parallel communication that nothing hides
+  double optimizer = 0;              ///< seconds
+  double step = 0;                   ///< seconds, all together
+  double flops = 0;                  ///< model FLOPs of a step
+  double tokens_per_second = 0;      ///< of all ranks
+  double mfu = 0;
+  double bubble = 0;  ///< share of the schedule in which ranks compute nothing
+};
+
+struct TimeRequest {
+  Hardware hardware = {};
+  Sharding sharding = {};
+  config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+};
+/// Needs the plan's pipeline.
+TimePlan plan_time(const TrainingPlan& plan, const TimeRequest& request);
+
+/// The MLP's part of a layer's arithmetic: what selective recomputation does twice.
+double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence);
+
+/// Seconds of a collective over `size` ranks with `bytes` on each: rings, as NCCL and MPI run them for large messages.
+double all_reduce_seconds(double bytes, int size, const Link& link);
+double all_gather_seconds(double bytes, int size, const Link& link);  ///< also reduce-scatter; bytes of the whole
+double all_to_all_seconds(double bytes, int size, const Link& link);
+
+/// The link of a group of `size` ranks that are `stride` apart: its class, and its bandwidth where the ranks of a
+/// machine share the way out.
+struct GroupLink {
+  LinkClass kind = LinkClass::kNone;
+  Link link = {};
+};
+GroupLink group_link(const Hardware& hardware, int stride, int size);
+
+}  // namespace automodel::plan

@@ -1,0 +1,119 @@
+#include "tokenizer/added_tokens.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "tokenizer/unicode.h"
+
+namespace automodel::tokenizer {
+namespace {
+
+/// A word character of Unicode Technical Standard 18, annex C: alphabetic (with the circled letters that are symbols),
+/// marks, decimal digits, connectors and joiners.
+constexpr std::string_view kWord =
+    R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}])";
+constexpr std::int64_t kMostId = (1 << 30) - 1;
+
+std::size_t spaces_at_end(std::string_view text) {
+  std::size_t begin = text.size();
+  while (begin > 0) {
+    const std::size_t last = last_code_point(text.substr(0, begin));
+    if (!is_space(code_point_at(text, last).value)) break;
+    begin = last;
+  }
+  return text.size() - begin;
+}
+
+std::size_t spaces_at_begin(std::string_view text) {
+  std::size_t end = 0;
+  while (end < text.size()) {
+    const CodePoint point = code_point_at(text, end);
+    if (!is_space(point.value)) break;
+    end += point.bytes;
+  }
+  return end;
+}
+
+}  // namespace
+
+AddedToken read_added_token(const JsonPart& part) {
+  const bool special = part.flag("special", false);
+  return {.content = part.text("content"),
+          .id = part.has("id") ? static_cast<Id>(part.integer("id", 0, kMostId)) : kNoId,
+          .special = special,
+          .normalized = part.flag("normalized", !special),
+          .lstrip = part.flag("lstrip", false),
+          .rstrip = part.flag("rstrip", false),
+          .single_word = part.flag("single_word", false)};
+}
+
+TokenFinder::TokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& contents)
+    : tokens_(std::move(tokens)), nodes_(1) {
+  AUTOMODEL_CHECK(tokens_.size() == contents.size(), "one content a token");
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    if (contents[i].empty()) continue;
+    std::size_t node = 0;
+    for (const char c : contents[i]) {
+      auto [next, made] =
+          nodes_[node].next.try_emplace(static_cast<unsigned char>(c), static_cast<std::int32_t>(nodes_.size()));
+      const auto to = static_cast<std::size_t>(next->second);
+      if (made) nodes_.emplace_back();
+      node = to;
+    }
+    if (nodes_[node].token < 0) nodes_[node].token = static_cast<std::int32_t>(i);
+  }
+  for (const auto& [byte, node] : nodes_[0].next) first_[byte] = node;
+  if (std::any_of(tokens_.begin(), tokens_.end(), [](const AddedToken& t) { return t.single_word; })) {
+    std::string problem;
+    word_ = Pattern::make(kWord, problem);
+    AUTOMODEL_CHECK(word_.has_value(), problem);
+  }
+}
+
+std::optional<TokenFinder::Found> TokenFinder::find(std::string_view text, std::size_t from) const {
+  for (std::size_t begin = from; begin < text.size(); ++begin) {
+    auto node = static_cast<std::size_t>(first_[static_cast<unsigned char>(text[begin])]);
+    if (node == 0) continue;
+    std::optional<Found> longest;
+    for (std::size_t at = begin + 1;; ++at) {
+      if (nodes_[node].token >= 0) longest = Found{begin, at, &tokens_[static_cast<std::size_t>(nodes_[node].token)]};
+      if (at == text.size()) break;
+      const auto next = nodes_[node].next.find(static_cast<unsigned char>(text[at]));
+      if (next == nodes_[node].next.end()) break;
+      node = static_cast<std::size_t>(next->second);
+    }
+    if (longest) return longest;
+  }
+  return std::nullopt;
+}
+
+bool TokenFinder::stands_alone(std::string_view text, const Found& found, PatternMatcher& matcher) const {
+  const auto is_word = [&](std::size_t at) {
+    return matcher.find(*word_, text.substr(at, code_point_at(text, at).bytes), 0).has_value();
+  };
+  const bool before = found.begin > 0 && is_word(last_code_point(text.substr(0, found.begin)));
+  const bool after = found.end < text.size() && is_word(found.end);
+  return !before && !after;
+}
+
+void TokenFinder::split(std::string_view text, PatternMatcher& matcher,
+                        const std::function<void(std::string_view, const AddedToken*)>& give) const {
+  std::size_t done = 0;
+  for (std::size_t from = 0;;) {
+    const auto found = find(text, from);
+    if (!found) break;
+    from = found->end;
+    if (found->token->single_word && !stands_alone(text, *found, matcher)) continue;
+    std::size_t begin = std::max(found->begin, done), end = std::max(found->end, done);
+    // White space that an earlier token took is taken.
+    if (found->token->lstrip) begin = std::max(begin - std::min(begin, spaces_at_end(text.substr(0, begin))), done);
+    if (found->token->rstrip) end += spaces_at_begin(text.substr(end));
+    if (begin > done) give(text.substr(done, begin - done), nullptr);
+    give(text.substr(begin, end - begin), found->token);
+    done = end;
+  }
+  if (done < text.size()) give(text.substr(done), nullptr);
+}
+
+}  // namespace automodel::tokenizer

@@ -1,0 +1,36 @@
+// From tokens back to text.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tokenizer/json_part.h"
+#include "tokenizer/pattern.h"
+
+namespace automodel::tokenizer {
+
+class Decoder {
+ public:
+  /// The `decoder` of tokenizer.json: ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Sequence, or null
+  /// (tokens with spaces between). Adds problems.
+  static Decoder read(const JsonPart& part);
+  std::string decode(std::vector<std::string> tokens, PatternMatcher& matcher) const;
+
+  /// Rewrites the list of tokens.
+  class Step {
+   public:
+    Step() = default;
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+    virtual ~Step() = default;
+    virtual void apply(std::vector<std::string>& tokens, PatternMatcher& matcher) const = 0;
+  };
+
+ private:
+  void add(const JsonPart& part);
+  std::vector<std::unique_ptr<const Step>> steps_;
+  std::string separator_;
+};
+
+}  // namespace automodel::tokenizer

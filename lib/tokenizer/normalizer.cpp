@@ -1,0 +1,160 @@
+#include "tokenizer/normalizer.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/unicode.h"
+
+namespace automodel::tokenizer {
+namespace {
+
+constexpr int kMaxDepth = 16;
+
+class NormalForm final : public Normalizer::Step {
+ public:
+  explicit NormalForm(void (*append)(std::string_view, std::string&)) : append_(append) {}
+  void apply(std::string& text, PatternMatcher&) const override {
+    std::string out;
+    out.reserve(text.size());
+    append_(text, out);
+    text = std::move(out);
+  }
+
+ private:
+  void (*append_)(std::string_view, std::string&);
+};
+
+class Prepend final : public Normalizer::Step {
+ public:
+  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  void apply(std::string& text, PatternMatcher&) const override {
+    if (!text.empty()) text.insert(0, prefix_);
+  }
+
+ private:
+  std::string prefix_;
+};
+
+class Replace final : public Normalizer::Step {
+ public:
+  Replace(Needle needle, std::string by) : needle_(std::move(needle)), by_(std::move(by)) {}
+  void apply(std::string& text, PatternMatcher& matcher) const override { text = needle_.replaced(text, by_, matcher); }
+
+ private:
+  Needle needle_;
+  std::string by_;
+};
+
+class Strip final : public Normalizer::Step {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+  void apply(std::string& text, PatternMatcher&) const override {
+    std::size_t begin = 0, end = text.size();
+    if (left_)
+      while (begin < end) {
+        const CodePoint point = code_point_at(text, begin);
+        if (!is_space(point.value)) break;
+        begin += point.bytes;
+      }
+    if (right_)
+      while (end > begin) {
+        const std::size_t last = last_code_point(std::string_view(text).substr(0, end));
+        if (!is_space(code_point_at(text, last).value)) break;
+        end = last;
+      }
+    text = text.substr(begin, end - begin);
+  }
+
+ private:
+  bool left_;
+  bool right_;
+};
+
+}  // namespace
+
+std::optional<Needle> Needle::read(const JsonPart& part) {
+  Needle out;
+  if (part.has("String")) {
+    out.text_ = part.text("String");
+    return out;
+  }
+  if (!part.has("Regex")) {
+    part.fail("{\"String\": ...} or {\"Regex\": ...} is expected");
+    return std::nullopt;
+  }
+  std::string problem;
+  out.pattern_ = Pattern::make(part.text("Regex"), problem);
+  if (out.pattern_) return out;
+  part.fail(fmt::format("the pattern cannot be used: {}", problem), "it must be a regular expression");
+  return std::nullopt;
+}
+
+std::optional<Match> Needle::find(std::string_view text, std::size_t from, PatternMatcher& matcher) const {
+  if (pattern_) return matcher.find(*pattern_, text, from);
+  const std::size_t at = text_.empty() ? std::string_view::npos : text.find(text_, from);
+  if (at == std::string_view::npos) return std::nullopt;
+  return Match{at, at + text_.size()};
+}
+
+std::optional<Match> next_match(const Needle& needle, std::string_view text, const std::optional<Match>& last,
+                                PatternMatcher& matcher) {
+  std::size_t from = last ? last->end : 0;
+  if (last && last->begin == last->end) {
+    if (from >= text.size()) return std::nullopt;
+    from += code_point_at(text, from).bytes;
+  }
+  auto found = needle.find(text, from, matcher);
+  // Nothing right behind a match is no match.
+  if (found && last && found->begin == found->end && found->begin == last->end) {
+    if (found->end >= text.size()) return std::nullopt;
+    found = needle.find(text, found->end + code_point_at(text, found->end).bytes, matcher);
+  }
+  return found;
+}
+
+std::string Needle::replaced(std::string_view text, std::string_view by, PatternMatcher& matcher) const {
+  std::string out;
+  std::size_t done = 0;
+  for (auto match = next_match(*this, text, std::nullopt, matcher); match;
+       match = next_match(*this, text, match, matcher)) {
+    out.append(text.substr(done, match->begin - done)).append(by);
+    done = match->end;
+  }
+  return out.append(text.substr(done));
+}
+
+Normalizer Normalizer::read(const JsonPart& part) {
+  Normalizer out;
+  if (!part.is_null()) out.add(part);
+  return out;
+}
+
+void Normalizer::add(const JsonPart& part) {
+  const std::string type = part.type();
+  if (type == "Sequence") {
+    if (part.path().size() > kMaxDepth * std::string_view("normalizers[0].").size())
+      return part.fail("sequences lie too deep in each other");
+    for (const auto& item : part.items("normalizers")) add(item);
+  } else if (type == "NFC") {
+    steps_.push_back(std::make_unique<NormalForm>(append_nfc));
+  } else if (type == "NFD") {
+    steps_.push_back(std::make_unique<NormalForm>(append_nfd));
+  } else if (type == "Prepend") {
+    steps_.push_back(std::make_unique<Prepend>(part.text("prepend")));
+  } else if (type == "Replace") {
+    if (auto needle = Needle::read(part.at("pattern")))
+      steps_.push_back(std::make_unique<Replace>(std::move(*needle), part.text("content")));
+  } else if (type == "Strip") {
+    steps_.push_back(std::make_unique<Strip>(part.flag("strip_left", true), part.flag("strip_right", true)));
+  } else {
+    part.refuse_type("normalizer", {"NFC", "NFD", "Prepend", "Replace", "Strip", "Sequence"});
+  }
+}
+
+void Normalizer::apply(std::string& text, PatternMatcher& matcher) const {
+  for (const auto& step : steps_) step->apply(text, matcher);
+}
+
+}  // namespace automodel::tokenizer

@@ -1,0 +1,56 @@
+// What happens to text before it is cut: normal forms, replacements, prefixes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/json_part.h"
+#include "tokenizer/pattern.h"
+
+namespace automodel::tokenizer {
+
+class Normalizer {
+ public:
+  /// The `normalizer` of tokenizer.json: NFC, NFD, Prepend, Replace, Strip, Sequence, or null. Adds problems.
+  static Normalizer read(const JsonPart& part);
+
+  bool empty() const { return steps_.empty(); }
+  /// `text` is valid UTF-8, and so is the result.
+  void apply(std::string& text, PatternMatcher& matcher) const;
+
+  /// One rewriting of the whole text.
+  class Step {
+   public:
+    Step() = default;
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+    virtual ~Step() = default;
+    virtual void apply(std::string& text, PatternMatcher& matcher) const = 0;
+  };
+
+ private:
+  void add(const JsonPart& part);
+  std::vector<std::unique_ptr<const Step>> steps_;
+};
+
+/// `pattern` of a Replace or Split: {"String": ...} or {"Regex": ...}.
+class Needle {
+ public:
+  static std::optional<Needle> read(const JsonPart& part);
+  /// The first place at or after `from`. An empty string is found nowhere.
+  std::optional<Match> find(std::string_view text, std::size_t from, PatternMatcher& matcher) const;
+  /// `text` with every place replaced.
+  std::string replaced(std::string_view text, std::string_view by, PatternMatcher& matcher) const;
+
+ private:
+  std::string text_;
+  std::optional<Pattern> pattern_;
+};
+
+/// The match after `last` in a search through the whole text; an empty match is followed by one further on.
+std::optional<Match> next_match(const Needle& needle, std::string_view text, const std::optional<Match>& last,
+                                PatternMatcher& matcher);
+
+}  // namespace automodel::tokenizer

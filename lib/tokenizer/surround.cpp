@@ -1,0 +1,76 @@
+#include "tokenizer/surround.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace automodel::tokenizer {
+namespace {
+
+constexpr std::int64_t kMostId = (1 << 30) - 1;
+
+/// Tokens are put outside of those that earlier processors put.
+void add_before(Surround& out, const std::vector<Id>& ids) {
+  out.before.insert(out.before.begin(), ids.begin(), ids.end());
+}
+
+void read_template(const JsonPart& part, Surround& out) {
+  Surround own;
+  int sequences = 0;
+  for (const auto& item : part.items("single")) {
+    if (item.has("Sequence")) {
+      ++sequences;
+      continue;
+    }
+    if (!item.has("SpecialToken")) {
+      item.fail("Sequence or SpecialToken is expected");
+      return;
+    }
+    const std::string name = item.at("SpecialToken").text("id");
+    const JsonPart token = part.at("special_tokens").at(name);
+    for (const auto& id : token.items("ids")) {
+      if (!id.node().is_number_integer() || id.node().get<std::int64_t>() < 0 ||
+          id.node().get<std::int64_t>() > kMostId)
+        return id.fail("an id is expected");
+      (sequences == 0 ? own.before : own.after).push_back(id.node().get<Id>());
+    }
+  }
+  if (sequences != 1) return part.at("single").fail("the text must stand in it once");
+  add_before(out, own.before);
+  out.after.insert(out.after.end(), own.after.begin(), own.after.end());
+}
+
+/// ["[CLS]", 101] and the like.
+Id read_pair(const JsonPart& part) {
+  const auto& node = part.node();
+  if (node.is_array() && node.size() == 2 && node[1].is_number_integer() && node[1].get<std::int64_t>() >= 0 &&
+      node[1].get<std::int64_t>() <= kMostId)
+    return node[1].get<Id>();
+  part.fail("a token and its id are expected");
+  return 0;
+}
+
+void add(const JsonPart& part, Surround& out) {
+  const std::string type = part.type();
+  if (part.path().size() > 300) return part.fail("sequences lie too deep in each other");
+  if (type == "Sequence") {
+    for (const auto& item : part.items("processors")) add(item, out);
+  } else if (type == "TemplateProcessing") {
+    read_template(part, out);
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    add_before(out, {read_pair(part.at("cls"))});
+    out.after.push_back(read_pair(part.at("sep")));
+  } else if (type != "ByteLevel") {
+    part.refuse_type("post_processor",
+                     {"TemplateProcessing", "ByteLevel", "BertProcessing", "RobertaProcessing", "Sequence"});
+  }
+}
+
+}  // namespace
+
+Surround Surround::read(const JsonPart& part) {
+  Surround out;
+  if (!part.is_null()) add(part, out);
+  return out;
+}
+
+}  // namespace automodel::tokenizer

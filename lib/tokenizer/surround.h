@@ -1,0 +1,20 @@
+// The special tokens that a tokenizer puts around a text.
+#pragma once
+
+#include <vector>
+
+#include "tokenizer/bpe.h"
+#include "tokenizer/json_part.h"
+
+namespace automodel::tokenizer {
+
+struct Surround {
+  std::vector<Id> before = {};
+  std::vector<Id> after = {};
+
+  /// The `post_processor` of tokenizer.json, for single texts: TemplateProcessing, BertProcessing, RobertaProcessing,
+  /// ByteLevel (which changes no id), Sequence, or null. Adds problems.
+  static Surround read(const JsonPart& part);
+};
+
+}  // namespace automodel::tokenizer

@@ -1,0 +1,204 @@
+#include "tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "tokenizer/unicode.h"
+
+namespace automodel::tokenizer {
+namespace {
+
+constexpr std::string_view kMark = "\xE2\x96\x81";
+constexpr std::array<std::string_view, 7> kRoles = {"bos_token", "eos_token", "pad_token", "unk_token",
+                                                    "sep_token", "cls_token", "mask_token"};
+
+/// The document, or null after a problem with its place.
+std::optional<nlohmann::json> parse_json(const std::string& text, const std::string& file, Diagnostics& problems) {
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    SourceLocation where{file, 1, 1};
+    if (const auto* place = dynamic_cast<const nlohmann::json::parse_error*>(&error)) {
+      const std::string_view before = std::string_view(text).substr(0, std::min(place->byte, text.size()));
+      where.line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
+      const std::size_t begin = before.rfind('\n');
+      where.column = static_cast<int>(std::min<std::size_t>(
+          before.size() - (begin == std::string_view::npos ? 0 : begin + 1), std::numeric_limits<int>::max()));
+    }
+    problems.push_back({"bad-tokenizer", "the file is not JSON", "it may have been cut off; copy it again", where, ""});
+    return std::nullopt;
+  }
+}
+
+/// A string, or the content of an added token.
+std::optional<std::string> token_text(const nlohmann::json& node) {
+  if (node.is_string()) return node.get<std::string>();
+  if (node.is_object() && node.contains("content") && node["content"].is_string())
+    return node["content"].get<std::string>();
+  return std::nullopt;
+}
+
+/// A template, or of several the one called default.
+std::optional<std::string> template_text(const nlohmann::json& node) {
+  if (node.is_string()) return node.get<std::string>();
+  if (!node.is_array()) return std::nullopt;
+  for (const auto& item : node)
+    if (item.is_object() && item.value("name", nlohmann::json()) == "default" && item.contains("template") &&
+        item["template"].is_string())
+      return item["template"].get<std::string>();
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> Tokenizer::parse(const TokenizerFiles& files, Diagnostics& problems) {
+  const std::size_t before = problems.size();
+  const std::filesystem::path folder(files.folder);
+  const std::string file = (folder / "tokenizer.json").native();
+  const std::string config_file = (folder / "tokenizer_config.json").native();
+  auto out = std::unique_ptr<Tokenizer>(new Tokenizer);
+  if (const auto document = parse_json(files.tokenizer, file, problems)) {
+    const JsonPart part(*document, "", file, problems);
+    if (document->is_object())
+      out->read(part);
+    else
+      part.fail("an object is expected");
+  }
+  if (files.config && problems.size() == before) {
+    if (const auto document = parse_json(*files.config, config_file, problems))
+      out->read_config(JsonPart(*document, "", config_file, problems));
+  }
+  if (files.chat_template) out->chat_template_ = files.chat_template;
+  if (problems.size() > before) return nullptr;
+  out->finish_added();
+  out->fingerprint_ = hash_bytes(files.tokenizer);
+  for (const auto& [role, token] : out->roles_)
+    out->fingerprint_ = hash_bytes(fmt::format("{} {} {}", out->fingerprint_, role, token));
+  return out;
+}
+
+bool Tokenizer::read(const JsonPart& part) {
+  const std::size_t before = part.problems().size();
+  normalizer_ = Normalizer::read(part.at("normalizer"));
+  pre_tokenizer_ = PreTokenizer::read(part.at("pre_tokenizer"));
+  decoder_ = Decoder::read(part.at("decoder"));
+  surround_ = Surround::read(part.at("post_processor"));
+  const JsonPart model = part.at("model");
+  if (model.is_null())
+    model.fail("the model is missing");
+  else
+    model_ = BpeModel::read(model, pre_tokenizer_.byte_level());
+  if (!model_ || part.problems().size() > before) return false;
+  for (const auto& [token, id] : model_->vocabulary()) name_id(id, token, false);
+  if (!pre_tokenizer_.byte_level()) cuts_ = model_->cuts(kMark);
+  return read_added(part);
+}
+
+bool Tokenizer::read_added(const JsonPart& part) {
+  if (!part.has("added_tokens")) return true;
+  const auto items = part.items("added_tokens");
+  const auto most = static_cast<Id>(std::min<std::size_t>((entries_.size() + items.size()) * 16 + 100'000, 1u << 28));
+  for (const auto& item : items) {
+    const std::size_t before = part.problems().size();
+    AddedToken token = read_added_token(item);
+    if (part.problems().size() > before) return false;
+    const Id known = model_->find(token.content);
+    if (known != kNoId) token.id = known;
+    if (token.id == kNoId || token.id > most) {
+      item.fail(fmt::format("the id of '{}' must lie between 0 and {}", token.content, most));
+      return false;
+    }
+    take_added(std::move(token));
+  }
+  return true;
+}
+
+void Tokenizer::read_config(const JsonPart& part) {
+  if (!part.node().is_object()) return part.fail("an object is expected");
+  for (const auto role : kRoles) {
+    const auto found = part.node().find(role);
+    if (found == part.node().end()) continue;
+    if (const auto text = token_text(*found)) roles_.emplace(role, *text);
+  }
+  if (const auto found = part.node().find("chat_template"); found != part.node().end())
+    chat_template_ = template_text(*found);
+  const JsonPart decoder = part.at("added_tokens_decoder");
+  if (!decoder.node().is_object()) return;
+  // Tokens that transformers adds to those of tokenizer.json.
+  for (const auto& [name, node] : decoder.node().items()) {
+    const JsonPart item = decoder.at(name);
+    const auto content = token_text(node);
+    const bool number = !name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == std::string::npos;
+    if (!content || !number) return item.fail("an added token under its id is expected");
+    if (find(*content) != kNoId) continue;
+    AddedToken token = read_added_token(item);
+    token.id = static_cast<Id>(std::stol(name));
+    if (token.id > static_cast<Id>(entry_of_.size() + 100'000)) return item.fail("the id is far beyond the vocabulary");
+    take_added(std::move(token));
+  }
+}
+
+void Tokenizer::name_id(Id id, std::string token, bool special) {
+  const auto at = static_cast<std::size_t>(id);
+  if (entry_of_.size() <= at) entry_of_.resize(at + 1, -1);
+  vocab_size_ = std::max(vocab_size_, id + 1);
+  if (entry_of_[at] >= 0 && special) entries_[static_cast<std::size_t>(entry_of_[at])].special = true;
+  if (entry_of_[at] >= 0) return;
+  entry_of_[at] = static_cast<std::int32_t>(entries_.size());
+  entries_.push_back({std::move(token), special});
+}
+
+void Tokenizer::take_added(AddedToken token) {
+  name_id(token.id, token.content, token.special);
+  added_.push_back(std::move(token));
+}
+
+void Tokenizer::finish_added() {
+  std::vector<AddedToken> raw, normalized;
+  std::vector<std::string> raw_contents, contents;
+  PatternMatcher matcher;
+  for (const auto& token : added_) {
+    (token.normalized ? normalized : raw).push_back(token);
+    std::string content = token.content;
+    if (token.normalized) normalizer_.apply(content, matcher);
+    (token.normalized ? contents : raw_contents).push_back(std::move(content));
+  }
+  raw_finder_ = std::make_unique<const TokenFinder>(std::move(raw), raw_contents);
+  normalized_finder_ = std::make_unique<const TokenFinder>(std::move(normalized), contents);
+}
+
+Id Tokenizer::find(std::string_view token) const {
+  for (const auto& added : added_)
+    if (added.content == token) return added.id;
+  return model_ ? model_->find(token) : kNoId;
+}
+
+std::optional<std::string> Tokenizer::role(std::string_view name) const {
+  const auto found = roles_.find(name);
+  return found == roles_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<Id> Tokenizer::role_id(std::string_view name) const {
+  const auto token = role(name);
+  const Id id = token ? find(*token) : kNoId;
+  return id == kNoId ? std::nullopt : std::optional(id);
+}
+
+std::string Tokenizer::decode(std::span<const Id> ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const Id id : ids) {
+    const auto at = static_cast<std::size_t>(id);
+    if (id < 0 || at >= entry_of_.size() || entry_of_[at] < 0) continue;
+    const Entry& entry = entries_[static_cast<std::size_t>(entry_of_[at])];
+    if (!skip_special || !entry.special) tokens.push_back(entry.token);
+  }
+  PatternMatcher matcher;
+  return decoder_.decode(std::move(tokens), matcher);
+}
+
+}  // namespace automodel::tokenizer

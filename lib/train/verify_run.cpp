@@ -1,0 +1,100 @@
+#include "train/verify_run.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include <ATen/Parallel.h>
+
+#include "base/text_table.h"
+#include "comm/loopback/loopback.h"
+#include "plan/plan_text.h"
+#include "plan/shrink.h"
+#include "plan/training_plan.h"
+#include "train/setup.h"
+#include "train/verify.h"
+
+namespace automodel::train {
+namespace {
+
+constexpr double kTolerance = 1e-9;  // everything is float64
+constexpr std::size_t kShown = 5;
+
+plan::TrainingPlan plan_of(const config::LoadedRecipe& recipe, std::optional<int> world_size) {
+  auto made = plan::make_plan(recipe, {.world_size = world_size, .training = true});
+  if (made.plan && !made.plan->model)
+    made.problems.push_back({"missing-key", "a model without sizes cannot be verified",
+                             "give --model.config PATH (a config.json)", recipe.origins.nearest("model"), "model"});
+  if (!made.problems.empty()) throw Error(ExitCode::kRefused, std::move(made.problems));
+  return std::move(*made.plan);
+}
+
+std::string report(const Trace& mesh, const Trace& single, const Difference& difference) {
+  TextTable steps({"step", "loss", "on one rank", "difference", "gradient norm", "on one rank", "difference"});
+  const auto relative = [](double a, double b) { return std::abs(a - b) / std::max(std::abs(b), 1e-30); };
+  for (std::size_t i = 0; i < mesh.losses.size(); ++i)
+    steps.add({std::to_string(i), fmt::format("{:.12g}", mesh.losses[i]), fmt::format("{:.12g}", single.losses[i]),
+               fmt::format("{:.1e}", relative(mesh.losses[i], single.losses[i])), fmt::format("{:.12g}", mesh.norms[i]),
+               fmt::format("{:.12g}", single.norms[i]),
+               fmt::format("{:.1e}", relative(mesh.norms[i], single.norms[i]))});
+  TextTable parameters({"gradient of", "difference"});
+  auto sorted = difference.parameters;
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  for (std::size_t i = 0; i < std::min(kShown, sorted.size()); ++i)
+    parameters.add({sorted[i].first, fmt::format("{:.1e}", sorted[i].second)});
+  std::string out = steps.text() + "\n" + parameters.text();
+  if (sorted.size() > kShown) out += fmt::format("  and {} more, all smaller\n", sorted.size() - kShown);
+  return out;
+}
+
+}  // namespace
+
+ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world) {
+  at::set_num_threads(1);
+  const auto plan = plan_of(recipe, world.size());
+  const auto small = plan::shrink(recipe, plan);
+  const auto mesh = trace_steps(small.mesh, world, small.steps);
+  ExitCode code = ExitCode::kOk;
+  if (world.rank() == 0) {
+    Trace single;
+    const auto outcome =
+        comm::run_ranks(1, [&](comm::World& alone) { single = trace_steps(small.single, alone, small.steps); });
+    if (!outcome.ok()) throw Error(outcome.code, {"verify-failed", outcome.text, "the run on one rank failed", {}, ""});
+    const auto difference = compare(mesh, single);
+    const bool same = difference.within(kTolerance);
+    std::string text = plan::to_text(plan);
+    text += fmt::format("verify    {} steps in float64 with {}\n\n", small.steps, small.summary);
+    text += report(mesh, single, difference);
+    text +=
+        same ? fmt::format("\nequal: loss, gradient norm and the gradients of {} parameters within {:g} of one rank\n",
+                           difference.parameters.size(), kTolerance)
+             : fmt::format("\nDIFFERENT: loss {:.1e}, gradient norm {:.1e}, gradient of {} {:.1e} (allowed: {:g})\n",
+                           difference.loss, difference.norm, difference.worst, difference.gradient, kTolerance);
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+    if (!same) code = ExitCode::kRefused;
+  }
+  return static_cast<ExitCode>(std::stoi(world.broadcast_text(std::to_string(static_cast<int>(code)))));
+}
+
+ExitCode run_verification_alone(const config::LoadedRecipe& recipe) {
+  const int ranks = plan_of(recipe, std::nullopt).mesh.world_size();
+  if (ranks > kMostThreads)
+    throw Error(ExitCode::kRefused,
+                {"too-many-ranks",
+                 fmt::format("this recipe's mesh has {} ranks; one process verifies at most {}", ranks, kMostThreads),
+                 "start it with mpirun, or make sizes smaller: --distributed.dp_size 2",
+                 {},
+                 ""});
+  ExitCode code = ExitCode::kOk;
+  const auto outcome = comm::run_ranks(ranks, [&](comm::World& world) {
+    const auto mine = run_verification(recipe, world);
+    if (world.rank() == 0) code = mine;
+  });
+  if (outcome.ok()) return code;
+  std::fputs(outcome.text.c_str(), stderr);
+  return outcome.code;
+}
+
+}  // namespace automodel::train

@@ -1,0 +1,99 @@
+// Completion as the shells themselves run it. zsh and fish are tested where they are installed.
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include <catch2/catch.hpp>
+
+#include "cli/program.h"
+
+namespace automodel {
+namespace {
+
+using Words = std::set<std::string>;
+
+/// What a shell's script prints, a word a line; in a folder with a recipe and another file.
+Words lines_of(const std::string& shell, const std::string& script) {
+  const test::TemporaryFolder folder;
+  folder.write("recipe.yaml", "");
+  folder.write("notes.txt", "");
+  folder.write("completion", test::run_program(folder, "completion " + shell).out);
+  folder.write("script", script);
+  const std::string command =
+      "cd '" + folder.path().string() + "' && HOME=$PWD " + shell + " script >.out 2>.err </dev/null";
+  if (std::system(command.c_str()) != 0) FAIL(folder.read(".err"));
+  Words out;
+  std::istringstream text(folder.read(".out"));
+  for (std::string line; std::getline(text, line);) out.insert(line.substr(0, line.find('\t')));
+  return out;
+}
+
+/// Completions of the last of the words.
+Words bash(const std::string& words) {
+  return lines_of("bash",
+                  "source completion\nCOMP_WORDS=(" + words +
+                      ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_automodel\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n");
+}
+
+Words fish(const std::string& line) {
+  return lines_of("fish", "source completion\ncomplete -C '" + line + "'\n");
+}
+
+bool installed(const std::string& shell) {
+  return std::system(("command -v " + shell + " >/dev/null").c_str()) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("bash completes commands, recipes, options, values and keys", "[cli]") {
+  CHECK(bash("automodel pl") == Words{"plan"});
+  CHECK(bash("automodel rec") == Words{"recipe.yaml"});
+  CHECK(bash("automodel --v") == Words{"--version"});
+  CHECK(bash("automodel plan ''") == Words{"recipe.yaml"});
+  CHECK(bash("automodel plan recipe.yaml --world") == Words{"--world-size"});
+  CHECK(bash("automodel plan recipe.yaml --actions ''") == Words{"compute", "lowered"});
+  CHECK(bash("automodel train recipe.yaml --world") == Words{""});
+  CHECK(bash("automodel train recipe.yaml --distributed.pipeline.layers") ==
+        Words{"--distributed.pipeline.layers_per_stage"});
+  CHECK(bash("automodel recipe.yaml --distributed.pp_") == Words{"--distributed.pp_size"});
+  CHECK(bash("automodel train recipe.yaml optimizer.weight_d") == Words{"optimizer.weight_decay="});
+  CHECK(bash("automodel train recipe.yaml --model.config") == Words{"--model.config"});
+  CHECK(bash("automodel completion ''") == Words{"bash", "fish", "zsh"});
+  CHECK(bash("automodel schema --") == Words{"--help", "--markdown"});
+}
+
+TEST_CASE("fish completes commands, recipes, options, values and keys", "[cli]") {
+  if (!installed("fish")) return;
+  CHECK(fish("automodel pl") == Words{"plan"});
+  CHECK(fish("automodel plan rec") == Words{"recipe.yaml"});
+  CHECK(fish("automodel plan recipe.yaml --world") == Words{"--world-size"});
+  CHECK(fish("automodel plan recipe.yaml --actions ") == Words{"compute", "lowered"});
+  CHECK(fish("automodel train recipe.yaml --distributed.pipeline.layers") ==
+        Words{"--distributed.pipeline.layers_per_stage"});
+  CHECK(fish("automodel completion ") == Words{"bash", "fish", "zsh"});
+}
+
+TEST_CASE("zsh offers commands, options, values and keys", "[cli]") {
+  if (!installed("zsh")) return;
+  // What the completion system would be handed, without a terminal.
+  const auto offered = [](const std::string& words) {
+    return lines_of(
+        "zsh",
+        "compdef() {}\n_files() { print -l -- *.y*ml(N); }\n"
+        "_describe() { local name=${@[-1]} item; [[ $1 == -t ]] && name=$4 || name=$5\n"
+        "  for item in ${(P)name}; do print -r -- ${item%%:*}; done }\n"
+        "compadd() { local -a given=(\"$@\"); local prefix=''\n"
+        "  [[ $1 == -P ]] && { prefix=$2; shift 3 }\n  [[ $1 == -S ]] && shift 3\n  [[ $1 == -- ]] && shift\n"
+        "  print -rl -- $prefix$^@ }\n"
+        "source ./completion\nwords=(" +
+            words + ")\nCURRENT=${#words}\n_automodel\n");
+  };
+  CHECK(offered("automodel ''").contains("plan"));
+  CHECK(offered("automodel ''").contains("recipe.yaml"));
+  CHECK(offered("automodel plan recipe.yaml --").contains("--world-size"));
+  CHECK(offered("automodel plan recipe.yaml --").contains("--distributed.pp_size"));
+  CHECK(offered("automodel plan recipe.yaml --actions ''") == Words{"compute", "lowered"});
+  CHECK(offered("automodel completion ''") == Words{"bash", "fish", "zsh"});
+}
+
+}  // namespace automodel

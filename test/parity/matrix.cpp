@@ -1,0 +1,281 @@
+// The parity matrix: all pairs of what may be combined, and a seeded sample of whole combinations, each on up to eight
+// ranks against one rank in float64. A combination runs and is equal, or the plan refuses it with a reason; nothing in
+// between.
+//
+//   parity_matrix [--part I/N] [--sample COUNT] [--seed S] [--write FILE.md]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "comm/loopback/loopback.h"
+#include "parity/parity.h"
+#include "plan/training_plan.h"
+
+namespace automodel {
+namespace {
+
+constexpr int kMostRanks = 8;
+constexpr int kGlobalBatch = 32;
+
+/// One value of a dimension: what it adds to the recipe.
+struct Choice {
+  std::string name;
+  std::string distributed = {};
+  std::string pipeline = {};  ///< of distributed.pipeline
+  std::string megatron = {};
+  int pp = 1, dp = 1, tp = 1, cp = 1;
+  std::string family = {};
+  std::string model = {};
+  bool tied = false;
+  int runs = 1;
+};
+
+struct Dimension {
+  std::string name;
+  std::vector<Choice> choices;  ///< the first is the default
+};
+
+Choice schedule(const std::string& name, int stages_a_rank) {
+  Choice out{.name = name};
+  out.distributed = "pp_size: 2";
+  out.pipeline = fmt::format("pp_schedule: {}, pp_microbatch_size: 1", name);
+  if (stages_a_rank > 1) out.megatron = fmt::format("virtual_pipeline_model_parallel_size: {}", stages_a_rank);
+  out.pp = 2;
+  return out;
+}
+
+Choice strategy(const std::string& name, const std::string& text, int dp) {
+  return {.name = name, .distributed = "strategy: " + text, .dp = dp};
+}
+
+Choice context(const std::string& name, int cp, const std::string& more = {}) {
+  return {.name = name,
+          .distributed = fmt::format("cp_size: {}", cp),
+          .megatron = fmt::format("cp_comm_type: {}{}", name, more),
+          .cp = cp};
+}
+
+const char* const kExperts =
+    "num_local_experts: 4, num_experts_per_tok: 2, router_aux_loss_coef: 0.0, output_router_logits: false";
+
+std::vector<Dimension> dimensions() {
+  return {
+      {"pipeline",
+       {{.name = "-"},
+        schedule("GPipe", 1),
+        schedule("1F1B", 1),
+        schedule("Interleaved1F1B", 2),
+        schedule("LoopedBFS", 2),
+        schedule("InterleavedZeroBubble", 2),
+        schedule("ZBVZeroBubble", 2),
+        schedule("DualPipeV", 2)}},
+      {"data",
+       {strategy("ddp 1", "ddp", 1), strategy("ddp", "ddp", 2),
+        strategy("zero 1", "megatron_fsdp, zero_dp_strategy: 1", 2),
+        strategy("zero 2", "megatron_fsdp, zero_dp_strategy: 2", 2),
+        strategy("zero 3", "megatron_fsdp, zero_dp_strategy: 3", 2), strategy("fsdp2", "fsdp2", 2),
+        strategy("fsdp2 each microbatch", "fsdp2, defer_fsdp_grad_sync: false, reshard_after_forward: true", 2),
+        strategy("hsdp", "fsdp2, dp_replicate_size: 2", 4)}},
+      {"tensor",
+       {{.name = "-"},
+        {.name = "tp", .distributed = "tp_size: 2", .tp = 2},
+        {.name = "tp + sp", .distributed = "tp_size: 2, sequence_parallel: true", .tp = 2}}},
+      {"context",
+       {{.name = "-"},
+        context("p2p", 2),
+        context("all_gather", 2),
+        context("a2a", 2),
+        context("a2a+p2p", 4, ", hierarchical_context_parallel_sizes: [2, 2]")}},
+      {"experts",
+       {{.name = "-"},
+        {.name = "moe", .family = "mixtral", .model = kExperts},
+        {.name = "ep", .distributed = "ep_size: 2", .family = "mixtral", .model = kExperts}}},
+      {"checkpointing",
+       {{.name = "-"},
+        {.name = "full", .distributed = "activation_checkpointing: full"},
+        {.name = "selective", .distributed = "activation_checkpointing: selective"}}},
+      {"embeddings", {{.name = "untied"}, {.name = "tied", .tied = true}}},
+      {"accumulation", {{.name = "1 run"}, {.name = "2 runs", .runs = 2}}},
+  };
+}
+
+using Combination = std::vector<std::size_t>;  ///< a choice of every dimension
+
+struct Composed {
+  test::TinyRun run;
+  int ranks = 1;
+};
+
+void append(std::string& list, const std::string& more) {
+  if (!more.empty()) list += (list.empty() ? "" : ", ") + more;
+}
+
+Composed compose(const std::vector<Dimension>& all, const Combination& picked) {
+  Composed out{.run = {.layers = 4, .global_batch = kGlobalBatch}};
+  std::string pipeline;
+  int dp = 1, runs = 1;
+  for (std::size_t d = 0; d < all.size(); ++d) {
+    const auto& choice = all[d].choices[picked[d]];
+    append(out.run.distributed, choice.distributed);
+    append(pipeline, choice.pipeline);
+    append(out.run.model_parallel, choice.megatron);
+    if (!choice.family.empty()) out.run.family = choice.family;
+    append(out.run.model, choice.model);
+    out.run.tied = out.run.tied || choice.tied;
+    out.ranks *= choice.pp * choice.dp * choice.tp * choice.cp;
+    dp *= choice.dp;
+    runs *= choice.runs;
+  }
+  if (!pipeline.empty()) append(out.run.distributed, "pipeline: {" + pipeline + "}");
+  out.run.local_batch = kGlobalBatch / dp / runs;
+  if (!pipeline.empty()) out.run.local_batch = std::min(out.run.local_batch, 8);
+  return out;
+}
+
+struct Outcome {
+  enum class Kind { kEqual, kRefused, kWrong } kind = Kind::kEqual;
+  std::string text = {};
+  double worst = 0;
+};
+
+Outcome try_out(const Composed& composed) {
+  const auto text = test::recipe_text(composed.run, false);
+  const auto recipe = test::load_recipe(text);
+  const auto made = plan::make_plan(recipe, {.world_size = composed.ranks, .training = true});
+  if (!made.plan) return {Outcome::Kind::kRefused, made.problems.front().message};
+  train::Trace mesh;
+  const auto outcome = comm::run_ranks(composed.ranks, [&](comm::World& world) {
+    auto mine = train::trace_steps(recipe, world, composed.run.steps);
+    if (world.rank() == 0) mesh = std::move(mine);
+  });
+  if (!outcome.ok()) return {Outcome::Kind::kWrong, outcome.text};
+  const auto single = test::on_one_rank(test::recipe_text(composed.run, true), composed.run.steps);
+  const auto difference = train::compare(mesh, single);
+  const double worst = std::max({difference.loss, difference.norm, difference.gradient});
+  if (!difference.within(1e-9))
+    return {Outcome::Kind::kWrong, fmt::format("loss {:.1e}, norm {:.1e}, gradient {:.1e} of {}", difference.loss,
+                                               difference.norm, difference.gradient, difference.worst)};
+  return {Outcome::Kind::kEqual, {}, worst};
+}
+
+/// Every pair of choices of two dimensions, the others at their defaults, then `sample` random combinations.
+std::vector<Combination> combinations(const std::vector<Dimension>& all, int sample, std::uint64_t seed) {
+  std::vector<Combination> out;
+  std::set<Combination> known;
+  const auto add = [&](const Combination& each) {
+    if (compose(all, each).ranks <= kMostRanks && known.insert(each).second) out.push_back(each);
+  };
+  for (std::size_t a = 0; a < all.size(); ++a)
+    for (std::size_t b = a + 1; b < all.size(); ++b)
+      for (std::size_t i = 0; i < all[a].choices.size(); ++i)
+        for (std::size_t j = 0; j < all[b].choices.size(); ++j) {
+          Combination each(all.size(), 0);
+          each[a] = i;
+          each[b] = j;
+          // Expert parallelism takes its ranks from the data-parallel ones.
+          if (all[4].choices[each[4]].name == "ep" && compose(all, each).ranks == 1) each[1] = 5;
+          add(each);
+        }
+  const auto pairs = out.size();
+  const RandomStream random(seed, "parity matrix");
+  std::uint64_t counter = 0;
+  while (out.size() < pairs + static_cast<std::size_t>(sample) && counter < 100'000) {
+    Combination each;
+    for (const auto& dimension : all)
+      each.push_back(static_cast<std::size_t>(random.below(counter++, dimension.choices.size())));
+    add(each);
+  }
+  return out;
+}
+
+std::string describe(const std::vector<Dimension>& all, const Combination& each) {
+  std::string out;
+  for (std::size_t d = 0; d < all.size(); ++d) {
+    if (each[d] == 0 && d != 1) continue;
+    append(out, all[d].choices[each[d]].name);
+  }
+  return out;
+}
+
+struct Row {
+  std::string what;
+  int ranks;
+  Outcome outcome;
+};
+
+std::string page(const std::vector<Row>& rows, std::size_t pairs_and_sample, std::uint64_t seed) {
+  int equal = 0, refused = 0, wrong = 0;
+  for (const auto& row : rows) {
+    equal += row.outcome.kind == Outcome::Kind::kEqual ? 1 : 0;
+    refused += row.outcome.kind == Outcome::Kind::kRefused ? 1 : 0;
+    wrong += row.outcome.kind == Outcome::Kind::kWrong ? 1 : 0;
+  }
+  std::string out = fmt::format(
+      "# Parity matrix\n\nWritten by `parity_matrix --write` (see `test/parity/matrix.cpp`); not edited by "
+      "hand.\n\nEach "
+      "row trains two steps of a tiny model in float64 on the given ranks and on one rank. The figure is the largest "
+      "relative difference of loss, gradient norm and any parameter's gradient; 1e-9 is allowed. Refused rows are "
+      "refused by `automodel plan` with that reason.\n\n{} combinations (seed {}): {} equal, {} refused, {} wrong.\n\n"
+      "| combination | ranks | result |\n| --- | --- | --- |\n",
+      pairs_and_sample, seed, equal, refused, wrong);
+  for (const auto& row : rows) {
+    std::string result;
+    switch (row.outcome.kind) {
+      case Outcome::Kind::kEqual: result = fmt::format("{:.0e}", row.outcome.worst); break;
+      case Outcome::Kind::kRefused: result = "refused: " + row.outcome.text; break;
+      case Outcome::Kind::kWrong: result = "**wrong**: " + row.outcome.text; break;
+    }
+    std::replace(result.begin(), result.end(), '\n', ' ');
+    out += fmt::format("| {} | {} | {} |\n", row.what, row.ranks, result);
+  }
+  return out;
+}
+
+int run(int argc, char** argv) {
+  std::map<std::string, std::string> options;
+  for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+  const auto number = [&](const char* name, int otherwise) {
+    return options.count(name) != 0 ? std::atoi(options[name].c_str()) : otherwise;
+  };
+  int part = 0, parts = 1;
+  if (options.count("--part") != 0) std::sscanf(options["--part"].c_str(), "%d/%d", &part, &parts);
+  const auto seed = static_cast<std::uint64_t>(number("--seed", 1));
+  const auto all = dimensions();
+  const auto list = combinations(all, number("--sample", 40), seed);
+  std::vector<Row> rows;
+  int wrong = 0;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (static_cast<int>(i) % parts != part) continue;
+    const auto composed = compose(all, list[i]);
+    const auto outcome = try_out(composed);
+    rows.push_back({describe(all, list[i]), composed.ranks, outcome});
+    if (outcome.kind == Outcome::Kind::kWrong) {
+      ++wrong;
+      fmt::print("WRONG {} ({} ranks): {}\n{}\n", rows.back().what, composed.ranks, outcome.text,
+                 test::recipe_text(composed.run, false));
+      std::fflush(stdout);
+    }
+  }
+  if (options.count("--write") != 0) std::ofstream(options["--write"]) << page(rows, rows.size(), seed);
+  const auto refused = std::count_if(rows.begin(), rows.end(),
+                                     [](const Row& row) { return row.outcome.kind == Outcome::Kind::kRefused; });
+  fmt::print("{} combinations: {} equal, {} refused, {} wrong\n", rows.size(),
+             static_cast<std::ptrdiff_t>(rows.size()) - refused - wrong, refused, wrong);
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace automodel
+
+int main(int argc, char** argv) {
+  return automodel::run(argc, argv);
+}

@@ -1,0 +1,65 @@
+#include "plan/search.h"
+
+#include <catch2/catch.hpp>
+
+namespace automodel::plan {
+namespace {
+
+config::LoadedRecipe llama(const std::string& rest) {
+  auto loaded = config::read_recipe(
+      "model:\n  config: {model_type: llama, hidden_size: 4096, intermediate_size: 14336, num_hidden_layers: 32,\n"
+      "    num_attention_heads: 32, num_key_value_heads: 8, vocab_size: 128256, max_position_embeddings: 131072}\n"
+      "dataset: {_target_: mock, seq_length: 8192}\nstep_scheduler: {global_batch_size: 64}\n" +
+          rest,
+      "recipe.yaml", {}, {});
+  INFO(to_text(loaded.problems));
+  REQUIRE(loaded.problems.empty());
+  return loaded;
+}
+
+}  // namespace
+
+TEST_CASE("a search finds plans that fit and can be made, fastest first", "[plan]") {
+  const auto loaded = llama("hardware: {profile: h100}\n");
+  const auto result = search_plans(loaded, {.world_size = 16});
+  REQUIRE(result.problems.empty());
+  REQUIRE(result.best.size() >= 3);
+  for (std::size_t i = 0; i < result.best.size(); ++i) {
+    const auto& each = result.best[i];
+    CHECK(each.sizes.world() == 16);
+    CHECK(each.memory <= *result.hardware.memory);
+    CHECK(each.fit != Fit::kDoesNotFit);
+    if (i > 0) CHECK(result.best[i - 1].step <= each.step);
+  }
+  // The recipe that --apply writes is the plan that was found.
+  const auto text = apply_candidate(loaded, {}, result.best[0]);
+  const auto again = config::read_recipe(text, "best.yaml", {}, {});
+  INFO(text << to_text(again.problems));
+  REQUIRE(again.problems.empty());
+  const auto plan = make_plan(again, {.world_size = 16});
+  REQUIRE(plan.plan);
+  CHECK(plan.plan->estimate->time.step == Approx(result.best[0].step));
+  CHECK(plan.plan->batch.global == 64);
+}
+
+TEST_CASE("a search says what would nearly fit where nothing does", "[plan]") {
+  const auto result = search_plans(llama("hardware: {profile: h100, memory: 2GiB}\n"), {.world_size = 8});
+  CHECK(result.best.empty());
+  REQUIRE_FALSE(result.refused.empty());
+  CHECK(result.refused[0].reason == "does not fit");
+  CHECK(result.refused[0].example.find("nearest needs") != std::string::npos);
+}
+
+TEST_CASE("more memory never makes the best plan slower", "[plan]") {
+  double last = 1e300;
+  for (const char* memory : {"24GiB", "40GiB", "80GiB", "180GiB"}) {
+    const auto result = search_plans(llama("hardware: {profile: h100, memory: " + std::string(memory) + "}\n"),
+                                     {.world_size = 16, .patience = 30});
+    if (result.best.empty()) continue;
+    CHECK(result.best[0].step <= last * 1.0001);
+    last = result.best[0].step;
+  }
+  CHECK(last < 1e300);
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,105 @@
+// Every recorded string of Hugging Face's tokenizers: ids and decoded text.
+#include <catch2/catch.hpp>
+
+#include "golden_file.h"
+#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/tokenizer.h"
+
+namespace automodel::tokenizer {
+namespace {
+
+using Ids = std::vector<Id>;
+
+const std::vector<std::string> kNames = {"gpt2", "llama2", "llama2_metaspace", "llama3", "qwen2"};
+
+std::unique_ptr<const Tokenizer> open_golden(const std::string& name) {
+  Diagnostics problems;
+  auto out = Tokenizer::load(std::string(AUTOMODEL_GOLDEN_DIR) + "/tokenizer/" + name, problems);
+  INFO(to_text(problems));
+  REQUIRE(out);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("recorded strings have the recorded ids, with special tokens and without", "[tokenizer]") {
+  for (const auto& name : kNames) {
+    const auto tokenizer = open_golden(name);
+    Encoder encoder(*tokenizer);
+    const auto cases = golden::load("tokenizer/" + name + "/cases.json");
+    REQUIRE(cases["strings"].size() == 240);
+    for (const auto& row : cases["strings"]) {
+      const auto text = row["text"].get<std::string>();
+      INFO(name << ": " << text);
+      Ids ids, special;
+      encoder.encode(text, false, ids);
+      encoder.encode(text, true, special);
+      CHECK(ids == row["ids"].get<Ids>());
+      CHECK(special == row.value("ids_with_special", row["ids"]).get<Ids>());
+    }
+  }
+}
+
+TEST_CASE("recorded ids have the recorded text", "[tokenizer]") {
+  for (const auto& name : kNames) {
+    const auto tokenizer = open_golden(name);
+    const auto cases = golden::load("tokenizer/" + name + "/cases.json");
+    for (const auto& row : cases["strings"]) {
+      const auto ids = row["ids"].get<Ids>();
+      INFO(name << ": " << row["text"]);
+      CHECK(tokenizer->decode(ids, false) == row["decode"].get<std::string>());
+      CHECK(tokenizer->decode(ids, true) == row.value("decode_skip", row["decode"]).get<std::string>());
+    }
+    REQUIRE(cases["decode_cases"].size() == 40);
+    for (const auto& row : cases["decode_cases"]) {
+      const auto ids = row["ids"].get<Ids>();
+      INFO(name << ": " << row["ids"]);
+      CHECK(tokenizer->decode(ids, false) == row["text"].get<std::string>());
+      CHECK(tokenizer->decode(ids, true) == row["text_skip"].get<std::string>());
+    }
+  }
+}
+
+TEST_CASE("texts are cut into the recorded pieces", "[tokenizer]") {
+  for (const auto& name : kNames) {
+    const auto document = golden::load("tokenizer/" + name + "/tokenizer.json");
+    Diagnostics problems;
+    const JsonPart part(document, "", "tokenizer.json", problems);
+    const auto normalizer = Normalizer::read(part.at("normalizer"));
+    const auto pre_tokenizer = PreTokenizer::read(part.at("pre_tokenizer"));
+    REQUIRE(problems.empty());
+    PatternMatcher matcher;
+    for (const auto& row : golden::load("tokenizer/" + name + "/cases.json")["pretokenized"]) {
+      auto text = row["text"].get<std::string>();
+      INFO(name << ": " << text);
+      normalizer.apply(text, matcher);
+      CHECK(text == row["normalized"].get<std::string>());
+      std::vector<std::string> pieces;
+      pre_tokenizer.run({text, true}, matcher, [&](const Piece& piece) {
+        pieces.push_back(pre_tokenizer.byte_level() ? characters_of(piece.text) : std::string(piece.text));
+      });
+      auto recorded = row["pieces"].get<std::vector<std::string>>();
+      std::erase(recorded, "");
+      CHECK(pieces == recorded);
+    }
+  }
+}
+
+TEST_CASE("an encoder gives the same ids whatever it has seen before", "[tokenizer]") {
+  for (const auto& name : kNames) {
+    const auto tokenizer = open_golden(name);
+    Encoder old(*tokenizer);
+    Ids ids;
+    // More pieces than the encoder remembers.
+    std::string text;
+    for (int i = 0; i < 120'000; ++i) text += " w" + std::to_string(i * 7919 % 1'000'003);
+    old.encode(text, false, ids);
+    for (const auto& row : golden::load("tokenizer/" + name + "/cases.json")["strings"]) {
+      ids.clear();
+      old.encode(row["text"].get<std::string>(), false, ids);
+      REQUIRE(ids == row["ids"].get<Ids>());
+    }
+  }
+}
+
+}  // namespace automodel::tokenizer

@@ -1,0 +1,206 @@
+#include "tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <random>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "golden_file.h"
+#include "temporary_folder.h"
+#include "tokenizer/unicode.h"
+
+namespace automodel::tokenizer {
+namespace {
+
+using Ids = std::vector<Id>;
+using nlohmann::json;
+
+/// A file with the letters a, b, c, ... and their merges.
+json small() {
+  return json::parse(R"({"added_tokens": [], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+    "decoder": null, "model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2, "c": 3, "ab": 4,
+    "bc": 5, "abc": 6}, "merges": ["b c", "a b", "ab c"]}})");
+}
+
+Diagnostics problems_of(const json& file) {
+  Diagnostics problems;
+  CHECK(!Tokenizer::parse({.tokenizer = file.dump(), .folder = "f"}, problems));
+  return problems;
+}
+
+Ids ids_of(const json& file, const std::string& text, bool special = false) {
+  Diagnostics problems;
+  const auto tokenizer = Tokenizer::parse({.tokenizer = file.dump(), .folder = "f"}, problems);
+  INFO(to_text(problems));
+  REQUIRE(tokenizer);
+  Ids out;
+  Encoder(*tokenizer).encode(text, special, out);
+  return out;
+}
+
+std::string nfc(std::string_view text) {
+  std::string out;
+  append_nfc(text, out);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("the merge of the lowest rank comes first, then the leftmost", "[tokenizer]") {
+  CHECK(ids_of(small(), "abc") == Ids{1, 5});
+  auto file = small();
+  file["model"]["merges"] = {"a b", "b c", "ab c"};
+  CHECK(ids_of(file, "abc") == Ids{6});
+  file["model"]["vocab"]["aa"] = 7;
+  file["model"]["merges"].push_back("a a");
+  CHECK(ids_of(file, "aaa") == Ids{7, 1});
+}
+
+TEST_CASE("long pieces are merged as short ones", "[tokenizer]") {
+  // The same text, in one piece and in pieces that are short enough for the other algorithm.
+  auto file = golden::load("tokenizer/llama2/tokenizer.json");
+  Diagnostics problems;
+  const auto whole = Tokenizer::parse({.tokenizer = file.dump(), .folder = ""}, problems);
+  file["model"]["ignore_merges"] = true;  // words are not cut then
+  const auto uncut = Tokenizer::parse({.tokenizer = file.dump(), .folder = ""}, problems);
+  REQUIRE((whole && uncut));
+  std::mt19937 random(7);
+  for (int round = 0; round < 40; ++round) {
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += "the rain in Spain, 12\n"[random() % 22];
+    Ids a, b;
+    Encoder(*whole).encode(text, false, a);
+    Encoder(*uncut).encode(text, false, b);
+    REQUIRE(a == b);
+  }
+}
+
+TEST_CASE("unknown characters are the unknown token, one each or one together", "[tokenizer]") {
+  CHECK(ids_of(small(), "xya") == Ids{0, 0, 1});
+  auto file = small();
+  file["model"]["fuse_unk"] = true;
+  CHECK(ids_of(file, "xya") == Ids{0, 1});
+  file["model"]["unk_token"] = nullptr;
+  CHECK(ids_of(file, "xya") == Ids{1});
+}
+
+TEST_CASE("what is not UTF-8 counts as U+FFFD", "[tokenizer]") {
+  auto file = small();
+  file["model"]["vocab"]["\xEF\xBF\xBD"] = 9;
+  CHECK(ids_of(file, "a\xF0\x9F\x98z\xFF") == Ids{1, 9, 0, 9});
+}
+
+TEST_CASE("everything that is not supported is named at once", "[tokenizer]") {
+  auto file = small();
+  file["normalizer"] = {{"type", "Lowercase"}};
+  file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "BertPreTokenizer"}}}}};
+  file["decoder"] = {{"type", "WordPiece"}};
+  file["post_processor"] = {{"type", "X"}};
+  file["model"]["type"] = "Unigram";
+  const auto problems = problems_of(file);
+  REQUIRE(problems.size() == 5);
+  CHECK(problems[0].message == "normalizer: the normalizer 'Lowercase' is not supported");
+  CHECK(problems[1].message == "pre_tokenizer.pretokenizers[0]: the pre_tokenizer 'BertPreTokenizer' is not supported");
+  CHECK(problems[4].message == "model: the model 'Unigram' is not supported");
+  CHECK(problems[4].help == "supported are BPE");
+  for (const auto& problem : problems) CHECK(problem.id == "bad-tokenizer");
+}
+
+TEST_CASE("broken files are problems with a place", "[tokenizer]") {
+  Diagnostics problems;
+  CHECK(!Tokenizer::parse({.tokenizer = "{\n  \"model\": ?}", .folder = "f"}, problems));
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].where.file == "f/tokenizer.json");
+  CHECK(problems[0].where.line == 2);
+  const auto message = [](const std::string& pointer, const json& value) {
+    auto file = small();
+    file[json::json_pointer(pointer)] = value;
+    const auto found = problems_of(file);
+    return found.empty() ? "" : found[0].message;
+  };
+  CHECK(message("/model", nullptr) == "model: the model is missing");
+  CHECK(message("/model/vocab/a", -1).find("the id of 'a' is -1") != std::string::npos);
+  CHECK(message("/model/vocab/a", 2'000'000'000).find("lie between 0 and") != std::string::npos);
+  CHECK(message("/model/merges/0", "b  c").find("two tokens with a space") != std::string::npos);
+  CHECK(message("/model/merges/0", "b x").find("not in the vocabulary") != std::string::npos);
+  CHECK(message("/model/dropout", 0.1).find("random") != std::string::npos);
+  CHECK(message("/added_tokens", json::array({{{"content", "<s>"}, {"id", 2'000'000'000}}})) != "");
+  CHECK(message("/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "("}}}, {"content", ""}})
+            .find("the pattern cannot be used") != std::string::npos);
+}
+
+TEST_CASE("a folder without a tokenizer is named", "[tokenizer]") {
+  const test::TemporaryFolder folder;
+  Diagnostics problems;
+  CHECK(!Tokenizer::load(folder.path(), problems));
+  folder.write("tokenizer.model", "x");
+  CHECK(!Tokenizer::load(folder.path(), problems));
+  REQUIRE(problems.size() == 2);
+  CHECK(problems[0].id == "missing-file");
+  CHECK(problems[1].help.find("tokenizer.model alone") == 0);
+}
+
+TEST_CASE("roles and templates come from the files beside it", "[tokenizer]") {
+  auto file = small();
+  file["added_tokens"] = {{{"id", 10}, {"content", "<s>"}, {"special", true}}};
+  Diagnostics problems;
+  const auto tokenizer =
+      Tokenizer::parse({.tokenizer = file.dump(),
+                        .config = R"({"bos_token": {"content": "<s>"}, "eos_token": "abc", "pad_token": null,
+                     "chat_template": [{"name": "tool", "template": "t"}, {"name": "default", "template": "d"}],
+                     "added_tokens_decoder": {"12": {"content": "<x>", "special": true}}})",
+                        .folder = ""},
+                       problems);
+  INFO(to_text(problems));
+  REQUIRE(tokenizer);
+  CHECK(tokenizer->role_id("bos_token") == 10);
+  CHECK(tokenizer->role_id("eos_token") == 6);
+  CHECK(!tokenizer->role_id("pad_token"));
+  CHECK(tokenizer->chat_template() == "d");
+  CHECK(tokenizer->vocab_size() == 13);
+  Ids ids;
+  Encoder(*tokenizer).encode("a<x>", false, ids);
+  CHECK(ids == Ids{1, 12});
+}
+
+TEST_CASE("normal forms compose, decompose and order marks", "[tokenizer]") {
+  CHECK(nfc("e\u0301") == "\u00e9");
+  CHECK(nfc("q\u0307\u0323") == "q\u0323\u0307");
+  CHECK(nfc("\u1112\u1161\u11ab") == "\ud55c");
+  CHECK(nfc("\u212b") == "\u00c5");
+  CHECK(nfc("a\u0315\u0300\u05ae\u0062") == "\u00e0\u05ae\u0315\u0062");
+  CHECK(nfc("plain") == "plain");
+  std::string out;
+  append_nfd("\u00e9\ud55c", out);
+  CHECK(out == "e\u0301\u1112\u1161\u11ab");
+}
+
+TEST_CASE("patterns are read as Oniguruma reads them", "[tokenizer]") {
+  const auto found = [](const std::string& pattern, const std::string& text) {
+    std::string problem;
+    const auto made = Pattern::make(pattern, problem);
+    INFO(problem);
+    REQUIRE(made);
+    PatternMatcher matcher;
+    const auto match = matcher.find(*made, text, 0);
+    return match ? text.substr(match->begin, match->end - match->begin) : "none";
+  };
+  CHECK(found("\\p{N}{1,3}+", "1234567") == "1234567");  // the interval repeats
+  CHECK(found("(ab){1,2}+c", "xabababc") == "abababc");
+  CHECK(found("a{,2}b", "aaab") == "aab");
+  CHECK(found("\\p{N}?+1", "1") == "none");  // this one is possessive
+  CHECK(found("\\s", "\u180e") == "none");
+  CHECK(found("[^\\s]", " \u180e") == "\u180e");
+  CHECK(found("\\h+", "xyzcafe") == "cafe");
+  CHECK(found("x$", "x\ny") == "x");
+  CHECK(found("\\p{L}+", "\U0002EBF0") == "\U0002EBF0");
+  CHECK(found("[^\\p{L}]", "\U0002EBF0!") == "!");
+  CHECK(found("\\P{L}", "\U0002EBF0!") == "!");
+  for (const char* bad : {"[a&&b]", "[a[b]]", "[a", "\\", "\\p", "a{2", "(", "[[:alpha:"}) {
+    std::string problem;
+    CHECK((Pattern::make(bad, problem).has_value() || !problem.empty()));
+  }
+}
+
+}  // namespace automodel::tokenizer

@@ -1,0 +1,116 @@
+// How a run ends when something goes wrong: the right diagnostic and exit code on the rank that noticed.
+#include <chrono>
+#include <new>
+#include <thread>
+
+#include <ATen/Context.h>
+
+#include "comm/backends.h"
+#include "comm/loopback/loopback.h"
+#include "config/recipe.h"
+#include "temporary_folder.h"
+#include "torch_catch.h"
+#include "train/run.h"
+#include "train/setup.h"
+#include "train/verify_run.h"
+
+namespace automodel::train {
+namespace {
+
+/// A recipe of a tiny model whose files go to `folder`.
+config::LoadedRecipe recipe(const test::TemporaryFolder& folder, const std::vector<std::string>& words = {}) {
+  Diagnostics problems;
+  const std::string text =
+      "device: cpu\n"
+      "model: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+      "num_attention_heads: 2, num_key_value_heads: 2, vocab_size: 64, max_position_embeddings: 32}}\n"
+      "distributed: {strategy: ddp}\n"
+      "dataset: {_target_: mock, vocab_size: 64, seq_length: 8, num_samples: 64}\n"
+      "step_scheduler: {global_batch_size: 4, local_batch_size: 2, max_steps: 4}\n"
+      "checkpoint: {enabled: false, checkpoint_dir: " +
+      folder.path().string() + "}\n";
+  auto loaded = config::read_recipe(text, "r.yaml", config::parse_overrides(words, problems),
+                                    [](const std::string&) { return std::nullopt; });
+  REQUIRE(to_text(problems) + to_text(loaded.problems) == "");
+  return loaded;
+}
+
+/// The id of the first problem of an Error that `make` throws.
+template <class Make>
+std::string id_of(ExitCode code, Make make) {
+  try {
+    make();
+  } catch (const Error& error) {
+    CHECK(error.code() == code);
+    return error.problems().at(0).id;
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("a backend that is none, and a device that is not there", "[train]") {
+  CHECK(id_of(ExitCode::kBadInput, [] { comm::open_world("gossip", {}); }) == "unknown-backend");
+  if (at::Context::hasCUDA()) return;
+  CHECK(id_of(ExitCode::kEnvironment, [] { comm::open_world("loopback", {.device = at::kCUDA}); }) == "no-device");
+}
+
+TEST_CASE("a mesh with more ranks than one process runs is not verified in one", "[train]") {
+  const test::TemporaryFolder folder;
+  const auto loaded = recipe(folder, {"distributed.dp_size=128", "step_scheduler.global_batch_size=256"});
+  CHECK(id_of(ExitCode::kRefused, [&] { run_verification_alone(loaded); }) == "too-many-ranks");
+}
+
+TEST_CASE("a loss that is not finite ends the run before the weights change", "[train]") {
+  const test::TemporaryFolder folder;
+  const auto loaded = recipe(folder, {"optimizer.lr=1e30"});
+  const auto outcome = comm::run_ranks(1, [&](comm::World& world) { run_training(loaded, world); });
+  INFO(outcome.text);
+  CHECK(outcome.code == ExitCode::kNonFinite);
+  CHECK(outcome.text.find("error[non-finite]") != std::string::npos);
+}
+
+TEST_CASE("ranks that plan differently stop before they train", "[train]") {
+  const test::TemporaryFolder folder;
+  const auto one = recipe(folder);
+  const auto other = recipe(folder, {"dataset.seq_length=16"});
+  const auto outcome =
+      comm::run_ranks(2, [&](comm::World& world) { const Setup setup(world.rank() == 0 ? one : other, world); });
+  INFO(outcome.text);
+  CHECK(outcome.code == ExitCode::kEnvironment);
+  CHECK(outcome.text.find("error[plans-differ]") != std::string::npos);
+}
+
+TEST_CASE("memory that runs out and defects end the job with their own codes", "[train]") {
+  const auto memory = comm::run_ranks(2, [](comm::World& world) {
+    if (world.rank() == 1) throw std::bad_alloc();
+    world.control().barrier()->wait();
+  });
+  CHECK(memory.rank == 1);
+  CHECK(memory.code == ExitCode::kEnvironment);
+  CHECK(memory.text.find("error[out-of-memory]") != std::string::npos);
+  const auto defect = comm::run_ranks(2, [](comm::World& world) {
+    AUTOMODEL_CHECK(world.rank() != 0, "rank 0 is broken");
+    world.control().barrier()->wait();
+  });
+  CHECK(defect.rank == 0);
+  CHECK(defect.code == ExitCode::kInternal);
+  CHECK(defect.text.find("error[internal]") != std::string::npos);
+  CHECK(defect.text.find("rank 0 is broken") != std::string::npos);
+}
+
+TEST_CASE("a rank that nobody answers reports a hang within the deadline", "[train]") {
+  const auto outcome = comm::run_ranks(2,
+                                       [](comm::World& world) {
+                                         const auto pair = world.group({0, 1}, "pair");
+                                         if (world.rank() == 0) pair->barrier()->wait();
+                                         if (world.rank() == 1)
+                                           std::this_thread::sleep_for(std::chrono::milliseconds(900));
+                                       },
+                                       {.deadline = std::chrono::milliseconds(300), .background_progress = false});
+  INFO(outcome.text);
+  CHECK(outcome.code == ExitCode::kHang);
+  CHECK(outcome.text.find("error[hang]") != std::string::npos);
+}
+
+}  // namespace automodel::train
