@@ -122,7 +122,7 @@ class Faults(unittest.TestCase):
         code, line, wait = EXPECTED[injection.kind](injection, struck[1])
         self.assertEqual(ended.code, code, text)
         self.assertRegex(last_without_banner(ended), line, text)
-        self.assertLess(ended.seconds, wait + 20, text)
+        self.assertLess(ended.seconds, wait + 50, text)  # start-up on a busy machine included
 
 
 class WithoutFaults(unittest.TestCase):
