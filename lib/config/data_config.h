@@ -1,6 +1,8 @@
 // `dataset:`, `validation_dataset:` and their dataloaders.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -27,6 +29,66 @@ struct TextDatasetConfig {
       "tokenizer", "bytes",
       "A folder with tokenizer.json, or `bytes` for a byte-level vocabulary (256 bytes and 3 specials)."};
   Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
+  Field<bool> cache{"cache", true, "Keep the tokens on disk, under a name made of the content of all files."};
+  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt,
+                                              "Where; null: automodel/tokens in the user's cache folder."};
+};
+
+struct JsonlDatasetConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("jsonl"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),
+      std::string_view("nemo_automodel.components.datasets.llm.ChatDataset")};
+  static constexpr std::string_view kDoc =
+      "JSON lines of instructions {\"prompt\", \"response\"} or conversations {\"messages\": [{\"role\", "
+      "\"content\"}]}.";
+  Field<PathList> paths{"path|paths|path_or_dataset_id", {}, "JSONL files, folders and globs."};
+  Field<std::optional<std::string>> tokenizer{"tokenizer", std::nullopt,
+                                              "A folder with tokenizer.json, or `bytes` for a byte-level vocabulary."};
+  Field<std::optional<std::string>> chat_template{
+      "chat_template", std::nullopt, "A Jinja file; null: the tokenizer's own, or prompt and response as they are."};
+  Field<std::optional<int>> seq_length{"seq_length|seq_len", std::nullopt,
+                                       "Longest row accepted; null: what the model takes.", at_least<1>};
+  Field<bool> truncation{"truncation", false, "Cut rows that are longer, instead of refusing them."};
+  Field<bool> mask_prompt{"mask_prompt|answer_only_loss_mask", true,
+                          "Only the answers count in the loss; else every token does."};
+  Field<std::map<std::string, std::string>> column_mapping{
+      "column_mapping", {}, "Keys of the rows where they are not `prompt`, `response` or `messages`."};
+  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Rows are filled to a multiple of this.", at_least<1>};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",
+                          at_least<0>};
+  Field<bool> cache{"cache", true, "Keep the tokens on disk, under a name made of the content of all files."};
+  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt,
+                                              "Where; null: automodel/tokens in the user's cache folder."};
+};
+
+struct NanogptDatasetConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("nanogpt_bin"),
+      std::string_view("nemo_automodel.components.datasets.llm.nanogpt_dataset.NanogptDataset")};
+  static constexpr std::string_view kDoc = "Token files (.bin) of modded-nanogpt, llm.c and nanoGPT.";
+  Field<PathList> paths{"path|paths|file_pattern", {}, "Files, folders and globs."};
+  Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
+  Field<std::optional<std::string>> dtype{"dtype", std::nullopt,
+                                          "Type of the tokens of files without a header: uint16 or uint32."};
+  Field<Value> shuffle_files{"shuffle_files", nullptr, "Shuffle files.",
+                             Ignored{"dataloader.shuffle shuffles the sequences of all files together"}};
+};
+
+struct MegatronDatasetConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("megatron"),
+      std::string_view("nemo_automodel.components.datasets.llm.megatron_dataset.MegatronPretraining"),
+      std::string_view("nemo_automodel.components.datasets.llm.megatron_dataset.MegatronPretrainingConfig")};
+  static constexpr std::string_view kDoc = "Megatron's indexed token files (.bin and .idx).";
+  Field<PathList> paths{"path|paths", {}, "Prefixes, .bin or .idx files, folders and globs."};
+  Field<int> seq_length{"seq_length|seq_len", 2048, "Tokens of a sequence.", at_least<1>};
+  Field<std::optional<std::string>> split{
+      "split", std::nullopt,
+      "Shares of the documents for training, validation and test: 900,50,50; null: all of them."};
+  Field<std::string> part{"splits_to_build", "train", "The share that is taken: train, validation or test."};
 };
 
 struct TokensDatasetConfig {
@@ -38,6 +100,8 @@ struct TokensDatasetConfig {
                                        "Longest row accepted; null: what the model takes.", at_least<1>};
   Field<int> pad_token_id{"pad_token_id", 0, "Token that shorter rows of a batch are filled with.", at_least<0>};
   Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Rows are filled to a multiple of this.", at_least<1>};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",
+                          at_least<0>};
 };
 
 struct MockDatasetConfig {
@@ -50,11 +114,73 @@ struct MockDatasetConfig {
   Field<int> vocab_size{"vocab_size", 1024, "Tokens are drawn from 0 to this.", at_least<1>};
   Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
   Field<int> num_samples{"num_samples|num_sentences", 1'000'000, "Sequences of an epoch.", at_least<1>};
+  Field<Value> mean_len{"mean_len", nullptr, "Mean length.", Ignored{"every row has seq_length tokens"}};
+  Field<Value> std_len{"std_len", nullptr, "Spread of lengths.", Ignored{"every row has seq_length tokens"}};
+  Field<Value> max_sentence_len{"max_sentence_len", nullptr, "Longest row.",
+                                Ignored{"every row has seq_length tokens"}};
+  Field<Value> seed{"seed", nullptr, "Seed of the rows.", Ignored{"the recipe's seed makes the rows"}};
   Field<int> batch_size{"batch_size", 1, "Sequences that NeMo AutoModel's iterator yields.",
                         Ignored{"step_scheduler.local_batch_size says how many sequences a rank takes"}};
 };
 
-using DatasetConfig = std::variant<TextDatasetConfig, TokensDatasetConfig, MockDatasetConfig>;
+/// Data of NeMo AutoModel that is not read here: a recipe with it is planned, not trained.
+template <const auto& kTargets>
+struct ForeignDatasetConfig {
+  using IsSection = void;
+  static constexpr auto targets = kTargets;
+  static constexpr std::string_view kDoc = "Data that only plans know.";
+  static constexpr std::string_view kPlanOnly =
+      "this data set is not read here; text, jsonl, tokens, nanogpt_bin, megatron and mock are";
+  Field<std::optional<int>> seq_length{"seq_length|seq_len|sequence_length|max_length", std::nullopt,
+                                       "Tokens of a sequence, for estimates.", at_least<1>};
+  Field<Value> rest{Rest{[](std::string_view) { return true; }}, {}, "Everything else."};
+};
+
+inline constexpr std::array kHellaSwag = {
+    std::string_view("hellaswag"), std::string_view("nemo_automodel.components.datasets.llm.hellaswag.HellaSwag")};
+inline constexpr std::array kSquad = {
+    std::string_view("squad"), std::string_view("nemo_automodel.components.datasets.llm.squad.make_squad_dataset")};
+inline constexpr std::array kColumnMapped = {
+    std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_dataset."
+                     "ColumnMappedTextInstructionDataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
+                     "ColumnMappedTextInstructionIterableDataset")};
+inline constexpr std::array kOtherData = {
+    std::string_view("nemo_automodel.components.datasets.llm.agent_chat.make_agent_chat_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.xlam.make_xlam_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
+
+using DatasetConfig =
+    std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
+                 MegatronDatasetConfig, MockDatasetConfig, ForeignDatasetConfig<kHellaSwag>,
+                 ForeignDatasetConfig<kSquad>, ForeignDatasetConfig<kColumnMapped>, ForeignDatasetConfig<kOtherData>>;
+
+enum class PackingStrategy { kThd, kNeat };
+template <>
+struct EnumNames<PackingStrategy> {
+  static constexpr std::array names = {EnumName<PackingStrategy>{"thd", PackingStrategy::kThd},
+                                       EnumName<PackingStrategy>{"neat", PackingStrategy::kNeat}};
+};
+
+struct PackedSequenceConfig {
+  using IsSection = void;
+  Field<int> packed_sequence_size{"packed_sequence_size", 0,
+                                  "Tokens of a pack of several rows, which do not see each other; 0: no packs.",
+                                  at_least<0>};
+  Field<PackingStrategy> packing_strategy{
+      "packing_strategy", PackingStrategy::kThd,
+      "thd: rows one after another, in their order; neat: each time the longest row that still fits."};
+  Field<std::optional<int>> max_packs{"max_packs", std::nullopt, "No more packs than this.", at_least<1>};
+  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Each row of a pack is filled to a multiple of this.",
+                                at_least<1>};
+  Field<std::optional<bool>> drop_long_samples{
+      "drop_long_samples", std::nullopt, "Leave out rows that are longer than a pack; null: yes for neat, no for thd."};
+  Field<Value> split_across_pack{"split_across_pack", nullptr, "Older option.",
+                                 Ignored{"a row always stands in one pack"}};
+  Field<Value> prepacked{"prepacked", nullptr, "Packs made before.", Ignored{"packing takes no time worth keeping"}};
+  Field<int> num_proc{"num_proc", 1, "Processes.", Ignored{"packing takes no time worth dividing"}};
+};
 
 struct DataloaderConfig {
   using IsSection = void;

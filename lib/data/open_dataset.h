@@ -22,6 +22,7 @@ struct DatasetContext {
   std::optional<std::int64_t> vocab_size = std::nullopt;  ///< of the model; ids must lie below it
   std::optional<std::int64_t> max_length = std::nullopt;  ///< tokens that the model takes at most
   std::uint64_t seed = 42;
+  bool quiet = false;  ///< leave warnings to another rank
 };
 
 /// One kind of dataset. `open` gets the alternative of config::DatasetConfig that has the same index as the row; it

@@ -50,6 +50,8 @@ bool is_wanted(const fs::path& path, Wanted wanted) {
   switch (wanted) {
     case Wanted::kText: return !is_binary(path);
     case Wanted::kJsonLines: return contains(kJsonLinesSuffixes, path.extension().native());
+    case Wanted::kBinary: return path.extension() == ".bin";
+    case Wanted::kIndex: return path.extension() == ".idx";
   }
   return false;
 }

@@ -15,6 +15,8 @@ namespace automodel::data {
 enum class Wanted {
   kText,       ///< everything that is not binary
   kJsonLines,  ///< .jsonl, .json, .ndjson
+  kBinary,     ///< .bin
+  kIndex,      ///< .idx
 };
 
 struct SourceFiles {

@@ -11,6 +11,9 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "data/content_hash.h"
+#include "data/token_sequence.h"
+#include "data/token_store.h"
 
 namespace automodel::data {
 namespace {
@@ -41,18 +44,6 @@ void read_bytes(const std::filesystem::path& path, std::int64_t first, std::span
   }
   close(file);
 }
-
-/// All tokens of the data as one sequence.
-class TokenSequence {
- public:
-  TokenSequence() = default;
-  TokenSequence(const TokenSequence&) = delete;
-  TokenSequence& operator=(const TokenSequence&) = delete;
-  virtual ~TokenSequence() = default;
-  virtual std::int64_t size() const = 0;
-  /// Copies tokens first ... first + out.size() - 1.
-  virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
-};
 
 /// Bytes of files, read when asked for, and one separator between files.
 class FileBytes final : public TokenSequence {
@@ -93,62 +84,41 @@ class FileBytes final : public TokenSequence {
   std::vector<std::int64_t> ends_;  ///< position after each file's last byte
 };
 
-/// Tokens in memory.
-class EncodedFiles final : public TokenSequence {
- public:
-  EncodedFiles(const std::vector<SourceFiles::File>& files, const Tokenizer& tokenizer) {
-    std::vector<unsigned char> bytes;
-    for (const auto& file : files) {
-      bytes.resize(static_cast<std::size_t>(file.size));
-      read_bytes(file.path, 0, bytes);
-      const std::size_t before = tokens_.size();
-      if (before > 0 && tokenizer.eos()) tokens_.push_back(*tokenizer.eos());
-      const std::size_t begin = tokens_.size();
-      tokenizer.encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, tokens_);
-      if (tokens_.size() == begin) tokens_.resize(before);  // an empty document ends nothing
-    }
+/// Writes the ids of all files, with the tokenizer's end of text between them, as one row.
+void encode_files(const std::vector<SourceFiles::File>& files, const Tokenizer& tokenizer, TokenStoreWriter& out) {
+  std::vector<std::int32_t> ids;
+  for (const auto& file : files) {
+    ids.clear();
+    if (out.tokens() > 0 && tokenizer.eos()) ids.push_back(*tokenizer.eos());
+    const std::size_t begin = ids.size();
+    const MappedFile text(file.path);
+    tokenizer.encode(text.text(), ids);
+    if (ids.size() > begin) out.add(ids);  // an empty document ends nothing
   }
-  std::int64_t size() const override { return static_cast<std::int64_t>(tokens_.size()); }
+  out.end_row();
+}
+
+/// The one row of a store.
+class StoredSequence final : public TokenSequence {
+ public:
+  explicit StoredSequence(TokenStore store) : store_(std::move(store)) {}
+  std::int64_t size() const override { return store_.tokens(); }
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
-    std::copy_n(tokens_.begin() + first, out.size(), out.begin());
+    std::copy_n(store_.ids(0).begin() + first, out.size(), out.begin());
   }
 
  private:
-  std::vector<std::int32_t> tokens_;
+  TokenStore store_;
 };
 
-class TextDataset final : public Dataset {
- public:
-  TextDataset(std::unique_ptr<const TokenSequence> tokens, std::int64_t seq_length, std::int32_t pad,
-              std::string sources)
-      : tokens_(std::move(tokens)), seq_length_(seq_length), pad_(pad), sources_(std::move(sources)) {}
-
-  std::int64_t size() const override { return (tokens_->size() - 1 + seq_length_ - 1) / seq_length_; }
-  std::int64_t length(std::int64_t index) const override {
-    return std::min(seq_length_, tokens_->size() - 1 - index * seq_length_);
-  }
-  Padding padding() const override { return {pad_, 1, seq_length_}; }
-  std::string summary() const override {
-    return fmt::format("text: {}, {} tokens, {} sequences of {}", sources_,
-                       format_count(static_cast<double>(tokens_->size())), size(), seq_length_);
-  }
-
-  void read(std::int64_t index, Sample& out) const override {
-    out.segments.clear();
-    out.positions.clear();
-    const auto count = static_cast<std::size_t>(length(index));
-    out.input_ids.resize(count + 1);
-    tokens_->read(index * seq_length_, out.input_ids);
-    out.labels.assign(out.input_ids.begin() + 1, out.input_ids.end());
-    out.input_ids.pop_back();
-  }
-
- private:
-  std::unique_ptr<const TokenSequence> tokens_;
-  std::int64_t seq_length_;
-  std::int32_t pad_;
-  std::string sources_;
-};
+/// What the tokens depend on.
+std::string name_of(const SourceFiles& sources, const Tokenizer& tokenizer) {
+  ContentHash hash;
+  hash.add("text 1");
+  hash.add(std::to_string(tokenizer.folder()->fingerprint()));
+  for (const auto& file : sources.files) hash.add(MappedFile(file.path).text());
+  return hash.hex();
+}
 
 /// "3 files, 1.2 MiB (2 binary files left out)".
 std::string describe(const SourceFiles& sources) {
@@ -163,16 +133,22 @@ std::string describe(const SourceFiles& sources) {
 
 }  // namespace
 
-std::unique_ptr<Dataset> make_text_dataset(const SourceFiles& sources, std::unique_ptr<const Tokenizer> tokenizer,
-                                           std::int64_t seq_length) {
+std::unique_ptr<Dataset> make_text_dataset(const SourceFiles& sources, const Tokenizer& tokenizer,
+                                           std::int64_t seq_length, const std::optional<std::filesystem::path>& cache) {
   std::unique_ptr<const TokenSequence> tokens;
-  if (tokenizer->bytes_are_tokens())
-    tokens = std::make_unique<FileBytes>(sources.files, tokenizer->eos());
-  else
-    tokens = std::make_unique<EncodedFiles>(sources.files, *tokenizer);
-  if (tokens->size() < 2) return nullptr;
-  const std::int32_t pad = tokenizer->pad().value_or(tokenizer->eos().value_or(0));
-  return std::make_unique<TextDataset>(std::move(tokens), seq_length, pad, describe(sources));
+  if (tokenizer.bytes_are_tokens()) {
+    tokens = std::make_unique<FileBytes>(sources.files, tokenizer.eos());
+  } else {
+    const bool keep = cache && tokenizer.folder() != nullptr;
+    const auto fill = [&](TokenStoreWriter& out) {
+      encode_files(sources.files, tokenizer, out);
+      return keep;
+    };
+    tokens = std::make_unique<StoredSequence>(keep ? cached_tokens(*cache, name_of(sources, tokenizer), false, fill)
+                                                   : uncached_tokens(false, fill));
+  }
+  const std::int32_t pad = tokenizer.pad().value_or(tokenizer.eos().value_or(0));
+  return make_window_dataset(std::move(tokens), seq_length, pad, "text: " + describe(sources));
 }
 
 std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, const DatasetContext& context,
@@ -184,9 +160,10 @@ std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, cons
   const std::string tokenizer_key = context.key + ".tokenizer";
   std::unique_ptr<const Tokenizer> tokenizer;
   if (config.tokenizer())
-    tokenizer = open_tokenizer(*config.tokenizer(), tokenizer_key, problems);
+    tokenizer = open_tokenizer(*config.tokenizer(), context.recipe_folder, tokenizer_key, problems);
   else
-    problems.push_back({"missing-key", "text needs a tokenizer", "bytes", {}, tokenizer_key});
+    problems.push_back(
+        {"missing-key", "text needs a tokenizer", "a folder with tokenizer.json, or bytes", {}, tokenizer_key});
   if (tokenizer && context.vocab_size && tokenizer->vocab_size() > *context.vocab_size)
     problems.push_back({"token-out-of-range",
                         fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(),
@@ -205,7 +182,8 @@ std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, cons
   };
   if (found_all && sources.files.empty()) refuse_empty();
   if (problems.size() > before) return nullptr;
-  auto dataset = make_text_dataset(sources, std::move(tokenizer), config.seq_length());
+  const auto cache = config.cache() ? std::optional(token_cache_folder(config.cache_dir())) : std::nullopt;
+  auto dataset = make_text_dataset(sources, *tokenizer, config.seq_length(), cache);
   if (!dataset) refuse_empty();
   return dataset;
 }

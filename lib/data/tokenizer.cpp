@@ -1,6 +1,8 @@
 #include "data/tokenizer.h"
 
 #include <array>
+#include <mutex>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,6 +30,28 @@ class ByteTokenizer final : public Tokenizer {
   }
 };
 
+/// A folder's tokenizer; one text at a time.
+class FolderTokenizer final : public Tokenizer {
+ public:
+  explicit FolderTokenizer(std::unique_ptr<const tokenizer::Tokenizer> own)
+      : own_(std::move(own)), encoder_(std::make_unique<tokenizer::Encoder>(*own_)) {}
+  std::int32_t vocab_size() const override { return own_->vocab_size(); }
+  std::optional<std::int32_t> bos() const override { return own_->role_id("bos_token"); }
+  std::optional<std::int32_t> eos() const override { return own_->role_id("eos_token"); }
+  std::optional<std::int32_t> pad() const override { return own_->role_id("pad_token"); }
+  const tokenizer::Tokenizer* folder() const override { return own_.get(); }
+  void encode(std::string_view text, std::vector<std::int32_t>& out) const override {
+    const std::lock_guard lock(mutex_);
+    encoder_->encode(text, false, out);
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override { return own_->decode(ids, true); }
+
+ private:
+  std::unique_ptr<const tokenizer::Tokenizer> own_;
+  mutable std::mutex mutex_;
+  std::unique_ptr<tokenizer::Encoder> encoder_;
+};
+
 struct TokenizerKind {
   std::string_view name;
   std::unique_ptr<Tokenizer> (*open)();
@@ -40,13 +64,27 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
   return std::make_unique<ByteTokenizer>();
 }
 
-std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::string& key, Diagnostics& problems) {
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
+                                          const std::string& key, Diagnostics& problems) {
   std::vector<std::string_view> names;
   for (const auto& kind : kKinds) {
     if (name == kind.name) return kind.open();
     names.push_back(kind.name);
   }
-  problems.push_back({"bad-value", fmt::format("there is no tokenizer '{}'", name), suggestion(name, names), {}, key});
+  const std::size_t before = problems.size();
+  std::error_code error;
+  for (const auto& path : {recipe_folder / name, std::filesystem::path(name)}) {
+    if (name.empty() || !std::filesystem::exists(path, error)) continue;
+    if (auto own = tokenizer::Tokenizer::load(path, problems)) return std::make_unique<FolderTokenizer>(std::move(own));
+    for (std::size_t i = before; i < problems.size(); ++i) problems[i].key = key;
+    return nullptr;
+  }
+  const std::string near(nearest(name, names));
+  problems.push_back({"bad-value",
+                      fmt::format("there is no tokenizer '{}'", name),
+                      near.empty() ? "name a folder with tokenizer.json, or write bytes" : suggestion(name, names),
+                      {},
+                      key});
   return nullptr;
 }
 

@@ -1,8 +1,8 @@
-// What text datasets need of a tokenizer. Tokenizers that read files join by one more row of the table in
-// tokenizer.cpp.
+// What datasets need of a tokenizer. Further kinds join by one more row of the table in tokenizer.cpp.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/diagnostic.h"
+#include "tokenizer/tokenizer.h"
 
 namespace automodel::data {
 
@@ -32,12 +33,17 @@ class Tokenizer {
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   /// Whether every byte of a text is one token whose id is the byte. Texts then need not be encoded ahead of time.
   virtual bool bytes_are_tokens() const { return false; }
+  /// The tokenizer of a folder, which also knows chat templates; null for others.
+  virtual const tokenizer::Tokenizer* folder() const { return nullptr; }
 };
 
 /// The byte-level vocabulary: ids 0 ... 255 are bytes, 256 begins a text, 257 ends one, 258 fills rows.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
-/// The tokenizer that a recipe names (`bytes`). Null after a `bad-value` problem at `key`.
-std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::string& key, Diagnostics& problems);
+/// The tokenizer that a recipe names: `bytes`, or a folder with tokenizer.json, looked for in the recipe's folder and
+/// then in the working directory. Null after problems at `key`: `bad-value` for what is neither, and those of
+/// tokenizer::Tokenizer::load.
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
+                                          const std::string& key, Diagnostics& problems);
 
 }  // namespace automodel::data

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "data/bad_rows.h"
 #include "data/mapped_file.h"
 #include "data/source_files.h"
 #include "data/token_row.h"
@@ -16,7 +17,6 @@
 namespace automodel::data {
 namespace {
 
-constexpr int kReported = 10;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
 
 /// Where a row is, and how long it is without the padding at its end.
@@ -95,12 +95,12 @@ class TokensDataset final : public Dataset {
 class Indexer {
  public:
   Indexer(std::int64_t max_length, std::string length_rule, std::optional<std::int64_t> vocab_size, std::string key,
-          Diagnostics& problems)
+          BadRows& bad)
       : max_length_(max_length),
         length_rule_(std::move(length_rule)),
         vocab_size_(vocab_size.value_or(std::numeric_limits<std::int32_t>::max())),
         key_(std::move(key)),
-        problems_(problems) {}
+        bad_(bad) {}
 
   void add_file(const std::filesystem::path& path, std::string_view text, std::uint32_t file) {
     const bool has_bom = text.starts_with("\xEF\xBB\xBF");
@@ -113,18 +113,8 @@ class Indexer {
     }
   }
 
-  void report_rest() {
-    if (bad_ > kReported)
-      problems_.push_back({"bad-row",
-                           fmt::format("{} further rows have problems", bad_ - kReported),
-                           "the first ones are listed above",
-                           {},
-                           key_});
-  }
-
   std::int64_t tokens() const { return tokens_; }
   std::int64_t labels() const { return labels_; }
-  std::int64_t bad() const { return bad_; }
   std::vector<RowPlace> take_rows() { return std::move(rows_); }
 
  private:
@@ -138,11 +128,10 @@ class Indexer {
       for (std::size_t t = 0; t + 1 < length; ++t) labels_ += target_of(row_, t) == kIgnoredLabel ? 0 : 1;
       return;
     }
-    if (++bad_ > kReported) return;
     problem.where.file = path.native();
     problem.where.line = line_number;
     problem.key = key_;
-    problems_.push_back(std::move(problem));
+    bad_.add(std::move(problem));
   }
 
   bool check_row(std::string_view line, Diagnostic& problem) {
@@ -182,12 +171,11 @@ class Indexer {
   std::string length_rule_;
   std::int64_t vocab_size_;
   std::string key_;
-  Diagnostics& problems_;
+  BadRows& bad_;
   TokenRow row_;
   std::vector<RowPlace> rows_;
   std::int64_t tokens_ = 0;
   std::int64_t labels_ = 0;
-  std::int64_t bad_ = 0;
 };
 
 Files map_files(const SourceFiles& sources, const std::string& key, Diagnostics& problems) {
@@ -228,11 +216,11 @@ std::unique_ptr<Dataset> open_tokens(const config::TokensDatasetConfig& config, 
   const auto sources = find_files(config.paths(), Wanted::kJsonLines, context.recipe_folder, key, problems);
   Files files = map_files(sources, key, problems);
   const bool found_all = problems.size() == before_files;
-  Indexer indexer(std::min(own_limit, model_limit), rule, context.vocab_size, key, problems);
+  BadRows bad(config.max_bad_rows(), key, context.quiet);
+  Indexer indexer(std::min(own_limit, model_limit), rule, context.vocab_size, key, bad);
   for (std::size_t i = 0; i < files.maps.size(); ++i)
     indexer.add_file(files.paths[i], files.maps[i].text(), static_cast<std::uint32_t>(i));
-  indexer.report_rest();
-  if (found_all && indexer.bad() == 0 && indexer.labels() == 0)
+  if (bad.finish(problems) && found_all && indexer.labels() == 0)
     problems.push_back({"empty-data",
                         indexer.tokens() == 0 ? "there is no row" : "no row has a label that counts",
                         "a row is {\"input_ids\": [...], \"labels\": [...]}; the first token's label is never used",
@@ -240,9 +228,9 @@ std::unique_ptr<Dataset> open_tokens(const config::TokensDatasetConfig& config, 
                         key});
   if (problems.size() > before) return nullptr;
   auto rows = indexer.take_rows();
-  const std::string summary = fmt::format("tokens: {} rows, {} tokens, {} labels", rows.size(),
+  const std::string summary = fmt::format("tokens: {} rows, {} tokens, {} labels{}", rows.size(),
                                           format_count(static_cast<double>(indexer.tokens())),
-                                          format_count(static_cast<double>(indexer.labels())));
+                                          format_count(static_cast<double>(indexer.labels())), bad.summary());
   return std::make_unique<TokensDataset>(std::move(files), std::move(rows),
                                          Padding{config.pad_token_id(), config.pad_to_multiple_of(), 0}, summary);
 }

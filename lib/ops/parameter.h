@@ -40,6 +40,12 @@ at::Tensor joined_value(const Parameters& parameters);
 /// grad[i] += gradient^T x for the rows of each parameter. gradient [n, sum of rows], x [n, columns].
 void accumulate_product(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
 
+/// For a parameter [groups, in, out] and rows sorted by group, `rows` of each: grad[g] += x_g^T gradient_g.
+void accumulate_stacked(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
+                        const std::vector<std::int64_t>& rows);
+/// For a parameter [groups, out]: grad[g] += sum of gradient_g's rows.
+void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const std::vector<std::int64_t>& rows);
+
 /// Weight gradients that wait. While a queue is current (this thread), products whose result nobody downstream needs
 /// are put on it instead of being computed: zero-bubble schedules run them in their W action, the deferred head while
 /// the pipeline drains. A queue belongs to one stage and microbatch.
@@ -49,6 +55,7 @@ class WeightGradients {
     Parameters parameters;
     at::Tensor gradient;
     at::Tensor x;
+    std::vector<std::int64_t> rows = {};  ///< of each group where the parameter is a stack of weights
   };
   /// Computes everything that waits, oldest first.
   void drain();
@@ -81,6 +88,9 @@ class WeightGradients {
 
 /// accumulate_product now, or later where a queue is current.
 void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
+/// accumulate_stacked now, or later where a queue is current.
+void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
+                             const std::vector<std::int64_t>& rows);
 
 /// The parameter's value as a tensor of the graph whose gradient is added to the parameter's: for uses that no fused
 /// operation covers. `like` is any tensor with a gradient.

@@ -44,6 +44,7 @@ class Tokenizer {
   std::optional<Id> role_id(std::string_view name) const;
   const std::map<std::string, std::string, std::less<>>& roles() const { return roles_; }
   const std::optional<std::string>& chat_template() const { return chat_template_; }
+  const Surround& surround() const { return surround_; }
   /// Changes with every byte of tokenizer.json and with the roles; what caches are named after.
   std::uint64_t fingerprint() const { return fingerprint_; }
 

@@ -156,6 +156,23 @@ TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing wri
   }
 }
 
+TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase + "distributed: {tp_size: 4}\n");  // two key-value heads
+  const auto outcome = test::run_program(folder, "plan r.yaml --json");
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 3);
+  const auto error = nlohmann::json::parse(outcome.out)["errors"][0];
+  CHECK(error["id"] == "indivisible");
+  CHECK(error["key"] == "distributed.tp_size");
+  CHECK(error["line"] == 4);
+  folder.write("r.yaml", kBase + "distributed: {tp_size: 2, cp_size: 2}\n");
+  const auto good = test::run_program(folder, "plan r.yaml");
+  CHECK(good.code == 0);
+  CHECK(good.out.find("tensor    products over 2 ranks") != std::string::npos);
+  CHECK(good.out.find("context   sequences over 2 ranks: ring of 2") != std::string::npos);
+}
+
 TEST_CASE("a CSV schedule's mistakes are named by row and column of the file", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml",

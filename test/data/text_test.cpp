@@ -210,7 +210,7 @@ TEST_CASE("a tokenizer that is not byte by byte gives the same windows of its to
   folder.write("b.txt", "  ");
   folder.write("c.txt", "dddd");
   const auto sources = find_files({{"."}}, Wanted::kText, folder.path(), "k", problems);
-  const auto dataset = make_text_dataset(sources, std::make_unique<WordLengths>(), 3);
+  const auto dataset = make_text_dataset(sources, WordLengths(), 3, std::nullopt);
   REQUIRE(dataset);
   Sample sample;
   REQUIRE(dataset->size() == 2);
@@ -234,7 +234,7 @@ TEST_CASE("text beyond the model's limits is refused with what would fit", "[dat
 
 TEST_CASE("a tokenizer that does not exist is named", "[data]") {
   Diagnostics problems;
-  CHECK(!open_tokenizer("byte", "dataset.tokenizer", problems));
+  CHECK(!open_tokenizer("byte", ".", "dataset.tokenizer", problems));
   CHECK(problems.at(0).help == "did you mean 'bytes'?");
 }
 

@@ -1,0 +1,54 @@
+// How fast texts are encoded: tokenizer_bench FOLDER FILE [ROUNDS]. Documents are the parts of FILE between NUL bytes.
+// Prints one JSON object: seconds of the fastest round, bytes, and a checksum of the ids, which
+// bench/compare_tokenizers.py holds beside those of Hugging Face's tokenizers.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "tokenizer/tokenizer.h"
+
+int main(int argc, char** argv) {
+  using namespace automodel;  // NOLINT(google-build-using-namespace): a program of one file
+  using Clock = std::chrono::steady_clock;
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: %s FOLDER FILE [ROUNDS]\n", argv[0]);
+    return 2;
+  }
+  Diagnostics problems;
+  const auto load_begin = Clock::now();
+  const auto tokenizer = tokenizer::Tokenizer::load(argv[1], problems);
+  const double load = std::chrono::duration<double>(Clock::now() - load_begin).count();
+  if (!tokenizer) {
+    std::fputs(to_text(problems).c_str(), stderr);
+    return 2;
+  }
+  std::ifstream stream(argv[2], std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  double best = 1e9;
+  std::size_t count = 0;
+  std::uint64_t sum = 0;
+  for (int round = 0; round < (argc > 3 ? std::atoi(argv[3]) : 3); ++round) {
+    tokenizer::Encoder encoder(*tokenizer);  // as new: nothing is remembered from the round before
+    std::vector<tokenizer::Id> ids;
+    count = sum = 0;
+    const auto begin = Clock::now();
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\0', at), text.size());
+      ids.clear();
+      encoder.encode(std::string_view(text).substr(at, end - at), false, ids);
+      count += ids.size();
+      for (const auto id : ids) sum = sum * 31 + static_cast<std::uint64_t>(id);
+      at = end + 1;
+    }
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  std::printf("{\"seconds\": %.6f, \"load\": %.6f, \"bytes\": %zu, \"tokens\": %zu, \"checksum\": \"%016llx\"}\n", best,
+              load, text.size(), count, static_cast<unsigned long long>(sum));
+  return 0;
+}

@@ -1,0 +1,47 @@
+#include "data/bad_rows.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+
+namespace automodel::data {
+namespace {
+
+constexpr std::size_t kReported = 10;
+
+}  // namespace
+
+void BadRows::add(Diagnostic problem) {
+  ++count_;
+  if (first_.size() < kReported) first_.push_back(std::move(problem));
+}
+
+bool BadRows::finish(Diagnostics& problems) {
+  if (count_ == 0) return true;
+  const std::int64_t others = count_ - static_cast<std::int64_t>(first_.size());
+  if (count_ > allowed_) {
+    for (auto& problem : first_) problems.push_back(std::move(problem));
+    if (others > 0 || allowed_ > 0)
+      problems.push_back({"bad-row",
+                          others > 0 ? fmt::format("{} further rows have problems", others)
+                                     : fmt::format("{} rows have problems", count_),
+                          allowed_ > 0 ? fmt::format("max_bad_rows allows {}", allowed_)
+                                       : "the first ones are listed above; max_bad_rows leaves some out",
+                          {},
+                          key_});
+    return false;
+  }
+  if (!quiet_) {
+    for (const auto& problem : first_) log::warning(to_text(problem, "warning"));
+    if (others > 0) log::warning(fmt::format("{}: {} further rows are left out", key_, others));
+  }
+  return true;
+}
+
+std::string BadRows::summary() const {
+  return count_ == 0 ? "" : fmt::format(", {} bad row{} left out", count_, count_ == 1 ? "" : "s");
+}
+
+}  // namespace automodel::data

@@ -1,0 +1,131 @@
+#include "data/conversation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace automodel::data {
+namespace {
+
+using nlohmann::ordered_json;
+constexpr int kMaxDepth = 32;
+
+/// The row, or what is wrong with the line.
+std::optional<RowProblem> parse_line(std::string_view line, ordered_json& out) {
+  bool deep = false;
+  const auto watch = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
+    deep = deep || depth > kMaxDepth;
+    return !deep;
+  };
+  try {
+    out = ordered_json::parse(line, watch);
+  } catch (const ordered_json::parse_error& error) {
+    return RowProblem{std::max<std::size_t>(error.byte, 1), "the line is not JSON"};
+  } catch (const ordered_json::exception&) {
+    return RowProblem{1, "the line is not JSON"};
+  }
+  if (deep) return RowProblem{1, "nested too deeply"};
+  if (!out.is_object()) return RowProblem{1, "a row is a JSON object"};
+  return std::nullopt;
+}
+
+std::optional<RowProblem> check_messages(const ordered_json& messages, const std::string& key) {
+  if (!messages.is_array() || messages.empty())
+    return RowProblem{1, fmt::format("'{}' is not a list of messages", key)};
+  bool answered = false;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto& message = messages[i];
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      return RowProblem{1, fmt::format("{}[{}] has no role", key, i)};
+    if (!message.contains("content")) return RowProblem{1, fmt::format("{}[{}] has no content", key, i)};
+    answered = answered || message["role"] == "assistant";
+  }
+  if (!answered) return RowProblem{1, fmt::format("'{}' has no message of the assistant to learn", key)};
+  return std::nullopt;
+}
+
+}  // namespace
+
+/// The messages of a row, and the rendering of their beginnings.
+class ConversationEncoder::Row {
+ public:
+  Row(const ConversationEncoder& owner, ordered_json messages) : owner_(owner), messages_(std::move(messages)) {}
+
+  std::size_t size() const { return messages_.size(); }
+  bool assistant(std::size_t i) const { return messages_[i]["role"] == "assistant"; }
+  /// The ids of the first `count` messages.
+  std::vector<std::int32_t> ids(std::size_t count, bool prompt) const {
+    ordered_json first = ordered_json::array();
+    for (std::size_t i = 0; i < count; ++i) first.push_back(messages_[i]);
+    const std::string text = owner_.chat_->render(first, prompt, owner_.tokenizer_.folder()->roles());
+    return owner_.encode_text(text);
+  }
+
+ private:
+  const ConversationEncoder& owner_;
+  ordered_json messages_;
+};
+
+std::vector<std::int32_t> ConversationEncoder::encode_text(const std::string& text) const {
+  std::vector<std::int32_t> out;
+  tokenizer_.encode(text, out);
+  return out;
+}
+
+void ConversationEncoder::encode_plain(const std::string& prompt, const std::string& response) {
+  ids_.clear();
+  if (tokenizer_.folder() != nullptr) ids_ = tokenizer_.folder()->surround().before;
+  const std::size_t begin = ids_.size();
+  tokenizer_.encode(prompt + response, ids_);
+  if (tokenizer_.eos()) ids_.push_back(*tokenizer_.eos());
+  const std::size_t answer = std::min(ids_.size(), begin + encode_text(prompt).size());
+  counts_.assign(ids_.size(), true);
+  std::fill_n(counts_.begin(), answer, false);
+}
+
+std::optional<RowProblem> ConversationEncoder::encode(std::string_view line, Sample& out) {
+  ordered_json row;
+  if (auto problem = parse_line(line, row)) return problem;
+  ordered_json messages;
+  if (row.contains(options_.messages_key)) {
+    messages = row[options_.messages_key];
+    if (auto problem = check_messages(messages, options_.messages_key)) return problem;
+    if (chat_ == nullptr) return RowProblem{1, "conversations need a tokenizer with a chat template"};
+  } else {
+    for (const auto& key : {options_.prompt_key, options_.response_key})
+      if (!row.contains(key) || !row[key].is_string())
+        return RowProblem{1, fmt::format("the row has neither '{}' nor a string '{}'", options_.messages_key, key)};
+    messages = {{{"role", "user"}, {"content", row[options_.prompt_key]}},
+                {{"role", "assistant"}, {"content", row[options_.response_key]}}};
+  }
+  if (chat_ == nullptr) {
+    encode_plain(row[options_.prompt_key].get<std::string>(), row[options_.response_key].get<std::string>());
+  } else {
+    try {
+      const Row turns(*this, std::move(messages));
+      ids_ = turns.ids(turns.size(), false);
+      counts_.assign(ids_.size(), false);
+      for (std::size_t i = 0; i < turns.size(); ++i) {
+        if (!turns.assistant(i) || !options_.mask_prompt) continue;
+        const std::size_t end = i + 1 == turns.size() ? ids_.size() : turns.ids(i + 1, false).size();
+        for (std::size_t t = turns.ids(i, true).size(); t < std::min(end, ids_.size()); ++t) counts_[t] = true;
+      }
+    } catch (const tokenizer::TemplateError& error) {
+      return RowProblem{1,
+                        fmt::format("the chat template refuses the row (its line {}): {}", error.line, error.what())};
+    }
+  }
+  if (!options_.mask_prompt) counts_.assign(ids_.size(), true);
+  if (ids_.empty()) return RowProblem{1, "the row has no token"};
+  out.input_ids = ids_;
+  out.segments.clear();
+  out.positions.clear();
+  out.labels.assign(ids_.size(), kIgnoredLabel);
+  for (std::size_t t = 0; t + 1 < ids_.size(); ++t)
+    if (counts_[t + 1]) out.labels[t] = ids_[t + 1];
+  return std::nullopt;
+}
+
+}  // namespace automodel::data

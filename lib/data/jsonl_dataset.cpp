@@ -1,0 +1,232 @@
+#include "data/jsonl_dataset.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "base/spelling.h"
+#include "data/bad_rows.h"
+#include "data/content_hash.h"
+#include "data/conversation.h"
+#include "data/source_files.h"
+#include "data/token_store.h"
+
+namespace automodel::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+class JsonlDataset final : public Dataset {
+ public:
+  JsonlDataset(TokenStore store, Padding padding, std::string summary)
+      : store_(std::move(store)), padding_(padding), summary_(std::move(summary)) {}
+  std::int64_t size() const override { return store_.rows(); }
+  std::int64_t length(std::int64_t index) const override { return store_.length(index); }
+  Padding padding() const override { return padding_; }
+  std::string summary() const override { return summary_; }
+  void read(std::int64_t index, Sample& out) const override {
+    const auto ids = store_.ids(index), labels = store_.labels(index);
+    out.input_ids.assign(ids.begin(), ids.end());
+    out.labels.assign(labels.begin(), labels.end());
+    out.segments.clear();
+    out.positions.clear();
+  }
+
+ private:
+  TokenStore store_;
+  Padding padding_;
+  std::string summary_;
+};
+
+/// Opens what the section names, then encodes.
+class Opening {
+ public:
+  Opening(const config::JsonlDatasetConfig& config, const DatasetContext& context, Diagnostics& problems)
+      : config_(config), context_(context), problems_(problems) {}
+
+  std::unique_ptr<Dataset> run() {
+    const std::size_t before = problems_.size();
+    read_columns();
+    sources_ =
+        find_files(config_.paths(), Wanted::kJsonLines, context_.recipe_folder, context_.key + ".path", problems_);
+    open_tokenizer();
+    if (tokenizer_) read_template();
+    if (problems_.size() > before) return nullptr;
+    BadRows bad(config_.max_bad_rows(), context_.key, context_.quiet);
+    const auto fill = [&](TokenStoreWriter& out) {
+      ConversationEncoder encoder(*tokenizer_, chat_.get(), options_);
+      for (const auto& file : sources_.files) encode_file(file.path, encoder, bad, out);
+      return bad.count() == 0;  // problems are to be said in every run
+    };
+    auto store = config_.cache() ? cached_tokens(token_cache_folder(config_.cache_dir()), name(), true, fill)
+                                 : uncached_tokens(true, fill);
+    if (!bad.finish(problems_)) return nullptr;
+    return make(std::move(store), bad);
+  }
+
+ private:
+  void read_columns() {
+    const std::vector<std::pair<std::string_view, std::string*>> known = {
+        {"prompt", &options_.prompt_key}, {"response", &options_.response_key}, {"messages", &options_.messages_key}};
+    options_.mask_prompt = config_.mask_prompt();
+    for (const auto& [name, column] : config_.column_mapping()) {
+      const auto found = std::find_if(known.begin(), known.end(), [&](const auto& row) { return row.first == name; });
+      if (found != known.end())
+        *found->second = column;
+      else
+        problems_.push_back({"bad-value",
+                             fmt::format("column_mapping knows no '{}'", name),
+                             suggestion(name, {"prompt", "response", "messages"}),
+                             {},
+                             context_.key + ".column_mapping"});
+    }
+  }
+
+  void open_tokenizer() {
+    const std::string key = context_.key + ".tokenizer";
+    if (!config_.tokenizer()) {
+      problems_.push_back(
+          {"missing-key", "jsonl needs a tokenizer", "a folder with tokenizer.json, or bytes", {}, key});
+      return;
+    }
+    tokenizer_ = data::open_tokenizer(*config_.tokenizer(), context_.recipe_folder, key, problems_);
+    if (tokenizer_ && context_.vocab_size && tokenizer_->vocab_size() > *context_.vocab_size) {
+      problems_.push_back({"token-out-of-range",
+                           fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(),
+                                       *context_.vocab_size),
+                           fmt::format("the model's vocab_size must be at least {}", tokenizer_->vocab_size()),
+                           {},
+                           key});
+    }
+  }
+
+  void read_template() {
+    const std::string key = context_.key + ".chat_template";
+    std::string file = config_.tokenizer()->empty() ? "" : *config_.tokenizer() + " (chat template)";
+    if (const auto& path = config_.chat_template()) {
+      std::error_code error;
+      const fs::path beside = context_.recipe_folder / *path;
+      const fs::path found = fs::is_regular_file(beside, error) ? beside : fs::path(*path);
+      std::ifstream stream(found, std::ios::binary);
+      if (!stream || !fs::is_regular_file(found, error)) {
+        problems_.push_back(
+            {"missing-file", fmt::format("there is no chat template '{}'", *path), "name a file in Jinja", {}, key});
+        return;
+      }
+      template_ = std::string{std::istreambuf_iterator<char>(stream), {}};
+      file = found.native();
+    } else if (tokenizer_->folder() != nullptr) {
+      template_ = tokenizer_->folder()->chat_template();
+    }
+    if (template_ && tokenizer_->folder() == nullptr)
+      problems_.push_back({"bad-value",
+                           "a chat template needs a tokenizer with special tokens",
+                           "name a folder with tokenizer.json",
+                           {},
+                           key});
+    else if (template_)
+      chat_ = tokenizer::ChatTemplate::parse(*template_, file, problems_);
+  }
+
+  std::int64_t limit() const {
+    constexpr std::int64_t kNone = std::numeric_limits<std::int32_t>::max();
+    return std::min(context_.max_length.value_or(kNone), config_.seq_length() ? *config_.seq_length() : kNone);
+  }
+
+  /// What the tokens depend on.
+  std::string name() const {
+    ContentHash hash;
+    hash.add("jsonl 1");
+    hash.add(tokenizer_->folder() != nullptr ? std::to_string(tokenizer_->folder()->fingerprint()) : "bytes");
+    hash.add(template_.value_or(""));
+    hash.add(template_ ? "template" : "plain");
+    for (const auto& text : {options_.prompt_key, options_.response_key, options_.messages_key}) hash.add(text);
+    hash.add(fmt::format("{} {} {}", options_.mask_prompt, limit(), config_.truncation()));
+    for (const auto& file : sources_.files) hash.add(MappedFile(file.path).text());
+    return hash.hex();
+  }
+
+  void encode_file(const fs::path& path, ConversationEncoder& encoder, BadRows& bad, TokenStoreWriter& out) const {
+    const MappedFile file(path);
+    std::string_view text = file.text();
+    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+    Sample sample;
+    for (int line = 1; !text.empty(); ++line) {
+      const std::string_view row = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(text.size(), row.size() + 1));
+      if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      Diagnostic problem{"bad-row",
+                         "",
+                         "a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}",
+                         {path.native(), line, 1},
+                         context_.key};
+      if (auto found = encoder.encode(row, sample)) {
+        problem.message = std::move(found->reason);
+        problem.where.column = static_cast<int>(std::min<std::size_t>(found->column, 1 << 30));
+      } else {
+        check_length(sample, problem);
+      }
+      if (problem.message.empty())
+        out.add(sample.input_ids, sample.labels);
+      else
+        bad.add(std::move(problem));
+    }
+  }
+
+  void check_length(Sample& sample, Diagnostic& problem) const {
+    const auto most = static_cast<std::size_t>(limit());
+    if (sample.input_ids.size() > most && !config_.truncation()) {
+      problem.id = "sequence-too-long";
+      problem.message = fmt::format("the row has {} tokens, at most {} are taken", sample.input_ids.size(), most);
+      problem.help = "truncation: true cuts rows, max_bad_rows leaves them out";
+      return;
+    }
+    if (sample.input_ids.size() > most) {
+      sample.input_ids.resize(most);
+      sample.labels.resize(most);
+    }
+  }
+
+  std::unique_ptr<Dataset> make(TokenStore store, const BadRows& bad) {
+    std::int64_t labels = 0;
+    for (std::int64_t row = 0; row < store.rows(); ++row)
+      for (const std::int32_t label : store.labels(row)) labels += label == kIgnoredLabel ? 0 : 1;
+    if (labels == 0) {
+      problems_.push_back({"empty-data",
+                           store.rows() == 0 ? "there is no row" : "no row has a label that counts",
+                           "a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}",
+                           {},
+                           context_.key + ".path"});
+      return nullptr;
+    }
+    std::string summary = fmt::format("jsonl: {} rows, {} tokens, {} labels{}", store.rows(),
+                                      format_count(static_cast<double>(store.tokens())),
+                                      format_count(static_cast<double>(labels)), bad.summary());
+    const Padding padding{tokenizer_->pad().value_or(tokenizer_->eos().value_or(0)), config_.pad_to_multiple_of(), 0};
+    return std::make_unique<JsonlDataset>(std::move(store), padding, std::move(summary));
+  }
+
+  const config::JsonlDatasetConfig& config_;
+  const DatasetContext& context_;
+  Diagnostics& problems_;
+  ConversationOptions options_;
+  SourceFiles sources_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::optional<std::string> template_;
+  std::unique_ptr<const tokenizer::ChatTemplate> chat_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_jsonl(const config::JsonlDatasetConfig& config, const DatasetContext& context,
+                                    Diagnostics& problems) {
+  return Opening(config, context, problems).run();
+}
+
+}  // namespace automodel::data

@@ -1,0 +1,100 @@
+#include "data/nanogpt_dataset.h"
+
+#include <array>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "base/spelling.h"
+#include "data/source_files.h"
+
+namespace automodel::data {
+namespace {
+
+constexpr std::int32_t kOldMagic = 20240520, kNewMagic = 278895051;
+constexpr std::size_t kHeader = 256 * 4;
+
+}  // namespace
+
+std::optional<MappedSequence::Span> read_nanogpt_header(std::string_view file, std::optional<TokenType> headerless,
+                                                        std::string& problem) {
+  const auto fail = [&](std::string reason) {
+    problem = std::move(reason);
+    return std::nullopt;
+  };
+  std::array<std::int32_t, 4> header{};
+  if (file.size() >= kHeader) std::memcpy(header.data(), file.data(), sizeof header);
+  if (header[0] != kOldMagic && header[0] != kNewMagic) {
+    if (!headerless) return fail("it has no header");
+    const auto width = static_cast<std::size_t>(bytes_of(*headerless));
+    if (file.size() % width != 0) return fail(fmt::format("its size is no multiple of {} bytes", width));
+    return MappedSequence::Span{0, 0, static_cast<std::int64_t>(file.size() / width), *headerless};
+  }
+  if (header[1] != 1) return fail(fmt::format("its version is {}, known is 1", header[1]));
+  const int width = header[0] == kOldMagic ? 2 : header[3];
+  if (width != 2 && width != 4) return fail(fmt::format("its tokens have {} bytes, known are 2 and 4", width));
+  if (header[2] < 0 ||
+      static_cast<std::uint64_t>(header[2]) * static_cast<std::uint64_t>(width) > file.size() - kHeader)
+    return fail(fmt::format("its header promises {} tokens, and it has {} bytes", header[2], file.size()));
+  return MappedSequence::Span{0, kHeader, header[2], width == 2 ? TokenType::kUint16 : TokenType::kUint32};
+}
+
+std::unique_ptr<Dataset> open_nanogpt(const config::NanogptDatasetConfig& config, const DatasetContext& context,
+                                      Diagnostics& problems) {
+  const std::size_t before = problems.size();
+  const std::string key = context.key + ".path";
+  const auto sources = find_files(config.paths(), Wanted::kBinary, context.recipe_folder, key, problems);
+  std::optional<TokenType> headerless;
+  if (config.dtype()) {
+    if (*config.dtype() == "uint16") headerless = TokenType::kUint16;
+    if (*config.dtype() == "uint32") headerless = TokenType::kUint32;
+    if (!headerless)
+      problems.push_back({"bad-value",
+                          fmt::format("tokens are not stored as '{}'", *config.dtype()),
+                          suggestion(*config.dtype(), {"uint16", "uint32"}),
+                          {},
+                          context.key + ".dtype"});
+  }
+  if (context.max_length && config.seq_length() > *context.max_length)
+    problems.push_back(sequence_too_long(config.seq_length(), *context.max_length, context.key + ".seq_length"));
+  std::vector<MappedFile> files;
+  std::vector<std::string> names;
+  std::vector<MappedSequence::Span> spans;
+  double bytes = 0;
+  for (const auto& source : sources.files) {
+    std::string problem;
+    try {
+      MappedFile file(source.path);
+      if (auto span = read_nanogpt_header(file.text(), headerless, problem)) {
+        span->file = files.size();
+        if (span->tokens > 0) spans.push_back(*span);
+      }
+      bytes += static_cast<double>(file.text().size());
+      files.push_back(std::move(file));
+      names.push_back(source.path.native());
+    } catch (const std::system_error& error) {
+      problem = error.code().message();
+    }
+    if (!problem.empty())
+      problems.push_back({"bad-file",
+                          fmt::format("'{}' cannot be used: {}", source.path.native(), problem),
+                          "files without a header need dtype: uint16 or uint32",
+                          {source.path.native(), 0, 0},
+                          key});
+  }
+  if (problems.size() > before) return nullptr;
+  const std::string summary =
+      fmt::format("nanogpt_bin: {} file{}, {}", files.size(), files.size() == 1 ? "" : "s", format_bytes(bytes));
+  auto sequence =
+      std::make_unique<MappedSequence>(std::move(files), std::move(names), std::move(spans), context.vocab_size);
+  auto dataset = make_window_dataset(std::move(sequence), config.seq_length(), 0, summary);
+  if (!dataset)
+    problems.push_back(
+        {"empty-data", fmt::format("there are less than two tokens in {}", summary), "name other files", {}, key});
+  return dataset;
+}
+
+}  // namespace automodel::data

@@ -1,0 +1,163 @@
+#include "data/packed_dataset.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace automodel::data {
+namespace {
+
+/// The packs: which rows, in one list, and where each pack ends in it.
+struct Packs {
+  std::vector<std::int64_t> rows = {};
+  std::vector<std::size_t> ends = {};
+
+  void close() {
+    if (rows.size() > (ends.empty() ? 0 : ends.back())) ends.push_back(rows.size());
+  }
+  bool full(const config::PackedSequenceConfig& config) const {
+    return config.max_packs() && ends.size() >= static_cast<std::size_t>(*config.max_packs());
+  }
+};
+
+struct Row {
+  std::int64_t index;
+  std::int64_t length;  ///< with its padding
+};
+
+/// Rows in their order; a pack ends where the next one does not fit.
+Packs pack_in_order(const std::vector<Row>& rows, const config::PackedSequenceConfig& config) {
+  Packs out;
+  std::int64_t used = 0;
+  for (const auto& row : rows) {
+    if (used + row.length > config.packed_sequence_size()) {
+      out.close();
+      if (out.full(config)) return out;
+      used = 0;
+    }
+    out.rows.push_back(row.index);
+    used += row.length;
+  }
+  out.close();
+  return out;
+}
+
+/// Each pack takes the longest row that still fits, again and again; among rows of one length the first.
+Packs pack_greedily(const std::vector<Row>& rows, const config::PackedSequenceConfig& config) {
+  std::map<std::int64_t, std::vector<std::int64_t>> by_length;
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) by_length[row->length].push_back(row->index);
+  Packs out;
+  while (!by_length.empty() && !out.full(config)) {
+    std::int64_t room = config.packed_sequence_size();
+    for (auto next = by_length.upper_bound(room); next != by_length.begin(); next = by_length.upper_bound(room)) {
+      --next;
+      out.rows.push_back(next->second.back());
+      room -= next->first;
+      next->second.pop_back();
+      if (next->second.empty()) by_length.erase(next);
+    }
+    out.close();
+  }
+  return out;
+}
+
+class PackedDataset final : public Dataset {
+ public:
+  PackedDataset(std::shared_ptr<const Dataset> rows, Packs packs, std::int64_t length, std::int64_t multiple,
+                std::string summary)
+      : rows_(std::move(rows)),
+        packs_(std::move(packs)),
+        length_(length),
+        multiple_(multiple),
+        summary_(std::move(summary)) {}
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(packs_.ends.size()); }
+  std::int64_t length(std::int64_t /*index*/) const override { return length_; }
+  Padding padding() const override { return {rows_->padding().id, rows_->padding().multiple, length_}; }
+  std::string summary() const override { return summary_; }
+
+  void read(std::int64_t index, Sample& out) const override {
+    const auto pack = static_cast<std::size_t>(index);
+    out = {};
+    std::int32_t segment = 0;
+    Sample row;
+    for (std::size_t i = pack == 0 ? 0 : packs_.ends[pack - 1]; i < packs_.ends[pack]; ++i) {
+      rows_->read(packs_.rows[i], row);
+      append(row, segment, out);
+    }
+  }
+
+ private:
+  /// A row's own segments stay apart, and its own padding stays padding.
+  void append(const Sample& row, std::int32_t& segment, Sample& out) const {
+    std::int32_t most = 1;
+    for (std::size_t t = 0; t < row.input_ids.size(); ++t) {
+      const std::int32_t own = row.segments.empty() ? 1 : row.segments[t];
+      most = std::max(most, own);
+      out.input_ids.push_back(row.input_ids[t]);
+      out.labels.push_back(row.labels[t]);
+      out.segments.push_back(own == 0 ? 0 : segment + own);
+      out.positions.push_back(row.positions.empty() ? static_cast<std::int32_t>(t) : row.positions[t]);
+    }
+    segment += most;
+    while (out.input_ids.size() % static_cast<std::size_t>(multiple_) != 0) {
+      out.input_ids.push_back(rows_->padding().id);
+      out.labels.push_back(kIgnoredLabel);
+      out.segments.push_back(0);
+      out.positions.push_back(0);
+    }
+  }
+
+  std::shared_ptr<const Dataset> rows_;
+  Packs packs_;
+  std::int64_t length_;
+  std::int64_t multiple_;
+  std::string summary_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> pack(std::shared_ptr<const Dataset> rows, const config::PackedSequenceConfig& config,
+                                    const std::string& key, Diagnostics& problems) {
+  const std::int64_t size = config.packed_sequence_size(), multiple = config.pad_to_multiple_of();
+  const bool neat = config.packing_strategy() == config::PackingStrategy::kNeat;
+  const bool drop = config.drop_long_samples().value_or(neat);
+  std::vector<Row> kept;
+  std::int64_t dropped = 0, tokens = 0;
+  for (std::int64_t i = 0; i < rows->size(); ++i) {
+    const std::int64_t length = rows->length(i), padded = (length + multiple - 1) / multiple * multiple;
+    if (padded <= size) {
+      kept.push_back({i, padded});
+      continue;
+    }
+    ++dropped;
+    if (drop) continue;
+    problems.push_back({"sequence-too-long",
+                        fmt::format("row {} has {} tokens, a pack takes {}", i + 1, padded, size),
+                        "a larger packed_sequence_size, or drop_long_samples: true",
+                        {},
+                        key + ".packed_sequence_size"});
+    return nullptr;
+  }
+  Packs packs = neat ? pack_greedily(kept, config) : pack_in_order(kept, config);
+  if (packs.ends.empty()) {
+    problems.push_back({"empty-data",
+                        fmt::format("no row fits into {} tokens", size),
+                        "a larger packed_sequence_size",
+                        {},
+                        key + ".packed_sequence_size"});
+    return nullptr;
+  }
+  for (const std::int64_t row : packs.rows) tokens += rows->length(row);
+  const double filled =
+      100.0 * static_cast<double>(tokens) / static_cast<double>(size) / static_cast<double>(packs.ends.size());
+  const std::string summary =
+      fmt::format("{}, in {} packs of {}, {:.1f} % filled{}", rows->summary(), packs.ends.size(), size, filled,
+                  dropped == 0 ? "" : fmt::format(", {} longer rows left out", dropped));
+  return std::make_shared<PackedDataset>(std::move(rows), std::move(packs), size, multiple, summary);
+}
+
+}  // namespace automodel::data

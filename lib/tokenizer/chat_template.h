@@ -1,0 +1,33 @@
+// Conversations as the text that a model was trained on.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/diagnostic.h"
+#include "tokenizer/template_tree.h"
+
+namespace automodel::tokenizer {
+
+/// A Jinja template as transformers uses it for chats; the part of Jinja that such templates use (template_tree.h).
+class ChatTemplate {
+ public:
+  /// `file` is for messages. Null after a `bad-template` problem with its line.
+  static std::unique_ptr<const ChatTemplate> parse(std::string_view source, const std::string& file,
+                                                   Diagnostics& problems);
+
+  /// The text of `messages` (a JSON list of {"role", "content"}). `roles` are the tokenizer's special tokens by name
+  /// ("bos_token"). Throws TemplateError, also where the template raises an exception.
+  std::string render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
+                     const std::map<std::string, std::string, std::less<>>& roles) const;
+
+ private:
+  TemplateBlock block_;
+};
+
+}  // namespace automodel::tokenizer

@@ -1,0 +1,32 @@
+// The words of a template.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automodel::tokenizer {
+
+struct TemplateToken {
+  enum class Kind {
+    kText,
+    kOutputBegin,
+    kOutputEnd,
+    kBlockBegin,
+    kBlockEnd,
+    kName,
+    kString,
+    kInteger,
+    kFloat,
+    kSign,
+    kEnd
+  };
+  Kind kind;
+  std::string text;
+  int line;
+};
+
+/// Cuts a template into text and the words of its tags; white space beside tags is gone already. Ends with kEnd.
+std::vector<TemplateToken> lex_template(std::string_view source);
+
+}  // namespace automodel::tokenizer

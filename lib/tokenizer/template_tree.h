@@ -1,0 +1,88 @@
+// What a chat template says, as a tree.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tokenizer/template_value.h"
+
+namespace automodel::tokenizer {
+
+struct TemplateExpression;
+using ExpressionPtr = std::unique_ptr<const TemplateExpression>;
+
+struct TemplateExpression {
+  enum class Kind {
+    kLiteral,
+    kName,      ///< text
+    kList,      ///< parts
+    kDict,      ///< parts: key, value, key, value
+    kNot,       ///< parts[0]
+    kNegative,  ///< parts[0]
+    kAnd,       ///< parts[0], parts[1]
+    kOr,
+    kBinary,     ///< text is the operator: + - * / // % ** ~
+    kCompare,    ///< parts[0] operators[0] parts[1] operators[1] parts[2] ...
+    kIf,         ///< parts[0] if parts[1] else parts[2] (which may be null)
+    kAttribute,  ///< parts[0].text
+    kItem,       ///< parts[0][parts[1]]
+    kSlice,      ///< parts[0][parts[1]:parts[2]:parts[3]], null where left out
+    kCall,       ///< parts[0](parts[1], ...); the last names.size() are named
+    kFilter,     ///< parts[0] | text(parts[1], ...)
+    kTest,       ///< parts[0] is text parts[1] ...
+  };
+  Kind kind;
+  int line = 0;
+  std::string text = {};
+  TemplateValue value = {};
+  std::vector<ExpressionPtr> parts = {};
+  std::vector<std::string> operators = {};
+  std::vector<std::string> names = {};
+};
+
+struct TemplateNode;
+using TemplateBlock = std::vector<TemplateNode>;
+
+struct TemplateNode {
+  enum class Kind {
+    kText,
+    kOutput,   ///< expression
+    kFor,      ///< names in expression if condition: body else otherwise
+    kIf,       ///< expression: body else otherwise
+    kSet,      ///< names = expression, or names[0].attribute
+    kCapture,  ///< names[0] = what body prints
+    kScope,    ///< body, printed as it is ({% generation %})
+    kBreak,
+    kContinue,
+  };
+  Kind kind;
+  int line = 0;
+  std::string text = {};
+  std::vector<std::string> names = {};
+  std::string attribute = {};
+  ExpressionPtr expression = nullptr;
+  ExpressionPtr condition = nullptr;
+  TemplateBlock body = {};
+  TemplateBlock otherwise = {};
+};
+
+/// Reads Jinja as transformers sets it up: trim_blocks, lstrip_blocks, break and continue. Understood are for, if, set,
+/// generation, break, continue and expressions; other statements (macro, include, ...) throw TemplateError.
+TemplateBlock parse_template(std::string_view source);
+
+/// Renders with these variables. Throws TemplateError.
+std::string render_template(const TemplateBlock& block, TemplateDict variables);
+
+/// The built-in filters, tests, methods and functions. Throw TemplateError.
+TemplateValue apply_filter(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
+                           const TemplateDict& named);
+bool apply_test(const std::string& name, const TemplateValue& value, const TemplateList& arguments);
+TemplateValue call_method(const TemplateValue& object, const std::string& name, const TemplateList& arguments);
+TemplateValue call_function(const std::string& name, const TemplateList& arguments, const TemplateDict& named);
+/// Whether `part` is in `whole`.
+bool contains(const TemplateValue& whole, const TemplateValue& part);
+
+}  // namespace automodel::tokenizer

@@ -1,0 +1,267 @@
+#include <catch2/catch.hpp>
+
+#include "data/jsonl_dataset.h"
+#include "data/loader.h"
+#include "data/packed_dataset.h"
+#include "data/token_store.h"
+#include "golden_file.h"
+#include "temporary_folder.h"
+
+namespace automodel::data {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+const std::string kGolden = AUTOMODEL_GOLDEN_DIR;
+
+config::JsonlDatasetConfig config_of(const std::string& path, const std::string& tokenizer,
+                                     const test::TemporaryFolder& cache) {
+  config::JsonlDatasetConfig out;
+  out.paths = config::PathList{{path}};
+  out.tokenizer = tokenizer;
+  out.cache_dir = cache.path().native();
+  return out;
+}
+
+struct Opened {
+  std::shared_ptr<const Dataset> dataset;
+  Diagnostics problems;
+};
+
+Opened open(const config::JsonlDatasetConfig& config, DatasetContext context = {}) {
+  Opened out;
+  out.dataset = open_dataset(config, context, out.problems);
+  return out;
+}
+
+/// Labels under their own token, as in the recordings.
+Ids unshifted(const Sample& sample) {
+  Ids out(1, kIgnoredLabel);
+  out.insert(out.end(), sample.labels.begin(), sample.labels.end() - 1);
+  return out;
+}
+
+std::size_t files_in(const std::filesystem::path& folder) {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) count += entry.path().extension() == ".tokens";
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("instructions and conversations have the recorded ids and labels", "[data]") {
+  const test::TemporaryFolder cache;
+  for (const std::string name : {"llama2", "llama3", "qwen2"}) {
+    const auto recorded = golden::load("chat/expected_" + name + ".json");
+    for (const auto& [file, key] : {std::pair("instruct.jsonl", "rows"), std::pair("chat_multi.jsonl", "multi")}) {
+      const auto opened = open(config_of(kGolden + "/chat/" + file, kGolden + "/tokenizer/" + name, cache));
+      INFO(name << " " << to_text(opened.problems));
+      REQUIRE(opened.dataset);
+      REQUIRE(opened.dataset->size() == static_cast<std::int64_t>(recorded[key].size()));
+      Sample sample;
+      for (std::int64_t i = 0; i < opened.dataset->size(); ++i) {
+        opened.dataset->read(i, sample);
+        const auto& row = recorded[key][static_cast<std::size_t>(i)];
+        REQUIRE(sample.input_ids == row["input_ids"].get<Ids>());
+        REQUIRE(unshifted(sample) == row["labels"].get<Ids>());
+        REQUIRE(opened.dataset->length(i) == static_cast<std::int64_t>(sample.input_ids.size()));
+      }
+    }
+  }
+}
+
+TEST_CASE("packed rows are those of transformers' flattening collator", "[data]") {
+  const test::TemporaryFolder cache;
+  const auto recorded = golden::load("chat/packed_llama3.json");
+  const auto opened = open(config_of(kGolden + "/chat/instruct.jsonl", kGolden + "/tokenizer/llama3", cache));
+  REQUIRE(opened.dataset);
+  config::PackedSequenceConfig packing;
+  packing.packed_sequence_size = 240;
+  Diagnostics problems;
+  const auto packed = pack(opened.dataset, packing, "packed_sequence", problems);
+  REQUIRE(packed);
+  Sample sample;
+  packed->read(0, sample);
+  const auto& ids = recorded["input_ids"][0];
+  const auto& labels = recorded["labels"][0];
+  REQUIRE(sample.input_ids == ids.get<Ids>());
+  CHECK(sample.positions == recorded["position_ids"][0].get<Ids>());
+  Ids segments;
+  const auto bounds = recorded["cu_seq_lens_q"].get<Ids>();
+  for (std::size_t i = 0; i + 1 < bounds.size(); ++i)
+    segments.insert(segments.end(), static_cast<std::size_t>(bounds[i + 1] - bounds[i]),
+                    static_cast<std::int32_t>(i + 1));
+  CHECK(sample.segments == segments);
+  CHECK(unshifted(sample) == labels.get<Ids>());
+}
+
+TEST_CASE("prompts count in the loss where the recipe says so", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("a.jsonl", "{\"prompt\": \"Hi\", \"response\": \"You\"}\n");
+  auto config = config_of((folder.path() / "a.jsonl").native(), "bytes", folder);
+  Sample sample;
+  auto opened = open(config);
+  REQUIRE(opened.dataset);
+  opened.dataset->read(0, sample);
+  CHECK(sample.input_ids == Ids{'H', 'i', 'Y', 'o', 'u', 257});
+  CHECK(sample.labels == Ids{-100, 'Y', 'o', 'u', 257, -100});
+  config.mask_prompt = false;
+  opened = open(config);
+  opened.dataset->read(0, sample);
+  CHECK(sample.labels == Ids{'i', 'Y', 'o', 'u', 257, -100});
+  CHECK(opened.dataset->padding().id == 258);
+}
+
+TEST_CASE("columns may have other names", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("a.jsonl", "{\"q\": \"Hi\", \"a\": \"You\"}\n");
+  auto config = config_of((folder.path() / "a.jsonl").native(), "bytes", folder);
+  config.column_mapping = {{"prompt", "q"}, {"response", "a"}};
+  CHECK(open(config).dataset);
+  config.column_mapping = {{"promt", "q"}};
+  CHECK(open(config).problems.at(0).help == "did you mean 'prompt'?");
+}
+
+TEST_CASE("bad rows are listed with file and line, and left out up to the limit", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("a.jsonl",
+               "{\"prompt\": \"a\", \"response\": \"b\"}\n"
+               "{\"prompt\": \"a\"}\n"
+               "\n"
+               "{\"prompt\": \"a\", \"response\": \n"
+               "[1]\n"
+               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}\n"
+               "{\"prompt\": \"a\", \"response\": \"toolong\"}\n");
+  auto config = config_of((folder.path() / "a.jsonl").native(), "bytes", folder);
+  config.seq_length = 8;
+  auto opened = open(config);
+  CHECK(!opened.dataset);
+  REQUIRE(opened.problems.size() == 5);
+  const std::vector<int> lines = {2, 4, 5, 6, 7};
+  for (std::size_t i = 0; i < lines.size(); ++i) CHECK(opened.problems[i].where.line == lines[i]);
+  CHECK(opened.problems[0].message == "the row has neither 'messages' nor a string 'response'");
+  CHECK(opened.problems[1].message == "the line is not JSON");
+  CHECK(opened.problems[3].message == "conversations need a tokenizer with a chat template");
+  CHECK(opened.problems[4].id == "sequence-too-long");
+  config.max_bad_rows = 4;
+  opened = open(config);
+  REQUIRE(opened.problems.size() == 6);
+  CHECK(opened.problems.back().help == "max_bad_rows allows 4");
+  config.max_bad_rows = 5;
+  opened = open(config, {.quiet = true});
+  REQUIRE(opened.dataset);
+  CHECK(opened.dataset->size() == 1);
+  CHECK(opened.dataset->summary() == "jsonl: 1 rows, 3 tokens, 2 labels, 5 bad rows left out");
+  CHECK(files_in(folder.path()) == 0);  // what was wrong must be said again next time
+  config.truncation = true;
+  CHECK(open(config, {.quiet = true}).dataset->size() == 2);
+}
+
+TEST_CASE("tokens are kept under the content of files, tokenizer and options", "[data]") {
+  const test::TemporaryFolder folder;
+  const test::TemporaryFolder cache;
+  folder.write("a.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");
+  auto config = config_of((folder.path() / "a.jsonl").native(), kGolden + "/tokenizer/llama3", cache);
+  Sample first, second;
+  open(config).dataset->read(0, first);
+  CHECK(files_in(cache.path()) == 1);
+  open(config).dataset->read(0, second);
+  CHECK(first.input_ids == second.input_ids);
+  CHECK(files_in(cache.path()) == 1);
+  config.mask_prompt = false;
+  open(config);
+  CHECK(files_in(cache.path()) == 2);
+  folder.write("a.jsonl", "{\"prompt\": \"a\", \"response\": \"c\"}\n");
+  open(config).dataset->read(0, second);
+  CHECK(first.input_ids != second.input_ids);
+  CHECK(files_in(cache.path()) == 3);
+  config.tokenizer = kGolden + "/tokenizer/qwen2";
+  open(config);
+  CHECK(files_in(cache.path()) == 4);
+  // What is not whole is made again.
+  for (const auto& entry : std::filesystem::directory_iterator(cache.path()))
+    if (entry.path().extension() == ".tokens") std::filesystem::resize_file(entry.path(), 40);
+  CHECK(open(config).dataset);
+  config.cache = false;
+  config.cache_dir = "/nowhere";
+  CHECK(open(config).dataset);
+}
+
+TEST_CASE("a broken store is no store", "[data]") {
+  const test::TemporaryFolder folder;
+  {
+    TokenStoreWriter writer(folder.path() / "x.tokens", true);
+    writer.add(Ids{1, 2, 3}, Ids{2, 3, -100});
+    writer.add(Ids{4}, Ids{-100});
+    const auto store = writer.finish(true);
+    CHECK(store.rows() == 2);
+    CHECK(store.tokens() == 4);
+    CHECK(store.labels(0)[1] == 3);
+    CHECK(store.ids(1)[0] == 4);
+  }
+  std::ifstream stream(folder.path() / "x.tokens", std::ios::binary);
+  const std::string good{std::istreambuf_iterator<char>(stream), {}};
+  REQUIRE(TokenStore::open(folder.path() / "x.tokens"));
+  for (std::size_t at = 0; at < 32; ++at) {  // every byte of the header counts
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x7F);
+    folder.write("x.tokens", bad);
+    CHECK(!TokenStore::open(folder.path() / "x.tokens"));
+  }
+  folder.write("x.tokens", good.substr(0, good.size() - 1));
+  CHECK(!TokenStore::open(folder.path() / "x.tokens"));
+  CHECK(!TokenStore::open(folder.path() / "y.tokens"));
+}
+
+TEST_CASE("packs hold what fits, in order or as full as they get", "[data]") {
+  const test::TemporaryFolder folder;
+  std::string rows;
+  for (const int length : {5, 3, 4, 2, 6, 9})
+    rows += "{\"input_ids\": [" + std::string("1") + [&] {
+      std::string out;
+      for (int i = 1; i < length; ++i) out += "," + std::to_string(i + 1);
+      return out;
+    }() + "]}\n";
+  folder.write("rows.jsonl", rows);
+  config::TokensDatasetConfig config;
+  config.paths = config::PathList{{(folder.path() / "rows.jsonl").native()}};
+  config.pad_token_id = 77;
+  Diagnostics problems;
+  const std::shared_ptr<const Dataset> data = open_dataset(config, {}, problems);
+  REQUIRE(data);
+  const auto lengths = [&](const config::PackedSequenceConfig& packing) {
+    std::string out;
+    const auto packed = pack(data, packing, "packed_sequence", problems);
+    INFO(to_text(problems));
+    REQUIRE(packed);
+    Sample sample;
+    for (std::int64_t i = 0; i < packed->size(); ++i) {
+      packed->read(i, sample);
+      out += "|";
+      for (std::size_t t = 0; t < sample.segments.size(); ++t)
+        out += sample.segments[t] == 0 ? '.' : static_cast<char>('0' + sample.segments[t]);
+    }
+    return out;
+  };
+  config::PackedSequenceConfig packing;
+  packing.packed_sequence_size = 9;
+  CHECK(lengths(packing) == "|11111222|111122|111111|111111111");
+  packing.packing_strategy = config::PackingStrategy::kNeat;
+  CHECK(lengths(packing) == "|111111111|111111222|111112222|11");
+  packing.max_packs = 2;
+  CHECK(lengths(packing) == "|111111111|111111222");
+  packing = {};
+  packing.packed_sequence_size = 12;
+  packing.pad_to_multiple_of = 4;
+  CHECK(lengths(packing) ==
+        "|11111...222.|1111"
+        "22.."
+        "|111111..|111111111...");
+  packing.packed_sequence_size = 8;
+  CHECK(!pack(data, packing, "packed_sequence", problems));
+  CHECK(problems.at(0).id == "sequence-too-long");
+  packing.drop_long_samples = true;
+  CHECK(lengths(packing) == "|11111...|111.2222|11..|111111..");
+}
+
+}  // namespace automodel::data

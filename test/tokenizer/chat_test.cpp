@@ -1,0 +1,124 @@
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "golden_file.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace automodel::tokenizer {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string render(const std::string& source, const std::string& messages = "[]", bool prompt = false) {
+  Diagnostics problems;
+  const auto made = ChatTemplate::parse(source, "chat_template.jinja", problems);
+  INFO(to_text(problems));
+  REQUIRE(made);
+  return made->render(ordered_json::parse(messages), prompt, {{"bos_token", "<s>"}});
+}
+
+std::string failure(const std::string& source) {
+  Diagnostics problems;
+  const auto made = ChatTemplate::parse(source, "t", problems);
+  if (!made) return std::to_string(problems.at(0).where.line) + ": " + problems.at(0).message;
+  try {
+    return "no failure: " + made->render(ordered_json::parse("[]"), false, {});
+  } catch (const TemplateError& error) {
+    return std::to_string(error.line) + ": " + error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("white space beside tags goes as transformers sets Jinja up", "[tokenizer]") {
+  CHECK(render("a\n  {% if true %}\n  b\n  {% endif %}\nc\n") == "a\n  b\nc");
+  CHECK(render("a {{- ' x ' -}}  b") == "a x b");
+  CHECK(render("a\n  {{ 'x' }}\nb") == "a\n  x\nb");
+  CHECK(render("  {%+ if true %}x{% endif +%}\n") == "  x");
+  CHECK(render("a {# note #} b{# note #}\nc") == "a  bc");
+  CHECK(render("{% if true -%}\n\n  x  {%- endif %}") == "x");
+}
+
+TEST_CASE("expressions bind as in Jinja", "[tokenizer]") {
+  CHECK(render("{{ 'a' + ' b ' | trim + 'c' }}") == "abc");
+  CHECK(render("{{ 1 + 2 * 3 }} {{ 7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 3 }}") == "7 3 2 3.5 8");
+  CHECK(render("{{ not 1 == 2 }} {{ 1 < 2 < 3 }} {{ 'b' in 'abc' }} {{ 2 not in [1] }}") == "True True True True");
+  CHECK(render("{{ 'x' if false else 'y' }}{{ 'z' if false }}") == "y");
+  CHECK(render("{{ nothing is defined }} {{ nothing is not defined }} {{ none is none }}") == "False True True");
+  CHECK(render("{{ 'abcdef'[1:4] }} {{ 'abc'[::-1] }} {{ 'abc'[-1] }} {{ [1, 2, 3][1:] }}") == "bcd cba c [2, 3]");
+  CHECK(render("{{ 'x=%s' ~ 3 ~ true ~ none }}") == "x=%s3TrueNone");
+  CHECK(render("{{ ('a', 'b') | join('-') }} {{ {'k': 'v'}.k }} {{ {'k': 'v'}['k'] }}") == "a-b v v");
+  CHECK(render("{{ nothing or 'other' }}{{ '' and 1 }}") == "other");
+  CHECK(render("{{ 'a\\n\\'b' }}{{ \"\\u00e9\" }}") == "a\n'b\u00e9");
+  CHECK(render("{{ '  x '.strip() }}{{ 'aXbX'.split('X')[1] }}{{ 'ab'.startswith('a') }}") == "xbTrue");
+  CHECK(render("{{ {'a': [1, 'x'], 'b': none} | tojson }}") == R"({"a": [1, "x"], "b": null})");
+}
+
+TEST_CASE("loops, conditions and assignments keep their scopes", "[tokenizer]") {
+  CHECK(render("{% for i in range(3) %}{{ loop.index0 }}{{ ',' if not loop.last }}{% endfor %}") == "0,1,2");
+  CHECK(render("{% for i in [] %}x{% else %}none{% endfor %}") == "none");
+  CHECK(render("{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{% endfor %}{{ x }}") == "1");
+  CHECK(render("{% set n = namespace(x=1) %}{% for i in [1] %}{% set n.x = 2 %}{% endfor %}{{ n.x }}") == "2");
+  CHECK(render("{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}") == "a1");
+  CHECK(render("{% for i in range(9) if i % 2 %}{% if i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}") == "13");
+  CHECK(render("{% set x %}a{{ 1 }}{% endset %}{{ x }}") == "a1");
+  CHECK(render("{% if false %}a{% elif true %}b{% else %}c{% endif %}") == "b");
+  CHECK(render("{% for m in messages %}{{ m.role }}{{ loop.previtem.role if loop.previtem is defined }};{% endfor %}",
+               R"([{"role": "a"}, {"role": "b"}])") == "a;ba;");
+}
+
+TEST_CASE("a template that cannot be rendered says why and where", "[tokenizer]") {
+  CHECK(failure("a\n{% macro x() %}{% endmacro %}") == "2: the statement 'macro' is not supported");
+  CHECK(failure("a\n\n{{ raise_exception('bad roles') }}") == "3: bad roles");
+  CHECK(failure("{{ 'a' + 1 }}") == "1: str + int cannot be");
+  CHECK(failure("{{ nothing.x }}") == "1: an undefined value has no member 'x'");
+  CHECK(failure("{{ 'a' | upprcase }}").find("the filter 'upprcase' is not supported") != std::string::npos);
+  CHECK(failure("{% if x %}") == "1: 'endif' is expected");
+  CHECK(failure("{{ 1 / 0 }}") == "1: division by zero");
+  CHECK(failure(std::string(10'000, '(')).find("no failure") == 0);
+  std::string deep = "{{ ";
+  for (int i = 0; i < 10'000; ++i) deep += "not ";
+  CHECK(failure(deep + "1 }}").find("nested too deeply") != std::string::npos);
+  CHECK(failure("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+            .find("does not come to an end") != std::string::npos);
+}
+
+TEST_CASE("the recorded conversations are rendered and encoded as transformers does", "[tokenizer]") {
+  for (const std::string name : {"llama2", "llama3", "qwen2"}) {
+    Diagnostics problems;
+    const auto tokenizer = Tokenizer::load(std::string(AUTOMODEL_GOLDEN_DIR) + "/tokenizer/" + name, problems);
+    REQUIRE(tokenizer);
+    REQUIRE(tokenizer->chat_template());
+    const auto chat = ChatTemplate::parse(*tokenizer->chat_template(), name, problems);
+    INFO(to_text(problems));
+    REQUIRE(chat);
+    Encoder encoder(*tokenizer);
+    const auto recorded = golden::load("chat/expected_" + name + ".json");
+    const auto check = [&](const ordered_json& messages, const nlohmann::json& row) {
+      const std::string text = chat->render(messages, false, tokenizer->roles());
+      CHECK(text == row["text"].get<std::string>());
+      std::vector<Id> ids;
+      encoder.encode(text, false, ids);
+      CHECK(ids == row["input_ids"].get<std::vector<Id>>());
+    };
+    std::ifstream instruct(std::string(AUTOMODEL_GOLDEN_DIR) + "/chat/instruct.jsonl");
+    std::string line;
+    for (const auto& row : recorded["rows"]) {
+      REQUIRE(std::getline(instruct, line));
+      const auto source = ordered_json::parse(line);
+      ordered_json messages = {{{"role", "user"}, {"content", source["prompt"]}},
+                               {{"role", "assistant"}, {"content", source["response"]}}};
+      check(messages, row);
+      messages.erase(1);
+      CHECK(chat->render(messages, true, tokenizer->roles()) == row["prompt_text"].get<std::string>());
+    }
+    std::ifstream multi(std::string(AUTOMODEL_GOLDEN_DIR) + "/chat/chat_multi.jsonl");
+    for (const auto& row : recorded["multi"]) {
+      REQUIRE(std::getline(multi, line));
+      check(ordered_json::parse(line)["messages"], row);
+    }
+  }
+}
+
+}  // namespace automodel::tokenizer
