@@ -124,6 +124,10 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     head_unit_ = weights_.find(layout.norm + ".weight")->unit;
   }
   if (modules_.head && head_ == nullptr) head_ = embedding_;
+  if (options_.autocast)
+    for (const auto& weight : weights_.all())
+      if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() == 2)
+        weight->parameter.product_type = options_.autocast;
   anchor_ = ops::anchor(options_.device);
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,8 @@ struct StageOptions {
   Seams seams = {};
   PlacementRule placement = {};  ///< empty: every weight whole
   std::int64_t ignore_label = -100;
-  double logit_softcap = 0;  ///< of the loss function; the model's own comes first
+  std::optional<at::ScalarType> autocast = {};  ///< of matrix products
+  double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
 };
 
 /// What a layer keeps between its forward and its backward pass.

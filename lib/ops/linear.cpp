@@ -27,6 +27,17 @@ std::int64_t outputs_of(const Parameter& weight, bool transposed) {
   return weight.shape[transposed ? 1 : 0];
 }
 
+/// Calls `run` with each weight [out, in] in the type of its products and the columns that are its.
+template <class Run>
+void for_each_cast(const Linear& layer, at::ScalarType type, Run&& run) {
+  std::int64_t column = 0;
+  for (const auto* weight : layer.weights) {
+    const auto columns = outputs_of(*weight, layer.transposed);
+    run(upright(*weight, layer.transposed).to(type), column, columns);
+    column += columns;
+  }
+}
+
 class LinearBackward : public Backward {
  public:
   LinearBackward(at::Tensor x, at::ScalarType input_type, std::vector<std::int64_t> input_shape, const Linear& layer)
@@ -60,6 +71,11 @@ std::int64_t Linear::outputs() const {
 }
 
 at::Tensor product(const at::Tensor& x, const Linear& layer) {
+  if (layer.weights.front()->product_type) {
+    auto y = at::empty({x.size(0), layer.outputs()}, x.options());
+    product_into(y, x, layer);
+    return y;
+  }
   if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(x, whole.t());
   auto y = at::empty({x.size(0), layer.outputs()}, x.options());
   product_into(y, x, layer);
@@ -67,6 +83,13 @@ at::Tensor product(const at::Tensor& x, const Linear& layer) {
 }
 
 void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
+  if (const auto type = layer.weights.front()->product_type) {
+    const auto low = x.to(*type);
+    for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
+      out.narrow(1, column, columns).copy_(at::mm(low, weight.t()));
+    });
+    return;
+  }
   if (const auto whole = whole_weight(layer); whole.defined()) {
     at::mm_out(out, x, whole.t());
     return;
@@ -89,6 +112,14 @@ void add_biases(at::Tensor y, const Linear& layer) {
 }
 
 at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
+  if (const auto type = layer.weights.front()->product_type) {
+    at::Tensor sum;
+    for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
+      const auto part = at::mm(gradient.narrow(1, column, columns).to(*type), weight).to(gradient.scalar_type());
+      sum = sum.defined() ? sum.add_(part) : part;
+    });
+    return sum;
+  }
   if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(gradient, whole);
   at::Tensor dx;
   std::int64_t column = 0;

@@ -81,8 +81,10 @@ at::Tensor joined_value(const Parameters& parameters) {
   return joined(values);
 }
 
-void accumulate_product(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x) {
+void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gradient, const at::Tensor& whole_x) {
   NoGraph guard;
+  const auto type = parameters.front()->product_type.value_or(whole_x.scalar_type());
+  const auto gradient = whole_gradient.to(type), x = whole_x.to(type);
   bool all_trained = true, same_age = true;
   std::vector<at::Tensor> grads;
   for (const auto* parameter : parameters) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct Parameter {
   std::vector<std::int64_t> shape = {};  ///< on this rank
   at::Tensor value = {};
   at::Tensor grad = {};
+  /// Products with this parameter run in this type, results have the type of the other operand (autocast).
+  std::optional<at::ScalarType> product_type = {};
   WeightGradients* waiting = nullptr;  ///< where this one's products go first, while it has room; null: nowhere
   bool fresh = true;                   ///< nothing was added to `grad` since the step began: its content is undefined
   bool trained() const { return grad.defined(); }

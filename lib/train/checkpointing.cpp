@@ -163,7 +163,8 @@ optim::LrSchedule Checkpointing::rates() const {
   Diagnostics problems;
   config::Origins origins;
   std::vector<config::IgnoredKey> ignored;
-  config::Reader reader(problems, origins, ignored);
+  std::vector<config::IgnoredKey> unsupported;
+  config::Reader reader(problems, origins, ignored, unsupported);
   optim::LrSettings saved;
   const std::string file = (resume_->path() / checkpoint::kStateName).native();
   reader.read(config::parse_yaml(resume_->state().lr_schedule, file, problems), "lr_schedule", saved);

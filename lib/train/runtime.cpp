@@ -195,6 +195,8 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
                                 .tensor = place_.expert.tensor_size,
                                 .device = world_.device()});
   }
+  std::optional<at::ScalarType> autocast;
+  if (plan_.levers.autocast) autocast = scalar_type(*plan_.levers.autocast);
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
     model::StageOptions options{.type = scalar_type(plan_.types.compute),
@@ -202,6 +204,7 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
                                 .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
                                 .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
                                 .ignore_label = ignore,
+                                .autocast = autocast,
                                 .logit_softcap = softcap};
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
         number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));

@@ -156,7 +156,7 @@ void check_cases(comm::World& world, const Fixture& fixture) {
   for (const auto& name : kCaseNames) {
     check_logits(check, fixture, session, name);
     const auto& wanted = fixture.reference["cases"][name];
-    const auto result = session.trainer().gradients({case_batch(fixture, name, 2)}, false);
+    const auto result = session.trainer().gradients(0, {case_batch(fixture, name, 2)}, false);
     RANK_EQUAL(result.label_tokens, wanted["n_target_tokens"].get<std::int64_t>());
     check.near(name + " loss", result.loss, wanted["loss"].get<double>(), kLoss);
     if (name == "plain") check_gradients(check, fixture, session, result.grad_norm);
@@ -174,7 +174,7 @@ void check_run(comm::World& world, const Fixture& fixture, const std::string& na
     check.relative(fmt::format("gradient norm of step {}", step), result.grad_norm,
                    wanted["grad_norms"][at].get<double>(), 10 * kNorm, 0);
   }
-  const auto after = session.trainer().gradients({training_batch(fixture, 0)}, false);
+  const auto after = session.trainer().gradients(0, {training_batch(fixture, 0)}, false);
   check.near("loss after ten steps", after.loss, wanted["final_loss_batch0"].get<double>(), kStepLoss);
   if (name != "adamw") return;
   const auto values = train::gather_values(session.runtime());
@@ -187,7 +187,7 @@ void check_auxiliary(comm::World& world, const Fixture& fixture) {
   Session session(world, fixture, {.auxiliary = true, .microbatch = 2});
   const auto& moe = fixture.reference["moe"];
   for (const std::string name : {"padded", "plain"}) {
-    const auto result = session.trainer().gradients({case_batch(fixture, name, 2)}, false);
+    const auto result = session.trainer().gradients(0, {case_batch(fixture, name, 2)}, false);
     check.near(name, result.loss, moe[name + "_loss_with_aux"].get<double>(), kLoss);
   }
   const auto gradients = train::gather_gradients(session.runtime());
@@ -229,7 +229,7 @@ void check_bfloat16(comm::World& world) {
       check.near("mean of logits", apart.mean().item<double>(), 0, 0.02);
     }
   }
-  const auto result = session.trainer().gradients({case_batch(fixture, "plain", 2)}, false);
+  const auto result = session.trainer().gradients(0, {case_batch(fixture, "plain", 2)}, false);
   check.near("loss", result.loss, wanted["loss_eager"].get<double>(), 0.02);
   const auto gradients = train::gather_gradients(session.runtime());
   for (const auto& [name, size] : wanted["grad_norms_bf16"].items())
