@@ -21,29 +21,86 @@ constexpr const char* kFooter =
     "  0  ok                                        10  stopped by a signal; requeue to go on\n"
     "  2  bad recipe, command line or input file    11  loss or gradient not finite\n"
     "  3  plan refused: cannot run or does not fit  12  a rank hung\n"
-    "  4  environment: MPI, GPU, files, permissions 13  checkpoint could not be written or read\n";
+    "  4  environment: MPI, GPU, files, permissions 13  checkpoint could not be written or read\n"
+    "                                               70  a defect of this program\n";
+
+/// A number of ranks.
+const CLI::Range kCount(1, 1 << 24, "COUNT");
+
+/// "TEXT:{a,b}" is what CLI11 calls the type of a choice.
+std::vector<std::string> values_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const auto open = type.find('{');
+  if (open == std::string::npos) return {};
+  return CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
+}
+
+/// CLI11's help with the usage of the table of commands, and with types as a person writes them.
+class Help : public CLI::Formatter {
+ public:
+  explicit Help(std::span<const Command> commands) : commands_(commands) {}
+
+  std::string make_usage(const CLI::App* app, std::string /*name*/) const override {
+    const auto command = std::find_if(commands_.begin(), commands_.end(),
+                                      [&](const Command& each) { return each.name == app->get_name(); });
+    return fmt::format("\nUsage: automodel {}\n",
+                       command == commands_.end() ? "COMMAND ...\n       automodel RECIPE.yaml ...  (the same as train)"
+                                                  : command->usage);
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = option->get_type_name();
+    if (const auto values = values_of(*option); !values.empty()) return " " + CLI::detail::join(values, "|");
+    if (option->get_positional() || type.empty()) return "";
+    return " " + (type.starts_with("INT") ? "N" : type.substr(0, type.find(':')));
+  }
+
+ private:
+  std::span<const Command> commands_;
+};
 
 void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kRecipe) {
-    sub.add_option("RECIPE", options.recipe, "YAML recipe")->required();
+    sub.add_option("RECIPE", options.recipe,
+                   "Recipe (YAML); relative paths in it are beside it or in the working directory")
+        ->required();
     sub.allow_extras();
   }
   if (command.takes & kJson) sub.add_flag("--json", options.json, "One JSON document on standard output");
   if (command.takes & kWorldSize) {
     sub.add_option("--world-size", options.world_size, "Number of ranks (default: what the recipe's sizes multiply to)")
-        ->check(CLI::PositiveNumber);
-    sub.add_option("--gpus-per-node", options.gpus_per_node, "Ranks on a node")->check(CLI::PositiveNumber);
+        ->check(kCount);
+    sub.add_option("--gpus-per-node", options.gpus_per_node, "Ranks on a node")->check(kCount);
   }
   if (command.takes & kDryRun)
-    sub.add_flag("--dry-run", options.dry_run, "Plans never run anything; accepted for clarity");
+    sub.add_flag("--dry-run", options.dry_run, "Accepted for clarity: a plan never runs anything");
   if (command.takes & kPictures) {
-    sub.add_option("--actions", options.actions, "List the schedule's actions")
+    sub.add_option("--actions", options.actions, "List each rank's actions: computations alone, or with communication")
         ->check(CLI::IsMember({"compute", "lowered"}));
     sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
     sub.add_option("--trace", options.trace, "Write the schedule as Chrome trace events")->type_name("FILE.json");
   }
+  if (command.takes & kSlurm) {
+    sub.add_option("--nodes", options.nodes, "Machines")->required()->check(CLI::PositiveNumber);
+    sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks of a machine (default: by device)")
+        ->check(CLI::PositiveNumber);
+    sub.add_option("--cpus-per-rank", options.cpus_per_rank, "Processor cores of a rank")->check(CLI::PositiveNumber);
+    sub.add_option("--time", options.time, "Longest run, as in sbatch: 4:00:00");
+    sub.add_option("--partition", options.partition, "Slurm partition");
+    sub.add_option("--account", options.account, "Slurm account");
+    sub.add_option("--qos", options.qos, "Slurm quality of service");
+    sub.add_option("--container", options.container, "Container image (pyxis)");
+    sub.add_option("--job-name", options.job_name, "Name of the job (default: the recipe's)");
+    sub.add_option("--logs", options.logs, "Folder of the job's and the ranks' output")->capture_default_str();
+    sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    sub.add_option("--launcher", options.launcher, "Who starts the ranks")
+        ->check(CLI::IsMember({"srun", "mpirun"}))
+        ->capture_default_str();
+  }
   if (command.takes & kEstimates) {
-    sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)");
+    sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)")
+        ->type_name("SIZE");
     sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");
     sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
     sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
@@ -51,7 +108,19 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   }
   if (command.takes & kProcesses)
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
-        ->check(CLI::PositiveNumber);
+        ->check(kCount);
+  if (command.takes & kCheckpoint) {
+    sub.add_option("ACTION", options.action,
+                   "ls: a table; verify: read everything and compare checksums; export: write a "
+                   "Hugging Face folder")
+        ->required()
+        ->check(CLI::IsMember({"ls", "verify", "export"}));
+    sub.add_option("DIR", options.folder, "Folder of checkpoints, or one of them")->required();
+    sub.add_option("OUTPUT", options.output, "export: the new folder");
+    sub.add_option("--dtype", options.dtype, "export: type of the weights (default: as they are stored)");
+    sub.add_flag("--merge", options.merge, "export: add LoRA adapters to their base model");
+    sub.add_option("--base", options.base, "export --merge: folder of the base model");
+  }
   if (command.takes & kTokenizer) {
     sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();
     auto* special = sub.add_flag("--special", options.special, "Add the tokenizer's own special tokens to each text");
@@ -63,7 +132,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kMarkdown)
     sub.add_flag("--markdown", options.markdown, "Print docs/recipe-reference.md instead: every key with its meaning");
   if (command.takes & kShell)
-    sub.add_option("SHELL", options.shell, "bash, zsh or fish")
+    sub.add_option("SHELL", options.shell, "The shell that is to complete")
         ->required()
         ->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }
@@ -71,14 +140,6 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
 int refuse(const std::string& message, const std::string& help) {
   std::fputs((to_text(Diagnostic{"usage", message, help, {"command line", 0, 0}, ""}) + "\n").c_str(), stderr);
   return static_cast<int>(ExitCode::kBadInput);
-}
-
-/// "TEXT:{a,b}" is what CLI11 calls the type of a choice.
-std::vector<std::string> values_of(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const auto open = type.find('{');
-  if (open == std::string::npos) return {};
-  return CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
 }
 
 /// What the parser knows of a command, for completion.
@@ -100,8 +161,10 @@ bool is_recipe(const std::string& word) {
 
 int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   CLI::App app("automodel trains large language models from a recipe, over any mesh of ranks.", "automodel");
-  app.set_version_flag("--version", std::string(kVersion));
+  app.set_version_flag("--version", std::string(kVersion), "Print the version");
   app.footer(kFooter);
+  app.formatter(std::make_shared<Help>(commands));
+  app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
   std::deque<Options> options;  // stable addresses: CLI11 keeps references
   std::vector<CLI::App*> subs;
@@ -115,8 +178,10 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   }
   // `automodel RECIPE.yaml ...` trains, as in NeMo AutoModel.
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (!words.empty() && is_recipe(words[0])) words.insert(words.begin(), "train");
-  if (!words.empty() && !words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())
+  if (words.empty()) return refuse("there is no command", "automodel " + CLI::detail::join(names, "|") + ", or --help");
+  if (is_recipe(words[0])) words.insert(words.begin(), "train");
+  const std::string help = "see automodel " + (words[0].starts_with("-") ? "" : words[0] + " ") + "--help";
+  if (!words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())
     return refuse(fmt::format("there is no command '{}'", words[0]), suggestion(words[0], names));
   std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
   try {
@@ -124,7 +189,7 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   } catch (const CLI::Success& success) {
     return app.exit(success);  // help, version
   } catch (const CLI::ParseError& error) {
-    return refuse(error.what(), "see automodel --help");
+    return refuse(error.what(), help);
   }
   for (std::size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;

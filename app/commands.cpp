@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint_command.h"
 #include "config/recipe.h"
 #include "config/reference.h"
 #include "launch/completion.h"
@@ -73,7 +74,7 @@ int run_train(const Options& options) {
   const int ranks = options.nproc_per_node.value_or(1);
   const auto result =
       plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
-  if (!result.plan) return refuse(result.problems, loaded, false);
+  if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   return ranks > 1 ? launch::run_mpirun(ranks, options.recipe, options.overrides)
                    : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
 }
@@ -83,7 +84,7 @@ int run_verify(const Options& options) {
     const auto loaded = load(options);
     if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
     const auto result = plan::make_plan(loaded, {.training = true});
-    if (!result.plan) return refuse(result.problems, loaded, false);
+    if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   }
   return launch::exec_worker(launch::Work::kVerify, options.recipe, options.overrides);
 }
@@ -91,17 +92,26 @@ int run_verify(const Options& options) {
 constexpr std::array kCommands = {
     Command{"train", "train RECIPE [--nproc-per-node N] [OVERRIDE...]",
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
-    Command{"plan", "plan RECIPE [--json] [OVERRIDE...]", "Print what would run: mesh, stages, schedule, proofs",
+    Command{"plan", "plan RECIPE [--world-size N] [--json] [OVERRIDE...]",
+            "Print what would run: mesh, stages, schedule, memory, time, proofs",
             kRecipe | kJson | kWorldSize | kPictures | kDryRun | kEstimates, run_plan},
     Command{"verify", "verify RECIPE [OVERRIDE...]",
             "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient", kRecipe,
             run_verify},
+    Command{"slurm", "slurm RECIPE --nodes N [--time T] [--partition P] [OVERRIDE...]",
+            "Print a batch script: starts the ranks, saves before the time is up, requeues", kRecipe | kSlurm,
+            run_slurm},
+    Command{"doctor", "doctor [--json]", "Check MPI, LibTorch, CUDA, NCCL, network and limits of this machine", kJson,
+            run_doctor},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
+    Command{"checkpoint", "checkpoint ls|verify|export DIR [OUTPUT]", "List, verify or export checkpoints",
+            kCheckpoint | kJson, run_checkpoint},
     Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
     Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
             "JSON strings to ids, one a line from standard input, or back", kTokenizer, run_tokenize},
-    Command{"completion", "completion SHELL", "Print completion code for bash, zsh or fish", kShell, run_completion},
+    Command{"completion", "completion SHELL",
+            "Print shell completion, for example: source <(automodel completion bash)", kShell, run_completion},
 };
 
 }  // namespace

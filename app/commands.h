@@ -18,9 +18,11 @@ enum Takes : unsigned {
   kProcesses = 1u << 4,
   kDryRun = 1u << 5,
   kShell = 1u << 6,
+  kSlurm = 1u << 10,     ///< --nodes, --time, --partition, ...
   kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply, --calibrate
   kTokenizer = 1u << 8,
   kMarkdown = 1u << 9,
+  kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
 struct Command {
@@ -35,5 +37,7 @@ std::span<const Command> commands();
 
 // Commands with a file of their own.
 int run_plan(const Options& options);
+int run_slurm(const Options& options);
+int run_doctor(const Options& options);
 
 }  // namespace automodel::app

@@ -26,12 +26,22 @@ struct Options {
   bool search = false;
   std::string apply = {};  ///< file that the best recipe of a search goes to
   bool calibrate = false;
+  // Of a Slurm job.
+  std::optional<int> nodes = {}, cpus_per_rank = {};
+  int warning = 300;  ///< seconds
+  std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = "logs";
+  std::string launcher = "srun";
   std::string shell = {};
-  std::string folder = {};    ///< of a tokenizer
-  bool special = false;       ///< add special tokens
-  bool decode = false;        ///< ids to text
-  bool skip_special = false;  ///< leave special tokens out of the text
+  std::string folder = {};                           ///< of a tokenizer, of checkpoints
+  bool special = false;                              ///< add special tokens
+  bool decode = false;                               ///< ids to text
+  bool skip_special = false;                         ///< leave special tokens out of the text
   std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
+  std::string action = {};                           ///< of `checkpoint`
+  std::string output = {};                           ///< of `checkpoint export`: the one that is made
+  std::string dtype = {};
+  std::string base = {};  ///< of adapters
+  bool merge = false;
 };
 
 }  // namespace automodel::app

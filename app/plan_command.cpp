@@ -47,7 +47,7 @@ int run_search(const Options& options, const config::LoadedRecipe& loaded, plan:
   const auto overrides = config::parse_overrides(options.overrides, ignored);
   if (!options.world_size) {
     const auto result = plan::make_plan(loaded, request);
-    if (!result.plan) return refuse(result.problems, loaded, options.json);
+    if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
     request.world_size = result.plan->mesh.world_size();
   }
   const auto result =
@@ -76,7 +76,7 @@ int run_plan(const Options& given) {
                                   .calibration = plan::read_calibration(plan::calibration_path())};
   if (options.search) return run_search(options, loaded, request);
   const auto result = plan::make_plan(loaded, request);
-  if (!result.plan) return refuse(result.problems, loaded, options.json);
+  if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
   const auto& plan = *result.plan;
   const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute
                       : options.actions == "lowered" ? plan::ActionFormat::kLowered

@@ -1,6 +1,7 @@
 // One rank of a training run. `automodel train` and `automodel verify` become this program:
 // automodel-worker [--verify] RECIPE [OVERRIDE...].
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -52,6 +53,7 @@ int main(int argc, char** argv) {
     std::fputs("automodel-worker is started by 'automodel train'\n", stderr);
     return static_cast<int>(ExitCode::kBadInput);
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a cause, not a signal
   std::vector<std::string> words(argv + 1, argv + argc);
   const bool verify = words.front() == "--verify";
   if (verify) words.erase(words.begin());

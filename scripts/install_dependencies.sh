@@ -4,7 +4,7 @@
 #
 #   scripts/install_dependencies.sh [--dev] [--cuda]
 #     --dev    also what tests and checks need
-#     --cuda   also NVIDIA's wheels, where there is no CUDA toolkit
+#     --cuda   also NVIDIA's wheels, where the system has no CUDA libraries
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -64,7 +64,16 @@ if [ ! -e "$target/torch/lib/libtorch_cpu.so" ]; then
   mv "$target.part" "$target"
 fi
 
-if [ "$cuda" = yes ] && ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ] && [ ! -e "$target/nvidia/cu13/bin/nvcc" ]; then
+# NCCL stands for all of them: a system that has its header has the toolkit's libraries too.
+has_nccl() {
+  local place
+  for place in "${NCCL_HOME:-/usr}" "${CUDA_HOME:-/usr/local/cuda}" /usr/local "$target/nvidia/nccl"; do
+    [ ! -e "$place/include/nccl.h" ] || return 0
+  done
+  return 1
+}
+
+if [ "$cuda" = yes ] && ! has_nccl; then
   echo "downloading NVIDIA's CUDA wheels (about 2.5 GB) to $deps"
   rm -rf "$target.part"
   install_wheels third_party/pip-cuda.txt

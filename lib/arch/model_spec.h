@@ -122,6 +122,10 @@ struct ModelSpec {
 
   int query_width() const { return latent ? heads * (latent->nope_dim + latent->rope_dim) : heads * head_dim; }
   int value_width() const { return latent ? heads * latent->v_dim : heads * head_dim; }
+  /// Numbers that the routers of a stage add up for the auxiliary loss (model/router_statistics.h); 0: there is none.
+  int router_sums() const {
+    return moe && moe->output_router_logits && moe->aux_loss_coefficient != 0 ? 2 * moe->experts + 1 : 0;
+  }
   bool is_moe(int layer) const { return moe.has_value() && moe_layers[static_cast<std::size_t>(layer)]; }
   bool operator==(const ModelSpec&) const = default;
 };

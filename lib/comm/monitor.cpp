@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,8 +17,11 @@
 namespace automodel::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kConnectLimit{1000};
-constexpr std::chrono::milliseconds kReplyLimit{1000};
+/// For connecting and for the reply.
+constexpr std::chrono::milliseconds kAskLimit{1000};
+/// For one rank that is to be silent, and for all.
+constexpr std::chrono::milliseconds kSilenceLimit{100};
+constexpr std::chrono::milliseconds kAllSilentLimit{800};
 /// How long one stranger who connects and says nothing can keep others waiting.
 constexpr std::chrono::milliseconds kRequestLimit{250};
 constexpr std::size_t kLongestMessage = 1024;
@@ -25,6 +29,7 @@ constexpr std::size_t kLongestMessage = 1024;
 constexpr std::string_view kGreeting = "automodel-monitor";
 constexpr std::string_view kAskDoing = "doing";
 constexpr std::string_view kAskClaim = "claim";
+constexpr std::string_view kAskSilence = "silence";
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -35,6 +40,13 @@ std::string environment(const char* name) {
 std::string mpi_interfaces() {
   const std::string data = environment("OMPI_MCA_btl_tcp_if_include");
   return data.empty() ? environment("OMPI_MCA_oob_tcp_if_include") : data;
+}
+
+void close_standard_error() {
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  dup2(nowhere, STDERR_FILENO);
+  close(nowhere);
 }
 
 /// Takes the same time wherever the texts differ.
@@ -128,17 +140,22 @@ std::string Monitor::reply_to(const std::string& request) {
   const std::string verb = request.substr(space + 1);
   if (verb == kAskDoing) return fmt::format("{} {}\n{}", kGreeting, rank_, to_wire(activity_->now()));
   if (verb == kAskClaim) return fmt::format("{} {}\n{}", kGreeting, rank_, claimed_.exchange(true) ? "no" : "yes");
+  if (verb == kAskSilence) {
+    close_standard_error();
+    return fmt::format("{} {}\nyes", kGreeting, rank_);
+  }
   return "";
 }
 
-std::string Monitor::question(int rank, const std::string& verb, Contact& contact) const {
+std::string Monitor::question(int rank, std::string_view verb, Contact& contact,
+                              std::chrono::milliseconds limit) const {
   const auto& peer = peers_.at(static_cast<std::size_t>(rank));
-  const Connection connection = connect_to(peer.endpoint, kConnectLimit);
+  const Connection connection = connect_to(peer.endpoint, limit);
   contact = connection.contact;
   if (contact != Contact::kConnected) return "";
-  if (!write_all(connection.socket, secret_ + " " + verb, kReplyLimit)) return "";
+  if (!write_all(connection.socket, fmt::format("{} {}", secret_, verb), limit)) return "";
   shutdown(connection.socket.get(), SHUT_WR);
-  const std::string reply = read_until_closed(connection.socket, kLongestMessage, kReplyLimit);
+  const std::string reply = read_until_closed(connection.socket, kLongestMessage, limit);
   const std::string greeting = fmt::format("{} {}\n", kGreeting, rank);
   return reply.starts_with(greeting) ? reply.substr(greeting.size()) : "";
 }
@@ -148,7 +165,7 @@ Answer Monitor::ask(int rank) {
   answer.host = peers_.at(static_cast<std::size_t>(rank)).host;
   if (peers_[static_cast<std::size_t>(rank)].endpoint.port == 0) return answer;
   Contact contact = Contact::kUnreachable;
-  const auto doing = doing_from_wire(question(rank, std::string(kAskDoing), contact));
+  const auto doing = doing_from_wire(question(rank, kAskDoing, contact, kAskLimit));
   if (contact == Contact::kRefused) answer.kind = Answer::Kind::kGone;
   if (contact == Contact::kUnreachable) answer.kind = Answer::Kind::kUnreachable;
   if (contact == Contact::kConnected) answer.kind = doing ? Answer::Kind::kDoing : Answer::Kind::kSilent;
@@ -159,7 +176,17 @@ Answer Monitor::ask(int rank) {
 bool Monitor::claim_last_words() {
   if (rank_ == 0 || peers_.empty()) return !claimed_.exchange(true);
   Contact contact = Contact::kUnreachable;
-  return question(0, std::string(kAskClaim), contact) != "no";
+  return question(0, kAskClaim, contact, kAskLimit) != "no";
+}
+
+void Monitor::silence_others() const {
+  const auto end = std::chrono::steady_clock::now() + kAllSilentLimit;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    if (rank == rank_) continue;
+    if (std::chrono::steady_clock::now() > end) return;
+    Contact contact = Contact::kUnreachable;
+    question(rank, kAskSilence, contact, kSilenceLimit);
+  }
 }
 
 }  // namespace automodel::comm

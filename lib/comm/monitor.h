@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -47,12 +48,15 @@ class Monitor : public Prober {
   /// True for the first rank of the job that calls it: that one says why the job ends. Rank 0 decides; where it does
   /// not answer, true.
   bool claim_last_words();
+  /// Asks the other ranks to write nothing to standard error any more: MPI complains in each of them while the launcher
+  /// ends them one by one, which would come after the last words. Takes a second at most.
+  void silence_others() const;
 
  private:
   void serve();
   std::string reply_to(const std::string& request);
-  /// The reply to a request, and whether there was one; `contact` tells how far it got.
-  std::string question(int rank, const std::string& verb, Contact& contact) const;
+  /// The reply to a request, and whether there was one; `contact` tells how far it got. Takes two `limit`s at most.
+  std::string question(int rank, std::string_view verb, Contact& contact, std::chrono::milliseconds limit) const;
 
   int rank_;
   MonitorAddress address_;

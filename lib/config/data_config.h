@@ -1,6 +1,7 @@
 // `dataset:`, `validation_dataset:` and their dataloaders.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -36,7 +37,8 @@ struct TextDatasetConfig {
 struct JsonlDatasetConfig {
   using IsSection = void;
   static constexpr std::array targets = {
-      std::string_view("jsonl"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset")};
+      std::string_view("jsonl"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),
+      std::string_view("nemo_automodel.components.datasets.llm.ChatDataset")};
   static constexpr std::string_view kDoc =
       "JSON lines of instructions {\"prompt\", \"response\"} or conversations {\"messages\": [{\"role\", "
       "\"content\"}]}.";
@@ -112,12 +114,47 @@ struct MockDatasetConfig {
   Field<int> vocab_size{"vocab_size", 1024, "Tokens are drawn from 0 to this.", at_least<1>};
   Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
   Field<int> num_samples{"num_samples|num_sentences", 1'000'000, "Sequences of an epoch.", at_least<1>};
+  Field<Value> mean_len{"mean_len", nullptr, "Mean length.", Ignored{"every row has seq_length tokens"}};
+  Field<Value> std_len{"std_len", nullptr, "Spread of lengths.", Ignored{"every row has seq_length tokens"}};
+  Field<Value> max_sentence_len{"max_sentence_len", nullptr, "Longest row.",
+                                Ignored{"every row has seq_length tokens"}};
+  Field<Value> seed{"seed", nullptr, "Seed of the rows.", Ignored{"the recipe's seed makes the rows"}};
   Field<int> batch_size{"batch_size", 1, "Sequences that NeMo AutoModel's iterator yields.",
                         Ignored{"step_scheduler.local_batch_size says how many sequences a rank takes"}};
 };
 
-using DatasetConfig = std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
-                                   MegatronDatasetConfig, MockDatasetConfig>;
+/// Data of NeMo AutoModel that is not read here: a recipe with it is planned, not trained.
+template <const auto& kTargets>
+struct ForeignDatasetConfig {
+  using IsSection = void;
+  static constexpr auto targets = kTargets;
+  static constexpr std::string_view kDoc = "Data that only plans know.";
+  static constexpr std::string_view kPlanOnly =
+      "this data set is not read here; text, jsonl, tokens, nanogpt_bin, megatron and mock are";
+  Field<std::optional<int>> seq_length{"seq_length|seq_len|sequence_length|max_length", std::nullopt,
+                                       "Tokens of a sequence, for estimates.", at_least<1>};
+  Field<Value> rest{Rest{[](std::string_view) { return true; }}, {}, "Everything else."};
+};
+
+inline constexpr std::array kHellaSwag = {
+    std::string_view("hellaswag"), std::string_view("nemo_automodel.components.datasets.llm.hellaswag.HellaSwag")};
+inline constexpr std::array kSquad = {
+    std::string_view("squad"), std::string_view("nemo_automodel.components.datasets.llm.squad.make_squad_dataset")};
+inline constexpr std::array kColumnMapped = {
+    std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_dataset."
+                     "ColumnMappedTextInstructionDataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
+                     "ColumnMappedTextInstructionIterableDataset")};
+inline constexpr std::array kOtherData = {
+    std::string_view("nemo_automodel.components.datasets.llm.agent_chat.make_agent_chat_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.xlam.make_xlam_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
+    std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
+
+using DatasetConfig =
+    std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
+                 MegatronDatasetConfig, MockDatasetConfig, ForeignDatasetConfig<kHellaSwag>,
+                 ForeignDatasetConfig<kSquad>, ForeignDatasetConfig<kColumnMapped>, ForeignDatasetConfig<kOtherData>>;
 
 enum class PackingStrategy { kThd, kNeat };
 template <>

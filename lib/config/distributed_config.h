@@ -256,15 +256,18 @@ struct ChoiceKey<Strategy> {
 struct MoEParallelizerConfig {
   using IsSection = void;
   Field<bool> ignore_router_for_ac{"ignore_router_for_ac", true,
-                                   "Keep the router's outputs where activations are recomputed."};
+                                   "Keep the router's outputs where activations are recomputed.",
+                                   Ignored{"routing is recomputed with the layer, to the same bits"}};
   Field<bool> reshard_after_forward{"reshard_after_forward", false,
                                     "Free gathered expert parameters after the forward pass."};
   Field<std::optional<DType>> lm_head_precision{"lm_head_precision", std::nullopt,
-                                                "Type of the head's product; null: the model's."};
+                                                "Type of the head's product; null: the model's.",
+                                                Ignored{"the head computes in the model's type, its loss in float32"}};
   Field<bool> wrap_outer_model{"wrap_outer_model", true, "Wrap the outer module.",
                                Ignored{"sharding units are decoder layers and the rest of a stage"}};
   Field<std::optional<MixedPrecisionPolicy>> mp_policy{"mp_policy", std::nullopt,
-                                                       "Types for experts; null: the strategy's."};
+                                                       "Types for experts; null: the strategy's.",
+                                                       Ignored{"experts compute in the strategy's types"}};
 };
 
 enum class Backend { kAuto, kMpi, kNccl };

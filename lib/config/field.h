@@ -43,6 +43,11 @@ using Check = std::string (*)(const T& value);
 struct Ignored {
   std::string_view reason;
 };
+/// Marks a key that changes what is trained in a way that the program cannot: the recipe is planned, not trained. Null,
+/// false and a mapping with `enabled: false` switch the key off.
+struct Unsupported {
+  std::string_view reason;
+};
 /// The section's own keys stand among its parent's keys (a variant chosen by a key of the parent).
 struct Flat {};
 /// Every key that begins with the field's key plus '_' belongs to this map.
@@ -91,6 +96,13 @@ class Field {
     if (auto* collector = detail::Collector::active()) {
       auto row = info(key, doc, nullptr);
       row.ignored = ignored.reason;
+      collector->add(this, std::move(row));
+    }
+  }
+  Field(std::string_view key, T initial, std::string_view doc, Unsupported unsupported) : value_(std::move(initial)) {
+    if (auto* collector = detail::Collector::active()) {
+      auto row = info(key, doc, nullptr);
+      row.unsupported = unsupported.reason;
       collector->add(this, std::move(row));
     }
   }

@@ -1,6 +1,7 @@
 #include "config/model_config.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -39,17 +40,41 @@ constexpr std::array kHfKeys = {
     std::string_view("num_experts_per_tok"),
     std::string_view("moe_intermediate_size"),
     std::string_view("router_aux_loss_coef"),
+    std::string_view("output_router_logits"),
     std::string_view("bos_token_id"),
     std::string_view("eos_token_id"),
     std::string_view("pad_token_id"),
     std::string_view("use_cache"),
     std::string_view("num_nextn_predict_layers"),
     std::string_view("first_k_dense_replace"),
+    std::string_view("n_embd"),
+    std::string_view("n_head"),
+    std::string_view("n_layer"),
+    std::string_view("n_positions"),
 };
 
 constexpr std::array kAutoConfig = {
     std::string_view("transformers.AutoConfig.from_pretrained"), std::string_view("AutoConfig.from_pretrained"),
     std::string_view("transformers.models.auto.configuration_auto.AutoConfig.from_pretrained")};
+
+/// "a.b.Qwen3MoeConfig" to "qwen3_moe"; empty where the name is not that of a configuration class.
+std::string model_type_of(std::string_view target) {
+  target.remove_prefix(target.rfind('.') + 1);
+  if (!target.ends_with("Config") || target.size() == 6) return "";
+  target.remove_suffix(6);
+  std::string out;
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    const auto letter = static_cast<unsigned char>(target[i]);
+    if (i > 0 && std::isupper(letter) != 0 && std::isupper(static_cast<unsigned char>(target[i - 1])) == 0) out += '_';
+    out += static_cast<char>(std::tolower(letter));
+  }
+  return out;
+}
+
+bool reads_folder(std::string_view target) {
+  constexpr std::string_view kMethod = ".from_pretrained";
+  return target.ends_with(kMethod) && !model_type_of(target.substr(0, target.size() - kMethod.size())).empty();
+}
 
 void read_source(Reader& reader, const Node& node, const std::string& path, void* out) {
   auto& source = *static_cast<ModelSource*>(out);
@@ -59,10 +84,19 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
   const auto* target = node.find("_target_");
   const auto* name = node.find("pretrained_model_name_or_path");
   if (target == nullptr && name == nullptr) return void(source.inline_config = to_value(node));
-  if (target != nullptr && std::find(kAutoConfig.begin(), kAutoConfig.end(), target->value.text) == kAutoConfig.end())
+  if (target != nullptr && name == nullptr && !model_type_of(target->value.text).empty()) {
+    // A configuration class with its arguments.
+    auto inline_config = to_value(node);
+    if (inline_config.find("model_type") == nullptr) inline_config.set("model_type", model_type_of(target->value.text));
+    std::erase_if(*inline_config.map(), [](const auto& entry) { return entry.first == "_target_"; });
+    return void(source.inline_config = std::move(inline_config));
+  }
+  if (target != nullptr && !reads_folder(target->value.text))
     return reader.report("unknown-target", target->value.where, join_path(path, "_target_"),
                          fmt::format("'{}' is not a configuration that can be read", target->value.text),
                          "known is " + std::string(kAutoConfig[0]));
+  const bool any_model =
+      target == nullptr || std::find(kAutoConfig.begin(), kAutoConfig.end(), target->value.text) != kAutoConfig.end();
   if (name == nullptr || name->value.kind != Node::Kind::kScalar || name->value.is_null())
     return reader.report("missing-key", node.where, join_path(path, "pretrained_model_name_or_path"),
                          fmt::format("{} needs pretrained_model_name_or_path", path),
@@ -71,9 +105,11 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
   source.overrides = Value::Map{};
   for (const auto& entry : node.entries) {
     if (entry.key == "_target_" || entry.key == "pretrained_model_name_or_path" || entry.key == "trust_remote_code" ||
-        entry.key == "revision" || entry.key == "name_or_path")
-      continue;
-    if (is_hf_config_key(entry.key) || entry.key == "torch_dtype" || entry.key == "dtype")
+        entry.key == "revision" || entry.key == "name_or_path" || entry.key == "_attn_implementation" ||
+        entry.key == "attn_implementation" || entry.key == "attn_implementation_new")
+      continue;  // where to look, and kernels, which are chosen for the device
+    // A configuration class of its own has keys of its own.
+    if (is_hf_config_key(entry.key) || entry.key == "torch_dtype" || entry.key == "dtype" || !any_model)
       source.overrides.set(entry.key, to_value(entry.value));
     else
       reader.report("unknown-key", entry.where, join_path(path, entry.key),

@@ -27,7 +27,7 @@ struct ModelSource {
   static TypeInfo config_type();
 };
 
-enum class ModelTarget { kAuto, kFromPretrained, kFromConfig };
+enum class ModelTarget { kAuto, kFromPretrained, kFromConfig, kGpt2 };
 template <>
 struct EnumNames<ModelTarget> {
   using E = ModelTarget;
@@ -41,6 +41,7 @@ struct EnumNames<ModelTarget> {
       EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForCausalLM.from_config", E::kFromConfig},
       EnumName<E>{"transformers.AutoModelForCausalLM.from_pretrained", E::kFromPretrained},
       EnumName<E>{"transformers.AutoModelForCausalLM.from_config", E::kFromConfig},
+      EnumName<E>{"nemo_automodel.components.models.gpt2.build_gpt2_model", E::kGpt2},
   };
 };
 
@@ -85,6 +86,12 @@ struct ModelConfig {
                        Ignored{"kernels are chosen for the device"}};
   Field<Value> quantization_config{"quantization_config", nullptr, "Quantized weights.",
                                    Ignored{"weights are not quantized"}};
+  Field<Value> mtp_loss_scaling_factor{"mtp_loss_scaling_factor", nullptr, "Weight of multi-token prediction.",
+                                       Ignored{"multi-token-prediction layers are not trained"}};
+  Field<Value> mtp_use_repeated_layer{"mtp_use_repeated_layer", nullptr, "One layer for all predictions.",
+                                      Ignored{"multi-token-prediction layers are not trained"}};
+  Field<Value> kda_mode{"kda_mode", nullptr, "Kernel of linear attention.",
+                        Ignored{"kernels are chosen for the device"}};
   Field<Value> overrides{
       Rest{is_hf_config_key}, {}, "Hugging Face configuration keys that replace those of the model's config.json."};
 };

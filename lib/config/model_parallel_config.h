@@ -77,7 +77,7 @@ struct ModelParallelConfig {
   Field<int> expert_model_parallel_size{"expert_model_parallel_size", 1, "Expert-parallel ranks; distributed.ep_size."};
   Field<std::optional<int>> expert_tensor_parallel_size{
       "expert_tensor_parallel_size", std::nullopt,
-      "Tensor-parallel ranks inside an expert; null: tensor_model_parallel_size."};
+      "Ranks that each hold a part of the width of the same experts; null: 1, experts stay whole."};
   Field<std::optional<int>> expert_tensor_parallel_num_weight_shards{
       "expert_tensor_parallel_num_weight_shards", std::nullopt, "As tensor_parallel_num_weight_shards, for experts."};
   Field<int> expert_gtp_weight_remat_size{"expert_gtp_weight_remat_size", 1, "As gtp_weight_remat_size, for experts.",

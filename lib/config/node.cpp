@@ -23,13 +23,13 @@ std::size_t count_nodes(const Node& node) {
   return count;
 }
 
-/// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none. Shortest forms only, no
-/// surrogates (RFC 3629).
-std::size_t utf8_character(std::string_view text) {
+/// Bytes of the character of a text file that `text` begins with; 0 where it begins with none. UTF-8 in its shortest
+/// forms, no surrogates (RFC 3629), and as in YAML no control characters but tab and the ends of lines.
+std::size_t text_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0u) == 0x80u; };
   const unsigned first = byte(0);
-  if (first < 0x80) return 1;
+  if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\t' || first == '\n' || first == '\r' ? 1 : 0;
   if (first < 0xc2 || first > 0xf4 || !follows(1)) return 0;
   if (first < 0xe0) return 2;
   if (!follows(2)) return 0;
@@ -38,11 +38,11 @@ std::size_t utf8_character(std::string_view text) {
   return 4;
 }
 
-/// Bytes of `text` before the first that is not UTF-8.
-std::size_t utf8_length(std::string_view text) {
+/// Bytes of `text` before the first that is not of a text.
+std::size_t text_length(std::string_view text) {
   std::size_t done = 0;
   while (done < text.size()) {
-    const auto bytes = utf8_character(text.substr(done));
+    const auto bytes = text_character(text.substr(done));
     if (bytes == 0) break;
     done += bytes;
   }
@@ -198,12 +198,12 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
                         ""});
     return {};
   }
-  if (const auto valid = utf8_length(text); valid < text.size()) {
+  if (const auto valid = text_length(text); valid < text.size()) {
     const auto before = text.substr(0, valid);
     const auto line_begin = before.rfind('\n') + 1;  // 0 where there is none
     problems.push_back(
         {"yaml-syntax",
-         fmt::format("the byte 0x{:02x} is not UTF-8", static_cast<unsigned char>(text[valid])),
+         fmt::format("the byte 0x{:02x} is not UTF-8 text", static_cast<unsigned char>(text[valid])),
          "save the file as UTF-8",
          {file, static_cast<int>(std::ranges::count(before, '\n')) + 1, static_cast<int>(valid - line_begin) + 1},
          ""});

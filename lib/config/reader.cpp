@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
@@ -38,6 +39,8 @@ void read_boolean(Reader& reader, const Node& node, const std::string& path, voi
   *static_cast<bool*>(out) = *value;
 }
 
+constexpr double kLargestWhole = 9e15;  ///< below it a double holds every integer
+
 template <class T>
 void read_integer(Reader& reader, const Node& node, const std::string& path, void* out) {
   if (node.kind == Node::Kind::kScalar && !node.is_null()) {
@@ -49,7 +52,7 @@ void read_integer(Reader& reader, const Node& node, const std::string& path, voi
       return;
     }
     if (const auto number = parse_number(node.text);
-        number && *number == static_cast<double>(static_cast<std::int64_t>(*number)))
+        number && std::abs(*number) < kLargestWhole && *number == std::trunc(*number))
       return reader.mismatch(node, path, "integer", fmt::format("write {}", static_cast<std::int64_t>(*number)));
   }
   reader.mismatch(node, path, "integer");
@@ -127,6 +130,13 @@ struct Slot {
 };
 
 /// Reads one mapping into a section: its own rows, and those of the alternatives that stand flat among them.
+/// False for null, false, and a mapping with `enabled: false`.
+bool switched_on(const Node& node) {
+  if (node.is_null() || (node.kind == Node::Kind::kScalar && same_word(node.text, "false"))) return false;
+  const auto* enabled = node.find("enabled");
+  return enabled == nullptr || switched_on(enabled->value);
+}
+
 class SectionReading {
  public:
   SectionReading(Reader& reader, const Node& node, const std::string& path)
@@ -212,6 +222,8 @@ class SectionReading {
                               fmt::format("'{}' and '{}' mean the same", entry.key, field.key), "keep one");
     reader_.note_origin(path, entry.value, entry.where);
     if (!field.ignored.empty()) reader_.note_ignored(path, field.ignored, entry.where);
+    if (!field.unsupported.empty() && switched_on(entry.value))
+      reader_.note_unsupported(path, std::string(field.unsupported), entry.where);
     const auto before = reader_.problem_count();
     field.type->read(reader_, entry.value, path, value);
     if (!field.check || reader_.problem_count() != before) return;
@@ -231,6 +243,8 @@ class SectionReading {
 
   void unknown(const Node::Entry& entry) {
     const std::string path = join_path(path_, entry.key);
+    if (path_.empty() && entry.key.starts_with('_'))
+      return reader_.note_ignored(path, "it is no section: a part of the recipe that anchors refer to", entry.where);
     for (const auto& [key, alternative, choice_key] : elsewhere_)
       if (key == entry.key) {
         if (unsure_) return;  // the choice itself was wrong and is reported
@@ -362,6 +376,8 @@ void read_choice(Reader& reader, const Node& node, const std::string& path, void
                          fmt::format("{} needs '{}'", path, choice.key), "known are " + join(native));
   }
   const Alternative& alternative = choice.alternatives[chosen];
+  if (const auto* entry = node.find(choice.key); entry != nullptr && !alternative.plan_only.empty())
+    reader.note_unsupported(path, fmt::format("'{}': {}", entry->value.text, alternative.plan_only), entry->where);
   SectionReading(reader, node, path).run(alternative.emplace(variant), alternative.type->fields(), choice.key);
 }
 
@@ -410,6 +426,10 @@ void Reader::mismatch(const Node& node, const std::string& path, std::string_vie
 
 void Reader::note_ignored(const std::string& path, std::string_view reason, const SourceLocation& where) {
   ignored_.push_back({path, std::string(reason), where});
+}
+
+void Reader::note_unsupported(const std::string& path, std::string reason, const SourceLocation& where) {
+  unsupported_.push_back({path, std::move(reason), where});
 }
 
 void Reader::note_origin(const std::string& path, const Node& node, const SourceLocation& where) {

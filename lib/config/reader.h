@@ -39,8 +39,9 @@ class Origins {
 
 class Reader {
  public:
-  Reader(Diagnostics& problems, Origins& origins, std::vector<IgnoredKey>& ignored)
-      : problems_(problems), origins_(origins), ignored_(ignored) {}
+  Reader(Diagnostics& problems, Origins& origins, std::vector<IgnoredKey>& ignored,
+         std::vector<IgnoredKey>& unsupported)
+      : problems_(problems), origins_(origins), ignored_(ignored), unsupported_(unsupported) {}
 
   template <class T>
   void read(const Node& node, const std::string& path, T& out) {
@@ -52,6 +53,8 @@ class Reader {
   /// "`path` must be TYPE, got 'text'".
   void mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help = "");
   void note_ignored(const std::string& path, std::string_view reason, const SourceLocation& where);
+  /// A key that is read and planned with, but keeps the recipe from being trained.
+  void note_unsupported(const std::string& path, std::string reason, const SourceLocation& where);
   void note_origin(const std::string& path, const Node& node, const SourceLocation& where);
   std::size_t problem_count() const { return problems_.size(); }
 
@@ -59,6 +62,7 @@ class Reader {
   Diagnostics& problems_;
   Origins& origins_;
   std::vector<IgnoredKey>& ignored_;
+  std::vector<IgnoredKey>& unsupported_;
 };
 
 /// "a.b" and "c" make "a.b.c"; an empty path makes "c".

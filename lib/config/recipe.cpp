@@ -29,15 +29,18 @@ void check_recipe(LoadedRecipe& loaded) {
   if (recipe.seed() && recipe.rng->seed() && *recipe.seed() != *recipe.rng->seed())
     refuse("bad-value", "rng.seed", fmt::format("seed is {} and rng.seed is {}", *recipe.seed(), *recipe.rng->seed()),
            "give one of them; NeMo AutoModel reads only the top-level seed");
-  if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() && !recipe.model()->config())
+  if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() && !recipe.model()->config() &&
+      recipe.model()->target() != ModelTarget::kGpt2)
     refuse("missing-key", "model", "model needs pretrained_model_name_or_path or config",
            "a folder with config.json, or inline Hugging Face keys under model.config");
   if (!recipe.model())
     refuse("missing-key", "model", "the recipe has no model",
            "add 'model:' with config or pretrained_model_name_or_path");
-  if (recipe.checkpoint->model_save_format() != "safetensors")
-    refuse("bad-value", "checkpoint.model_save_format",
-           fmt::format("checkpoints cannot be written as '{}'", recipe.checkpoint->model_save_format()),
+  if (const auto& format = recipe.checkpoint->model_save_format(); format == "torch_save")
+    loaded.ignored.push_back({"checkpoint.model_save_format", "weights are always written as safetensors",
+                              loaded.origins.nearest("checkpoint.model_save_format")});
+  else if (format != "safetensors")
+    refuse("bad-value", "checkpoint.model_save_format", fmt::format("checkpoints cannot be written as '{}'", format),
            "safetensors is the only format");
 }
 
@@ -55,7 +58,7 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
   if (broken) return loaded;
   apply_overrides(root, overrides, loaded.problems);
   interpolate(root, environment, loaded.problems);
-  Reader reader(loaded.problems, loaded.origins, loaded.ignored);
+  Reader reader(loaded.problems, loaded.origins, loaded.ignored, loaded.unsupported);
   if (root.is_null())
     loaded.problems.push_back({"missing-key", "the recipe is empty", "see recipes/quickstart.yaml", {path, 1, 1}, ""});
   else

@@ -75,6 +75,24 @@ struct Recipe {
   Field<Value> skypilot{"skypilot", nullptr, "SkyPilot launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> nemo_run{"nemo_run", nullptr, "NeMo-Run launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};
+  Field<Value> peft{"peft", nullptr, "Adapters (LoRA) instead of all parameters.",
+                    Unsupported{"adapters are not trained here; estimates are those of training all parameters"}};
+  Field<Value> fp8{"fp8", nullptr, "Products in float8.", Unsupported{"there are no float8 products"}};
+  Field<Value> quantization{"quantization", nullptr, "Quantized base weights.",
+                            Unsupported{"weights are not quantized"}};
+  Field<Value> qat{"qat", nullptr, "Quantization-aware training.", Unsupported{"weights are not quantized"}};
+  Field<Value> neftune{"neftune", nullptr, "Noise on embeddings.", Unsupported{"no noise is added to embeddings"}};
+  Field<Value> freeze_config{"freeze_config", nullptr, "Frozen modules.", Unsupported{"all parameters are trained"}};
+  Field<Value> tokenizer{"tokenizer", nullptr, "Tokenizer of all data sets.",
+                         Unsupported{"a tokenizer is an option of a data set: dataset.tokenizer"}};
+  Field<Value> tool_call_eval{"tool_call_eval", nullptr, "Evaluation of tool calls.",
+                              Ignored{"validation is the loss on validation_dataset"}};
+  Field<Value> embedding_row_repair{"embedding_row_repair", nullptr, "Repair of embedding rows.",
+                                    Ignored{"embeddings are used as they are stored"}};
+  Field<Value> domain_mixture{"domain_mixture", nullptr, "Mixture of data sets.",
+                              Unsupported{"there is one training data set"}};
+  Field<Value> longalign{"longalign", nullptr, "Batches of like length.",
+                         Unsupported{"batches are not composed by length"}};
   Field<Value> autopipeline{"autopipeline", nullptr, "Older section.",
                             Ignored{"NeMo AutoModel does not read it; distributed.pipeline does this"}};
   Field<Value> parallelizer{"parallelizer", nullptr, "Older section.",
@@ -90,7 +108,8 @@ struct LoadedRecipe {
   std::string text;  ///< of the file
   Origins origins;
   std::vector<IgnoredKey> ignored;
-  Diagnostics problems;  ///< empty when the recipe can be used
+  std::vector<IgnoredKey> unsupported;  ///< what keeps the recipe from being trained, though it can be planned
+  Diagnostics problems;                 ///< empty when the recipe can be used
   Diagnostics warnings;
   int seed() const { return recipe.seed().value_or(recipe.rng->seed().value_or(42)); }
 };

@@ -70,6 +70,9 @@ struct LoggingConfig {
   using IsSection = void;
   Field<bool> jsonl{"jsonl", true, "Write training.jsonl and validation.jsonl."};
   Field<bool> tensorboard{"tensorboard", true, "Write TensorBoard event files."};
+  Field<std::optional<std::string>> trace{
+      "trace", std::nullopt,
+      "File in checkpoint_dir for the planned and the executed time line of the second step (Chrome trace events)."};
   Field<std::optional<bool>> progress{"progress", std::nullopt, "Progress bar; null: on a terminal."};
 };
 

@@ -101,8 +101,12 @@ struct ParamGroupOverride {
 
 struct AdamWConfig {
   using IsSection = void;
-  static constexpr std::array targets = {std::string_view("adamw"), std::string_view("torch.optim.AdamW"),
-                                         std::string_view("torch.optim.adamw.AdamW")};
+  static constexpr std::array targets = {std::string_view("adamw"),
+                                         std::string_view("torch.optim.AdamW"),
+                                         std::string_view("torch.optim.adamw.AdamW"),
+                                         std::string_view("transformer_engine.pytorch.optimizers.FusedAdam"),
+                                         std::string_view("transformer_engine.pytorch.optimizers.fused_adam.FusedAdam"),
+                                         std::string_view("flashoptim.FlashAdamW")};
   static constexpr std::string_view kDoc = "Adam with decoupled weight decay (Loshchilov and Hutter).";
   static constexpr bool kImplied = true;
   Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
@@ -116,6 +120,17 @@ struct AdamWConfig {
   Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
                                      Ignored{"the optimizer is always fused"}};
   Field<bool> capturable{"capturable", false, "CUDA graphs.", Ignored{"steps are not captured in CUDA graphs"}};
+  Field<Value> adam_w_mode{"adam_w_mode", nullptr, "Decoupled weight decay.", Ignored{"_target_ says so"}};
+  Field<Value> bias_correction{"bias_correction", nullptr, "Bias correction.", Ignored{"moments are always corrected"}};
+  Field<Value> master_weights{"master_weights", nullptr, "Float32 masters.",
+                              Ignored{"the strategy's mixed-precision policy says so"}};
+  Field<Value> store_param_remainders{"store_param_remainders", nullptr, "Masters in parts.",
+                                      Ignored{"masters are whole"}};
+  Field<Value> exp_avg_dtype{"exp_avg_dtype", nullptr, "Type of a moment.", Ignored{"moments have the masters' type"}};
+  Field<Value> exp_avg_sq_dtype{"exp_avg_sq_dtype", nullptr, "Type of a moment.",
+                                Ignored{"moments have the masters' type"}};
+  Field<Value> master_weight_bits{"master_weight_bits", nullptr, "Size of masters.",
+                                  Ignored{"the strategy's mixed-precision policy says so"}};
   Field<bool> maximize{"maximize", false, "Ascend."};
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
       "param_group_overrides", {}, "Factors for groups of parameters."};

@@ -25,6 +25,7 @@ struct Alternative {
   std::string_view doc;
   const TypeInfo* type;
   void* (*emplace)(void* variant);  ///< makes the variant hold this alternative; returns it
+  std::string_view plan_only = {};  ///< why it can be planned but not trained with; empty where it can
 };
 
 /// A type whose key `key` selects one of several sections.
@@ -51,8 +52,9 @@ struct FieldInfo {
   std::string_view key;
   std::vector<std::string_view> aliases;  ///< further spellings of the key
   std::string_view doc;
-  std::string_view ignored;  ///< why the program does not act on the key; empty when it does
-  std::size_t offset;        ///< of the value inside the section
+  std::string_view ignored;           ///< why the program does not act on the key; empty when it does
+  std::string_view unsupported = {};  ///< why a recipe with this key can be planned but not trained
+  std::size_t offset;                 ///< of the value inside the section
   const TypeInfo* type;
   Value initial = {};                                   ///< the default, dumped
   std::function<std::string(const void* value)> check;  ///< the reason a value is refused, or ""

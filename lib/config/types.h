@@ -196,9 +196,14 @@ struct Chosen {
   template <std::size_t I>
   static Alternative alternative() {
     using T = std::variant_alternative_t<I, V>;
-    return {T::targets[0], {T::targets.begin(), T::targets.end()}, T::kDoc, &type_of<T>(), [](void* variant) -> void* {
-              return &static_cast<V*>(variant)->template emplace<I>();
-            }};
+    std::string_view plan_only;
+    if constexpr (requires { T::kPlanOnly; }) plan_only = T::kPlanOnly;
+    return {T::targets[0],
+            {T::targets.begin(), T::targets.end()},
+            T::kDoc,
+            &type_of<T>(),
+            [](void* variant) -> void* { return &static_cast<V*>(variant)->template emplace<I>(); },
+            plan_only};
   }
   template <std::size_t... I>
   static Choice make(std::index_sequence<I...>) {

@@ -11,6 +11,9 @@
 namespace automodel::config {
 namespace {
 
+/// YAML reads a key of more than 1024 characters only where it stands behind a "?".
+constexpr std::size_t kLongestPlainKey = 1000;
+
 using Json = nlohmann::ordered_json;
 
 Json json_of(const Value& value) {
@@ -61,7 +64,8 @@ void write_yaml(std::string& out, const Value& value, int indent) {
     for (const auto& [key, item] : *map) {
       const bool nested = item.map() != nullptr && !item.map()->empty();
       const bool block = item.list() != nullptr && !std::all_of(item.list()->begin(), item.list()->end(), is_scalar);
-      out += pad + yaml_string(key) + ":";
+      const std::string name = yaml_string(key);
+      out += pad + (name.size() > kLongestPlainKey ? "? " + name + "\n" + pad : name) + ":";
       if (nested || block) {
         out += "\n";
         write_yaml(out, item, indent + 2);

@@ -27,11 +27,34 @@ constexpr DatasetKind row() {
   return {Config::targets[0], Config::kDoc, open_as<open_typed, Config>};
 }
 
+/// Data that only plans know; make_plan refuses to train with it, so this is never the way in.
+template <auto& kTargets>
+std::unique_ptr<Dataset> open_foreign(const config::ForeignDatasetConfig<kTargets>&, const DatasetContext&,
+                                      Diagnostics& problems) {
+  problems.push_back({"unsupported",
+                      fmt::format("'{}' is not read here", kTargets[0]),
+                      "text, jsonl, tokens, nanogpt_bin, megatron and mock data are",
+                      {},
+                      "dataset._target_"});
+  return nullptr;
+}
+template <auto& kTargets>
+constexpr DatasetKind foreign() {
+  return row<config::ForeignDatasetConfig<kTargets>, open_foreign<kTargets>>();
+}
+
 /// A row for each alternative, in their order; a kind that is missing here does not compile.
 constexpr std::array kKinds = {
-    row<config::TextDatasetConfig, open_text>(),         row<config::JsonlDatasetConfig, open_jsonl>(),
-    row<config::TokensDatasetConfig, open_tokens>(),     row<config::NanogptDatasetConfig, open_nanogpt>(),
-    row<config::MegatronDatasetConfig, open_megatron>(), row<config::MockDatasetConfig, open_mock>(),
+    row<config::TextDatasetConfig, open_text>(),
+    row<config::JsonlDatasetConfig, open_jsonl>(),
+    row<config::TokensDatasetConfig, open_tokens>(),
+    row<config::NanogptDatasetConfig, open_nanogpt>(),
+    row<config::MegatronDatasetConfig, open_megatron>(),
+    row<config::MockDatasetConfig, open_mock>(),
+    foreign<config::kHellaSwag>(),
+    foreign<config::kSquad>(),
+    foreign<config::kColumnMapped>(),
+    foreign<config::kOtherData>(),
 };
 static_assert(kKinds.size() == std::variant_size_v<config::DatasetConfig>);
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "metrics/crc32c.h"
+#include "base/crc32c.h"
 
 namespace automodel::metrics {
 namespace {

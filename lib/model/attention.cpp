@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "model/blocks.h"
-#include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/split.h"
@@ -14,39 +13,24 @@ namespace automodel::model {
 namespace {
 
 /// Queries, keys and values from one input: three weights, one joined weight, or GPT-2's transposed one.
-class Projection {
- public:
-  Projection(const BlockContext& context, const std::string& prefix) : tensor_(*context.seams.tensor) {
-    const auto& w = context.weights;
-    if (auto* joined = w.parameter(prefix + ".self_attn.qkv_proj.weight")) {
-      weights_ = {joined};
-      biases_ = {w.parameter(prefix + ".self_attn.qkv_proj.bias")};
-    } else if (auto* transposed = w.parameter(prefix + ".attn.c_attn.weight")) {
-      transposed_ = transposed;
-      biases_ = {w.parameter(prefix + ".attn.c_attn.bias")};
-    } else {
-      for (const auto* name : {"q_proj", "k_proj", "v_proj"}) {
-        weights_.push_back(w.parameter(prefix + ".self_attn." + name + ".weight"));
-        biases_.push_back(w.parameter(prefix + ".self_attn." + name + ".bias"));
-        AUTOMODEL_CHECK(weights_.back() != nullptr, "no weight " + prefix + ".self_attn." + name);
-      }
+ops::Linear projection(const Weights& w, const std::string& prefix) {
+  ops::Linear out;
+  if (auto* joined = w.parameter(prefix + ".self_attn.qkv_proj.weight")) {
+    out = {.weights = {joined}, .biases = {w.parameter(prefix + ".self_attn.qkv_proj.bias")}};
+  } else if (auto* transposed = w.parameter(prefix + ".attn.c_attn.weight")) {
+    out = {.weights = {transposed}, .biases = {w.parameter(prefix + ".attn.c_attn.bias")}, .transposed = true};
+  } else {
+    for (const auto* name : {"q_proj", "k_proj", "v_proj"}) {
+      out.weights.push_back(w.parameter(prefix + ".self_attn." + name + ".weight"));
+      out.biases.push_back(w.parameter(prefix + ".self_attn." + name + ".bias"));
+      AUTOMODEL_CHECK(out.weights.back() != nullptr, "no weight " + prefix + ".self_attn." + name);
     }
-    bool any = false;
-    for (const auto* bias : biases_) any = any || bias != nullptr;
-    if (!any) biases_.clear();
   }
-
-  at::Tensor operator()(const at::Tensor& y) const {
-    if (transposed_ != nullptr)
-      return ops::linear_transposed(tensor_.enter(y), *transposed_, biases_.empty() ? nullptr : biases_[0]);
-    return tensor_.column(y, weights_, biases_);
-  }
-
- private:
-  TensorSeam& tensor_;
-  ops::Parameters weights_ = {}, biases_ = {};
-  ops::Parameter* transposed_ = nullptr;
-};
+  bool any = false;
+  for (const auto* bias : out.biases) any = any || bias != nullptr;
+  if (!any) out.biases.clear();
+  return out;
+}
 
 /// Turns the first `width` elements of every head.
 at::Tensor turn(const at::Tensor& x, const RopeTable::Angles& angles, const at::Tensor& positions, std::int64_t width) {
@@ -60,22 +44,18 @@ class Attention : public Block {
   Attention(const BlockContext& context, const std::string& prefix, int layer)
       : context_(context),
         spec_(context.spec),
-        project_(context, prefix),
+        project_(projection(context.weights, prefix)),
         sliding_(spec_.attention[static_cast<std::size_t>(layer)] == arch::LayerAttention::kSliding) {
     const auto& w = context.weights;
-    output_ = w.parameter(prefix + ".self_attn.o_proj.weight");
-    output_bias_ = w.parameter(prefix + ".self_attn.o_proj.bias");
-    if (output_ == nullptr) {
-      output_ = w.parameter(prefix + ".attn.c_proj.weight");
-      output_bias_ = w.parameter(prefix + ".attn.c_proj.bias");
-      output_transposed_ = true;
-    }
-    AUTOMODEL_CHECK(output_ != nullptr, "no output projection below " + prefix);
+    const bool transposed = w.find(prefix + ".attn.c_proj.weight") != nullptr;
+    const std::string output = prefix + (transposed ? ".attn.c_proj" : ".self_attn.o_proj");
+    output_ = {.weights = {w.parameter(output + ".weight")}, .transposed = transposed};
+    AUTOMODEL_CHECK(output_.weights[0] != nullptr, "no output projection below " + prefix);
+    if (auto* bias = w.parameter(output + ".bias")) output_.biases = {bias};
     query_norm_ = w.parameter(prefix + ".self_attn.q_norm.weight");
     key_norm_ = w.parameter(prefix + ".self_attn.k_norm.weight");
-    const int tp = context.seams.tensor->size();
-    heads_ = spec_.heads / tp;
-    groups_ = spec_.kv_heads / tp;
+    heads_ = context.seams.tensor->local(spec_.heads, *project_.weights[0]);
+    groups_ = context.seams.tensor->local(spec_.kv_heads, *project_.weights[0]);
     options_.scale =
         spec_.attention_scale > 0 ? spec_.attention_scale : 1 / std::sqrt(static_cast<double>(spec_.head_dim));
     if (spec_.scale_by_layer) options_.scale /= layer + 1;
@@ -85,16 +65,10 @@ class Attention : public Block {
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
-    const auto qkv = project_(y);
+    const auto qkv = context_.seams.tensor->column(y, project_);
     auto options = options_;
     options.segments = microbatch.segments;
-    const auto out = mix(qkv, microbatch, options);
-    if (output_transposed_) {
-      if (context_.seams.tensor->size() == 1) return ops::linear_transposed(out, *output_, output_bias_);
-      const auto sum = context_.seams.tensor->leave(ops::linear_transposed(out, *output_, nullptr));
-      return output_bias_ != nullptr ? ops::add_bias(sum, *output_bias_) : sum;
-    }
-    return context_.seams.tensor->row(out, *output_, output_bias_);
+    return context_.seams.tensor->row(mix(qkv, microbatch, options), output_);
   }
 
  private:
@@ -102,10 +76,9 @@ class Attention : public Block {
   at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options) {
     const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = spec_.head_dim;
     RopeTable* table = sliding_ ? context_.sliding_rope : context_.rope;
-    const bool plain =
-        table != nullptr && table->width() == width && query_norm_ == nullptr && context_.seams.context->size() == 1;
-    if (plain) {
-      const auto angles = table->angles(microbatch.length);
+    const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
+    if (alone && table != nullptr && table->width() == width && query_norm_ == nullptr) {
+      const auto angles = table->angles(microbatch.reach());
       return ops::rope_attention(qkv,
                                  {.heads = heads_,
                                   .groups = groups_,
@@ -124,19 +97,19 @@ class Attention : public Block {
       k = ops::rms_norm(k, *key_norm_, spec_.norm_eps, offset);
     }
     if (table != nullptr) {
-      const auto angles = table->angles(microbatch.length);
+      const auto angles = table->angles(microbatch.reach());
       q = turn(q, angles, microbatch.positions, table->width());
       k = turn(k, angles, microbatch.positions, table->width());
     }
-    return context_.seams.context->attention(q, k, v, options).reshape({batch, tokens, heads_ * width});
+    const auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
+    return out.reshape({batch, tokens, heads_ * width});
   }
 
   BlockContext context_;
   const arch::ModelSpec& spec_;
-  Projection project_;
+  ops::Linear project_, output_ = {};
   bool sliding_;
-  ops::Parameter *output_ = nullptr, *output_bias_ = nullptr, *query_norm_ = nullptr, *key_norm_ = nullptr;
-  bool output_transposed_ = false;
+  ops::Parameter *query_norm_ = nullptr, *key_norm_ = nullptr;
   std::int64_t heads_ = 1, groups_ = 1;
   ops::AttentionOptions options_ = {};
 };

@@ -8,8 +8,10 @@
 
 #include "arch/model_spec.h"
 #include "model/rope_table.h"
+#include "model/router_statistics.h"
 #include "model/seams.h"
 #include "model/weights.h"
+#include "ops/kernels/kernels.h"
 
 namespace automodel::model {
 
@@ -18,8 +20,16 @@ struct Microbatch {
   at::Tensor ids = {};
   at::Tensor labels = {};  ///< label[t] is what position t predicts; -100 counts nothing
   at::Tensor positions = {};
-  at::Tensor segments = {};  ///< number of the packed document, or undefined
-  std::int64_t length = 0;   ///< tokens of the whole sequence, for tables of positions
+  at::Tensor segments = {};       ///< [batch, length]: number of the packed document of every token; or undefined
+  std::int64_t length = 0;        ///< tokens of the whole sequence
+  std::int64_t extent = 0;        ///< one beyond the largest position of any token of the microbatch; 0: `length`
+  std::int64_t label_tokens = 0;  ///< of the whole sequences
+  at::Tensor real = {};           ///< bool, false for padding; undefined where there is none
+  std::shared_ptr<RouterStatistics> routers = {};  ///< null where there is no auxiliary loss
+  /// What RoPE tables must hold, and what kinds of RoPE that depend on the length of the text go by.
+  std::int64_t reach() const { return extent > 0 ? extent : length; }
+  /// True where the tokens here are the whole sequence, also under context parallelism (generation).
+  bool whole() const { return positions.size(1) == length; }
 };
 
 /// What the blocks of one stage share.
@@ -40,8 +50,14 @@ class Block {
 
 /// Multi-head attention with grouped keys and values. `prefix` is the layer's FQN.
 std::unique_ptr<Block> make_attention(const BlockContext& context, const std::string& prefix, int layer);
-/// The dense feed-forward block, gated or not.
+/// Attention whose keys and values come from one low-rank vector a token (ModelSpec::latent).
+std::unique_ptr<Block> make_latent_attention(const BlockContext& context, const std::string& prefix);
+/// The dense feed-forward block, gated or not. `prefix` is its own FQN ("model.layers.3.mlp").
 std::unique_ptr<Block> make_mlp(const BlockContext& context, const std::string& prefix, int layer);
+/// A feed-forward block of experts (ModelSpec::moe).
+std::unique_ptr<Block> make_moe(const BlockContext& context, const std::string& prefix, int layer);
+
+ops::Gate gate_of(arch::Activation activation);
 
 /// RMSNorm or LayerNorm by the weights that `fqn` has.
 class Norm {

@@ -9,7 +9,7 @@ namespace automodel::model {
 std::vector<std::int64_t> Slice::shape(const std::vector<std::int64_t>& full) const {
   auto out = full;
   if (whole()) return out;
-  std::int64_t size = 0;
+  std::int64_t size = filling;
   for (const auto& [begin, end] : ranges) size += end - begin;
   out[static_cast<std::size_t>(dim)] = size;
   return out;
@@ -35,6 +35,7 @@ std::vector<Run> runs(const Slice& slice, const std::vector<std::int64_t>& full,
     else
       out.push_back({begin, where, end - begin});
   };
+  AUTOMODEL_CHECK(slice.filling == 0 || outer == 1, "only rows are filled up");
   std::int64_t block = 0;
   for (const auto& [begin, end] : slice.ranges) block += (end - begin) * inner;
   std::int64_t start = block > 0 ? first / block : 0;  // whole outer blocks before `first` are skipped
@@ -60,6 +61,13 @@ Slice even_slice(int dim, std::int64_t size, int parts, int part, const std::vec
   }
   AUTOMODEL_CHECK(begin == size, "sections do not make up the dimension");
   return out;
+}
+
+Slice filled_slice(std::int64_t size, int parts, int part) {
+  if (parts == 1) return {};
+  const auto each = (size + parts - 1) / parts;
+  const auto begin = std::min(size, part * each), end = std::min(size, begin + each);
+  return {.dim = 0, .ranges = {{begin, end}}, .filling = each - (end - begin)};
 }
 
 }  // namespace automodel::model

@@ -12,6 +12,8 @@ namespace automodel::model {
 struct Slice {
   int dim = 0;
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges = {};  ///< [begin, end)
+  /// Rows behind the ranges that stand for nothing and stay zero, so that all ranks hold equal shapes; dim 0 only.
+  std::int64_t filling = 0;
 
   bool whole() const { return ranges.empty(); }
   bool operator==(const Slice&) const = default;
@@ -31,7 +33,9 @@ struct Run {
 std::vector<Run> runs(const Slice& slice, const std::vector<std::int64_t>& full, std::int64_t first,
                       std::int64_t count);
 
-/// Part `part` of `parts` equal ones of each of `sections` equal sections of a dimension of `size` elements.
+/// Part `part` of `parts` equal ones of each of `sections` of a dimension of `size` elements.
 Slice even_slice(int dim, std::int64_t size, int parts, int part, const std::vector<std::int64_t>& sections = {});
+/// Rows `part` * n ... of `size` rows, n = size / parts rounded up; the last parts may be partly or wholly filling.
+Slice filled_slice(std::int64_t size, int parts, int part);
 
 }  // namespace automodel::model

@@ -54,11 +54,11 @@ double rounded_to(double value, at::ScalarType type) {
 
 struct StageModel::Layer {
   int index;
-  int unit;
+  int unit, expert_unit;
   Norm input_norm, after_attention, before_mlp, after_mlp;
   std::unique_ptr<Block> attention, mlp;
 
-  Layer(const BlockContext& context, const std::string& prefix, int number) : index(number), unit(-1) {
+  Layer(const BlockContext& context, const std::string& prefix, int number) : index(number), unit(-1), expert_unit(-1) {
     const auto& w = context.weights;
     const bool sandwich = context.spec.sandwich_norms;
     input_norm = Norm(context, first_existing(w, prefix, {"input_layernorm", "ln_1"}));
@@ -69,10 +69,10 @@ struct StageModel::Layer {
     } else {
       before_mlp = Norm(context, first_existing(w, prefix, {"post_attention_layernorm", "ln_2"}));
     }
-    attention = make_attention(context, prefix, number);
-    mlp = make_mlp(context, prefix, number);
+    attention = context.spec.latent ? make_latent_attention(context, prefix) : make_attention(context, prefix, number);
+    mlp = context.spec.is_moe(number) ? make_moe(context, prefix, number) : make_mlp(context, prefix + ".mlp", number);
     for (const auto& weight : w.all())
-      if (weight->info.layer == number && !weight->expert) unit = weight->unit;
+      if (weight->info.layer == number) (weight->expert ? expert_unit : unit) = weight->unit;
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch, Keep keep) {
@@ -103,6 +103,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   AUTOMODEL_CHECK(spec_.plan_only.empty(), "a model that can only be planned was built: " + spec_.plan_only);
   if (options_.seams.tensor == nullptr) options_.seams.tensor = &no_tensor_;
   if (options_.seams.context == nullptr) options_.seams.context = &no_context_;
+  if (options_.seams.expert == nullptr) options_.seams.expert = &no_expert_;
   if (spec_.rope.kind != arch::RopeKind::kNone && !spec_.learned_positions)
     rope_ = std::make_unique<RopeTable>(spec_.rope, spec_.max_positions, options_.type, options_.device);
   if (spec_.sliding_rope)
@@ -114,7 +115,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     layers_.push_back(std::make_unique<Layer>(context, layout.layer_fqn(layer), layer));
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
-    if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter;
+    if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kHead)
       head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
@@ -123,6 +124,10 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     head_unit_ = weights_.find(layout.norm + ".weight")->unit;
   }
   if (modules_.head && head_ == nullptr) head_ = embedding_;
+  if (options_.autocast)
+    for (const auto& weight : weights_.all())
+      if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() == 2)
+        weight->parameter.product_type = options_.autocast;
   anchor_ = ops::anchor(options_.device);
 }
 
@@ -142,25 +147,31 @@ std::vector<at::Tensor> StageModel::observed(
 
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
   if (!modules_.embeddings) return {hidden, {}};
-  const auto out = observed(embedding_unit_, {anchor_}, [&](const std::vector<at::Tensor>& in) {
+  const auto part = [&](const std::vector<at::Tensor>& in) {
     auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
     if (spec_.embedding_scale != 1) x = x * rounded_to(spec_.embedding_scale, x.scalar_type());
-    if (positions_ != nullptr) x = x + ops::embedding(microbatch.positions, *positions_, in[0]);
+    if (positions_ != nullptr)
+      x = x + ops::embedding(options_.seams.tensor->tokens(microbatch.positions), *positions_, in[0]);
     return std::vector<at::Tensor>{x};
-  });
+  };
+  // The table of positions is a unit of its own, inside the embedding's.
+  const auto out = observed(embedding_unit_, {anchor_},
+                            [&](const std::vector<at::Tensor>& in) { return observed(positions_unit_, in, part); });
   return {out[0], {}};
 }
 
 StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
   for (const auto& layer : layers_) {
-    const auto out = observed(layer->unit, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
+    const auto run = [&](const std::vector<at::Tensor>& in) {
       if (options.keep != Keep::kInputs) return layer->forward(in, microbatch, options.keep);
       return ops::checkpoint(
           [part = layer.get(), microbatch](const std::vector<at::Tensor>& again) {
             return part->forward(again, microbatch, Keep::kAll);
           },
           in);
-    });
+    };
+    const auto out = observed(layer->unit, {stream.x, stream.delta},
+                              [&](const std::vector<at::Tensor>& in) { return observed(layer->expert_unit, in, run); });
     stream = {out[0], out[1]};
   }
   return stream;
@@ -170,7 +181,7 @@ at::Tensor StageModel::head_logits(const Stream& stream) {
   auto y = norm_                    ? norm_.after_adding(stream.x, stream.delta).second
            : stream.delta.defined() ? stream.x + stream.delta
                                     : stream.x;
-  auto logits = options_.seams.tensor->column(y, {head_}, {});
+  auto logits = options_.seams.tensor->column(y, ops::Linear{.weights = {head_}});
   for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
     if (cap > 0) logits = at::tanh(logits / cap) * cap;
   return logits;
@@ -195,12 +206,33 @@ std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
   });
 }
 
+std::shared_ptr<RouterStatistics> StageModel::statistics(const Microbatch& microbatch,
+                                                         const ForwardOptions& options) const {
+  if (spec_.router_sums() == 0) return nullptr;
+  // The mean over microbatches, by their label tokens, as the other part of the loss.
+  return std::make_shared<RouterStatistics>(spec_.moe->experts, spec_.moe->aux_loss_coefficient,
+                                            static_cast<double>(microbatch.label_tokens) * options.loss_scale,
+                                            options.seed);
+}
+
+void StageModel::sum_statistics(RouterStatistics& routers) {
+  const ops::NoGraph guard;
+  auto sums = routers.sums();
+  options_.seams.expert->sum_over_tokens(sums);
+  if (routers.before().defined()) sums += routers.before();
+  routers.set_totals(sums);
+}
+
 at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options) {
   const auto stream = run_layers(enter(microbatch, hidden), microbatch, options);
+  if (microbatch.routers) sum_statistics(*microbatch.routers);
   if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
   return observed_head(stream, [&](const Stream& in) {
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
-    return options_.seams.tensor->loss(head_logits(in), microbatch.labels, options.loss_scale, options_.ignore_label);
+    const auto loss =
+        options_.seams.tensor->loss(head_logits(in), microbatch.labels, options.loss_scale, options_.ignore_label);
+    // Ranks that share the tokens of a microbatch add up their losses; this part is the same on all of them.
+    return microbatch.routers ? loss + microbatch.routers->loss() / options_.seams.context->size() : loss;
   })[0];
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,8 @@ struct StageOptions {
   Seams seams = {};
   PlacementRule placement = {};  ///< empty: every weight whole
   std::int64_t ignore_label = -100;
-  double logit_softcap = 0;  ///< of the loss function; the model's own comes first
+  std::optional<at::ScalarType> autocast = {};  ///< of matrix products
+  double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
 };
 
 /// What a layer keeps between its forward and its backward pass.
@@ -53,6 +55,7 @@ enum class Keep {
 struct ForwardOptions {
   /// Factor of the loss: 1 / label tokens. Its gradient is computed with it.
   double loss_scale = 1;
+  double seed = 1;  ///< what the backward pass will start with
   Keep keep = Keep::kAll;
 };
 
@@ -70,6 +73,8 @@ class StageModel {
   ops::Parameter* head() { return modules_.head ? head_ : nullptr; }
   void set_observer(UnitObserver* observer) { observer_ = observer; }
 
+  /// What the routers add up for the auxiliary loss of `microbatch`, to be put into it; null where there is none.
+  std::shared_ptr<RouterStatistics> statistics(const Microbatch& microbatch, const ForwardOptions& options) const;
   /// hidden [batch, tokens, width] of the stage before, undefined where this one has the embedding. Returns hidden, or
   /// where this stage has the head the loss: the sum of token losses times loss_scale, float64 of one element.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options);
@@ -85,6 +90,7 @@ class StageModel {
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   at::Tensor head_logits(const Stream& stream);
+  void sum_statistics(RouterStatistics& routers);
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);
   /// Runs `part` as unit `unit`, telling the observer.
   std::vector<at::Tensor> observed(int unit, std::vector<at::Tensor> values,
@@ -96,10 +102,11 @@ class StageModel {
   Weights weights_;
   TensorSeam no_tensor_ = {};
   ContextSeam no_context_ = {};
+  ExpertSeam no_expert_ = {};
   std::unique_ptr<RopeTable> rope_, sliding_rope_;
   std::vector<std::unique_ptr<Layer>> layers_;
   ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;
-  int embedding_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1;
+  int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1;
   Norm norm_ = {};
   at::Tensor anchor_;
   UnitObserver* observer_ = nullptr;

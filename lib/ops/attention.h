@@ -14,8 +14,10 @@ struct AttentionOptions {
   bool causal = true;
   std::int64_t window = 0;   ///< a token sees the `window` last ones, itself included; 0: all
   double softcap = 0;        ///< scores become softcap * tanh(score / softcap); 0: none
-  at::Tensor segments = {};  ///< int64 [batch, tokens]: tokens attend inside their segment only; undefined: one segment
-  Parameter* sinks = nullptr;  ///< [heads]: a logit that takes part in every softmax and carries no value
+  at::Tensor segments = {};  ///< int64 [batch, tokens of the whole sequence]: tokens attend inside their segment only;
+                             ///< undefined: one segment
+  Parameter* sinks = nullptr;   ///< [heads]: a logit that takes part in every softmax and carries no value
+  std::int64_t first_sink = 0;  ///< that of the first head here, where this is a part of the heads
 };
 
 /// q [batch, tokens, heads, width], k [batch, tokens, groups, width], v [batch, tokens, groups, value width]; heads is
@@ -36,5 +38,12 @@ at::Tensor rope_attention(const at::Tensor& qkv, const JoinedHeads& layout, cons
 /// True for pairs (query token i, key token j) that attend: bool [batch or 1, 1, tokens, tokens]. Undefined where
 /// causal alone says it all.
 at::Tensor attention_mask(std::int64_t tokens, const AttentionOptions& options, at::Device device);
+/// The same for some queries and keys, given by their places in the sequence, int64 [queries] and [keys].
+at::Tensor pair_mask(const at::Tensor& queries, const at::Tensor& keys, const AttentionOptions& options);
+
+/// The sinks of `heads` heads, undefined where there are none.
+at::Tensor sinks_of(const AttentionOptions& options, std::int64_t heads);
+/// Adds to the sinks' gradient that of the heads here.
+void accumulate_sinks(const AttentionOptions& options, const at::Tensor& gradient);
 
 }  // namespace automodel::ops

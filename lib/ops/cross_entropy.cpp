@@ -1,9 +1,11 @@
 #include "ops/cross_entropy.h"
 
+#include <limits>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
 
@@ -85,6 +87,79 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, dou
   }
   if (recorded) record({loss}, {logits}, std::make_unique<CrossEntropyBackward>(matrix, logits.sizes().vec()));
   return loss;
+}
+
+at::Tensor logit_statistics(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
+                            std::int64_t columns) {
+  const auto type = compute_type(logits.scalar_type());
+  auto out = at::empty({logits.size(0), 3}, logits.options().dtype(type));
+  if (has_kernel(logits)) {
+    for_type(logits.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      const T* data = logits.const_data_ptr<T>();
+      const auto* label = labels.const_data_ptr<std::int64_t>();
+      auto* result = out.mutable_data_ptr<typename Compute<T>::type>();
+      const auto stride = logits.stride(0);
+      at::parallel_for(0, logits.size(0), 8, [&](std::int64_t begin, std::int64_t end) {
+        loss_kernels<T>().statistics(data + begin * stride, stride, label + begin, end - begin, columns, first,
+                                     result + 3 * begin);
+      });
+    });
+    return out;
+  }
+  out.zero_();
+  out.select(1, 0).fill_(-std::numeric_limits<double>::infinity());
+  if (columns == 0) return out;
+  const auto part = logits.narrow(1, 0, columns).to(type);
+  const auto largest = part.amax(1, true);
+  const auto place = labels - first;
+  const auto here = place.ge(0).logical_and(place.lt(columns));
+  const auto chosen = part.gather(1, place.masked_fill(here.logical_not(), 0).unsqueeze(1)).squeeze(1);
+  out.select(1, 0).copy_(largest.squeeze(1));
+  out.select(1, 1).copy_((part - largest).exp_().sum(1));
+  out.select(1, 2).copy_(chosen.masked_fill(here.logical_not(), 0));
+  return out;
+}
+
+JoinedStatistics join_statistics(const at::Tensor& statistics, const at::Tensor& labels, double scale,
+                                 std::int64_t ignore) {
+  const auto largest = statistics.select(2, 0), sums = statistics.select(2, 1), chosen = statistics.select(2, 2);
+  const auto top = largest.amax(0);  // [rows]
+  const auto sum = (sums * (largest - top).exp_()).sum(0);
+  const auto ignored = labels.eq(ignore);
+  auto losses = top.to(at::kDouble) + sum.to(at::kDouble).log() - chosen.sum(0).to(at::kDouble);
+  auto shares = at::empty({top.size(0), 2}, top.options());
+  shares.select(1, 0).copy_(top);
+  shares.select(1, 1).copy_((scale / sum).masked_fill_(ignored, 0));
+  return {losses.masked_fill_(ignored, 0), shares};
+}
+
+void logit_gradient(at::Tensor logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns,
+                    const at::Tensor& shares, double scale) {
+  if (has_kernel(logits)) {
+    for_type(logits.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      T* data = logits.mutable_data_ptr<T>();
+      const auto* label = labels.const_data_ptr<std::int64_t>();
+      const auto* share = shares.const_data_ptr<typename Compute<T>::type>();
+      const auto stride = logits.stride(0);
+      at::parallel_for(0, logits.size(0), 8, [&](std::int64_t begin, std::int64_t end) {
+        loss_kernels<T>().gradient(data + begin * stride, stride, label + begin, end - begin, columns, first,
+                                   share + 2 * begin, scale);
+      });
+    });
+    return;
+  }
+  const auto part = logits.narrow(1, 0, columns);
+  auto soft = (part.to(shares.scalar_type()) - shares.narrow(1, 0, 1)).exp_().mul_(shares.narrow(1, 1, 1));
+  const auto place = labels - first;
+  const auto here =
+      place.ge(0).logical_and(place.lt(columns)).logical_and(shares.select(1, 1).ne(0));  // factor 0: ignored
+  if (columns > 0)
+    soft.scatter_add_(1, place.masked_fill(here.logical_not(), 0).unsqueeze(1),
+                      (here.to(soft.scalar_type()) * -scale).unsqueeze(1));
+  part.copy_(soft);
+  logits.narrow(1, columns, logits.size(1) - columns).zero_();
 }
 
 }  // namespace automodel::ops

@@ -12,4 +12,24 @@ namespace automodel::ops {
 /// int64 [...]; rows whose label is `ignore` count nothing. Without a graph nothing but the sum is computed.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore = -100);
 
+// Logits whose vocabulary several ranks share: what each computes before and after they exchange statistics. `logits`
+// [rows, stride] holds tokens first ... first + columns - 1, and filling behind them. Nothing is recorded.
+
+/// [rows, 3] in float32 (float64 for float64): largest logit, sum of exp(logit - largest), the label's logit (0 where
+/// it is not here). Without columns: {-inf, 0, 0}.
+at::Tensor logit_statistics(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
+                            std::int64_t columns);
+
+/// What the statistics of all parts [parts, rows, 3] make of the rows.
+struct JoinedStatistics {
+  at::Tensor losses;  ///< [rows] float64, 0 where ignored
+  at::Tensor shares;  ///< [rows, 2]: largest logit; scale / sum of exponentials, 0 where ignored
+};
+JoinedStatistics join_statistics(const at::Tensor& statistics, const at::Tensor& labels, double scale,
+                                 std::int64_t ignore);
+
+/// Logits become their gradient, scale * (softmax - onehot); filling becomes 0.
+void logit_gradient(at::Tensor logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns,
+                    const at::Tensor& shares, double scale);
+
 }  // namespace automodel::ops

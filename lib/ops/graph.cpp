@@ -1,5 +1,6 @@
 #include "ops/graph.h"
 
+#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -54,7 +55,22 @@ void record(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor
   }
 }
 
+namespace {
+
+/// The whole backward pass runs on the calling thread, on every device: queues of weight gradients and the order of
+/// communication belong to the thread.
+struct OnThisThread {
+  bool before = c10::AutogradState::get_tls_state().get_multithreading_enabled();
+  OnThisThread() { c10::AutogradState::get_tls_state().set_multithreading_enabled(false); }
+  ~OnThisThread() { c10::AutogradState::get_tls_state().set_multithreading_enabled(before); }
+  OnThisThread(const OnThisThread&) = delete;
+  OnThisThread& operator=(const OnThisThread&) = delete;
+};
+
+}  // namespace
+
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients) {
+  const OnThisThread guard;
   autograd::edge_list roots;
   for (const auto& output : outputs) roots.push_back(autograd::impl::gradient_edge(output));
   autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false,
@@ -69,6 +85,7 @@ Origin::Origin(const at::Tensor& result) {
 }
 
 void run_backward(const Origin& origin, const at::Tensor& gradient) {
+  const OnThisThread guard;
   const autograd::edge_list roots{
       autograd::Edge(std::static_pointer_cast<autograd::Node>(origin.node_), origin.output_)};
   autograd::Engine::get_default_engine().execute(roots, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,

@@ -1,6 +1,6 @@
 #include "ops/linear.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -13,30 +13,117 @@
 namespace automodel::ops {
 namespace {
 
-std::int64_t rows_of(const Parameters& weights) {
-  return std::accumulate(weights.begin(), weights.end(), std::int64_t{0},
-                         [](std::int64_t sum, const Parameter* w) { return sum + w->shape[0]; });
+/// The weight as a matrix [out, in].
+at::Tensor upright(const Parameter& weight, bool transposed) {
+  return transposed ? weight.value.t() : weight.value;
 }
 
-/// x [n, in] times all weights' transposes.
-at::Tensor forward(const at::Tensor& x, const Parameters& weights) {
-  if (const auto whole = joined_value(weights); whole.defined()) return at::mm(x, whole.t());
-  auto y = at::empty({x.size(0), rows_of(weights)}, x.options());
+/// All weights as one matrix [out, in]; undefined where they do not lie next to each other.
+at::Tensor whole_weight(const Linear& layer) {
+  return layer.transposed ? upright(*layer.weights.front(), true) : joined_value(layer.weights);
+}
+
+std::int64_t outputs_of(const Parameter& weight, bool transposed) {
+  return weight.shape[transposed ? 1 : 0];
+}
+
+/// Calls `run` with each weight [out, in] in the type of its products and the columns that are its.
+template <class Run>
+void for_each_cast(const Linear& layer, at::ScalarType type, Run&& run) {
   std::int64_t column = 0;
-  for (const auto* weight : weights) {
-    auto part = y.narrow(1, column, weight->shape[0]);
-    at::mm_out(part, x, weight->value.t());
-    column += weight->shape[0];
+  for (const auto* weight : layer.weights) {
+    const auto columns = outputs_of(*weight, layer.transposed);
+    run(upright(*weight, layer.transposed).to(type), column, columns);
+    column += columns;
   }
+}
+
+class LinearBackward : public Backward {
+ public:
+  LinearBackward(at::Tensor x, at::ScalarType input_type, std::vector<std::int64_t> input_shape, const Linear& layer)
+      : x_(std::move(x)), input_type_(input_type), input_shape_(std::move(input_shape)), layer_(layer) {}
+
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    NoGraph guard;
+    const auto gradient = gradients[0].reshape({x_.size(0), -1});
+    at::Tensor dx;
+    if (needed[0]) dx = input_gradient(gradient, layer_).view(input_shape_).to(input_type_);
+    bias_gradients(gradient, layer_);
+    weight_gradients(gradient, x_, layer_);
+    return {dx};
+  }
+  const char* name() const override { return "linear"; }
+
+ private:
+  at::Tensor x_;
+  at::ScalarType input_type_;
+  std::vector<std::int64_t> input_shape_;
+  Linear layer_;
+};
+
+}  // namespace
+
+std::int64_t Linear::outputs() const {
+  std::int64_t sum = 0;
+  for (const auto* weight : weights) sum += outputs_of(*weight, transposed);
+  return sum;
+}
+
+at::Tensor product(const at::Tensor& x, const Linear& layer) {
+  if (layer.weights.front()->product_type) {
+    auto y = at::empty({x.size(0), layer.outputs()}, x.options());
+    product_into(y, x, layer);
+    return y;
+  }
+  if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(x, whole.t());
+  auto y = at::empty({x.size(0), layer.outputs()}, x.options());
+  product_into(y, x, layer);
   return y;
 }
 
-/// gradient [n, sum out] times all weights.
-at::Tensor input_gradient(const at::Tensor& gradient, const Parameters& weights) {
-  if (const auto whole = joined_value(weights); whole.defined()) return at::mm(gradient, whole);
+void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
+  if (const auto type = layer.weights.front()->product_type) {
+    const auto low = x.to(*type);
+    for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
+      out.narrow(1, column, columns).copy_(at::mm(low, weight.t()));
+    });
+    return;
+  }
+  if (const auto whole = whole_weight(layer); whole.defined()) {
+    at::mm_out(out, x, whole.t());
+    return;
+  }
+  std::int64_t column = 0;
+  for (const auto* weight : layer.weights) {
+    auto part = out.narrow(1, column, weight->shape[0]);
+    at::mm_out(part, x, weight->value.t());
+    column += weight->shape[0];
+  }
+}
+
+void add_biases(at::Tensor y, const Linear& layer) {
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < layer.biases.size(); ++i) {
+    const auto columns = outputs_of(*layer.weights[i], layer.transposed);
+    if (layer.biases[i] != nullptr) y.narrow(1, column, columns).add_(layer.biases[i]->value);
+    column += columns;
+  }
+}
+
+at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
+  if (const auto type = layer.weights.front()->product_type) {
+    at::Tensor sum;
+    for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
+      const auto part = at::mm(gradient.narrow(1, column, columns).to(*type), weight).to(gradient.scalar_type());
+      sum = sum.defined() ? sum.add_(part) : part;
+    });
+    return sum;
+  }
+  if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(gradient, whole);
   at::Tensor dx;
   std::int64_t column = 0;
-  for (const auto* weight : weights) {
+  for (const auto* weight : layer.weights) {
     const auto part = gradient.narrow(1, column, weight->shape[0]);
     if (dx.defined())
       at::addmm_out(dx, dx, part, weight->value);
@@ -47,104 +134,48 @@ at::Tensor input_gradient(const at::Tensor& gradient, const Parameters& weights)
   return dx;
 }
 
-void add_biases(at::Tensor& y, const Parameters& weights, const Parameters& biases) {
+void bias_gradients(const at::Tensor& gradient, const Linear& layer) {
   std::int64_t column = 0;
-  for (std::size_t i = 0; i < biases.size(); ++i) {
-    const auto rows = weights[i]->shape[0];
-    if (biases[i] != nullptr) y.narrow(1, column, rows).add_(biases[i]->value);
-    column += rows;
+  for (std::size_t i = 0; i < layer.biases.size(); ++i) {
+    const auto columns = outputs_of(*layer.weights[i], layer.transposed);
+    if (layer.biases[i] != nullptr && layer.biases[i]->trained())
+      accumulate(*layer.biases[i], gradient.narrow(1, column, columns).sum(0));
+    column += columns;
   }
 }
 
-class LinearBackward : public Backward {
- public:
-  LinearBackward(at::Tensor x, at::ScalarType input_type, std::vector<std::int64_t> input_shape, Parameters weights,
-                 Parameters biases)
-      : x_(std::move(x)),
-        input_type_(input_type),
-        input_shape_(std::move(input_shape)),
-        weights_(std::move(weights)),
-        biases_(std::move(biases)) {}
+void weight_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer) {
+  if (layer.transposed)
+    weight_gradient(layer.weights, x, gradient);
+  else
+    weight_gradient(layer.weights, gradient, x);
+}
 
-  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
-    if (!gradients[0].defined()) return {at::Tensor()};
-    const auto gradient = gradients[0].reshape({x_.size(0), -1});
-    at::Tensor dx;
-    if (needed[0]) dx = input_gradient(gradient, weights_).view(input_shape_).to(input_type_);
-    std::int64_t column = 0;
-    for (std::size_t i = 0; i < biases_.size(); ++i) {
-      const auto rows = weights_[i]->shape[0];
-      if (biases_[i] != nullptr && biases_[i]->trained())
-        accumulate(*biases_[i], gradient.narrow(1, column, rows).sum(0));
-      column += rows;
-    }
-    weight_gradient(weights_, gradient, x_);
-    return {dx};
-  }
-  const char* name() const override { return "linear"; }
+bool any_trained(const Linear& layer) {
+  return std::any_of(layer.weights.begin(), layer.weights.end(), [](const Parameter* w) { return w->trained(); });
+}
 
- private:
-  at::Tensor x_;
-  at::ScalarType input_type_;
-  std::vector<std::int64_t> input_shape_;
-  Parameters weights_, biases_;
-};
-
-class TransposedBackward : public Backward {
- public:
-  TransposedBackward(at::Tensor x, std::vector<std::int64_t> shape, Parameter& weight, Parameter* bias)
-      : x_(std::move(x)), shape_(std::move(shape)), weight_(weight), bias_(bias) {}
-  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
-    if (!gradients[0].defined()) return {at::Tensor()};
-    const auto gradient = gradients[0].reshape({x_.size(0), -1});
-    at::Tensor dx;
-    if (needed[0]) dx = at::mm(gradient, weight_.value.t()).view(shape_);
-    if (bias_ != nullptr && bias_->trained()) accumulate(*bias_, gradient.sum(0));
-    weight_gradient({&weight_}, x_, gradient);
-    return {dx};
-  }
-  const char* name() const override { return "linear_transposed"; }
-
- private:
-  at::Tensor x_;
-  std::vector<std::int64_t> shape_;
-  Parameter& weight_;
-  Parameter* bias_;
-};
-
-}  // namespace
-
-at::Tensor linear_transposed(const at::Tensor& x, Parameter& weight, Parameter* bias) {
+at::Tensor linear(const at::Tensor& x, const Linear& layer) {
+  AUTOMODEL_CHECK(!layer.weights.empty() && layer.weights.front()->value.defined(),
+                  "a linear layer needs its weights here");
+  AUTOMODEL_CHECK(!layer.transposed || layer.weights.size() == 1, "transposed weights do not share a product");
   at::Tensor flat, y;
   auto shape = x.sizes().vec();
   {
     NoGraph guard;
-    flat = x.detach().reshape({-1, x.size(-1)});
-    y = bias != nullptr ? at::addmm(bias->value, flat, weight.value) : at::mm(flat, weight.value);
+    flat = x.detach().reshape({-1, x.size(-1)}).to(layer.weights.front()->value.scalar_type());
+    y = product(flat, layer);
+    add_biases(y, layer);
     auto out_shape = shape;
     out_shape.back() = y.size(1);
     y = y.view(out_shape);
   }
-  if (records({x})) record({y}, {x}, std::make_unique<TransposedBackward>(flat, std::move(shape), weight, bias));
+  if (records({x})) record({y}, {x}, std::make_unique<LinearBackward>(flat, x.scalar_type(), std::move(shape), layer));
   return y;
 }
 
 at::Tensor linear(const at::Tensor& x, const Parameters& weights, const Parameters& biases) {
-  AUTOMODEL_CHECK(!weights.empty() && weights.front()->value.defined(), "a linear layer needs its weights here");
-  at::Tensor flat, y;
-  auto shape = x.sizes().vec();
-  {
-    NoGraph guard;
-    flat = x.detach().reshape({-1, x.size(-1)}).to(weights.front()->value.scalar_type());
-    y = forward(flat, weights);
-    if (!biases.empty()) add_biases(y, weights, biases);
-    auto out_shape = shape;
-    out_shape.back() = y.size(1);
-    y = y.view(out_shape);
-  }
-  if (records({x}))
-    record({y}, {x}, std::make_unique<LinearBackward>(flat, x.scalar_type(), std::move(shape), weights, biases));
-  return y;
+  return linear(x, Linear{.weights = weights, .biases = biases});
 }
 
 }  // namespace automodel::ops

@@ -81,8 +81,10 @@ at::Tensor joined_value(const Parameters& parameters) {
   return joined(values);
 }
 
-void accumulate_product(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x) {
+void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gradient, const at::Tensor& whole_x) {
   NoGraph guard;
+  const auto type = parameters.front()->product_type.value_or(whole_x.scalar_type());
+  const auto gradient = whole_gradient.to(type), x = whole_x.to(type);
   bool all_trained = true, same_age = true;
   std::vector<at::Tensor> grads;
   for (const auto* parameter : parameters) {
@@ -104,12 +106,47 @@ void accumulate_product(const Parameters& parameters, const at::Tensor& gradient
   for (auto* parameter : parameters) parameter->fresh = false;
 }
 
+namespace {
+
+/// The gradient with defined content: zero where nothing was added yet.
+void make_defined(Parameter& parameter) {
+  if (parameter.fresh) parameter.grad.zero_();
+  parameter.fresh = false;
+}
+
+}  // namespace
+
+void accumulate_stacked(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
+                        const std::vector<std::int64_t>& rows) {
+  if (!parameter.trained()) return;
+  NoGraph guard;
+  make_defined(parameter);
+  std::int64_t first = 0;
+  for (std::size_t g = 0; g < rows.size(); first += rows[g++])
+    if (rows[g] > 0)
+      add_product(parameter.grad.select(0, static_cast<std::int64_t>(g)), false, x.narrow(0, first, rows[g]),
+                  gradient.narrow(0, first, rows[g]));
+}
+
+void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const std::vector<std::int64_t>& rows) {
+  if (!parameter.trained()) return;
+  NoGraph guard;
+  make_defined(parameter);
+  std::int64_t first = 0;
+  for (std::size_t g = 0; g < rows.size(); first += rows[g++])
+    if (rows[g] > 0)
+      parameter.grad.select(0, static_cast<std::int64_t>(g)).add_(gradient.narrow(0, first, rows[g]).sum(0));
+}
+
 void WeightGradients::drain() {
   taken_ = 0;
   while (!waiting_.empty()) {
     const Product product = std::move(waiting_.front());
     waiting_.pop_front();
-    accumulate_product(product.parameters, product.gradient, product.x);
+    if (product.rows.empty())
+      accumulate_product(product.parameters, product.gradient, product.x);
+    else
+      accumulate_stacked(*product.parameters.front(), product.x, product.gradient, product.rows);
   }
 }
 
@@ -140,6 +177,15 @@ void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, c
     queue->push({parameters, gradient, x});
   else
     accumulate_product(parameters, gradient, x);
+}
+
+void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
+                             const std::vector<std::int64_t>& rows) {
+  if (!parameter.trained()) return;
+  if (auto* queue = WeightGradients::current())
+    queue->push({{&parameter}, gradient, x, rows});
+  else
+    accumulate_stacked(parameter, x, gradient, rows);
 }
 
 at::Tensor use(Parameter& parameter, const at::Tensor& like) {

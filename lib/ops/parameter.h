@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct Parameter {
   std::vector<std::int64_t> shape = {};  ///< on this rank
   at::Tensor value = {};
   at::Tensor grad = {};
+  /// Products with this parameter run in this type, results have the type of the other operand (autocast).
+  std::optional<at::ScalarType> product_type = {};
   WeightGradients* waiting = nullptr;  ///< where this one's products go first, while it has room; null: nowhere
   bool fresh = true;                   ///< nothing was added to `grad` since the step began: its content is undefined
   bool trained() const { return grad.defined(); }
@@ -40,6 +43,12 @@ at::Tensor joined_value(const Parameters& parameters);
 /// grad[i] += gradient^T x for the rows of each parameter. gradient [n, sum of rows], x [n, columns].
 void accumulate_product(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
 
+/// For a parameter [groups, in, out] and rows sorted by group, `rows` of each: grad[g] += x_g^T gradient_g.
+void accumulate_stacked(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
+                        const std::vector<std::int64_t>& rows);
+/// For a parameter [groups, out]: grad[g] += sum of gradient_g's rows.
+void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const std::vector<std::int64_t>& rows);
+
 /// Weight gradients that wait. While a queue is current (this thread), products whose result nobody downstream needs
 /// are put on it instead of being computed: zero-bubble schedules run them in their W action, the deferred head while
 /// the pipeline drains. A queue belongs to one stage and microbatch.
@@ -49,6 +58,7 @@ class WeightGradients {
     Parameters parameters;
     at::Tensor gradient;
     at::Tensor x;
+    std::vector<std::int64_t> rows = {};  ///< of each group where the parameter is a stack of weights
   };
   /// Computes everything that waits, oldest first.
   void drain();
@@ -81,6 +91,9 @@ class WeightGradients {
 
 /// accumulate_product now, or later where a queue is current.
 void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
+/// accumulate_stacked now, or later where a queue is current.
+void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
+                             const std::vector<std::int64_t>& rows);
 
 /// The parameter's value as a tensor of the graph whose gradient is added to the parameter's: for uses that no fused
 /// operation covers. `like` is any tensor with a gradient.

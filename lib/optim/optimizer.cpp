@@ -153,6 +153,12 @@ void Optimizer::step(double lr, double weight_decay, double gradient_scale) {
   }
 }
 
+std::vector<std::string> Optimizer::state_names() const {
+  std::vector<std::string> out = {"exp_avg", "exp_avg_sq"};
+  if (amsgrad_) out.emplace_back("max_exp_avg_sq");
+  return out;
+}
+
 std::vector<State> Optimizer::states(std::size_t index) const {
   const auto& moments = moments_[index];
   if (!moments.mean.defined()) return {};

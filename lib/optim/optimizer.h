@@ -53,6 +53,8 @@ class Optimizer {
   /// Steps done so far (of the bias correction).
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
+  /// Names of the states that a trained target has.
+  std::vector<std::string> state_names() const;
   /// Of target `index`.
   std::vector<State> states(std::size_t index) const;
   std::int64_t state_bytes() const;

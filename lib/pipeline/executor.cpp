@@ -1,6 +1,7 @@
 #include "pipeline/executor.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <ATen/ops/full.h>
@@ -20,6 +21,8 @@ struct Executor::Run {
   int forwards = 0;                      ///< done so far
   std::vector<int> backwards_left = {};  ///< by local stage: B and W actions to come
   std::vector<at::Tensor> losses = {};
+  /// By stage and microbatch, between forward and backward.
+  std::map<std::pair<int, int>, std::shared_ptr<model::RouterStatistics>> routers = {};
   std::vector<Action> delayed = {};  ///< backward passes whose weight gradients wait for their message to be sent
 };
 
@@ -48,29 +51,41 @@ Stage& Executor::stage(schedule::Stage number) {
 void Executor::forward(const Action& action, Run& run) {
   Stage& here = stage(action.stage());
   const int microbatch = action.microbatch().value;
-  const at::Tensor input = action.stage().value > 0 ? run.links.take(true, action.stage(), microbatch) : at::Tensor();
+  const auto input = action.stage().value > 0 ? run.links.take(true, action.stage(), microbatch) : Links::Message{};
   const int number = run.forwards++;
-  model::ForwardOptions options{.loss_scale = run.options.loss_scales[static_cast<std::size_t>(microbatch)]};
+  model::ForwardOptions options{.loss_scale = run.options.loss_scales[static_cast<std::size_t>(microbatch)],
+                                .seed = run.options.seed};
   if (run.training && run.options.keep) options.keep = run.options.keep(number);
-  const auto output = here.forward(microbatch, run.data[static_cast<std::size_t>(microbatch)], input, options);
+  auto data = run.data[static_cast<std::size_t>(microbatch)];
+  data.routers = here.model().statistics(data, options);
+  if (data.routers && input.side.defined()) data.routers->set_before(input.side.cpu());
+  if (data.routers && run.training) run.routers[{action.stage().value, microbatch}] = data.routers;
+  const auto output = here.forward(microbatch, data, input.value, options);
   if (action.stage().value + 1 == training_.placement.stages())
     run.losses.push_back(output);
   else
-    run.links.put(true, action.stage(), microbatch, output);
+    run.links.put(true, action.stage(), microbatch, output, data.routers ? data.routers->totals() : at::Tensor());
 }
 
 void Executor::backward(const Action& action, Run& run) {
   Stage& here = stage(action.stage());
   const int microbatch = action.microbatch().value;
   const bool last_stage = action.stage().value + 1 == training_.placement.stages();
-  const auto gradient =
-      last_stage ? at::full({}, run.options.seed, at::TensorOptions().dtype(at::kDouble).device(message_.device))
-                 : run.links.take(false, action.stage(), microbatch);
+  const auto gradient = last_stage
+                            ? Links::Message{at::full({}, run.options.seed,
+                                                      at::TensorOptions().dtype(at::kDouble).device(message_.device)),
+                                             {}}
+                            : run.links.take(false, action.stage(), microbatch);
+  at::Tensor totals;  // of all stages: the last one knows them
+  if (const auto routers = run.routers.extract({action.stage().value, microbatch})) {
+    if (gradient.side.defined()) routers.mapped()->set_totals(gradient.side.cpu());
+    totals = routers.mapped()->totals();
+  }
   // Without a message to send there is nothing to be early for.
   const bool apart = action.op() == Op::kFullBackward && run.options.delay_weight_gradients && action.stage().value > 0;
-  const auto result = action.op() == Op::kBackwardInput || apart ? here.backward_input(microbatch, gradient)
-                                                                 : here.backward(microbatch, gradient);
-  if (action.stage().value > 0) run.links.put(false, action.stage(), microbatch, result);
+  const auto result = action.op() == Op::kBackwardInput || apart ? here.backward_input(microbatch, gradient.value)
+                                                                 : here.backward(microbatch, gradient.value);
+  if (action.stage().value > 0) run.links.put(false, action.stage(), microbatch, result, totals);
   if (apart) run.delayed.push_back(action);
 }
 

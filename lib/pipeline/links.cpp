@@ -20,13 +20,13 @@ int Links::tag(bool forward, int sender_stage, int microbatch) const {
   return static_cast<int>(unique % (static_cast<std::int64_t>(group_->max_tag()) + 1));
 }
 
-void Links::put(bool forward, schedule::Stage stage, int microbatch, at::Tensor value) {
+void Links::put(bool forward, schedule::Stage stage, int microbatch, at::Tensor value, at::Tensor side) {
   const int neighbour = stage.value + (forward ? 1 : -1);
   if (neighbour < 0 || neighbour >= placement_.stages()) return;
   if (placement_.rank_of({neighbour}) == placement_.rank_of(stage))
-    arriving_[{forward, neighbour, microbatch}] = {std::move(value), nullptr};
+    arriving_[{forward, neighbour, microbatch}] = {{std::move(value), std::move(side)}, nullptr};
   else
-    leaving_[{forward, stage.value, microbatch}] = std::move(value);
+    leaving_[{forward, stage.value, microbatch}] = {std::move(value), std::move(side)};
 }
 
 void Links::send(const schedule::Action& action) {
@@ -35,10 +35,14 @@ void Links::send(const schedule::Action& action) {
   const auto found = leaving_.find({forward, stage, microbatch});
   AUTOMODEL_CHECK(found != leaving_.end(), "nothing to send for " + schedule::to_text(action));
   const int peer = placement_.rank_of({stage + (forward ? 1 : -1)});
-  auto tensor = found->second.to(shape_.type).contiguous();
+  const auto message = std::move(found->second);
   leaving_.erase(found);
+  auto tensor = message.value.to(shape_.type).contiguous();
   std::erase_if(sent_, [](const comm::WorkPtr& work) { return work->done(); });
-  sent_.push_back(group_->exchange({{tensor, peer, tag(forward, stage, microbatch)}}, {}));
+  const int number = tag(forward, stage, microbatch);
+  std::vector<comm::Transfer> parts = {{tensor, peer, number}};
+  if (shape_.side > 0) parts.push_back({message.side.to(shape_.device), peer, number});
+  sent_.push_back(group_->exchange(std::move(parts), {}));
 }
 
 void Links::receive(const schedule::Action& action) {
@@ -46,17 +50,23 @@ void Links::receive(const schedule::Action& action) {
   const int stage = action.stage().value, microbatch = action.microbatch().value;
   const int sender = stage + (forward ? -1 : 1);
   auto tensor = at::empty(shape_.sizes, at::TensorOptions().dtype(shape_.type).device(shape_.device));
-  auto work = group_->exchange({}, {{tensor, placement_.rank_of({sender}), tag(forward, sender, microbatch)}});
-  arriving_[{forward, stage, microbatch}] = {std::move(tensor), std::move(work)};
+  const int peer = placement_.rank_of({sender}), number = tag(forward, sender, microbatch);
+  Message message{tensor, {}};
+  std::vector<comm::Transfer> parts = {{tensor, peer, number}};
+  if (shape_.side > 0) {
+    message.side = at::empty({shape_.side}, at::TensorOptions().dtype(at::kDouble).device(shape_.device));
+    parts.push_back({message.side, peer, number});
+  }
+  arriving_[{forward, stage, microbatch}] = {std::move(message), group_->exchange({}, std::move(parts))};
 }
 
-at::Tensor Links::take(bool forward, schedule::Stage stage, int microbatch) {
+Links::Message Links::take(bool forward, schedule::Stage stage, int microbatch) {
   const auto found = arriving_.find({forward, stage.value, microbatch});
   AUTOMODEL_CHECK(found != arriving_.end(), "a stage's data was never received");
   auto arrival = std::move(found->second);
   arriving_.erase(found);
   if (arrival.work) arrival.work->wait();
-  return arrival.tensor;
+  return std::move(arrival.message);
 }
 
 void Links::finish() {

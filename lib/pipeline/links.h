@@ -19,6 +19,7 @@ struct MessageShape {
   std::vector<std::int64_t> sizes = {};
   at::ScalarType type = at::kFloat;
   at::Device device = at::kCPU;
+  std::int64_t side = 0;  ///< float64 numbers that go with every message; 0: none
 };
 
 /// Receives are posted when the schedule says so and waited for where their data is used. A sent tensor lives until its
@@ -35,9 +36,12 @@ class Links {
   /// RECV_F / RECV_B.
   void receive(const schedule::Action& action);
   /// The output of stage s (kForward) or the gradient of its input (a backward), for the neighbour that needs it.
-  void put(bool forward, schedule::Stage stage, int microbatch, at::Tensor value);
+  void put(bool forward, schedule::Stage stage, int microbatch, at::Tensor value, at::Tensor side = {});
   /// The input of stage s, or the gradient of its output; waits where it is still on its way.
-  at::Tensor take(bool forward, schedule::Stage stage, int microbatch);
+  struct Message {
+    at::Tensor value = {}, side = {};
+  };
+  Message take(bool forward, schedule::Stage stage, int microbatch);
   /// Waits until everything sent is out.
   void finish();
 
@@ -49,7 +53,7 @@ class Links {
     auto operator<=>(const Key&) const = default;
   };
   struct Arriving {
-    at::Tensor tensor;
+    Message message;
     comm::WorkPtr work;
   };
   int tag(bool forward, int sender_stage, int microbatch) const;
@@ -58,8 +62,8 @@ class Links {
   const schedule::Placement& placement_;
   int microbatches_;
   MessageShape shape_ = {};
-  std::map<Key, at::Tensor> leaving_ = {};  ///< by the stage that made it
-  std::map<Key, Arriving> arriving_ = {};   ///< by the stage that uses it
+  std::map<Key, Message> leaving_ = {};    ///< by the stage that made it
+  std::map<Key, Arriving> arriving_ = {};  ///< by the stage that uses it
   std::vector<comm::WorkPtr> sent_ = {};
 };
 

@@ -66,9 +66,10 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.kept = tokens * r.bytes * 2 * w.stream;
     out.working = whole - out.kept + gradients;
   } else if (r.recompute == config::ActivationCheckpointing::kSelective) {
-    // Results of products are kept; norms and the activation function are computed again.
-    out.kept = whole - tokens * r.bytes * (2 * w.stream + w.down + w.experts * w.expert_down);
-    out.working = gradients + tokens * r.bytes * (2 * w.stream + w.down + w.experts * w.expert_down);
+    // Attention is kept, the norm and the MLP after it are computed again.
+    const double again = w.up + w.down + experts_kept + (spec.sandwich_norms ? w.stream : 0);
+    out.kept = whole - tokens * r.bytes * again;
+    out.working = gradients + tokens * r.bytes * again;
   } else {
     out.kept = whole;
     out.working = gradients;

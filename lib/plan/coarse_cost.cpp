@@ -46,7 +46,8 @@ Parts parts_of(const CoarseRequest& r) {
   out.forward = seconds(flops, r.hardware.forward_efficiency) + moved + r.hardware.layer_overhead + inside;
   out.backward = seconds(2 * flops, r.hardware.backward_efficiency) + 2 * moved + r.hardware.layer_overhead + inside;
   if (r.recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
-  if (r.recompute == config::ActivationCheckpointing::kSelective) out.backward += moved / 4;
+  if (r.recompute == config::ActivationCheckpointing::kSelective)
+    out.backward += feed_forward_share(spec, *r.layout, layer, r.sequence) * out.forward;
   out.head = 3 * seconds(tokens * arch::head_flops_per_token(spec) / r.sizes.tp, r.hardware.head_efficiency);
   const auto counts = arch::count_layer(*r.layout, layer);
   const auto experts = static_cast<double>(counts.of(arch::Role::kExpert));

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "config/recipe.h"
 
 namespace automodel::plan {
@@ -16,6 +17,11 @@ class Located {
   void refuse(std::string id, std::string key, std::string message, std::string help) {
     place(problems_, {std::move(id), std::move(message), std::move(help), {}, std::move(key)});
   }
+  /// A recipe without a mistake in it that nevertheless cannot run: the model does not divide like that.
+  void refuse_plan(std::string id, std::string key, std::string message, std::string help) {
+    ++refused_plans_;
+    refuse(std::move(id), std::move(key), std::move(message), std::move(help));
+  }
   void warn(std::string id, std::string key, std::string message, std::string help) {
     place(warnings_, {std::move(id), std::move(message), std::move(help), {}, std::move(key)});
   }
@@ -23,6 +29,12 @@ class Located {
   void refuse_all(Diagnostics list, const std::string& prefix = "") { place_all(problems_, std::move(list), prefix); }
   void warn_all(Diagnostics list, const std::string& prefix = "") { place_all(warnings_, std::move(list), prefix); }
 
+  /// How a command ends that reports these problems.
+  ExitCode exit() const {
+    return problems_.empty()                    ? ExitCode::kOk
+           : refused_plans_ == problems_.size() ? ExitCode::kRefused
+                                                : ExitCode::kBadInput;
+  }
   bool ok() const { return problems_.empty(); }
   Diagnostics& problems() { return problems_; }
   Diagnostics& warnings() { return warnings_; }
@@ -43,6 +55,7 @@ class Located {
   const config::Origins& origins_;
   Diagnostics problems_ = {};
   Diagnostics warnings_ = {};
+  std::size_t refused_plans_ = 0;
 };
 
 }  // namespace automodel::plan

@@ -97,9 +97,7 @@ class RankWalk {
   }
 
  private:
-  std::int64_t sequence() const {
-    return plan_.batch.length > 0 ? plan_.batch.length : plan_.model->spec.max_positions;
-  }
+  std::int64_t sequence() const { return plan_.batch.planned_length(); }
   double sharded(double factor) const {
     return factor * (total_.dense / request_.sharding.shards + total_.expert / request_.sharding.expert_shards);
   }

@@ -8,6 +8,7 @@
 
 #include "arch/families.h"
 #include "arch/hf_config.h"
+#include "plan/catalogue.h"
 
 namespace automodel::plan {
 namespace {
@@ -64,6 +65,24 @@ Diagnostics rekeyed(Diagnostics problems, const std::string& prefix) {
   return problems;
 }
 
+/// `choice` with what `text` says.
+std::optional<ModelChoice> choice_of(ModelChoice choice, std::string text, const std::string& file,
+                                     const std::string& prefix, Located& report) {
+  // Keys of a recipe are checked where it is known which keys there are.
+  Diagnostics ignored;
+  const auto value = config::to_value(config::parse_yaml(prefix.empty() ? "" : text, file, ignored));
+  const auto* type = value.find("model_type");
+  const bool strict = type != nullptr && type->string() != nullptr && arch::find_family(*type->string()) != nullptr;
+  auto parsed = arch::parse_hf_config(text, file, {.allow_unknown_family = true, .strict_keys = strict});
+  report.refuse_all(rekeyed(std::move(parsed.errors), prefix));
+  report.warn_all(rekeyed(std::move(parsed.warnings), prefix));
+  if (!parsed.spec) return std::nullopt;
+  choice.spec = std::move(*parsed.spec);
+  choice.layout = arch::layout_of(choice.spec);
+  choice.config_text = std::move(text);
+  return choice;
+}
+
 }  // namespace
 
 fs::path find_path(const std::string& path, const std::string& recipe_path) {
@@ -74,14 +93,19 @@ fs::path find_path(const std::string& path, const std::string& recipe_path) {
   return is_there(given) ? given : fs::path();
 }
 
-std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Located& report) {
+std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Located& report, bool training) {
   if (!recipe.recipe.model()) return std::nullopt;
   const auto& model = *recipe.recipe.model();
   ModelChoice choice;
   std::string text, file, prefix;
   const bool pretrained = model.pretrained_model_name_or_path().has_value();
   const auto& source = model.config();
-  if (!pretrained && source && source->inline_config) {
+  if (model.target() == config::ModelTarget::kGpt2) {
+    choice.name = "gpt2";
+    prefix = "model";
+    text = "{\"model_type\": \"gpt2\", \"vocab_size\": 50257}";
+    file = recipe.path;
+  } else if (!pretrained && source && source->inline_config) {
     choice.name = "inline";
     prefix = "model.config";
     text = config::to_json(*source->inline_config, 2);
@@ -91,6 +115,21 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     choice.name = pretrained ? *model.pretrained_model_name_or_path() : source->path.value_or("");
     auto path = find_path(choice.name, recipe.path);
     if (path.empty()) path = in_cache(choice.name, model);
+    if (auto known = path.empty() && !training ? find_in_catalogue(choice.name) : std::nullopt) {
+      text = *std::move(known);
+      file = "catalogue";
+      if (source) text = with_overrides(text, source->overrides);
+      return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, "", report);
+    }
+    // A path that leads nowhere is a mistake; a name may be that of a model that is elsewhere.
+    if (path.empty() && !training && !choice.name.starts_with('.') && !choice.name.starts_with('/')) {
+      report.warn("model-unknown", key,
+                  fmt::format("the sizes of '{}' are unknown: mesh and schedule are planned, stages, "
+                              "memory and time are not",
+                              choice.name),
+                  "give its configuration: --model.config PATH (a config.json or the folder with it)");
+      return std::nullopt;
+    }
     if (path.empty()) {
       report.refuse("model-not-found", key, fmt::format("there is no model '{}' here", choice.name),
                     "a folder with config.json, a config.json, or a name in the local Hugging Face cache (HF_HOME, "
@@ -110,16 +149,8 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     file = config_file.string();
     if (source) text = with_overrides(text, source->overrides);
   }
-  text = with_overrides(text, model.overrides());
-  auto parsed = arch::parse_hf_config(text, file, {.allow_unknown_family = true, .strict_keys = !prefix.empty()});
-  report.refuse_all(rekeyed(std::move(parsed.errors), prefix));
-  report.warn_all(rekeyed(std::move(parsed.warnings), prefix));
-  if (!parsed.spec) return std::nullopt;
-  choice.spec = std::move(*parsed.spec);
-  choice.layout = arch::layout_of(choice.spec);
-  choice.config_text = text;
   choice.load_weights = pretrained && model.target() != config::ModelTarget::kFromConfig && model.load_base_model();
-  return choice;
+  return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, prefix, report);
 }
 
 }  // namespace automodel::plan

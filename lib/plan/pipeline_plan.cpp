@@ -28,11 +28,13 @@ class PipelinePlanning {
         report_(report),
         ranks_(plan.mesh.sizes().pp),
         settings_(section()),
-        model_(*plan.model) {}
+        model_(plan.model ? &*plan.model : nullptr) {}
 
   void run() {
     if (!choose_generator() || !plan_microbatches() || !split() || !make_schedule()) return;
-    describe_stages();
+    if (model_ != nullptr) describe_stages();
+    out_.timeline = schedule::simulate(out_.schedule.training, out_.schedule.placement, out_.schedule.shape,
+                                       schedule::unit_costs(stages_));
     plan_.pipeline = std::move(out_);
   }
 
@@ -135,8 +137,9 @@ class PipelinePlanning {
     if (const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
         chunks && !layers.count)
       return *chunks;
+    if (model_ == nullptr) return single ? 1 : 2;  // how many layers there are to divide is not known
     VirtualStagesRequest request{
-        .layers = model_.spec.layers, .pp_size = ranks_, .single_stage = single, .v_placement = v};
+        .layers = model_->spec.layers, .pp_size = ranks_, .single_stage = single, .v_placement = v};
     if (layers.count) request.layers_per_stage = *layers.count;
     if (const auto rounding = settings_.round_virtual_stages_to_pp_multiple())
       request.rounding = *rounding == config::Rounding::kUp ? StageRounding::kUp : StageRounding::kDown;
@@ -150,8 +153,9 @@ class PipelinePlanning {
     const auto per_rank = stages_per_rank();
     if (!per_rank) return false;
     stages_ = *per_rank * ranks_;
-    tree_ = arch::ModuleTree(model_.layout);
-    const auto names = names_of(model_.layout);
+    if (model_ == nullptr) return true;
+    tree_ = arch::ModuleTree(model_->layout);
+    const auto names = names_of(model_->layout);
     Diagnostics problems;
     const auto& layers = settings_.layers_per_stage();
     if (const auto& fqns = settings_.module_fqns_per_model_part(); fqns && plan_.pipelined) {
@@ -159,9 +163,9 @@ class PipelinePlanning {
       fqns_ = *fqns;
     } else if (!layers.counts.empty()) {
       const int total = std::accumulate(layers.counts.begin(), layers.counts.end(), 0);
-      if (total != model_.spec.layers)
+      if (total != model_->spec.layers)
         report_.refuse("bad-value", "distributed.pipeline.layers_per_stage",
-                       fmt::format("the stages have {} layers, the model {}", total, model_.spec.layers),
+                       fmt::format("the stages have {} layers, the model {}", total, model_->spec.layers),
                        "the list must add up to the model's layers");
       else
         fqns_ = stage_fqns(names, ranges_of(layers.counts));
@@ -187,12 +191,12 @@ class PipelinePlanning {
   std::vector<LayerRange> balanced() const {
     const auto length = sequence();
     std::vector<double> cost;
-    for (int i = 0; i < model_.spec.layers; ++i)
-      cost.push_back(arch::layer_flops_per_token(model_.spec, model_.layout, i, length));
-    return balanced_layers(stages_, cost, 0.0, arch::head_flops_per_token(model_.spec));
+    for (int i = 0; i < model_->spec.layers; ++i)
+      cost.push_back(arch::layer_flops_per_token(model_->spec, model_->layout, i, length));
+    return balanced_layers(stages_, cost, 0.0, arch::head_flops_per_token(model_->spec));
   }
 
-  std::int64_t sequence() const { return plan_.batch.length > 0 ? plan_.batch.length : model_.spec.max_positions; }
+  std::int64_t sequence() const { return plan_.batch.planned_length(); }
 
   bool make_schedule() {
     const schedule::Shape shape{ranks_, stages_, plan_.batch.microbatches};
@@ -225,23 +229,22 @@ class PipelinePlanning {
 
   void describe_stages() {
     const auto parts = split_model(tree_, fqns_);
-    StageShapeRequest shapes{.hidden = model_.spec.hidden,
-                             .vocab = model_.spec.vocab,
+    StageShapeRequest shapes{.hidden = model_->spec.hidden,
+                             .vocab = model_->spec.vocab,
                              .microbatch_size = plan_.batch.microbatch,
                              .sequence_length = sequence(),
                              .dtype = plan_.types.message};
-    schedule::Costs costs = schedule::unit_costs(stages_);
     for (int s = 0; s < stages_; ++s) {
       StagePlan stage{
           .stage = s, .pp_rank = out_.schedule.placement.rank_of({s}), .part = parts[static_cast<std::size_t>(s)]};
       const double tokens = static_cast<double>(shapes.microbatch_size * shapes.sequence_length);
       for (const int layer : stage.part.layers)
-        stage.flops += tokens * arch::layer_flops_per_token(model_.spec, model_.layout, layer, shapes.sequence_length);
-      if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_.spec);
+        stage.flops +=
+            tokens * arch::layer_flops_per_token(model_->spec, model_->layout, layer, shapes.sequence_length);
+      if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_->spec);
       stage.io = stage_io(shapes, s == 0, stage.part.has_head);
       out_.stages.push_back(std::move(stage));
     }
-    out_.timeline = schedule::simulate(out_.schedule.training, out_.schedule.placement, out_.schedule.shape, costs);
   }
 
   TrainingPlan& plan_;
@@ -249,7 +252,7 @@ class PipelinePlanning {
   Located& report_;
   int ranks_;
   config::PipelineConfig settings_;
-  const ModelChoice& model_;
+  const ModelChoice* model_;  ///< null where its sizes are unknown
   const schedule::Generator* generator_ = nullptr;
   schedule::CsvTable table_ = {};
   schedule::CsvFormat format_ = schedule::CsvFormat::kComputeOnly;

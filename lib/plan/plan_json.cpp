@@ -144,6 +144,18 @@ void write_batch(JsonWriter& json, const BatchPlan& batch) {
   json.end_object();
 }
 
+void write_keys(JsonWriter& json, std::string_view name, const std::vector<config::IgnoredKey>& keys) {
+  json.key(name);
+  json.begin_array();
+  for (const auto& key : keys) {
+    json.begin_object();
+    json.member("key", key.key);
+    json.member("reason", key.reason);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 void write_types(JsonWriter& json, const TypePlan& types) {
   json.key("dtypes");
   json.begin_object();
@@ -174,15 +186,8 @@ std::string to_json(const TrainingPlan& plan, ActionFormat actions) {
   json.key("pipeline");
   write_pipeline(json, plan, actions);
   if (plan.estimate) write_members(json, *plan.estimate);
-  json.key("ignored");
-  json.begin_array();
-  for (const auto& key : plan.ignored) {
-    json.begin_object();
-    json.member("key", key.key);
-    json.member("reason", key.reason);
-    json.end_object();
-  }
-  json.end_array();
+  write_keys(json, "unsupported", plan.unsupported);
+  write_keys(json, "ignored", plan.ignored);
   json.end_object();
   return json.take();
 }

@@ -51,9 +51,31 @@ std::string mesh_text(const TrainingPlan& plan) {
                      axes, mesh::name_of(plan.mesh.strategy()), plan.cuda ? "cuda" : "cpu");
 }
 
+/// What tensor- and context-parallel ranks divide, and how they exchange it.
+std::string sharing_text(const TrainingPlan& plan) {
+  const auto& s = plan.mesh.sizes();
+  std::string out;
+  if (s.tp > 1) {
+    const auto& overlap = plan.tensor.overlap;
+    const bool overlaps =
+        overlap != arch::TensorOverlap{.gather_attention = overlap.gather_attention, .gather_mlp = overlap.gather_mlp};
+    out += fmt::format("tensor    products over {} ranks{}{}\n", s.tp,
+                       plan.tensor.sequence_parallel ? ", tokens between them too (sequence parallel)" : "",
+                       overlaps ? ", messages under products" : "");
+  }
+  if (s.cp > 1) {
+    const auto& c = plan.context;
+    std::string how = c.keys == 1 ? "" : fmt::format("{} {}", c.gather ? "keys gathered over" : "ring of", c.keys);
+    if (c.heads > 1) how = fmt::format("heads exchanged over {}{}{}", c.heads, how.empty() ? "" : ", ", how);
+    out += fmt::format("context   sequences over {} ranks: {}\n", s.cp, how);
+  }
+  return out;
+}
+
 std::string model_text(const TrainingPlan& plan) {
   if (!plan.model)
-    return "model     sizes unknown: give --model.config PATH (a config.json) to plan stages and memory\n";
+    return "model     sizes unknown: give --model.config PATH (a config.json, or its folder) to plan stages, memory "
+           "and time\n";
   const auto& spec = plan.model->spec;
   std::int64_t parameters = 0;
   if (plan.pipeline)
@@ -116,10 +138,10 @@ std::string schedule_text(const TrainingPlan& plan) {
 }  // namespace
 
 std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
-  std::string out =
-      fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + model_text(plan) + batch_text(plan);
+  std::string out = fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + sharing_text(plan) +
+                    model_text(plan) + batch_text(plan);
   if (plan.pipeline) {
-    out += stages_text(*plan.pipeline);
+    if (!plan.pipeline->stages.empty()) out += stages_text(*plan.pipeline);
     if (plan.pipelined) {
       out += schedule_text(plan);
       const auto& timeline = plan.pipeline->timeline;
@@ -131,6 +153,10 @@ std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
           actions == ActionFormat::kCompute ? plan.pipeline->schedule.order : plan.pipeline->schedule.training;
       for (std::size_t r = 0; r < rows.size(); ++r) out += fmt::format("rank {}: {}\n", r, schedule::to_text(rows[r]));
     }
+  }
+  if (!plan.unsupported.empty()) {
+    out += "not supported: this recipe can be planned, not trained\n";
+    for (const auto& key : plan.unsupported) out += fmt::format("  {}: {}\n", key.key, key.reason);
   }
   if (!plan.ignored.empty()) {
     out += "ignored\n";

@@ -160,9 +160,7 @@ class Search {
     return {.pp = pp, .dp_replicate = ddp ? dp : 1, .dp_shard = ddp ? 1 : dp, .cp = cp, .tp = tp, .ep = ep};
   }
 
-  std::int64_t sequence() const {
-    return base_->batch.length > 0 ? base_->batch.length : base_->model->spec.max_positions;
-  }
+  std::int64_t sequence() const { return base_->batch.planned_length(); }
 
   void draft_mesh(const mesh::MeshSizes& sizes) {
     const int local = base_->batch.global / sizes.dp();

@@ -16,7 +16,7 @@ class Timing {
         sharding_(request.sharding),
         request_(request),
         sizes_(plan.mesh.sizes()),
-        sequence_(plan.batch.length > 0 ? plan.batch.length : plan.model->spec.max_positions),
+        sequence_(plan.batch.planned_length()),
         tokens_(static_cast<double>(plan.batch.microbatch * sequence_) / sizes_.cp),
         compute_(size_of(plan.types.compute)),
         tp_(group_link(hardware_, 1, sizes_.tp)),
@@ -67,7 +67,7 @@ class Timing {
       double backward = pass_seconds(2 * flops, hardware_.backward_efficiency, 2 * moved) + hardware_.layer_overhead;
       if (request_.recompute == config::ActivationCheckpointing::kFull) backward += forward;
       if (request_.recompute == config::ActivationCheckpointing::kSelective)
-        backward += moved / 4 / hardware_.memory_bandwidth;
+        backward += feed_forward_share(spec, plan_.model->layout, layer, sequence_) * forward;
       const double weights = 0.5 * pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
       out.backward_weight += weights;
       out.backward_input += backward - weights + inside;
@@ -256,6 +256,13 @@ class Timing {
 };
 
 }  // namespace
+
+double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence) {
+  const double inputs = spec.gated_mlp ? 3 : 2;
+  const double widths =
+      spec.is_moe(layer) ? static_cast<double>(spec.moe->ffn) * (spec.moe->top_k + spec.moe->shared_experts) : spec.ffn;
+  return 2 * inputs * widths * spec.hidden / arch::layer_flops_per_token(spec, layout, layer, sequence);
+}
 
 double all_gather_seconds(double bytes, int size, const Link& link) {
   if (size <= 1) return 0;

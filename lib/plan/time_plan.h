@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "arch/layout.h"
+#include "arch/model_spec.h"
 #include "plan/hardware.h"
 #include "plan/memory_plan.h"
 #include "schedule/simulate.h"
@@ -55,6 +57,9 @@ struct TimeRequest {
 };
 /// Needs the plan's pipeline.
 TimePlan plan_time(const TrainingPlan& plan, const TimeRequest& request);
+
+/// The MLP's part of a layer's arithmetic: what selective recomputation does twice.
+double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence);
 
 /// Seconds of a collective over `size` ranks with `bytes` on each: rings, as NCCL and MPI run them for large messages.
 double all_reduce_seconds(double bytes, int size, const Link& link);

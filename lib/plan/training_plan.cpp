@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/pipeline_plan.h"
+#include "plan/tensor_choice.h"
 
 namespace automodel::plan {
 namespace {
@@ -57,6 +58,47 @@ void check_megatron_sizes(const config::LoadedRecipe& loaded, const mesh::MeshSi
   same("pipeline_model_parallel_size", m.pipeline_model_parallel_size(), "pp_size", sizes.pp);
   same("context_parallel_size", m.context_parallel_size(), "cp_size", sizes.cp);
   same("expert_model_parallel_size", m.expert_model_parallel_size(), "ep_size", sizes.ep);
+}
+
+/// "nearest are 4 and 8": the divisors of `whole` around `size`.
+std::string nearest_divisors(int whole, int size) {
+  int down = std::min(size, whole), up = size;
+  while (whole % down != 0) --down;
+  while (up < whole && whole % up != 0) ++up;
+  return up <= whole && whole % up == 0 ? fmt::format("nearest are {} and {}", down, up)
+                                        : fmt::format("nearest is {}", down);
+}
+
+/// Expert-parallel ranks hold equal numbers of experts, or equal parts of their width.
+void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpec& spec, const mesh::MeshSizes& sizes,
+                        Located& report) {
+  const int tensor = loaded.recipe.model_parallel->expert_tensor_parallel_size().value_or(1);
+  const std::string tensor_key = "model_parallel.expert_tensor_parallel_size";
+  if (!spec.moe) {
+    if (sizes.ep > 1)
+      report.refuse("bad-value", "distributed.ep_size",
+                    fmt::format("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type),
+                    "ep_size: 1, or a model with experts");
+    return;
+  }
+  if (spec.moe->experts % sizes.ep != 0)
+    report.refuse("indivisible", "distributed.ep_size",
+                  fmt::format("{} experts do not divide among {} expert-parallel ranks", spec.moe->experts, sizes.ep),
+                  nearest_divisors(spec.moe->experts, sizes.ep));
+  if (tensor <= 1) return;
+  if (spec.moe->bias)
+    return report.refuse("bad-value", tensor_key,
+                         fmt::format("the experts of '{}' have biases and cannot be cut across ranks", spec.model_type),
+                         "expert_tensor_parallel_size: 1; experts divide among ranks with distributed.ep_size");
+  if (spec.moe->ffn % tensor != 0)
+    report.refuse("indivisible", tensor_key,
+                  fmt::format("experts of width {} do not divide among {} ranks", spec.moe->ffn, tensor),
+                  nearest_divisors(spec.moe->ffn, tensor));
+  if (sizes.per_stage() % (sizes.ep * tensor) != 0)
+    report.refuse("indivisible", tensor_key,
+                  fmt::format("{} ranks of a pipeline stage do not divide into groups of ep_size {} x {} ranks",
+                              sizes.per_stage(), sizes.ep, tensor),
+                  nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
 }
 
 /// Megatron Core's own checks, with the sizes that distributed gives.
@@ -131,8 +173,10 @@ std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
       *recipe.dataset());
 }
 
+constexpr std::int64_t kAssumedLength = 4096;  // tokens of a sequence where nobody says
+
 BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const arch::ModelSpec* spec,
-                     Located& report) {
+                     bool training, Located& report) {
   const auto& steps = loaded.recipe.step_scheduler();
   BatchPlan batch{.global = steps.global_batch_size(), .local = steps.local_batch_size()};
   const int unit = batch.local * sizes.dp();
@@ -148,6 +192,16 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   }
   const auto [length, key] = sequence_length(loaded.recipe);
   batch.length = length;
+  if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
+  if (batch.length == 0 && spec != nullptr && training) {
+    batch.assumed_length = spec->max_positions;  // batches say how long they are
+  } else if (batch.length == 0 && spec != nullptr) {
+    batch.assumed_length = std::min<std::int64_t>(spec->max_positions, kAssumedLength);
+    report.warn("length-unknown", "dataset",
+                fmt::format("how long sequences are is not known: shapes and estimates are for {} tokens",
+                            batch.assumed_length),
+                "give distributed.pipeline.pp_seq_len, or dataset.seq_length where the data has it");
+  }
   if (spec != nullptr && length > spec->max_positions && spec->max_positions > 0)
     report.refuse(
         "sequence-too-long", key,
@@ -167,6 +221,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
 bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
   if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
   if (request.cuda_available || request.training) return request.cuda_available;
+  if (recipe.dist_env->backend() == "nccl") return true;
   const auto& profile = recipe.hardware->profile();
   return profile && find_device(*profile) != nullptr;
 }
@@ -181,7 +236,7 @@ void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& reque
                                    .calibration = request.calibration},
                                   problems);
   report.refuse_all(std::move(problems), "");
-  if (plan.pipeline && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
+  if (plan.pipeline && plan.model && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
 }
 
 }  // namespace
@@ -190,7 +245,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   Located report(loaded);
   PlanResult result;
   const Recipe& recipe = loaded.recipe;
-  auto model = choose_model(loaded, report);
+  auto model = choose_model(loaded, report, request.training);
   const auto sizes = plan_mesh(loaded, request, report);
   if (sizes) {
     const arch::ModelSpec* spec = model ? &model->spec : nullptr;
@@ -199,10 +254,11 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.cuda = plans_for_cuda(recipe, request);
     plan.types = plan_types(loaded, spec, plan.cuda, report);
     plan.levers = plan_levers(loaded, sizes->pp, plan.types.compute, report);
-    plan.batch = plan_batch(loaded, *sizes, spec, report);
+    plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
     plan.pipelined = sizes->pp > 1;
     check_megatron_sizes(loaded, *sizes, report);
     check_megatron(loaded, *sizes, plan.types, report);
+    if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
     if (!plan.pipelined && recipe.distributed->pipeline())
       report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
                   "set distributed.pp_size to 2 or more");
@@ -212,13 +268,26 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (model && !model->spec.plan_only.empty() && request.training)
       report.refuse("unsupported-model", "model", "this model can be planned but not trained: " + model->spec.plan_only,
                     "known families: see docs/models.md");
+    if (model) {
+      const auto [tokens, key] = sequence_length(recipe);
+      plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
+    }
+    plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
-    if (plan.model && report.ok()) plan_pipeline(plan, loaded, report);
+    if (request.training)
+      for (const auto& key : loaded.unsupported)
+        report.refuse("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
+                      "automodel plan shows everything of this recipe that is not supported");
+    if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, report);
     estimate(plan, recipe, request, report);
     plan.ignored = loaded.ignored;
+    plan.unsupported = loaded.unsupported;
+    if (plan.model && !plan.model->spec.plan_only.empty())
+      plan.unsupported.push_back({"model", plan.model->spec.plan_only, {}});
     plan.warnings = report.warnings();
     if (report.ok()) result.plan = std::move(plan);
   }
+  result.exit = report.exit();
   result.problems = std::move(report.problems());
   result.warnings = std::move(report.warnings());
   return result;
@@ -238,6 +307,9 @@ std::uint64_t fingerprint(const TrainingPlan& plan) {
   mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
                   name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
   if (plan.model) mix(plan.model->config_text);
+  for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
+  mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
+  mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
   if (plan.pipeline) {
     for (const auto& row : plan.pipeline->schedule.training) mix(schedule::to_text(row));
     for (const auto& stage : plan.pipeline->stages)

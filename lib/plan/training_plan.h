@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "arch/tensor_plan.h"
 #include "base/dtype.h"
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
+#include "plan/context_choice.h"
 #include "plan/estimate.h"
 #include "plan/levers.h"
 #include "plan/model_choice.h"
@@ -22,13 +24,15 @@ namespace automodel::plan {
 
 /// Who computes how many sequences when.
 struct BatchPlan {
-  int global = 1;           ///< sequences of an optimizer step
-  int local = 1;            ///< sequences of one run of the schedule on a data-parallel rank
-  int runs = 1;             ///< runs of the schedule before the optimizer (gradient accumulation)
-  int microbatch = 1;       ///< sequences
-  int microbatches = 1;     ///< of a run
-  std::int64_t length = 0;  ///< tokens of a sequence; 0 where the recipe has no data to tell
-  std::int64_t tokens() const { return global * length; }
+  int global = 1;                   ///< sequences of an optimizer step
+  int local = 1;                    ///< sequences of one run of the schedule on a data-parallel rank
+  int runs = 1;                     ///< runs of the schedule before the optimizer (gradient accumulation)
+  int microbatch = 1;               ///< sequences
+  int microbatches = 1;             ///< of a run
+  std::int64_t length = 0;          ///< tokens of a sequence; 0 where the recipe has no data to tell
+  std::int64_t assumed_length = 0;  ///< what estimates take where `length` is 0
+  std::int64_t planned_length() const { return length > 0 ? length : assumed_length; }
+  std::int64_t tokens() const { return global * planned_length(); }
 };
 
 /// In which types what is kept and computed.
@@ -64,10 +68,13 @@ struct TrainingPlan {
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
   std::optional<Estimate> estimate = {};      ///< with the pipeline
-  bool pipelined = false;                     ///< pp_size > 1: the recipe's pipeline section counts
+  arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
+  ContextPlan context = {};
+  bool pipelined = false;  ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};
   std::vector<config::IgnoredKey> ignored = {};
+  std::vector<config::IgnoredKey> unsupported = {};  ///< what keeps this plan from being trained
 };
 
 struct PlanRequest {
@@ -82,6 +89,7 @@ struct PlanResult {
   std::optional<TrainingPlan> plan = {};
   Diagnostics problems = {};  ///< empty when there is a plan
   Diagnostics warnings = {};
+  ExitCode exit = ExitCode::kOk;  ///< of a command that reports the problems
 };
 
 /// Plans the recipe, or says everything that keeps it from being planned.

@@ -13,7 +13,8 @@ Evaluation evaluate(Runtime& runtime, const data::Loader& loader) {
   double loss = 0, labels = 0;
   for (std::int64_t step = 0; step < loader.sampler().steps_per_epoch(); ++step)
     for (const auto& batch : loader.load(0, step)) {
-      const auto microbatches = make_microbatches(batch, runtime.plan().batch.microbatch, world.device());
+      const auto microbatches =
+          make_microbatches(batch, runtime.plan().batch.microbatch, world.device(), place.context());
       runtime.set_length(batch.length);
       loss += runtime.executor().evaluate(microbatches, std::vector<double>(microbatches.size(), 1.0));
       if (counts) labels += static_cast<double>(batch.num_label_tokens);

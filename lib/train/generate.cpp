@@ -25,8 +25,8 @@ std::int64_t draw(const at::Tensor& logits, double temperature, double uniform) 
   return shares.numel() - 1;
 }
 
-/// The stages one after the other; the last stage's rank returns the logits of the last token.
-at::Tensor forward(Runtime& runtime, const model::Microbatch& microbatch) {
+/// The stages one after the other; the last stage's rank returns the logits of token `last`.
+at::Tensor forward(Runtime& runtime, const model::Microbatch& microbatch, std::int64_t last) {
   const auto& pipeline = *runtime.plan().pipeline;
   auto& group = *runtime.groups().pipeline;
   const int me = runtime.place().pp;
@@ -36,7 +36,7 @@ at::Tensor forward(Runtime& runtime, const model::Microbatch& microbatch) {
       for (auto* local : runtime.stages()) {
         if (local->stage().number().value != stage.stage) continue;
         if (stage.part.has_head)
-          logits = local->model().logits(microbatch, hidden).select(1, microbatch.ids.size(1) - 1)[0];
+          logits = local->model().logits(microbatch, hidden).select(1, last)[0];
         else
           hidden = local->model().forward(microbatch, hidden, {}).contiguous();
         local->data_parallel().reshard();
@@ -48,7 +48,7 @@ at::Tensor forward(Runtime& runtime, const model::Microbatch& microbatch) {
     if (me == stage.pp_rank) group.exchange({{hidden, next, 0}}, {})->wait();
     if (me == next) {
       hidden = at::empty(
-          {1, microbatch.ids.size(1), runtime.plan().model->spec.hidden},
+          {1, microbatch.ids.size(1) / runtime.token_shares(), runtime.plan().model->spec.hidden},
           at::TensorOptions().dtype(scalar_type(runtime.plan().types.compute)).device(runtime.world().device()));
       group.exchange({}, {{hidden, stage.pp_rank, 0}})->wait();
     }
@@ -65,12 +65,15 @@ std::vector<std::int32_t> generate(Runtime& runtime, std::vector<std::int32_t> p
   const auto begin = prompt.size();
   for (int i = 0; i < options.tokens; ++i) {
     const auto length = std::min<std::int64_t>(options.longest, static_cast<std::int64_t>(prompt.size()));
-    const std::vector<std::int64_t> context(prompt.end() - length, prompt.end());
+    std::vector<std::int64_t> context(prompt.end() - length, prompt.end());
+    // Filled up for ranks that share the tokens; what comes last changes nothing before it.
+    while (static_cast<std::int64_t>(context.size()) % runtime.place().tp_size != 0) context.push_back(0);
+    const auto filled = static_cast<std::int64_t>(context.size());
     const auto device = runtime.world().device();
     model::Microbatch microbatch{.ids = at::tensor(context).unsqueeze(0).to(device),
-                                 .positions = at::arange(length).unsqueeze(0).to(device),
-                                 .length = length};
-    const auto logits = forward(runtime, microbatch);
+                                 .positions = at::arange(filled).clamp_max(length - 1).unsqueeze(0).to(device),
+                                 .length = filled};
+    const auto logits = forward(runtime, microbatch, length - 1);
     auto token = at::empty({1}, at::kLong);
     if (logits.defined())
       token[0] = draw(logits, options.temperature, static_cast<double>(stream.uniform(static_cast<std::uint64_t>(i))));

@@ -1,5 +1,7 @@
 #include "train/microbatches.h"
 
+#include <algorithm>
+
 #include <ATen/ops/from_blob.h>
 
 #include "base/error.h"
@@ -17,20 +19,36 @@ at::Tensor tensor_of(const std::vector<T>& values, std::int64_t rows, std::int64
 
 }  // namespace
 
-std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device) {
+std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
+                                                 parallel::ContextPlace place) {
   AUTOMODEL_CHECK(batch.rows % rows == 0, "a batch does not divide into microbatches");
-  const auto ids = tensor_of(batch.input_ids, batch.rows, batch.length, at::kLong, device);
-  const auto labels = tensor_of(batch.labels, batch.rows, batch.length, at::kLong, device);
-  const auto positions = tensor_of(batch.positions, batch.rows, batch.length, at::kLong, device);
-  const auto segments =
-      batch.needs_segments ? tensor_of(batch.segments, batch.rows, batch.length, at::kInt, device) : at::Tensor();
+  const auto own = [&](const std::vector<std::int64_t>& values) {
+    return parallel::own_tokens(tensor_of(values, batch.rows, batch.length, at::kLong, device), place);
+  };
+  const auto ids = own(batch.input_ids);
+  const auto labels = own(batch.labels);
+  const auto positions = own(batch.positions);
+  const auto documents = [&] { return tensor_of(batch.segments, batch.rows, batch.length, at::kInt, device); };
+  const auto segments = batch.needs_segments ? documents() : at::Tensor();
+  const bool padded = std::find(batch.segments.begin(), batch.segments.end(), 0) != batch.segments.end();
+  const auto real = padded ? parallel::own_tokens(documents().ne(0), place) : at::Tensor();
+  const auto part = [&](const at::Tensor& all, std::int64_t first) {
+    return all.defined() ? all.narrow(0, first, rows) : all;
+  };
   std::vector<model::Microbatch> out;
   for (std::int64_t first = 0; first < batch.rows; first += rows)
-    out.push_back({.ids = ids.narrow(0, first, rows),
-                   .labels = labels.narrow(0, first, rows),
-                   .positions = positions.narrow(0, first, rows),
-                   .segments = segments.defined() ? segments.narrow(0, first, rows) : segments,
-                   .length = batch.length});
+    out.push_back(
+        {.ids = part(ids, first),
+         .labels = part(labels, first),
+         .positions = part(positions, first),
+         .segments = part(segments, first),
+         .length = batch.length,
+         .extent = 1 + *std::max_element(batch.positions.begin() + first * batch.length,
+                                         batch.positions.begin() + (first + rows) * batch.length),
+         .label_tokens = rows * batch.length - std::count(batch.labels.begin() + first * batch.length,
+                                                          batch.labels.begin() + (first + rows) * batch.length,
+                                                          data::kIgnoredLabel),
+         .real = part(real, first)});
   return out;
 }
 

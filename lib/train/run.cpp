@@ -19,12 +19,15 @@
 #include "metrics/jsonl.h"
 #include "metrics/tensorboard.h"
 #include "plan/plan_text.h"
+#include "train/checkpointing.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
-#include "train/initial_values.h"
+#include "train/run_estimate.h"
+#include "train/run_trace.h"
 #include "train/runtime.h"
 #include "train/setup.h"
 #include "train/stop_signal.h"
+#include "train/tensor_memory.h"
 #include "train/trainer.h"
 
 namespace automodel::train {
@@ -108,16 +111,26 @@ class Run {
 
   ExitCode execute() {
     choose_threads();
+    count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
-    const bool zero = !recipe_.model_parallel->perform_initialization();
-    runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_,
-                                         initial_values(setup_->plan.model->spec, setup_->seed(), zero));
+    checkpointing_ = std::make_unique<Checkpointing>(*setup_, [this](const std::string& line) { say(line); });
+    runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_, checkpointing_->weights());
     if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
-    trainer_ = std::make_unique<Trainer>(*runtime_, recipe_, *setup_->rates);
-    const std::int64_t first = setup_->steps->first_step();
+    trainer_ = std::make_unique<Trainer>(*runtime_, recipe_, checkpointing_->rates());
+    checkpointing_->restore(*trainer_);
+    const std::int64_t first = checkpointing_->first_step();
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, first, setup_->steps->end_step());
+    estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
+    if (recipe_.logging->trace()) {
+      const auto& place = runtime_->place();
+      trace_ = std::make_unique<RunTrace>(runtime_->executor(), setup_->plan, place.pp,
+                                          place.dp == 0 && place.cp == 0 && place.tp == 0);
+    }
     banner();
-    return loop(first);
+    const auto code = loop(first);
+    if (trace_) write_trace();
+    compare_with_plan();
+    return code;
   }
 
  private:
@@ -131,15 +144,45 @@ class Run {
     if (world_.rank() != 0) return;
     reports_->line(plan::to_text(setup_->plan));
     reports_->line("data      " + setup_->loader->dataset().summary());
-    reports_->line(fmt::format("run       steps {} to {}, {} thread{} a rank, files in {}", setup_->steps->first_step(),
-                               setup_->steps->end_step() - 1, at::get_num_threads(),
-                               at::get_num_threads() == 1 ? "" : "s",
+    for (const auto& line : early_lines_) reports_->line(line);
+    const auto first = checkpointing_->first_step(), end = setup_->steps->end_step();
+    reports_->line(fmt::format("run       {}, {} thread{} a rank, files in {}",
+                               first < end ? fmt::format("steps {} to {}", first, end - 1)
+                                           : fmt::format("all {} steps are done: nothing is left to train", end),
+                               at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s",
                                fs::absolute(reports_->folder()).lexically_normal().string()));
   }
 
-  void validate(const StepPlan& step, double lr) {
+  /// Lines for people, kept until there is a place for them.
+  void say(const std::string& line) {
+    if (reports_)
+      reports_->line(line);
+    else
+      early_lines_.push_back(line);
+  }
+
+  void write_trace() {
+    const auto text = trace_->finish(world_);
+    if (text.empty()) return;
+    const auto path = reports_->folder() / *recipe_.logging->trace();
+    std::ofstream(path, std::ios::binary) << text;
+    reports_->line(fmt::format("trace     {}", path.string()));
+  }
+
+  void compare_with_plan() {
+    std::string json;
+    const auto line = estimate_->finish(world_, json);
+    if (line.empty()) return;
+    reports_->line(line);
+    std::ofstream(reports_->folder() / "estimate.json") << json << "\n";
+  }
+
+  /// The loss of the set that checkpoints are ranked by.
+  std::optional<double> validate(const StepPlan& step, double lr) {
+    std::optional<double> ranked;
     for (const auto& [name, loader] : setup_->validation) {
       const auto result = evaluate(*runtime_, *loader);
+      if (name == recipe_.checkpoint->best_metric_key()) ranked = result.loss;
       reports_->validation({.step = step.step,
                             .epoch = step.epoch,
                             .timestamp = now_seconds(),
@@ -149,6 +192,7 @@ class Run {
                             .mem = peak_memory()},
                            name);
     }
+    return ranked;
   }
 
   ExitCode loop(std::int64_t first) {
@@ -161,21 +205,28 @@ class Run {
         first, setup_->steps->end_step());
     for (std::int64_t number = first; number < setup_->steps->end_step(); ++number) {
       world_.activity().begin_step(number);
+      // The first step warms up.
+      const bool traced = trace_ && number == std::min(first + 1, setup_->steps->end_step() - 1);
+      if (traced) trace_->begin_step();
       const auto begin = Clock::now();
       const auto result = trainer_->step(number, batches.next(), StopSignal::received() != 0);
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (traced) trace_->end_step();
       const auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
+      estimate_->add_step(seconds);
       if (result.skipped)
         reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
                                    number, result.grad_scale, trainer_->scaler()->scale()));
-      if (step.validate) validate(step, result.lr);
+      const auto val_loss = step.validate ? validate(step, result.lr) : std::nullopt;
+      checkpointing_->after_step(step, result.loss, val_loss);
       if (result.stop_requested) {
         reports_->line(fmt::format("stopped by a signal after step {}", number));
         return ExitCode::kStopped;
       }
       if (step.last) break;
     }
+    checkpointing_->finish();
     sample();
     return ExitCode::kOk;
   }
@@ -236,9 +287,13 @@ class Run {
   comm::World& world_;
   const ActionHook& hook_;
   std::unique_ptr<Setup> setup_;
+  std::vector<std::string> early_lines_;
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer
   std::unique_ptr<Reports> reports_;
+  std::unique_ptr<RunEstimate> estimate_;
+  std::unique_ptr<RunTrace> trace_;
 };
 
 }  // namespace

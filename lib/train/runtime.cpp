@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <ATen/ops/cat.h>
+
+#include "parallel/tensor/placement.h"
 #include "train/tensor_types.h"
 
 namespace automodel::train {
@@ -48,6 +51,7 @@ parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const 
     if (ddp->bucket_cap_mb())
       out.bucket_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(*ddp->bucket_cap_mb() * (1 << 20)));
   }
+  if (distributed.moe()) out.keep_experts = !distributed.moe()->reshard_after_forward();
   return out;
 }
 
@@ -101,13 +105,27 @@ void Runtime::make_groups() {
             .dp = mesh.position(rank, mesh::kDp),
             .cp = mesh.position(rank, Axis::kCp),
             .tp = mesh.position(rank, Axis::kTp),
-            .dp_size = mesh.size(mesh::kDp)};
+            .dp_size = mesh.size(mesh::kDp),
+            .cp_size = mesh.size(Axis::kCp),
+            .tp_size = mesh.size(Axis::kTp)};
   const auto group = [&](AxisSet axes, const std::string& name) {
     return world_.group(mesh.group_of(rank, axes), name);
   };
   groups_.pipeline = group(Axis::kPp, "pp");
   groups_.tensor = group(Axis::kTp, "tp");
   groups_.context = group(Axis::kCp, "cp");
+  if (place_.cp_size > 1) {
+    // Neighbours of the group exchange heads; ranks at the same place of all such runs exchange keys.
+    const auto ranks = mesh.group_of(rank, Axis::kCp);
+    const int run = plan_.context.heads;
+    std::vector<int> heads, keys;
+    for (int i = 0; i < place_.cp_size; ++i) {
+      if (i / run == place_.cp / run) heads.push_back(ranks[static_cast<std::size_t>(i)]);
+      if (i % run == place_.cp % run) keys.push_back(ranks[static_cast<std::size_t>(i)]);
+    }
+    groups_.context_heads = world_.group(heads, "cp_heads");
+    groups_.context_keys = world_.group(keys, "cp_keys");
+  }
   const auto axes = mesh.data_parallel_axes();
   const bool replicated = !axes.replicate.empty() && mesh.size(axes.replicate) > 1;
   if (std::holds_alternative<config::DDPConfig>(recipe_.distributed->strategy())) {
@@ -116,7 +134,7 @@ void Runtime::make_groups() {
     groups_.dense.shard = group(axes.shard, "dp_shard_cp");
     if (replicated) groups_.dense.replicate = group(axes.replicate, "dp_replicate");
   }
-  groups_.expert.shard = group(Axis::kEpShard, "ep_shard");
+  make_expert_groups();
   const auto& pipeline = *plan_.pipeline;
   const bool tied = plan_.model->spec.tied_embeddings && pipeline.stages.size() > 1;
   if (tied) {
@@ -128,6 +146,31 @@ void Runtime::make_groups() {
   }
 }
 
+/// The ranks of a stage as (ep_shard, ep, parts of an expert), the last fastest.
+void Runtime::make_expert_groups() {
+  const auto& mesh = plan_.mesh;
+  const int rank = world_.rank(), ep = mesh.size(Axis::kEp);
+  const int tensor = recipe_.model_parallel->expert_tensor_parallel_size().value_or(1), run = ep * tensor;
+  const auto stage = mesh.group_of(rank, mesh::kStageRanks);
+  const int here = mesh.position(rank, mesh::kStageRanks);
+  std::vector<int> together, alike;
+  for (int i = 0; i < static_cast<int>(stage.size()); ++i) {
+    if (i / run == here / run) together.push_back(stage[static_cast<std::size_t>(i)]);
+    if (i % run == here % run) alike.push_back(stage[static_cast<std::size_t>(i)]);
+  }
+  place_.expert = {ep, here % run / tensor, tensor, here % tensor};
+  groups_.expert.shard = world_.group(alike, "ep_shard");
+  if (!plan_.model->spec.moe) return;
+  groups_.experts = world_.group(together, "ep");
+  groups_.tokens = world_.group(mesh.group_of(rank, {Axis::kCp, Axis::kTp}), "cp_tp");
+}
+
+model::Placement Runtime::placement(const arch::Parameter& parameter) const {
+  if (parameter.is_expert())
+    return parallel::expert_placement(parameter, plan_.model->spec.moe->experts, place_.expert);
+  return parallel::tensor_placement(plan_.model->spec, plan_.tensor, parameter, {place_.tp_size, place_.tp});
+}
+
 void Runtime::make_stages(const parallel::WeightSource& source) {
   const auto& pipeline = *plan_.pipeline;
   const auto sharding = sharding_of(plan_, recipe_.distributed(), world_.device());
@@ -136,11 +179,32 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
     return fused != nullptr ? fused->logit_softcapping() : 0.0;
   }();
   const auto ignore = std::visit([](const auto& loss) { return loss.ignore_index(); }, recipe_.loss_fn());
+  if (place_.tp_size > 1)
+    tensor_ = std::make_unique<parallel::TensorParallel>(groups_.tensor, plan_.model->spec, plan_.model->layout,
+                                                         plan_.tensor);
+  if (place_.cp_size > 1)
+    context_ = std::make_unique<parallel::ContextParallel>(parallel::ContextGroups{
+        groups_.context_heads, groups_.context_keys,
+        plan_.context.gather ? parallel::KeyTransport::kGather : parallel::KeyTransport::kRing});
+  if (plan_.model->spec.moe) {
+    const auto& m = recipe_.model_parallel();
+    experts_ = std::make_unique<parallel::ExpertParallel>(
+        groups_.experts, groups_.tokens,
+        parallel::ExpertOptions{.overlap = m.overlap_moe_expert_parallel_comm(),
+                                .late_weight_gradients = m.overlap_dispatch_backward_with_experts_wgrad(),
+                                .tensor = place_.expert.tensor_size,
+                                .device = world_.device()});
+  }
+  std::optional<at::ScalarType> autocast;
+  if (plan_.levers.autocast) autocast = scalar_type(*plan_.levers.autocast);
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
     model::StageOptions options{.type = scalar_type(plan_.types.compute),
                                 .device = world_.device(),
+                                .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
+                                .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
                                 .ignore_label = ignore,
+                                .autocast = autocast,
                                 .logit_softcap = softcap};
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
         number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));
@@ -173,8 +237,9 @@ void Runtime::make_optimizer() {
                            .expert = storage->unit().expert};
       for (const auto& segment : storage->segments()) {
         const auto& weight = *segment.weight;
-        const bool mine = (weight.tensor_sharded || place_.tp == 0) && first_replica &&
-                          (!whole || reduce.shard->rank() == 0) && !weight.copy;
+        // Experts are on a grid of their own, without tensor parallelism and replicas.
+        const bool on_grid = weight.expert || ((weight.tensor_sharded || place_.tp == 0) && first_replica);
+        const bool mine = on_grid && (!whole || reduce.shard->rank() == 0) && !weight.copy;
         target.ranges.push_back({.name = weight.info.fqn,
                                  .first = segment.first,
                                  .offset = segment.offset,
@@ -196,9 +261,11 @@ std::vector<LocalStage*> Runtime::stages() {
 void Runtime::set_length(std::int64_t length) {
   if (length == length_) return;
   length_ = length;
-  executor_->set_message({.sizes = {plan_.batch.microbatch, length, plan_.model->spec.hidden},
+  const auto here = length / place_.cp_size / token_shares();
+  executor_->set_message({.sizes = {plan_.batch.microbatch, here, plan_.model->spec.hidden},
                           .type = scalar_type(plan_.types.message),
-                          .device = world_.device()});
+                          .device = world_.device(),
+                          .side = plan_.model->spec.router_sums()});
 }
 
 void Runtime::begin_step() {
@@ -207,7 +274,28 @@ void Runtime::begin_step() {
 
 void Runtime::finish_gradients() {
   for (auto& stage : stages_) stage->data_parallel().finish();
+  if (tensor_) sum_partial_gradients();
   sum_tied_gradients();
+}
+
+/// Weights that every tensor-parallel rank has and uses for other tokens or heads. Tensor-parallel ranks keep equal
+/// shards, so that what lies at one place belongs together.
+void Runtime::sum_partial_gradients() {
+  const ops::NoGraph guard;
+  std::vector<at::Tensor> parts;
+  for (auto& stage : stages_)
+    for (auto* storage : stage->data_parallel().storages())
+      for (const auto& segment : storage->segments())
+        if (segment.weight->tensor_partial && segment.weight->trained)
+          parts.push_back(storage->gradient().narrow(0, segment.offset, segment.length));
+  if (parts.empty()) return;
+  const auto all = at::cat(parts);
+  groups_.tensor->all_reduce(all, comm::ReduceOp::kSum)->wait();
+  std::int64_t offset = 0;
+  for (auto& part : parts) {
+    part.copy_(all.narrow(0, offset, part.numel()));
+    offset += part.numel();
+  }
 }
 
 /// The two copies of a tied embedding get the same gradient: the sum of theirs.

@@ -9,7 +9,11 @@
 #include "config/recipe.h"
 #include "model/stage_model.h"
 #include "optim/optimizer.h"
+#include "parallel/context/context_parallel.h"
+#include "parallel/context/layout.h"
 #include "parallel/data/data_parallel.h"
+#include "parallel/expert/expert_parallel.h"
+#include "parallel/tensor/tensor_parallel.h"
 #include "pipeline/executor.h"
 #include "plan/training_plan.h"
 
@@ -20,6 +24,9 @@ struct Groups {
   std::shared_ptr<comm::Communicator> pipeline;
   std::shared_ptr<comm::Communicator> tensor;
   std::shared_ptr<comm::Communicator> context;
+  std::shared_ptr<comm::Communicator> context_heads, context_keys;  ///< the two levels of context parallelism
+  std::shared_ptr<comm::Communicator> experts;                      ///< ranks that share a layer's experts
+  std::shared_ptr<comm::Communicator> tokens;  ///< ranks that have other tokens of the same microbatch
   parallel::ReduceGroups dense, expert;
   std::shared_ptr<comm::Communicator> tied;  ///< first and last stage's ranks; null where nothing is tied across them
 };
@@ -27,7 +34,9 @@ struct Groups {
 /// Where this rank stands on the mesh.
 struct Place {
   int pp = 0, dp = 0, cp = 0, tp = 0;
-  int dp_size = 1;
+  int dp_size = 1, cp_size = 1, tp_size = 1;
+  parallel::ExpertPlace expert = {};
+  parallel::ContextPlace context() const { return {cp_size, cp}; }
 };
 
 /// One stage: model, storage, adapter to the schedule's actions.
@@ -51,18 +60,25 @@ class Runtime {
   optim::Optimizer& optimizer() { return *optimizer_; }
   std::vector<LocalStage*> stages();
 
+  /// Ranks that divide the tokens of the residual stream among them: those of a tensor-parallel group with sequence
+  /// parallelism.
+  int token_shares() const { return plan_.tensor.sequence_parallel ? place_.tp_size : 1; }
   /// Microbatches of `length` tokens from now on.
   void set_length(std::int64_t length);
   void begin_step();
-  /// Waits for all reductions; sums tied embeddings.
+  /// Waits for all reductions; sums what tensor-parallel ranks have shares of, and tied embeddings.
   void finish_gradients();
   /// After the optimizer: values computed with follow the masters.
   void publish();
 
  private:
   void make_groups();
+  void make_expert_groups();
+  /// What this rank holds of a parameter.
+  model::Placement placement(const arch::Parameter& parameter) const;
   void make_stages(const parallel::WeightSource& source);
   void make_optimizer();
+  void sum_partial_gradients();
   void sum_tied_gradients();
 
   const plan::TrainingPlan& plan_;
@@ -70,6 +86,9 @@ class Runtime {
   comm::World& world_;
   Place place_ = {};
   Groups groups_ = {};
+  std::unique_ptr<parallel::TensorParallel> tensor_;    ///< null without tensor parallelism
+  std::unique_ptr<parallel::ContextParallel> context_;  ///< null without context parallelism
+  std::unique_ptr<parallel::ExpertParallel> experts_;   ///< null for a model without experts
   std::vector<std::unique_ptr<LocalStage>> stages_;
   std::unique_ptr<pipeline::Executor> executor_;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -1,6 +1,7 @@
 #include "train/setup.h"
 
 #include <filesystem>
+#include <numeric>
 
 #include <ATen/ops/tensor.h>
 
@@ -16,12 +17,15 @@ namespace fs = std::filesystem;
 
 plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
   use_settings(world, loaded.recipe);
-  auto result = plan::make_plan(
-      loaded, {.world_size = world.size(), .training = true, .cuda_available = world.device().is_cuda()});
+  auto result = plan::make_plan(loaded, {.world_size = world.size(),
+                                         .training = true,
+                                         .cuda_available = world.device().is_cuda(),
+                                         .ranks_per_node = world.local_size(),
+                                         .calibration = plan::read_calibration(plan::calibration_path())});
   if (result.plan && !loaded.recipe.dataset())
     result.problems.push_back(
         {"missing-key", "the recipe has no dataset", "add 'dataset:' with a _target_", {}, "dataset"});
-  agree(world, loaded, std::move(result.problems));
+  agree(world, loaded, std::move(result.problems), result.plan ? ExitCode::kBadInput : result.exit);
   // Equal plans on all ranks, or nothing would fit together later.
   const auto mine = static_cast<std::int64_t>(plan::fingerprint(*result.plan) >> 1);
   auto both = at::tensor({mine, -mine}, at::TensorOptions().dtype(at::kLong));
@@ -33,6 +37,14 @@ plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& wo
                                          {},
                                          ""});
   return std::move(*result.plan);
+}
+
+/// Sequences are a multiple of this: context-parallel ranks have two chunks each, and tensor-parallel ranks divide the
+/// tokens among them.
+std::int64_t token_multiple(const plan::TrainingPlan& plan) {
+  const auto& sizes = plan.mesh.sizes();
+  const bool divided = sizes.tp > 1 && (plan.tensor.sequence_parallel || plan.model->spec.moe);
+  return std::lcm(sizes.cp > 1 ? 2 * sizes.cp : 1, divided ? sizes.cp * sizes.tp : 1);
 }
 
 /// Opens the data sets and makes their loaders.
@@ -61,7 +73,8 @@ class DataOpening {
                                 .local_batch_size = setup_.plan.batch.local,
                                 .dp_size = mesh.size(mesh::kDp),
                                 .dp_rank = mesh.position(setup_.world.rank(), mesh::kDp),
-                                .seed = setup_.seed()};
+                                .seed = setup_.seed(),
+                                .multiple = token_multiple(setup_.plan)};
     options.ignore_index = std::visit([](const auto& loss) { return loss.ignore_index(); }, setup_.recipe().loss_fn());
     options.key = loader_key;
     return data::Loader::make(std::move(dataset), loader, options, problems_);
@@ -75,12 +88,12 @@ class DataOpening {
 }  // namespace
 
 /// Problems found on any rank end the run on all of them, with the text of the first.
-void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems) {
+void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems, ExitCode exit) {
   for (auto& problem : problems)
     if (problem.where.file.empty()) problem.where = loaded.origins.nearest(problem.key);
   auto count = at::tensor({static_cast<double>(problems.size())}, at::TensorOptions().dtype(at::kDouble));
   world.control().all_reduce(count, comm::ReduceOp::kMax)->wait();
-  if (!problems.empty()) throw Error(ExitCode::kBadInput, std::move(problems));
+  if (!problems.empty()) throw Error(exit, std::move(problems));
   // Another rank has them and ends the job.
   if (count.item<double>() > 0) world.control().barrier()->wait();
 }

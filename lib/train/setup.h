@@ -32,7 +32,8 @@ struct Setup {
   std::uint64_t seed() const { return static_cast<std::uint64_t>(loaded.seed()); }
 };
 
-/// Problems found on any rank end the job with the text of the first; places are looked up in the recipe.
-void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems);
+/// Problems found on any rank end the job with the text of the first and `exit`; places are looked up in the recipe.
+void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems,
+           ExitCode exit = ExitCode::kBadInput);
 
 }  // namespace automodel::train

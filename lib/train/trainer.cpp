@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -19,8 +20,11 @@ std::vector<double> sum_over_world(comm::World& world, const std::vector<double>
   return {tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + values.size()};
 }
 
-std::int64_t count_labels(const model::Microbatch& microbatch, std::int64_t ignore) {
-  return microbatch.labels.ne(ignore).sum().item<std::int64_t>();
+/// Of the rows of microbatch `m`, whole sequences.
+std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
+  const auto values = static_cast<std::ptrdiff_t>(rows * batch.length);
+  const auto begin = batch.labels.begin() + static_cast<std::ptrdiff_t>(m) * values;
+  return std::count_if(begin, begin + values, [](std::int64_t label) { return label != data::kIgnoredLabel; });
 }
 
 }  // namespace
@@ -56,7 +60,8 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   runtime_.begin_step();
   double loss = 0;
   for (std::size_t run = 0; run < batches.size(); ++run) {
-    const auto microbatches = make_microbatches(batches[run], runtime_.plan().batch.microbatch, world.device());
+    const auto microbatches =
+        make_microbatches(batches[run], runtime_.plan().batch.microbatch, world.device(), place.context());
     runtime_.set_length(batches[run].length);
     pipeline::RunOptions options{.loss_scales = std::vector<double>(microbatches.size(), factor),
                                  .seed = result.grad_scale,
@@ -65,8 +70,8 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
                                  .delay_weight_gradients = runtime_.plan().levers.delay_weight_gradients};
     if (scale_in_schedule_)  // each microbatch's own mean; the schedule divides by their number
       for (std::size_t m = 0; m < microbatches.size(); ++m)
-        options.loss_scales[m] =
-            1.0 / static_cast<double>(std::max<std::int64_t>(1, count_labels(microbatches[m], -100)));
+        options.loss_scales[m] = 1.0 / static_cast<double>(std::max<std::int64_t>(
+                                           1, count_labels(batches[run], m, runtime_.plan().batch.microbatch)));
     loss += runtime_.executor().run(microbatches, options);
   }
   world.activity().begin_action("finish gradients");

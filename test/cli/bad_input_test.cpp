@@ -115,6 +115,8 @@ const std::vector<BadInput> kTable = {
      4, "model_parallel.pipeline_model_parallel_size"},
     {"a Python function", kBase + "model_parallel: {timers: mine.timers}\n", "", "bad-value", 4,
      "model_parallel.timers"},
+    {"a switch that is not supported", kBase + "model_parallel: {hybrid_context_parallel: true}\n", "",
+     "unsupported-option", 4, "model_parallel.hybrid_context_parallel"},
     {"no model", kData + kSteps, "", "missing-key", 1, "model"},
     {"nothing at all", "", "", "missing-key", 1, ""},
 };
@@ -154,6 +156,23 @@ TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing wri
   }
 }
 
+TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase + "distributed: {tp_size: 4}\n");  // two key-value heads
+  const auto outcome = test::run_program(folder, "plan r.yaml --json");
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 3);
+  const auto error = nlohmann::json::parse(outcome.out)["errors"][0];
+  CHECK(error["id"] == "indivisible");
+  CHECK(error["key"] == "distributed.tp_size");
+  CHECK(error["line"] == 4);
+  folder.write("r.yaml", kBase + "distributed: {tp_size: 2, cp_size: 2}\n");
+  const auto good = test::run_program(folder, "plan r.yaml");
+  CHECK(good.code == 0);
+  CHECK(good.out.find("tensor    products over 2 ranks") != std::string::npos);
+  CHECK(good.out.find("context   sequences over 2 ranks: ring of 2") != std::string::npos);
+}
+
 TEST_CASE("a CSV schedule's mistakes are named by row and column of the file", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml",
@@ -176,6 +195,12 @@ TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli
   const auto usage = test::run_program(folder, "plan");
   CHECK(usage.code == 2);
   CHECK(usage.err.find("error[usage]") != std::string::npos);
+  CHECK(usage.err.find("see automodel plan --help") != std::string::npos);
+  CHECK(test::run_program(folder, "plan r.yaml --world-size 0").err.find("not in range 1 to") != std::string::npos);
+  const auto nothing = test::run_program(folder, "");
+  CHECK(nothing.code == 2);
+  CHECK(nothing.err.find("train|plan") != std::string::npos);
+  CHECK(test::run_program(folder, "plan --help").out.find("Usage: automodel plan RECIPE") != std::string::npos);
   const auto missing = test::run_program(folder, "plan nowhere.yaml");
   CHECK(missing.code == 2);
   CHECK(missing.err.find("error[missing-file]") != std::string::npos);
@@ -201,6 +226,18 @@ TEST_CASE("what a machine lacks ends with exit code 4", "[cli]") {
     CHECK(outcome.err.find("AUTOMODEL_WORKER") != std::string::npos);
   }
   unsetenv("AUTOMODEL_WORKER");
+}
+
+TEST_CASE("a plan that must fit says what is missing, and ends with exit code 3", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase);
+  const auto large = test::run_program(folder, "plan r.yaml --require-fit --memory 10MiB");
+  CHECK(large.code == 3);
+  CHECK(large.err.find("error[does-not-fit]") != std::string::npos);
+  const auto unknown = test::run_program(folder, "plan r.yaml --require-fit --device cuda");
+  CHECK(unknown.code == 3);
+  CHECK(unknown.err.find("error[memory-unknown]") != std::string::npos);
+  CHECK(test::run_program(folder, "plan r.yaml --require-fit --memory 80GiB").code == 0);
 }
 
 TEST_CASE("what works and is probably not meant is a warning with its place", "[cli]") {

@@ -62,6 +62,8 @@ class TwoHostsCase(unittest.TestCase):
         for command in commands:
             subprocess.run(command.split(), check=True, capture_output=True)
         self.folder = pathlib.Path(tempfile.mkdtemp())
+        # Not pipes: what is left on the lost host keeps them open.
+        self.output, self.errors = self.folder / "output", self.folder / "errors"
         self.agent = self.folder / "agent"
         self.agent.write_text('#!/bin/sh\nhost=$1; shift; exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"\n')
         self.agent.chmod(0o755)
@@ -81,24 +83,23 @@ class TwoHostsCase(unittest.TestCase):
         command = (f"hostname {self.hosts[0]}; exec {mpirun} --mca plm rsh --mca plm_rsh_agent {self.agent} -H {self.hosts[0]}:1,{self.hosts[1]}:1 "
                    f"--mca btl_tcp_if_include {SUBNET}.0/24 --mca oob_tcp_if_include {SUBNET}.0/24 --mca pml ob1 --mca btl self,tcp "
                    f"{' '.join(options)} -np 2 {program}")
-        self.job = subprocess.Popen(["ip", "netns", "exec", self.hosts[0], "unshare", "--uts", "sh", "-c", command], env=ENVIRONMENT,
-                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with self.output.open("w") as output, self.errors.open("w") as errors:
+            self.job = subprocess.Popen(["ip", "netns", "exec", self.hosts[0], "unshare", "--uts", "sh", "-c", command], env=ENVIRONMENT,
+                                        stdout=output, stderr=errors)
 
     def end(self, limit):
         begin = time.monotonic()
         try:
-            output, errors = self.job.communicate(timeout=limit)
+            self.job.wait(limit)
         except subprocess.TimeoutExpired:
             self.job.kill()
-            _, errors = self.job.communicate()
-            self.fail(f"the job hangs; so far it said\n{errors}")
-        return Ended(self.job.returncode, output, errors, time.monotonic() - begin)
+            self.fail(f"the job hangs; so far it said\n{self.errors.read_text()}")
+        return Ended(self.job.returncode, self.output.read_text(), self.errors.read_text(), time.monotonic() - begin)
 
     def lose_network(self, when):
-        """Cuts the link once the job has printed a line that begins with `when`."""
-        for line in self.job.stdout:
-            if line.startswith(when):
-                break
-        else:
-            self.fail("the job ended before the network was cut:\n" + self.job.stderr.read())
+        """Cuts the link once the job has printed `when`."""
+        while when not in self.output.read_text():
+            if self.job.poll() is not None:
+                self.fail("the job ended before the network was cut:\n" + self.errors.read_text())
+            time.sleep(0.05)
         subprocess.run(["ip", "netns", "exec", self.hosts[0], "ip", "link", "set", self.links[0], "down"], check=True)

@@ -73,6 +73,7 @@ TEST_CASE("duplicate keys, several documents and broken YAML are refused with th
   CHECK(shown(read("a: [1, 2\nb: 3\n"))[0].find("yaml-syntax") != std::string::npos);
   CHECK(shown(read(kModel + "---\nseed: 1\n"))[0] == "2:1 yaml-syntax ");
   CHECK(shown(read("seed: 1\nrun: \xc3\xa9t\xe9\n"))[0] == "2:9 yaml-syntax ");  // Latin-1
+  CHECK(shown(read(std::string("seed: 1\0\n", 9)))[0] == "1:8 yaml-syntax ");
   CHECK(shown(read(""))[0] == "1:1 missing-key ");
 }
 

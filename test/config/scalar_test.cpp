@@ -29,7 +29,7 @@ Value untag(const nlohmann::json& tagged) {
 
 Value override_value(const std::string& text) {
   Diagnostics problems;
-  Node root{.kind = Node::Kind::kMap};
+  Node root{.kind = Node::Kind::kMap, .entries = {}};
   apply_overrides(root, std::vector<Override>{{"k", text, "k=" + text}}, problems);
   REQUIRE(problems.empty());
   return to_value(root.find("k")->value);

@@ -78,8 +78,8 @@ std::string join(const std::vector<Path>& files) {
   return out;
 }
 
-/// Needs an MPI library or a network that is broken.
-const std::set<std::string> kNotProvoked = {"mpi-threads", "transport-failed"};
+/// Needs an MPI library, a network or a GPU that is broken or shared.
+const std::set<std::string> kNotProvoked = {"mpi-threads", "transport-failed", "cuda-failed", "gpu-shared"};
 
 bool mentioned(const std::string& text, const std::string& id) {
   return text.find('"' + id + '"') != std::string::npos || text.find('[' + id + ']') != std::string::npos;

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "metrics/crc32c.h"
+#include "base/crc32c.h"
 #include "temporary_folder.h"
 
 namespace automodel::metrics {
@@ -88,12 +88,6 @@ std::string output_of(const std::string& command) {
 }
 
 }  // namespace
-
-TEST_CASE("CRC-32C gives the published answers", "[metrics]") {
-  CHECK(crc32c("123456789") == 0xE3069283U);
-  CHECK(crc32c(std::string(32, '\0')) == 0x8A9136AAU);
-  CHECK(crc32c(std::string(32, '\xff')) == 0x62A8AB43U);
-}
 
 TEST_CASE("an event file holds the version and every number under its tag", "[metrics]") {
   const test::TemporaryFolder folder;

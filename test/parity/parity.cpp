@@ -12,15 +12,23 @@
 namespace automodel::test {
 
 std::string recipe_text(const TinyRun& run, bool single) {
+  const auto model = !run.config.empty()
+                         ? run.config
+                         : fmt::format(
+                               "model_type: {}, hidden_size: 32, intermediate_size: 48, num_hidden_layers: {}, "
+                               "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 68, "
+                               "max_position_embeddings: 32, tie_word_embeddings: {}",
+                               run.family, run.layers, run.tied);
   std::string text = fmt::format(
-      "model: {{config: {{model_type: {}, hidden_size: 32, intermediate_size: 48, num_hidden_layers: {}, "
-      "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 68, max_position_embeddings: 32, "
-      "tie_word_embeddings: {}, initializer_range: 0.2{}{}}}, torch_dtype: {}}}\n"
+      "model: {{config: {{{}, initializer_range: 0.2{}{}}}, torch_dtype: {}}}\n"
       "dataset: {{_target_: mock, vocab_size: 68, seq_length: 16, num_samples: 64}}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 40, num_epochs: null}}\n"
       "optimizer: {{lr: 0.01}}\n{}",
-      run.family, run.layers, run.tied, run.model.empty() ? "" : ", ", run.model, run.dtype, run.global_batch,
-      single ? run.global_batch : run.local_batch, run.sections);
+      model, run.model.empty() ? "" : ", ", run.model, run.dtype, run.global_batch,
+      !single                ? run.local_batch
+      : run.single_batch > 0 ? run.single_batch
+                             : run.global_batch,
+      run.sections);
   if (single) return text + "distributed: {strategy: ddp}\n";
   text += fmt::format("distributed: {{{}}}\n", run.distributed);
   if (!run.model_parallel.empty()) text += fmt::format("model_parallel: {{{}}}\n", run.model_parallel);

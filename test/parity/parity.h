@@ -14,9 +14,12 @@ struct TinyRun {
   int layers = 4;
   bool tied = false;
   int global_batch = 8;
-  int local_batch = 8;  ///< of the mesh; one rank takes the whole batch at once
+  int local_batch = 8;           ///< of the mesh
+  int single_batch = 0;          ///< of one rank; 0: the whole batch at once
   std::string family = "llama";  ///< model_type
   std::string dtype = "float64";
+  std::string config = {};       ///< another model's whole configuration but initializer_range; then family, layers and
+                                 ///< tied are not looked at
   std::string model = {};        ///< further keys of the model's configuration: "key: value, ..."
   std::string distributed = {};  ///< keys of the mesh's section: "strategy: ddp, pp_size: 2, ..."
   std::string model_parallel = {};

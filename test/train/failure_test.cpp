@@ -12,6 +12,7 @@
 #include "torch_catch.h"
 #include "train/run.h"
 #include "train/setup.h"
+#include "train/verify_run.h"
 
 namespace automodel::train {
 namespace {
@@ -52,6 +53,12 @@ TEST_CASE("a backend that is none, and a device that is not there", "[train]") {
   CHECK(id_of(ExitCode::kBadInput, [] { comm::open_world("gossip", {}); }) == "unknown-backend");
   if (at::Context::hasCUDA()) return;
   CHECK(id_of(ExitCode::kEnvironment, [] { comm::open_world("loopback", {.device = at::kCUDA}); }) == "no-device");
+}
+
+TEST_CASE("a mesh with more ranks than one process runs is not verified in one", "[train]") {
+  const test::TemporaryFolder folder;
+  const auto loaded = recipe(folder, {"distributed.dp_size=128", "step_scheduler.global_batch_size=256"});
+  CHECK(id_of(ExitCode::kRefused, [&] { run_verification_alone(loaded); }) == "too-many-ranks");
 }
 
 TEST_CASE("a loss that is not finite ends the run before the weights change", "[train]") {

@@ -50,6 +50,6 @@ if(LibTorch_FOUND AND NOT TARGET torch::cpu)
     # Nothing refers to libtorch_cuda by symbol: it registers itself when it is loaded. Its own neighbours (cuBLAS,
     # cuDNN, ...) are looked for at run time, so that the build needs no more than the toolkit.
     target_link_libraries(torch::cuda INTERFACE torch::cpu
-      "LINKER:--no-as-needed" ${LIBTORCH_CUDA} ${LIBTORCH_C10_CUDA} "LINKER:--as-needed" "LINKER:--allow-shlib-undefined")
+      "-Wl,--no-as-needed" ${LIBTORCH_CUDA} ${LIBTORCH_C10_CUDA} "-Wl,--as-needed" "-Wl,--allow-shlib-undefined")
   endif()
 endif()

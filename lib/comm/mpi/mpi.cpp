@@ -130,6 +130,7 @@ class MpiWorld : public World {
   [[noreturn]] void abort(ExitCode code, const std::string& text) override {
     std::fflush(nullptr);
     if (monitor_->claim_last_words()) {
+      monitor_->silence_others();
       std::this_thread::sleep_for(kDrain);
       write_to_stderr(last_words(text));
       silence_abort_banner();

@@ -40,5 +40,48 @@ double cross_entropy(T* logits, const std::int64_t* labels, std::int64_t rows, s
   return total;
 }
 
+/// Of each row: {largest, sum of exp(x - largest), the label's logit or 0}.
+template <class T>
+void logit_statistics(const T* logits, std::int64_t stride, const std::int64_t* labels, std::int64_t rows,
+                      std::int64_t columns, std::int64_t first, typename Compute<T>::type* out) {
+  using C = typename Compute<T>::type;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* row = logits + r * stride;
+    C largest = -std::numeric_limits<C>::infinity();
+#pragma omp simd reduction(max : largest)
+    for (std::int64_t c = 0; c < columns; ++c)
+      largest = static_cast<C>(row[c]) > largest ? static_cast<C>(row[c]) : largest;
+    C sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t c = 0; c < columns; ++c) sum += fast_exp(static_cast<C>(row[c]) - largest);
+    const auto label = labels[r] - first;
+    out[3 * r] = largest;
+    out[3 * r + 1] = sum;
+    out[3 * r + 2] = label >= 0 && label < columns ? static_cast<C>(row[label]) : C(0);
+  }
+}
+
+/// logits become exp(x - largest) * factor - scale * onehot; `shares` holds {largest, factor} of each row, 0 for an
+/// ignored one. Columns from `columns` to `stride` become 0.
+template <class T>
+void logit_gradient(T* logits, std::int64_t stride, const std::int64_t* labels, std::int64_t rows, std::int64_t columns,
+                    std::int64_t first, const typename Compute<T>::type* shares, double scale) {
+  using C = typename Compute<T>::type;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    T* row = logits + r * stride;
+    const C largest = shares[2 * r], factor = shares[2 * r + 1];
+    const auto label = labels[r] - first;
+    const bool here = factor != C(0) && label >= 0 && label < columns;
+    const C chosen = here ? static_cast<C>(row[label]) : C(0);
+    if (factor == C(0))
+      for (std::int64_t c = 0; c < columns; ++c) row[c] = static_cast<T>(0);
+    else
+      for (std::int64_t c = 0; c < columns; ++c)
+        row[c] = static_cast<T>(fast_exp(static_cast<C>(row[c]) - largest) * factor);
+    if (here) row[label] = static_cast<T>(fast_exp(chosen - largest) * factor - static_cast<C>(scale));
+    for (std::int64_t c = columns; c < stride; ++c) row[c] = static_cast<T>(0);
+  }
+}
+
 }  // namespace
 }  // namespace automodel::ops::AUTOMODEL_ISA

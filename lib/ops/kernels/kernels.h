@@ -56,6 +56,14 @@ struct CrossEntropyKernels {
   /// over rows; where `gradient` is set, logits become scale * (softmax - onehot), zero in ignored rows.
   double (*run)(T* logits, const std::int64_t* labels, std::int64_t rows, std::int64_t columns, std::int64_t ignore,
                 double scale, bool gradient);
+  /// Rows of a part of the vocabulary that begins with `first`, `stride` apart: out [rows, 3] holds each row's largest
+  /// logit, the sum of exp(x - largest), and the label's logit (0 where it is in another part).
+  void (*statistics)(const T* logits, std::int64_t stride, const std::int64_t* labels, std::int64_t rows,
+                     std::int64_t columns, std::int64_t first, C* out);
+  /// Logits of such a part become exp(x - largest) * factor - scale * onehot; shares [rows, 2] hold largest and factor
+  /// of each row (factor 0: the whole row becomes 0). Columns from `columns` to `stride` become 0.
+  void (*gradient)(T* logits, std::int64_t stride, const std::int64_t* labels, std::int64_t rows, std::int64_t columns,
+                   std::int64_t first, const C* shares, double scale);
 };
 
 struct AdamStep {

@@ -19,6 +19,11 @@ GateKernels<T> gate() {
   return {gate_forward<T>, gate_backward<T>};
 }
 
+template <class T>
+CrossEntropyKernels<T> loss() {
+  return {cross_entropy<T>, logit_statistics<T>, logit_gradient<T>};
+}
+
 }  // namespace
 
 Kernels table(const char* name);
@@ -33,9 +38,9 @@ Kernels table(const char* name) {
           .gate_float = gate<float>(),
           .gate_double = gate<double>(),
           .gate_bfloat16 = gate<B>(),
-          .cross_entropy_float = {cross_entropy<float>},
-          .cross_entropy_double = {cross_entropy<double>},
-          .cross_entropy_bfloat16 = {cross_entropy<B>},
+          .cross_entropy_float = loss<float>(),
+          .cross_entropy_double = loss<double>(),
+          .cross_entropy_bfloat16 = loss<B>(),
           .optimizer_float = {adam<float>, sum_of_squares<float>},
           .optimizer_double = {adam<double>, sum_of_squares<double>},
           .instruction_set = name};

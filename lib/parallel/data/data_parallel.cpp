@@ -27,8 +27,9 @@ void DataParallel::gather(int unit, int ahead, int direction) {
 }
 
 void DataParallel::unshard() {
-  if (!options_.shard_parameters || options_.reshard_after_forward) return;
-  for (auto& storage : storages_) storage->start_gather();
+  if (!options_.shard_parameters) return;
+  for (int unit = 0; unit < static_cast<int>(storages_.size()); ++unit)
+    if (!frees(unit)) at(unit).start_gather();
 }
 
 void DataParallel::reshard() {
@@ -41,7 +42,7 @@ void DataParallel::before_forward(int unit) {
 
 void DataParallel::after_forward(int unit) {
   // The unit whose backward pass comes first stays.
-  if (options_.reshard_after_forward && unit + 1 < static_cast<int>(storages_.size())) at(unit).release();
+  if (frees(unit) && unit + 1 < static_cast<int>(storages_.size())) at(unit).release();
 }
 
 void DataParallel::before_backward(int unit) {
@@ -50,7 +51,7 @@ void DataParallel::before_backward(int unit) {
 }
 
 void DataParallel::after_backward(int unit) {
-  if (options_.reshard_after_forward) at(unit).release();
+  if (frees(unit)) at(unit).release();
   if (ops::WeightGradients::current() != nullptr) return;  // its weight gradients are still to come
   for (const auto* weight : at(unit).unit().weights)
     if (weight->parameter.waiting != nullptr && !weight->parameter.waiting->empty()) return;

@@ -1,0 +1,160 @@
+#include "checkpoint_command.h"
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/text_table.h"
+#include "checkpoint/format/export.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/root_folder.h"
+#include "checkpoint/format/run_state.h"
+#include "config/value.h"
+
+namespace automodel::app {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Value;
+
+void out(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+Value number(const std::optional<double>& value) {
+  return value ? Value(*value) : Value(nullptr);
+}
+
+/// The folders that a command means: a checkpoint, or all of a folder.
+std::vector<checkpoint::ListedCheckpoint> chosen(const std::string& folder) {
+  auto all = checkpoint::list_checkpoints(folder);
+  std::error_code error;
+  if (all.empty() && fs::exists(fs::path(folder) / checkpoint::kManifestName, error))
+    all.push_back({checkpoint::parse_checkpoint_name(fs::canonical(folder, error).filename().native())
+                       .value_or(checkpoint::CheckpointName{}),
+                   folder, true});
+  if (all.empty())
+    throw Error(ExitCode::kCheckpoint, {"checkpoint-missing",
+                                        fmt::format("'{}' holds no checkpoint", folder),
+                                        "give a folder of checkpoints, or one of them",
+                                        {"command line", 0, 0},
+                                        ""});
+  return all;
+}
+
+/// One checkpoint as `ls` shows it.
+struct Line {
+  std::string name = {};
+  std::string marks = {};
+  bool complete = false;
+  std::uint64_t bytes = 0;
+  checkpoint::RunState state = {};
+};
+
+Line describe(const checkpoint::ListedCheckpoint& each) {
+  Line line{.name = each.path.filename().empty() ? each.path.parent_path().filename() : each.path.filename()};
+  Diagnostics problems;
+  if (const auto manifest = checkpoint::read_manifest(each.path, problems)) {
+    checkpoint::check_sizes(each.path, *manifest, problems);
+    line.bytes = manifest->bytes();
+  }
+  if (const auto state = checkpoint::read_run_state(each.path, problems)) line.state = *state;
+  line.complete = problems.empty();
+  for (const char* link : {checkpoint::kLatest, checkpoint::kLowestLoss})
+    if (checkpoint::link_target(each.path.parent_path(), link) == line.name)
+      line.marks += (line.marks.empty() ? "" : " ") + std::string(link);
+  return line;
+}
+
+int list(const Options& options) {
+  Value rows = Value::List{};
+  Value::List items;
+  TextTable table({"checkpoint", "step", "epoch", "loss", "val_loss", "size", "ranks", ""});
+  const auto text = [](const std::optional<double>& value) { return value ? fmt::format("{:.4f}", *value) : ""; };
+  for (const auto& each : chosen(options.folder)) {
+    const auto line = describe(each);
+    Value row;
+    row.set("name", line.name);
+    row.set("path", each.path.native());
+    row.set("complete", line.complete);
+    row.set("step", line.state.step);
+    row.set("epoch", line.state.epoch);
+    row.set("loss", number(line.state.loss));
+    row.set("val_loss", number(line.state.val_loss));
+    row.set("bytes", static_cast<std::int64_t>(line.bytes));
+    row.set("marks", line.marks);
+    items.push_back(row);
+    table.add({line.name, std::to_string(line.state.step), std::to_string(line.state.epoch), text(line.state.loss),
+               text(line.state.val_loss), format_bytes(static_cast<double>(line.bytes)),
+               std::to_string(line.state.ranks), line.complete ? line.marks : "not complete"});
+  }
+  out(options.json ? config::to_json(Value(std::move(items)), 2) + "\n" : table.text());
+  return static_cast<int>(ExitCode::kOk);
+}
+
+int verify(const Options& options) {
+  Diagnostics problems;
+  Value::List items;
+  for (const auto& each : chosen(options.folder)) {
+    const std::size_t before = problems.size();
+    std::uint64_t bytes = 0;
+    if (const auto manifest = checkpoint::read_manifest(each.path, problems)) {
+      checkpoint::check_sizes(each.path, *manifest, problems);
+      if (problems.size() == before)
+        for (const auto& entry : manifest->files) checkpoint::check_content(each.path, entry, problems);
+      bytes = manifest->bytes();
+    }
+    const bool good = problems.size() == before;
+    Value row;
+    row.set("path", each.path.native());
+    row.set("ok", good);
+    items.push_back(row);
+    if (!options.json)
+      out(fmt::format("{}  {}  {}\n", good ? "ok     " : "damaged", each.path.native(),
+                      format_bytes(static_cast<double>(bytes))));
+  }
+  if (options.json) out(config::to_json(Value(std::move(items)), 2) + "\n");
+  if (problems.empty()) return static_cast<int>(ExitCode::kOk);
+  throw Error(ExitCode::kCheckpoint, std::move(problems));
+}
+
+int export_folder(const Options& options) {
+  const auto refuse = [](const std::string& message, const std::string& help) {
+    throw Error(ExitCode::kBadInput, {"usage", message, help, {"command line", 0, 0}, ""});
+  };
+  if (options.output.empty()) refuse("export needs a second folder", "automodel checkpoint export DIR NEW_FOLDER");
+  checkpoint::ExportOptions wanted{.merge = options.merge, .base = options.base};
+  if (!options.dtype.empty()) {
+    const auto dtype = parse_dtype(options.dtype);
+    const auto type = dtype ? checkpoint::element_type_of(*dtype) : std::nullopt;
+    if (!type || !checkpoint::is_weight_type(*type))
+      refuse(fmt::format("'{}' is no type for weights", options.dtype), "float32, bfloat16, float16 or float64");
+    wanted.type = type;
+  }
+  const auto report = checkpoint::export_model(options.folder, options.output, wanted);
+  out(fmt::format("{}: {} tensors{}, {}\n", options.output, report.tensors,
+                  report.merged > 0 ? fmt::format(", {} with their adapters", report.merged) : "",
+                  format_bytes(static_cast<double>(report.bytes))));
+  return static_cast<int>(ExitCode::kOk);
+}
+
+struct Action {
+  std::string_view name;
+  int (*run)(const Options& options);
+};
+constexpr std::array kActions = {Action{"ls", list}, Action{"verify", verify}, Action{"export", export_folder}};
+
+}  // namespace
+
+int run_checkpoint(const Options& options) {
+  for (const auto& action : kActions)
+    if (action.name == options.action) return action.run(options);
+  throw InternalError("the command line allows actions that are not in the table");
+}
+
+}  // namespace automodel::app

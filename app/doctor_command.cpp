@@ -1,0 +1,51 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/json_writer.h"
+#include "base/text_table.h"
+#include "commands.h"
+#include "launch/doctor.h"
+#include "report.h"
+
+namespace automodel::app {
+namespace {
+
+std::string to_json(const std::vector<launch::Finding>& findings) {
+  JsonWriter json;
+  json.begin_object();
+  json.key("checks");
+  json.begin_array();
+  for (const auto& finding : findings) {
+    json.begin_object();
+    json.member("check", finding.check);
+    json.member("health", launch::name_of(finding.health));
+    json.member("seen", finding.seen);
+    json.member("advice", finding.advice);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  return json.take() + "\n";
+}
+
+std::string to_text(const std::vector<launch::Finding>& findings) {
+  std::string text;
+  for (const auto& finding : findings) {
+    text += fmt::format("{:<8} {:<14} {}\n", launch::name_of(finding.health), finding.check, finding.seen);
+    if (!finding.advice.empty()) text += fmt::format("{:<8} {:<14} help: {}\n", "", "", finding.advice);
+  }
+  return text;
+}
+
+}  // namespace
+
+int run_doctor(const Options& options) {
+  const auto findings = launch::examine();
+  out(options.json ? to_json(findings) : to_text(findings));
+  const bool sick = std::any_of(findings.begin(), findings.end(),
+                                [](const auto& finding) { return finding.health == launch::Health::kBad; });
+  return code(sick ? ExitCode::kEnvironment : ExitCode::kOk);
+}
+
+}  // namespace automodel::app

@@ -1,0 +1,62 @@
+#include <filesystem>
+
+#include "commands.h"
+#include "launch/slurm_script.h"
+#include "launch/train_command.h"
+#include "plan/training_plan.h"
+#include "report.h"
+
+namespace automodel::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// This program as a job finds it: by its path.
+std::string this_program() {
+  std::error_code error;
+  const auto path = fs::read_symlink("/proc/self/exe", error);
+  return error ? "automodel" : path.string();
+}
+
+}  // namespace
+
+/// The script is printed only for a plan that can be made: a job should not wait in a queue to learn that it cannot
+/// run.
+int run_slurm(const Options& options) {
+  const auto loaded = load(options);
+  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
+  const plan::PlanRequest look{.ranks_per_node = options.gpus_per_node};
+  const auto first = plan::make_plan(loaded, look);
+  const bool cuda = first.plan && first.plan->cuda;
+  const int per_node =
+      options.gpus_per_node.value_or(first.plan && first.plan->estimate ? first.plan->estimate->hardware.per_node
+                                     : cuda                             ? 8
+                                                                        : 1);
+  plan::PlanRequest request = look;
+  request.world_size = *options.nodes * per_node;
+  const auto result = plan::make_plan(loaded, request);
+  if (!result.plan) return refuse(result.problems, loaded, false);
+  err(to_text(result.plan->warnings, "warning"));
+  std::error_code error;
+  launch::SlurmJob job{
+      .name = options.job_name.empty() ? fs::path(options.recipe).stem().string() : options.job_name,
+      .nodes = *options.nodes,
+      .ranks_per_node = per_node,
+      .gpus_per_node = cuda ? per_node : 0,
+      .cpus_per_rank = options.cpus_per_rank.value_or(0),
+      .time = options.time,
+      .partition = options.partition,
+      .account = options.account,
+      .qos = options.qos,
+      .container = options.container,
+      .logs = options.logs,
+      .warning_seconds = options.warning,
+      .launcher = options.launcher == "mpirun" ? launch::SlurmLauncher::kMpirun : launch::SlurmLauncher::kSrun,
+      .program = this_program(),
+      .recipe = fs::absolute(options.recipe, error).lexically_normal().string(),
+      .overrides = options.overrides};
+  out(launch::slurm_script(job));
+  return code(ExitCode::kOk);
+}
+
+}  // namespace automodel::app

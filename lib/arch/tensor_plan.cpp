@@ -1,0 +1,200 @@
+#include "arch/tensor_plan.h"
+
+#include <algorithm>
+#include <array>
+
+namespace automodel::arch {
+namespace {
+
+using Style = TensorStyle;
+
+struct StyleWord {
+  std::string_view word;
+  Style style;
+};
+constexpr std::array kWords = {
+    StyleWord{"replicated", Style::kReplicated},
+    StyleWord{"colwise", Style::kColwise},
+    StyleWord{"rowwise", Style::kRowwise},
+    StyleWord{"colwise_rep", Style::kColwiseGathered},
+    StyleWord{"colwise_gather_output", Style::kColwiseGathered},
+    StyleWord{"rowwise_rep", Style::kRowwiseSplit},
+    StyleWord{"rowwise_split_input", Style::kRowwiseSplit},
+    StyleWord{"sequence_parallel", Style::kSequence},
+    StyleWord{"replicated_with_grad_allreduce", Style::kReplicatedSummedGradient},
+};
+constexpr std::array<std::string_view, 8> kSkipped = {
+    "ep_router", "ep_fused", "local", "local_colwise", "local_rowwise", "local_packed_rowwise", "gather", "isolated"};
+
+struct Row {
+  std::string_view module;  ///< below a layer
+  Style style;
+};
+/// What every family's layers are made of. A name that a family lacks matches nothing.
+constexpr std::array kLayerRows = {
+    Row{"self_attn.q_proj", Style::kColwise},
+    Row{"self_attn.k_proj", Style::kColwise},
+    Row{"self_attn.v_proj", Style::kColwise},
+    Row{"self_attn.qkv_proj", Style::kColwise},
+    Row{"self_attn.o_proj", Style::kRowwise},
+    Row{"self_attn.q_norm", Style::kReplicatedSummedGradient},
+    Row{"self_attn.k_norm", Style::kReplicatedSummedGradient},
+    Row{"self_attn.sinks", Style::kColwise},
+    // Latent attention: the low-rank parts belong to all heads.
+    Row{"self_attn.q_a_proj", Style::kSequence},
+    Row{"self_attn.q_a_layernorm", Style::kSequence},
+    Row{"self_attn.q_b_proj", Style::kColwise},
+    Row{"self_attn.kv_a_proj_with_mqa", Style::kSequence},
+    Row{"self_attn.kv_a_layernorm", Style::kSequence},
+    Row{"self_attn.kv_b_proj", Style::kColwise},
+    Row{"mlp.gate_proj", Style::kColwise},
+    Row{"mlp.up_proj", Style::kColwise},
+    Row{"mlp.gate_up_proj", Style::kColwise},
+    Row{"mlp.down_proj", Style::kRowwise},
+    Row{"mlp.shared_experts.gate_proj", Style::kColwise},
+    Row{"mlp.shared_experts.up_proj", Style::kColwise},
+    Row{"mlp.shared_experts.down_proj", Style::kRowwise},
+    Row{"input_layernorm", Style::kSequence},
+    Row{"post_attention_layernorm", Style::kSequence},
+    Row{"pre_feedforward_layernorm", Style::kSequence},
+    Row{"post_feedforward_layernorm", Style::kSequence},
+    // GPT-2
+    Row{"attn.c_attn", Style::kColwise},
+    Row{"attn.c_proj", Style::kRowwise},
+    Row{"mlp.c_fc", Style::kColwise},
+    Row{"mlp.c_proj", Style::kRowwise},
+    Row{"ln_1", Style::kSequence},
+    Row{"ln_2", Style::kSequence},
+};
+
+/// transformers' base_model_tp_plan of families whose projections are apart.
+constexpr std::array kApartRows = {
+    Row{"self_attn.q_proj", Style::kColwise},
+    Row{"self_attn.k_proj", Style::kColwise},
+    Row{"self_attn.v_proj", Style::kColwise},
+    Row{"self_attn.o_proj", Style::kRowwise},
+    Row{"mlp.gate_proj", Style::kColwise},
+    Row{"mlp.up_proj", Style::kColwise},
+    Row{"mlp.down_proj", Style::kRowwise},
+    Row{"self_attn.q_norm", Style::kReplicatedSummedGradient},
+    Row{"self_attn.k_norm", Style::kReplicatedSummedGradient},
+};
+/// Phi-3's: joined projections are gathered again before they are taken apart.
+constexpr std::array kJoinedRows = {
+    Row{"self_attn.qkv_proj", Style::kColwiseGathered},
+    Row{"self_attn.o_proj", Style::kRowwiseSplit},
+    Row{"mlp.gate_up_proj", Style::kColwiseGathered},
+    Row{"mlp.down_proj", Style::kRowwiseSplit},
+};
+struct FamilyPlan {
+  std::string_view model_type;
+  std::span<const Row> rows;
+};
+constexpr std::array kFamilyPlans = {
+    FamilyPlan{"llama", kApartRows}, FamilyPlan{"mistral", kApartRows}, FamilyPlan{"qwen2", kApartRows},
+    FamilyPlan{"qwen3", kApartRows}, FamilyPlan{"gemma2", kApartRows},  FamilyPlan{"gemma3_text", kApartRows},
+    FamilyPlan{"phi3", kJoinedRows},
+};
+
+void add_layers(TensorPlan& plan, const Layout& layout, std::span<const Row> rows) {
+  for (const auto& row : rows) plan.rows.emplace_back(layout.layers + ".*." + std::string(row.module), row.style);
+}
+void add_ends(TensorPlan& plan, const Layout& layout) {
+  for (std::size_t i = 0; i < layout.embeddings.size(); ++i)  // the first is the token embedding
+    plan.rows.emplace_back(layout.embeddings[i], i == 0 ? Style::kRowwise : Style::kSequence);
+  plan.rows.emplace_back(layout.norm, Style::kSequence);
+  plan.rows.emplace_back(layout.head, Style::kColwise);
+}
+
+}  // namespace
+
+std::string_view name_of(TensorStyle style) {
+  for (const auto& [word, each] : kWords)
+    if (each == style) return word;
+  return "";
+}
+
+std::optional<TensorStyle> parse_tensor_style(std::string_view word) {
+  for (const auto& [known, style] : kWords)
+    if (known == word) return style;
+  return std::nullopt;
+}
+
+const std::vector<std::string_view>& tensor_style_words() {
+  static const std::vector<std::string_view> words = [] {
+    std::vector<std::string_view> out;
+    for (const auto& [word, style] : kWords) out.push_back(word);
+    return out;
+  }();
+  return words;
+}
+
+bool is_skipped_style(std::string_view word) {
+  return word.starts_with("ep_") || std::find(kSkipped.begin(), kSkipped.end(), word) != kSkipped.end();
+}
+
+bool matches(std::string_view pattern, std::string_view name) {
+  while (true) {
+    const auto a = pattern.find('.'), b = name.find('.');
+    const auto want = pattern.substr(0, a), have = name.substr(0, b);
+    if (want != "*" && want != have) return false;
+    if (a == std::string_view::npos || b == std::string_view::npos) return a == b;
+    pattern.remove_prefix(a + 1);
+    name.remove_prefix(b + 1);
+  }
+}
+
+std::string_view plan_name(std::string_view fqn) {
+  for (const std::string_view end : {".weight", ".bias"})
+    if (fqn.ends_with(end)) return fqn.substr(0, fqn.size() - end.size());
+  return fqn;
+}
+
+TensorStyle TensorPlan::style_of(std::string_view module) const {
+  for (const auto& [pattern, style] : rows)
+    if (matches(pattern, module)) return style;
+  return TensorStyle::kReplicated;
+}
+
+TensorStyle TensorPlan::style_of(const Parameter& parameter) const {
+  return style_of(plan_name(parameter.fqn));
+}
+
+TensorPlan default_tensor_plan(const Layout& layout) {
+  TensorPlan plan;
+  add_layers(plan, layout, kLayerRows);
+  add_ends(plan, layout);
+  return plan;
+}
+
+std::optional<TensorPlan> transformers_tensor_plan(const ModelSpec& spec, const Layout& layout) {
+  for (const auto& family : kFamilyPlans) {
+    if (family.model_type != spec.model_type) continue;
+    TensorPlan plan;
+    add_layers(plan, layout, family.rows);
+    add_ends(plan, layout);
+    return plan;
+  }
+  return std::nullopt;
+}
+
+bool divides_vocabulary(const TensorPlan& plan, const Layout& layout, Role role) {
+  if (role == Role::kHead && layout.head_tied_to.empty()) {
+    const auto style = plan.style_of(layout.head);
+    return style == Style::kColwise || style == Style::kColwiseGathered;
+  }
+  const auto style = plan.style_of(layout.embeddings.front());
+  return style == Style::kRowwise || style == Style::kRowwiseSplit;
+}
+
+std::vector<std::int64_t> joined_sections(const ModelSpec& spec, std::string_view module) {
+  if (module.ends_with(".attn.c_attn")) return {spec.hidden, spec.hidden, spec.hidden};
+  if (module.ends_with(".self_attn.qkv_proj")) {
+    const auto key = std::int64_t{spec.kv_heads} * spec.head_dim;
+    return {std::int64_t{spec.heads} * spec.head_dim, key, key};
+  }
+  if (module.ends_with(".mlp.gate_up_proj")) return {spec.ffn, spec.ffn};
+  return {};
+}
+
+}  // namespace automodel::arch

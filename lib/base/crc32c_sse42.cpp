@@ -1,0 +1,30 @@
+#include <cstring>
+
+#include <nmmintrin.h>
+
+#include "base/crc32c_register.h"
+
+namespace automodel::detail {
+namespace {
+
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::uint32_t state, const char* bytes,
+                                                               std::size_t size) {
+  std::uint64_t wide = state;
+  for (; size >= 8; bytes += 8, size -= 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes, 8);
+    wide = _mm_crc32_u64(wide, word);
+  }
+  auto narrow = static_cast<std::uint32_t>(wide);
+  for (; size > 0; ++bytes, --size) narrow = _mm_crc32_u8(narrow, static_cast<unsigned char>(*bytes));
+  return narrow;
+}
+
+}  // namespace
+
+std::uint32_t crc32c_fastest(std::uint32_t state, const char* bytes, std::size_t size) {
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  return has_instruction ? by_instruction(state, bytes, size) : crc32c_by_table(state, bytes, size);
+}
+
+}  // namespace automodel::detail

@@ -1,0 +1,176 @@
+#include "checkpoint/format/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/format/elements.h"
+#include "checkpoint/format/file.h"
+
+namespace automodel::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPrefix = "base_model.model.";
+
+/// "lora_A" without, "lora_A.weight" with the end of the name.
+std::string_view end_of(char matrix) {
+  return matrix == 'A' ? ".lora_A.weight" : ".lora_B.weight";
+}
+
+std::vector<float> read_all(const StoredTensor& stored) {
+  std::vector<char> bytes(stored.info->bytes());
+  stored.file->read(*stored.info, 0, bytes.data(), bytes.size());
+  std::vector<float> out(static_cast<std::size_t>(stored.info->elements()));
+  convert_elements(stored.info->type, bytes.data(), ElementType::kF32, reinterpret_cast<char*>(out.data()),
+                   stored.info->elements());
+  return out;
+}
+
+}  // namespace
+
+double AdapterConfig::scale() const {
+  return alpha / (rank_stabilized ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+}
+
+std::string to_json(const AdapterConfig& config) {
+  const Json out = {{"base_model_name_or_path", config.base_model},
+                    {"bias", "none"},
+                    {"fan_in_fan_out", config.transposed},
+                    {"inference_mode", true},
+                    {"init_lora_weights", true},
+                    {"lora_alpha", config.alpha},
+                    {"lora_dropout", config.dropout},
+                    {"modules_to_save", nullptr},
+                    {"peft_type", "LORA"},
+                    {"r", config.rank},
+                    {"target_modules", config.target_modules},
+                    {"task_type", "CAUSAL_LM"},
+                    {"use_dora", false},
+                    {"use_rslora", config.rank_stabilized}};
+  return out.dump(2) + "\n";
+}
+
+std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::string_view file, Diagnostics& problems) {
+  const auto refuse = [&](const std::string& what, const std::string& help) -> std::optional<AdapterConfig> {
+    problems.push_back({"adapter-config", fmt::format("'{}': {}", file, what), help, {std::string(file), 0, 0}, ""});
+    return std::nullopt;
+  };
+  const auto json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return refuse("it is no JSON object", "the PEFT library writes it beside the adapters");
+  try {
+    AdapterConfig out;
+    if (const auto type = json.value("peft_type", "LORA"); type != "LORA")
+      return refuse(fmt::format("its peft_type is '{}'", type), "only LORA is supported");
+    if (json.value("use_dora", false)) return refuse("it is a DoRA adapter", "only plain LoRA is supported");
+    for (const char* key : {"rank_pattern", "alpha_pattern"})
+      if (const auto found = json.find(key); found != json.end() && found->is_object() && !found->empty())
+        return refuse(fmt::format("{} gives modules ranks of their own", key), "one rank for all is supported");
+    if (const auto found = json.find("base_model_name_or_path"); found != json.end() && found->is_string())
+      out.base_model = found->get<std::string>();
+    out.rank = json.value("r", 8);
+    out.alpha = json.value("lora_alpha", 8.0);
+    out.dropout = json.value("lora_dropout", 0.0);
+    out.rank_stabilized = json.value("use_rslora", false);
+    out.transposed = json.value("fan_in_fan_out", false);
+    if (out.rank < 1) return refuse(fmt::format("r is {}", out.rank), "at least 1");
+    if (const auto found = json.find("target_modules"); found != json.end() && found->is_array())
+      out.target_modules = found->get<std::vector<std::string>>();
+    return out;
+  } catch (const Json::exception& error) {
+    return refuse(error.what(), "the PEFT library writes it beside the adapters");
+  }
+}
+
+std::string adapter_name(std::string_view weight, char matrix) {
+  if (weight.ends_with(".weight")) weight.remove_suffix(7);
+  return std::string(kPrefix) + std::string(weight) + std::string(end_of(matrix));
+}
+
+std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diagnostics& problems) {
+  const auto path = folder / kAdapterConfig;
+  const auto text = read_file(path, problems, 1 << 24);
+  const auto config = text ? parse_adapter_config(*text, path.native(), problems) : std::nullopt;
+  const auto tensors = TensorFolder::open(folder, kAdapterStem, problems);
+  if (!config || !tensors) return std::nullopt;
+  Adapters out;
+  out.config_ = *config;
+  const auto refuse = [&](const std::string& name, const std::string& what) {
+    problems.push_back({"adapter-shape",
+                        fmt::format("'{}': tensor '{}' {}", folder.native(), printable(name), what),
+                        "an adapter is a pair lora_A [r, in], lora_B [out, r] of floating-point matrices",
+                        {folder.native(), 0, 0},
+                        ""});
+  };
+  const std::size_t before = problems.size();
+  for (const auto& stored : tensors->tensors()) {
+    const std::string& name = stored.info->name;
+    const bool a = name.ends_with(end_of('A')), b = name.ends_with(end_of('B'));
+    if (!name.starts_with(kPrefix) || (!a && !b)) {
+      refuse(name, "is no part of a LoRA adapter");
+      continue;
+    }
+    if (!a) continue;
+    const std::string module = name.substr(kPrefix.size(), name.size() - kPrefix.size() - end_of('A').size());
+    const auto other = tensors->find(adapter_name(module, 'B'));
+    const auto& shape = stored.info->shape;
+    if (!other || shape.size() != 2 || shape[0] != config->rank || other.info->shape.size() != 2 ||
+        other.info->shape[1] != config->rank || !is_weight_type(stored.info->type) ||
+        !is_weight_type(other.info->type)) {
+      refuse(name, fmt::format("is {} and has {} beside it", describe(*stored.info),
+                               other ? describe(*other.info) : std::string("no lora_B")));
+      continue;
+    }
+    out.matrices_[module + ".weight"] = {read_all(stored), read_all(other), shape[0], shape[1], other.info->shape[0]};
+  }
+  if (problems.size() > before) return std::nullopt;
+  return out;
+}
+
+std::vector<std::string> Adapters::strangers(const std::vector<std::string>& names) const {
+  std::vector<std::string> out;
+  for (const auto& [name, matrices] : matrices_)
+    if (std::find(names.begin(), names.end(), name) == names.end()) out.push_back(name);
+  return out;
+}
+
+void Adapters::add_to(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
+                      std::vector<float>& values) const {
+  const auto& m = matrices_.at(weight);
+  const bool fits =
+      shape.size() == 2 && shape[config_.transposed ? 1 : 0] == m.out && shape[config_.transposed ? 0 : 1] == m.in;
+  if (!fits)
+    throw Error(ExitCode::kBadInput, {"adapter-shape",
+                                      fmt::format("the adapter of '{}' is for [{}, {}], the weight is [{}]", weight,
+                                                  m.out, m.in, fmt::join(shape, ", ")),
+                                      "the adapter belongs to another base model",
+                                      {},
+                                      ""});
+  const auto factor = static_cast<float>(config_.scale());
+  const auto width = shape[1];
+  const auto count = static_cast<std::int64_t>(values.size());
+  for (std::int64_t at = 0; at < count;) {
+    const auto row = (first + at) / width, column = (first + at) % width;
+    const auto some = std::min(width - column, count - at);
+    auto* to = values.data() + at;
+    for (std::int64_t k = 0; k < m.rank; ++k) {
+      // W[o, i] gets B[o, k] A[k, i]; transposed, W[i, o] does.
+      if (config_.transposed) {
+        const float left = factor * m.a[static_cast<std::size_t>(k * m.in + row)];
+        for (std::int64_t i = 0; i < some; ++i)
+          to[i] += left * m.b[static_cast<std::size_t>((column + i) * m.rank + k)];
+      } else {
+        const float left = factor * m.b[static_cast<std::size_t>(row * m.rank + k)];
+        const auto* right = m.a.data() + k * m.in + column;
+        for (std::int64_t i = 0; i < some; ++i) to[i] += left * right[i];
+      }
+    }
+    at += some;
+  }
+}
+
+}  // namespace automodel::checkpoint

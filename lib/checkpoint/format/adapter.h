@@ -1,0 +1,62 @@
+// Low-rank adapters as the PEFT library saves them: adapter_config.json and adapter_model.safetensors, whose tensors
+// are named base_model.model.MODULE.lora_A.weight [r, in] and ...lora_B.weight [out, r].
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "checkpoint/format/tensor_folder.h"
+
+namespace automodel::checkpoint {
+
+struct AdapterConfig {
+  std::string base_model = {};   ///< base_model_name_or_path
+  int rank = 8;                  ///< r
+  double alpha = 8;              ///< lora_alpha
+  double dropout = 0;            ///< lora_dropout
+  bool rank_stabilized = false;  ///< use_rslora: the scale is alpha / sqrt(r)
+  bool transposed = false;       ///< fan_in_fan_out: the base weights are [in, out] (GPT-2)
+  std::vector<std::string> target_modules = {};
+  double scale() const;
+};
+
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+inline constexpr const char* kAdapterStem = "adapter_model";
+
+/// As the PEFT library writes it.
+std::string to_json(const AdapterConfig& config);
+/// Problems (named after `file`): adapter-config (no JSON, another peft_type, DoRA or per-module ranks, which are not
+/// supported).
+std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::string_view file, Diagnostics& problems);
+
+/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight".
+std::string adapter_name(std::string_view weight, char matrix);
+
+/// The adapters of a folder.
+class Adapters {
+ public:
+  /// Problems: those of TensorFolder and parse_adapter_config; adapter-shape.
+  static std::optional<Adapters> open(const std::filesystem::path& folder, Diagnostics& problems);
+  const AdapterConfig& config() const { return config_; }
+  /// Names of weights that have an adapter and are not in `names`: the adapter belongs to another model.
+  std::vector<std::string> strangers(const std::vector<std::string>& names) const;
+  bool has(const std::string& weight) const { return matrices_.contains(weight); }
+  /// Adds scale * B A to elements [first, first + values.size()) of a weight of this shape, row-major.
+  void add_to(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
+              std::vector<float>& values) const;
+
+ private:
+  struct Matrices {
+    std::vector<float> a, b;
+    std::int64_t rank = 0, in = 0, out = 0;
+  };
+  AdapterConfig config_;
+  std::map<std::string, Matrices> matrices_;  ///< by the weight's name
+};
+
+}  // namespace automodel::checkpoint

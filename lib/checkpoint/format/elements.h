@@ -1,0 +1,20 @@
+// Elements of one floating-point type as another, without LibTorch.
+#pragma once
+
+#include <cstdint>
+
+#include "checkpoint/format/element_type.h"
+
+namespace automodel::checkpoint {
+
+/// Converts `count` elements, rounding to nearest, ties to even, as LibTorch does; NaN stays NaN. Both types are weight
+/// types (is_weight_type). `from` and `to` do not overlap and need no alignment.
+void convert_elements(ElementType from_type, const char* from, ElementType to_type, char* to, std::int64_t count);
+
+/// Widening and narrowing of single values.
+float to_float_from_bf16(std::uint16_t bits);
+float to_float_from_f16(std::uint16_t bits);
+std::uint16_t to_bf16(float value);
+std::uint16_t to_f16(float value);
+
+}  // namespace automodel::checkpoint

@@ -1,0 +1,212 @@
+#include "checkpoint/format/export.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/format/adapter.h"
+#include "checkpoint/format/elements.h"
+#include "checkpoint/format/file.h"
+#include "checkpoint/format/folder_layout.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/root_folder.h"
+#include "checkpoint/format/tensor_folder.h"
+
+namespace automodel::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{50} << 30;  // of a file, as transformers 5 cuts
+constexpr std::int64_t kChunk = 1 << 20;                       // elements
+
+[[noreturn]] void refuse(ExitCode code, std::string id, std::string message, std::string help) {
+  throw Error(code, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
+}
+
+void throw_if(Diagnostics& problems) {
+  if (!problems.empty()) throw Error(ExitCode::kCheckpoint, std::move(problems));
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// Everything that stands beside the weights, config.json apart.
+bool is_companion(const fs::path& file) {
+  const std::string name = file.filename().native();
+  return !name.ends_with(".safetensors") && !name.ends_with(".index.json") && name != "config.json" &&
+         name != kAdapterConfig && !name.ends_with(".bin") && !name.ends_with(".md") && !name.starts_with(".");
+}
+
+std::string config_with_type(const fs::path& file, std::optional<ElementType> type) {
+  Diagnostics problems;
+  const auto text = read_file(file, problems, 1 << 26);
+  throw_if(problems);
+  if (!type) return *text;
+  auto json = nlohmann::ordered_json::parse(*text, nullptr, false);
+  if (!json.is_object())
+    refuse(ExitCode::kCheckpoint, "bad-json", fmt::format("'{}' is no JSON object", file.native()), "");
+  const auto dtype = dtype_of(*type);
+  json["dtype"] = json["torch_dtype"] = std::string(automodel::name_of(*dtype));
+  return json.dump(2) + "\n";
+}
+
+/// Copies one tensor, converted and merged, in pieces.
+void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_t offset, const Adapters* adapters,
+                  OutputFile& out) {
+  const auto from_size = bits_of(stored.info->type) / 8, to_size = bits_of(to.type) / 8;
+  const bool merged = adapters != nullptr && adapters->has(to.name);
+  std::string bytes, converted;
+  std::vector<float> values;
+  for (std::int64_t at = 0, count = to.elements(); at < count; at += kChunk) {
+    const auto some = std::min(kChunk, count - at);
+    bytes.resize(static_cast<std::size_t>(some * from_size));
+    stored.file->read(*stored.info, static_cast<std::uint64_t>(at * from_size), bytes.data(), bytes.size());
+    std::string_view result = bytes;
+    if (merged) {
+      values.resize(static_cast<std::size_t>(some));
+      convert_elements(stored.info->type, bytes.data(), ElementType::kF32, reinterpret_cast<char*>(values.data()),
+                       some);
+      adapters->add_to(to.name, to.shape, at, values);
+      converted.resize(static_cast<std::size_t>(some * to_size));
+      convert_elements(ElementType::kF32, reinterpret_cast<const char*>(values.data()), to.type, converted.data(),
+                       some);
+      result = converted;
+    } else if (stored.info->type != to.type) {
+      converted.resize(static_cast<std::size_t>(some * to_size));
+      convert_elements(stored.info->type, bytes.data(), to.type, converted.data(), some);
+      result = converted;
+    }
+    out.write(offset + static_cast<std::uint64_t>(at * to_size), result);
+  }
+}
+
+ExportReport write_weights(const TensorFolder& folder, const Adapters* adapters, const fs::path& out,
+                           const ExportOptions& options) {
+  std::vector<TensorInfo> infos;
+  std::vector<std::string> names;
+  for (const auto& stored : folder.tensors()) {
+    if (folder.find(stored.info->name).info != stored.info) continue;
+    infos.push_back({stored.info->name, stored.info->type, stored.info->shape});
+    if (options.type && is_weight_type(stored.info->type)) infos.back().type = *options.type;
+    names.push_back(stored.info->name);
+  }
+  if (adapters != nullptr)
+    if (const auto strangers = adapters->strangers(names); !strangers.empty())
+      refuse(ExitCode::kBadInput, "adapter-shape",
+             fmt::format("the base model '{}' has no '{}'", folder.path().native(), strangers.front()),
+             "the adapters belong to another model; name theirs with --base");
+  const auto layout = lay_out_folder(infos, "model", kMostBytes);
+  ExportReport report{.bytes = layout.bytes};
+  for (const auto& file : layout.files) {
+    OutputFile written(out / file.name, OutputFile::Mode::kCreate);
+    written.reserve(file.layout.file_size);
+    written.write(0, file.layout.head);
+    for (const auto& tensor : file.layout.tensors) {
+      write_tensor(folder.find(tensor.name), tensor, file.layout.position(tensor), adapters, written);
+      ++report.tensors;
+      if (adapters != nullptr && adapters->has(tensor.name)) ++report.merged;
+    }
+    written.sync();
+  }
+  if (!layout.index_name.empty()) write_file(out / layout.index_name, layout.index);
+  return report;
+}
+
+/// A checkpoint's model files against its manifest.
+void check_manifest(const fs::path& model) {
+  const auto checkpoint = model.parent_path();
+  if (model.filename() != "model" || !is_there(checkpoint / kManifestName)) return;
+  Diagnostics problems;
+  const auto manifest = read_manifest(checkpoint, problems);
+  throw_if(problems);
+  Manifest ours;
+  for (const auto& entry : manifest->files)
+    if (entry.file.starts_with("model/")) ours.files.push_back(entry);
+  check_sizes(checkpoint, ours, problems);
+  throw_if(problems);
+  for (const auto& entry : ours.files) check_content(checkpoint, entry, problems);
+  throw_if(problems);
+}
+
+void copy_companions(const fs::path& from, const fs::path& to) {
+  Diagnostics problems;
+  std::error_code error;
+  for (fs::directory_iterator it(from, error), end; !error && it != end; it.increment(error)) {
+    if (!fs::is_regular_file(it->path(), error) || !is_companion(it->path()) || is_there(to / it->path().filename()))
+      continue;
+    const auto text = read_file(it->path(), problems);
+    throw_if(problems);
+    write_file(to / it->path().filename(), *text);
+  }
+}
+
+}  // namespace
+
+fs::path model_folder_of(const fs::path& path) {
+  std::error_code error;
+  const auto has_model = [](const fs::path& folder) {
+    return has_tensors(folder, "model") || is_there(folder / kAdapterConfig);
+  };
+  if (has_model(path)) return fs::canonical(path, error);
+  auto checkpoint = path;
+  if (!is_there(path / kManifestName)) checkpoint = newest_checkpoint(path);
+  if (!checkpoint.empty() && has_model(checkpoint / "model")) return fs::canonical(checkpoint / "model", error);
+  refuse(ExitCode::kCheckpoint, "checkpoint-missing", fmt::format("'{}' holds no complete checkpoint", path.native()),
+         "give a checkpoint (epoch_0_step_99), a folder of them, or a model folder");
+}
+
+ExportReport export_model(const fs::path& from, const fs::path& out, const ExportOptions& options) {
+  const auto model = model_folder_of(from);
+  if (is_there(out))
+    refuse(ExitCode::kBadInput, "bad-value", fmt::format("'{}' exists", out.native()), "name a new folder");
+  check_manifest(model);
+  Diagnostics problems;
+  const bool adapted = is_there(model / kAdapterConfig);
+  std::optional<Adapters> adapters;
+  fs::path base = model;
+  if (adapted) {
+    if (!options.merge)
+      refuse(ExitCode::kBadInput, "missing-option", fmt::format("'{}' holds adapters, not a model", model.native()),
+             "add --merge to add them to their base model; the folder itself opens in the PEFT library");
+    adapters = Adapters::open(model, problems);
+    throw_if(problems);
+    base = options.base.empty() ? fs::path(adapters->config().base_model) : fs::path(options.base);
+    if (base.empty() || !has_tensors(base, "model"))
+      refuse(ExitCode::kBadInput, "model-not-found", fmt::format("the base model '{}' is not here", base.native()),
+             "name its folder with --base");
+  } else if (options.merge) {
+    refuse(ExitCode::kBadInput, "bad-value", fmt::format("'{}' has no adapters to merge", model.native()),
+           "leave --merge out");
+  }
+  const auto folder = TensorFolder::open(base, "model", problems);
+  throw_if(problems);
+
+  auto partial = out;
+  partial += ".partial";
+  std::error_code error;
+  fs::remove_all(partial, error);
+  if (out.has_parent_path()) fs::create_directories(out.parent_path(), error);
+  make_folder(partial);
+  try {
+    const auto report = write_weights(*folder, adapters ? &*adapters : nullptr, partial, options);
+    write_file(partial / "config.json", config_with_type(base / "config.json", options.type));
+    copy_companions(model, partial);
+    copy_companions(base, partial);
+    sync_folder(partial);
+    if (rename(partial.c_str(), out.c_str()) != 0)
+      fail_unwritable(fmt::format("'{}' cannot be renamed to '{}'", partial.native(), out.native()), errno);
+    return report;
+  } catch (const Error&) {
+    fs::remove_all(partial, error);
+    throw;
+  }
+}
+
+}  // namespace automodel::checkpoint

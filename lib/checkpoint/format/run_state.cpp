@@ -1,0 +1,144 @@
+#include "checkpoint/format/run_state.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/format/file.h"
+
+namespace automodel::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+Json optional_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+/// Objects that others wrote as text.
+Json embedded(const std::string& text) {
+  auto json = Json::parse(text, nullptr, false);
+  return json.is_discarded() ? Json(nullptr) : json;
+}
+
+/// Takes the members of an object; the first that is missing or of another type is kept.
+class Members {
+ public:
+  explicit Members(const Json& json) : json_(json) {}
+  void take(const char* key, std::int64_t& out) {
+    if (const auto* found = find(key, [](const Json& j) { return j.is_number_integer(); }))
+      out = found->get<std::int64_t>();
+  }
+  void take(const char* key, std::uint64_t& out) {
+    if (const auto* found = find(key, [](const Json& j) { return j.is_number_unsigned(); }))
+      out = found->get<std::uint64_t>();
+  }
+  void take(const char* key, std::string& out) {
+    if (const auto* found = find(key, [](const Json& j) { return j.is_string(); })) out = found->get<std::string>();
+  }
+  void take(const char* key, std::optional<double>& out) {
+    const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_number(); });
+    if (found != nullptr && !found->is_null()) out = found->get<double>();
+  }
+  void take_object(const char* key, std::string& out) {
+    if (const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_object(); })) out = found->dump();
+  }
+  void take(const char* key, std::optional<LossScale>& out) {
+    const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_object(); });
+    if (found == nullptr || found->is_null()) return;
+    Members inner(*found);
+    std::optional<double> scale;
+    inner.take("scale", scale);
+    out.emplace();
+    inner.take("growth_steps", out->growth_steps);
+    inner.take("hysteresis", out->hysteresis);
+    out->scale = scale.value_or(1);
+    if (wrong_.empty()) wrong_ = inner.wrong();
+  }
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  template <class Fits>
+  const Json* find(const char* key, Fits&& fits) {
+    const auto found = json_.find(key);
+    if (found != json_.end() && fits(*found)) return &*found;
+    if (wrong_.empty()) wrong_ = key;
+    return nullptr;
+  }
+  const Json& json_;
+  std::string wrong_;
+};
+
+}  // namespace
+
+std::string to_json(const RunState& state) {
+  const Json out = {{"format", 1},
+                    {"step", state.step},
+                    {"epoch", state.epoch},
+                    {"samples_consumed", state.samples},
+                    {"optimizer", state.optimizer},
+                    {"optimizer_steps", state.optimizer_steps},
+                    {"seed", state.seed},
+                    {"global_batch_size", state.global_batch_size},
+                    {"lr_schedule", embedded(state.lr_schedule)},
+                    {"loss_scale", state.loss_scale ? Json{{"scale", state.loss_scale->scale},
+                                                           {"growth_steps", state.loss_scale->growth_steps},
+                                                           {"hysteresis", state.loss_scale->hysteresis}}
+                                                    : Json(nullptr)},
+                    {"loss", optional_json(state.loss)},
+                    {"val_loss", optional_json(state.val_loss)},
+                    {"best_val_loss", optional_json(state.best_val_loss)},
+                    {"best", state.best},
+                    {"ranks", state.ranks},
+                    {"automodel", state.version},
+                    {"recipe", state.recipe},
+                    {"resolved", embedded(state.resolved)}};
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<RunState> parse_run_state(std::string_view text, std::string_view file, Diagnostics& problems) {
+  const auto refuse = [&](const std::string& what) -> std::optional<RunState> {
+    problems.push_back({"state-syntax",
+                        fmt::format("'{}' is no state of a run: {}", file, what),
+                        "the checkpoint is damaged or of another release; take another one (checkpoint.restore_from)",
+                        {std::string(file), 0, 0},
+                        ""});
+    return std::nullopt;
+  };
+  const auto json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return refuse("it is no JSON object");
+  RunState out;
+  Members members(json);
+  std::int64_t format = 0, ranks = 0;
+  members.take("format", format);
+  members.take("step", out.step);
+  members.take("epoch", out.epoch);
+  members.take("samples_consumed", out.samples);
+  members.take("optimizer", out.optimizer);
+  members.take("optimizer_steps", out.optimizer_steps);
+  members.take("seed", out.seed);
+  members.take("global_batch_size", out.global_batch_size);
+  members.take_object("lr_schedule", out.lr_schedule);
+  members.take("loss_scale", out.loss_scale);
+  members.take("loss", out.loss);
+  members.take("val_loss", out.val_loss);
+  members.take("best_val_loss", out.best_val_loss);
+  members.take("best", out.best);
+  members.take("ranks", ranks);
+  members.take("automodel", out.version);
+  members.take("recipe", out.recipe);
+  members.take_object("resolved", out.resolved);
+  out.ranks = static_cast<int>(ranks);
+  if (!members.wrong().empty()) return refuse(fmt::format("'{}' is absent or of another type", members.wrong()));
+  if (format != 1) return refuse(fmt::format("its format is {}, known is 1", format));
+  if (out.step < 0) return refuse(fmt::format("its step is {}", out.step));
+  return out;
+}
+
+std::optional<RunState> read_run_state(const std::filesystem::path& checkpoint, Diagnostics& problems) {
+  const auto path = checkpoint / kStateName;
+  const auto text = read_file(path, problems, std::uint64_t{1} << 26);
+  return text ? parse_run_state(*text, path.native(), problems) : std::nullopt;
+}
+
+}  // namespace automodel::checkpoint

@@ -1,0 +1,51 @@
+// state.json: what a run needs beside weights and optimizer states to go on as if nothing had happened. Everything else
+// (data order, dropout, step plan, rates) is a function of these numbers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/diagnostic.h"
+
+namespace automodel::checkpoint {
+
+/// Of the dynamic loss scale of float16 training.
+struct LossScale {
+  double scale = 1;
+  std::int64_t growth_steps = 0;
+  std::int64_t hysteresis = 0;
+  bool operator==(const LossScale&) const = default;
+};
+
+struct RunState {
+  std::int64_t step = 0;     ///< the last that was finished; the run goes on with the next
+  std::int64_t epoch = 0;    ///< of that step
+  std::int64_t samples = 0;  ///< consumed so far: (step + 1) * global_batch_size
+  std::int64_t optimizer_steps = 0;
+  std::string optimizer = {};  ///< "adamw" or "adam"
+  std::uint64_t seed = 0;      ///< of every random stream, with the step: the whole state of the random numbers
+  std::int64_t global_batch_size = 0;
+  std::string lr_schedule = {};  ///< JSON object: optim::LrSettings
+  std::optional<LossScale> loss_scale = {};
+  std::optional<double> loss = {};           ///< of the step
+  std::optional<double> val_loss = {};       ///< of checkpoint.best_metric_key, where it was computed at this step
+  std::optional<double> best_val_loss = {};  ///< the lowest of the run so far
+  std::string best = {};                     ///< name of the checkpoint that has it
+  std::string recipe = {};                   ///< text of the file
+  std::string resolved = {};                 ///< JSON object: the recipe with overrides and defaults
+  std::string version = {};                  ///< of the program
+  int ranks = 0;
+};
+
+inline constexpr const char* kStateName = "state.json";
+
+std::string to_json(const RunState& state);
+/// Problems (named after `file`): state-syntax.
+std::optional<RunState> parse_run_state(std::string_view text, std::string_view file, Diagnostics& problems);
+/// Of a checkpoint. Problems: cannot-read, state-syntax.
+std::optional<RunState> read_run_state(const std::filesystem::path& checkpoint, Diagnostics& problems);
+
+}  // namespace automodel::checkpoint

@@ -1,0 +1,177 @@
+#include "checkpoint/format/weight_names.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "arch/modules.h"
+
+namespace automodel::checkpoint {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+/// A stored tensor that may hold a parameter: its name, the shape that it then has, and where in it the parameter
+/// begins.
+struct Candidate {
+  std::string name;
+  Shape shape;
+  std::int64_t first = 0;
+};
+
+/// `name` with the first `from` replaced; empty where it has none.
+std::string replaced(const std::string& name, std::string_view from, std::string_view to) {
+  const auto at = name.find(from);
+  return at == std::string::npos ? "" : name.substr(0, at) + std::string(to) + name.substr(at + from.size());
+}
+
+/// An expert's matrix inside transformers 5's fused tensors.
+struct FusedPart {
+  std::string_view leaf;   ///< of the expert's own name
+  std::string_view fused;  ///< of the fused tensor
+  int half;                ///< of gate_up_proj
+  int halves;
+};
+constexpr std::array<FusedPart, 6> kFusedParts = {{{"gate_proj.weight", "gate_up_proj", 0, 2},
+                                                   {"up_proj.weight", "gate_up_proj", 1, 2},
+                                                   {"down_proj.weight", "down_proj", 0, 1},
+                                                   {"w1.weight", "gate_up_proj", 0, 2},
+                                                   {"w3.weight", "gate_up_proj", 1, 2},
+                                                   {"w2.weight", "down_proj", 0, 1}}};
+
+void add_fused(const arch::Parameter& parameter, const Shape& shape, std::int64_t experts,
+               std::vector<Candidate>& out) {
+  const auto at = parameter.fqn.find(".experts.");
+  if (parameter.expert < 0 || at == std::string::npos || shape.size() != 2) return;
+  for (const auto& part : kFusedParts) {
+    if (!parameter.fqn.ends_with("." + std::string(part.leaf))) continue;
+    const auto matrix = shape[0] * shape[1];
+    out.push_back({parameter.fqn.substr(0, at) + ".experts." + std::string(part.fused),
+                   {experts, part.halves * shape[0], shape[1]},
+                   (std::int64_t{parameter.expert} * part.halves + part.half) * matrix});
+  }
+}
+
+std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::ModelSpec& spec,
+                                  const arch::Layout& layout) {
+  const Shape shape(parameter.shape.begin(), parameter.shape.end());
+  std::vector<Candidate> out = {{parameter.fqn, shape}};
+  add_fused(parameter, shape, spec.moe ? spec.moe->experts : 0, out);
+  if (parameter.fqn == layout.head_tied_to) out.push_back({layout.head + ".weight", shape});
+  for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
+    if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
+      out.push_back({std::move(name), out[i].shape, out[i].first});
+  const std::string base = layout.base + ".";
+  for (std::size_t i = 0, n = out.size(); i < n; ++i)
+    if (out[i].name.starts_with(base)) out.push_back({out[i].name.substr(base.size()), out[i].shape, out[i].first});
+  return out;
+}
+
+/// Tensors that folders hold and nobody needs.
+bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const arch::Layout& layout) {
+  if (name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"))
+    return true;
+  if (!layout.head_tied_to.empty() && name == layout.head + ".weight") return true;
+  const std::string layers = layout.layers + ".";
+  if (spec.mtp_layers == 0 || !name.starts_with(layers)) return false;
+  int layer = -1;
+  std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
+  return layer >= layout.layer_count() && layer < layout.layer_count() + spec.mtp_layers;
+}
+
+bool is_quantized_part(std::string_view name) {
+  constexpr std::array<std::string_view, 12> kEnds = {
+      ".weight_scale",  ".weight_scale_inv", "_scales",        ".qweight", ".qzeros",           "_blocks",
+      ".weight_packed", ".weight_shape",     ".weight.absmax", ".SCB",     ".weight.quant_map", ".activation_scale"};
+  return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return name.ends_with(end); });
+}
+
+/// One problem for all names of a kind.
+void report(Diagnostics& problems, const TensorFolder& folder, std::string id, std::string_view what,
+            const std::vector<std::string>& names, std::string help) {
+  if (names.empty()) return;
+  constexpr std::size_t kMost = 20;
+  const auto shown =
+      std::vector<std::string>(names.begin(), names.begin() + std::ptrdiff_t(std::min(kMost, names.size())));
+  std::string message =
+      fmt::format("{} tensor{} {}: {}", names.size(), names.size() == 1 ? "" : "s", what, fmt::join(shown, ", "));
+  if (names.size() > kMost) message += fmt::format(", and {} more", names.size() - kMost);
+  problems.push_back({std::move(id), std::move(message), std::move(help), {folder.path().native(), 0, 0}, ""});
+}
+
+}  // namespace
+
+WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spec, const arch::Layout& layout,
+                          Diagnostics& problems) {
+  WeightPlaces places;
+  std::set<const TensorInfo*> used;
+  std::vector<std::string> missing, unexpected, misshaped, quantized;
+  for (const auto& parameter : arch::parameters(layout)) {
+    if (!parameter.tied_to.empty()) continue;
+    StoredTensor stored;
+    Candidate chosen;
+    for (auto& candidate : candidates(parameter, spec, layout)) {
+      if (stored) break;
+      stored = folder.find(candidate.name);
+      chosen = std::move(candidate);
+    }
+    if (!stored) {
+      missing.push_back(parameter.fqn);
+      continue;
+    }
+    used.insert(stored.info);
+    if (!is_weight_type(stored.info->type))
+      quantized.push_back(fmt::format("{} ({})", printable(stored.info->name), name_of(stored.info->type)));
+    else if (stored.info->shape != chosen.shape)
+      misshaped.push_back(fmt::format("{} is [{}] and should be [{}]", printable(stored.info->name),
+                                      fmt::join(stored.info->shape, ", "), fmt::join(chosen.shape, ", ")));
+    else
+      places.emplace(parameter.fqn, WeightPlace{stored, chosen.first});
+  }
+  for (const auto& stored : folder.tensors()) {
+    const std::string& name = stored.info->name;
+    if (used.contains(stored.info) || folder.find(name).info != stored.info || is_passed_over(name, spec, layout))
+      continue;
+    (is_quantized_part(name) ? quantized : unexpected).push_back(printable(name));
+  }
+  if (!quantized.empty()) {  // their names are not those of a plain model: more would only hide the cause
+    report(problems, folder, "weights-quantized", "are parts of quantized weights", quantized,
+           "quantized weights cannot be trained; take the model in bfloat16 or float32");
+    return {};
+  }
+  const bool head = std::find(missing.begin(), missing.end(), layout.head + ".weight") != missing.end();
+  report(problems, folder, "weights-missing", "of the model are not in the folder", missing,
+         head ? "where the head shares the embedding's values, say tie_word_embeddings: true"
+              : "the folder belongs to another model, or config.json does not describe it");
+  report(problems, folder, "weights-unexpected", "of the folder are not in the model", unexpected,
+         "the folder belongs to another model, or config.json does not describe it");
+  report(problems, folder, "weights-shape", "have another shape", misshaped,
+         "config.json (or an override of it) does not describe these weights");
+  return missing.empty() && unexpected.empty() && misshaped.empty() ? places : WeightPlaces();
+}
+
+bool head_differs(const TensorFolder& folder, const arch::Layout& layout) {
+  if (layout.head_tied_to.empty()) return false;
+  const auto head = folder.find(layout.head + ".weight");
+  auto embedding = folder.find(layout.head_tied_to);
+  if (!embedding && layout.head_tied_to.starts_with(layout.base + "."))
+    embedding = folder.find(layout.head_tied_to.substr(layout.base.size() + 1));
+  if (!head || !embedding) return false;
+  if (head.info->type != embedding.info->type || head.info->shape != embedding.info->shape) return true;
+  constexpr std::uint64_t kChunk = 1 << 20;
+  std::vector<char> left(kChunk), right(kChunk);
+  for (std::uint64_t first = 0; first < head.info->bytes(); first += kChunk) {
+    const auto size = std::min(kChunk, head.info->bytes() - first);
+    head.file->read(*head.info, first, left.data(), size);
+    embedding.file->read(*embedding.info, first, right.data(), size);
+    if (std::memcmp(left.data(), right.data(), size) != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace automodel::checkpoint

@@ -1,0 +1,93 @@
+// Writing a checkpoint on all ranks together, at once or in the background.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/format/folder_layout.h"
+#include "comm/world.h"
+
+namespace automodel::checkpoint {
+
+/// Elements [first, first + count) of a tensor of the checkpoint, row-major, as they stand in host memory.
+struct Piece {
+  std::string tensor = {};
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  ElementType type = ElementType::kF32;  ///< in memory; converted where the file has another
+  const char* data = nullptr;            ///< stays and keeps its content until the save is over
+};
+
+/// A folder of tensors inside the checkpoint, and what of it this rank writes. All ranks have the same layout; every
+/// element of every tensor is written by exactly one of them.
+struct TensorPart {
+  std::string folder = {};  ///< "model"
+  FolderLayout layout = {};
+  std::vector<Piece> pieces = {};
+};
+
+/// One checkpoint to be written.
+struct SaveRequest {
+  std::string name = {};  ///< "epoch_0_step_99"
+  std::vector<TensorPart> parts = {};
+  /// Further files: path in the checkpoint and content; rank 0 writes its own.
+  std::vector<std::pair<std::string, std::string>> texts = {};
+  /// Further files that are copied as they are: path in the checkpoint and source; rank 0 writes its own.
+  std::vector<std::pair<std::string, std::filesystem::path>> copies = {};
+  bool lowest_loss = false;      ///< LOWEST_VAL points here from now on
+  std::optional<int> keep = {};  ///< complete checkpoints that stay; absent: all
+};
+
+/// What a save did, on every rank.
+struct SaveReport {
+  std::string name = {};
+  std::filesystem::path path = {};
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+  std::vector<std::string> deleted = {};  ///< by retention; on rank 0
+};
+
+/// At most one save is under way. A checkpoint has its final name only after every byte was written, flushed, read
+/// back and found equal to what was in memory; a save that fails leaves the older checkpoints and their links alone.
+class Saver {
+ public:
+  /// All ranks make it together. `root` is a folder that all ranks see.
+  Saver(comm::World& world, std::filesystem::path root);
+  /// Waits for the save under way, whatever becomes of it.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  /// Starts a save; with `background` returns at once. Waits for the one before. Throws Error (kCheckpoint) on all
+  /// ranks where a rank cannot write (also for the save before).
+  void save(SaveRequest request, bool background);
+  /// Waits for the save under way. Throws as save() does. Its report, or that of a save that ended since the last call.
+  std::optional<SaveReport> finish();
+  /// The report of a save that has ended since the last call. Throws as save() does, does not wait.
+  std::optional<SaveReport> poll();
+  bool busy() const { return thread_.joinable(); }
+
+  const std::filesystem::path& root() const { return root_; }
+
+ private:
+  SaveReport write(const SaveRequest& request);
+  std::optional<SaveReport> take();
+
+  std::filesystem::path root_;
+  std::shared_ptr<comm::Communicator> group_;  ///< for saves alone: they run beside the steps
+  std::thread thread_;
+  std::atomic<bool> done_ = false;
+  std::exception_ptr failure_;
+  std::optional<SaveReport> report_;
+};
+
+}  // namespace automodel::checkpoint

@@ -1,0 +1,110 @@
+#include "launch/slurm_script.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+namespace automodel::launch {
+namespace {
+
+std::string directives(const SlurmJob& job) {
+  std::string out = "#!/bin/bash\n";
+  const auto add = [&](const std::string& option) { out += "#SBATCH --" + option + "\n"; };
+  const auto add_text = [&](const char* name, const std::string& value) {
+    if (!value.empty()) add(fmt::format("{}={}", name, value));
+  };
+  add_text("job-name", job.name);
+  add(fmt::format("nodes={}", job.nodes));
+  add(fmt::format("ntasks-per-node={}", job.ranks_per_node));
+  if (job.gpus_per_node > 0) add(fmt::format("gpus-per-node={}", job.gpus_per_node));
+  if (job.cpus_per_rank > 0) add(fmt::format("cpus-per-task={}", job.cpus_per_rank));
+  add_text("time", job.time);
+  add_text("partition", job.partition);
+  add_text("account", job.account);
+  add_text("qos", job.qos);
+  // To the ranks themselves under srun; mpirun is no job step, so there the script passes it on.
+  add(fmt::format("signal={}USR1@{}", job.launcher == SlurmLauncher::kMpirun ? "B:" : "", job.warning_seconds));
+  add("requeue");
+  add("open-mode=append");
+  add(fmt::format("output={}/%x-%j.log", job.logs));
+  return out;
+}
+
+std::string words_of(const SlurmJob& job) {
+  std::string out = fmt::format("{} train {}", shell_quoted(job.program), shell_quoted(job.recipe));
+  for (const auto& word : job.overrides) out += " " + shell_quoted(word);
+  return out;
+}
+
+std::string srun_words(const SlurmJob& job) {
+  std::string out = "srun --kill-on-bad-exit=1 --mpi=\"$mpi\" --cpu-bind=cores --distribution=block:block";
+  if (!job.container.empty())
+    out += fmt::format(" --container-image={} --container-mounts=\"$PWD:$PWD\" --container-workdir=\"$PWD\"",
+                       shell_quoted(job.container));
+  return out + fmt::format(" --open-mode=append --output={}/%x-%j-%t.log", shell_quoted(job.logs));
+}
+
+std::string mpirun_words(const SlurmJob& job) {
+  return fmt::format(
+      "mpirun -np {} --map-by ppr:{}:node --bind-to {} --output-filename {}/\"$SLURM_JOB_NAME-$SLURM_JOB_ID\"",
+      job.nodes * job.ranks_per_node, job.ranks_per_node, job.gpus_per_node > 0 ? "numa" : "core",
+      shell_quoted(job.logs));
+}
+
+constexpr const char* kChooseMpi =
+    "# Ranks find each other through the process manager that Slurm was built with; there is no address to give.\n"
+    "mpi=$(srun --mpi=list 2>&1 | tr ' ' '\\n' | grep -m1 -E '^pmix(_v[0-9]+)?$' || true)\n"
+    "if [ -z \"$mpi\" ]; then\n"
+    "  echo \"this Slurm has no PMIx plugin: make the script with --launcher mpirun\" >&2\n"
+    "  exit 4\n"
+    "fi\n";
+
+/// wait returns early for every signal that is passed on; the last one gives the exit code.
+constexpr const char* kForward =
+    "pid=$!\n"
+    "trap 'kill -USR1 \"$pid\" 2>/dev/null' USR1\n"
+    "trap 'kill -TERM \"$pid\" 2>/dev/null' TERM\n"
+    "code=0\n"
+    "while true; do\n"
+    "  wait \"$pid\"\n"
+    "  code=$?\n"
+    "  kill -0 \"$pid\" 2>/dev/null || break\n"
+    "done\n"
+    "trap - USR1 TERM\n";
+
+constexpr const char* kRequeue =
+    "# 10: stopped by a signal after saving. The job goes back into the queue and continues where it was.\n"
+    "if [ \"$code\" -eq 10 ]; then\n"
+    "  scontrol requeue \"$SLURM_JOB_ID\"\n"
+    "  sleep 60  # the requeue ends this script\n"
+    "fi\n"
+    "exit \"$code\"\n";
+
+}  // namespace
+
+std::string shell_quoted(std::string_view word) {
+  const bool safe = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("-_./=:,@+%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (safe) return std::string(word);
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string slurm_script(const SlurmJob& job) {
+  const bool srun = job.launcher == SlurmLauncher::kSrun;
+  std::string out = directives(job);
+  out += "\nset -u\n";
+  out += fmt::format("mkdir -p {}\n", shell_quoted(job.logs));
+  out += "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}\n";
+  out += "echo \"$(date) job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}, on $SLURM_JOB_NODELIST\"\n\n";
+  if (srun) out += kChooseMpi;
+  out += fmt::format("{} \\\n  {} &\n", srun ? srun_words(job) : mpirun_words(job), words_of(job));
+  out += kForward;
+  out += "echo \"$(date) ended with exit code $code\"\n";
+  return out + kRequeue;
+}
+
+}  // namespace automodel::launch

@@ -1,0 +1,38 @@
+// A batch script that trains a recipe under Slurm: starts the ranks, saves before the time is up, requeues and goes on.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automodel::launch {
+
+/// Who starts the ranks of a job.
+enum class SlurmLauncher { kSrun, kMpirun };
+
+struct SlurmJob {
+  std::string name = "automodel";
+  int nodes = 1;
+  int ranks_per_node = 1;
+  int gpus_per_node = 0;  ///< 0: none are asked for
+  int cpus_per_rank = 0;  ///< 0: Slurm's default
+  std::string time = {};  ///< as in sbatch; empty: the partition's default
+  std::string partition = {}, account = {}, qos = {};
+  std::string container = {};  ///< image of pyxis' --container-image; empty: none
+  std::string logs = "logs";   ///< folder
+  int warning_seconds = 300;   ///< this long before the end the ranks are told to save and stop
+  SlurmLauncher launcher = SlurmLauncher::kSrun;
+  std::string program = "automodel";
+  std::string recipe = {};
+  std::vector<std::string> overrides = {};
+};
+
+/// The script. SIGUSR1 reaches every rank `warning_seconds` before the end of the time and ends the run with exit code
+/// 10 after a checkpoint; the script then requeues the job, and so does a pre-emption. Under srun each rank's output is
+/// a file of its own, named by job and rank; mpirun makes a folder of such files.
+std::string slurm_script(const SlurmJob& job);
+
+/// `word` for a POSIX shell: as it is where that is safe, else in single quotes.
+std::string shell_quoted(std::string_view word);
+
+}  // namespace automodel::launch

@@ -1,0 +1,103 @@
+// Multi-head latent attention (DeepSeek-V2, 2024): keys and values of all heads come from one vector of low rank for
+// each token, and one rotated key part serves all heads.
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+
+#include "base/error.h"
+#include "model/blocks.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+#include "ops/split.h"
+
+namespace automodel::model {
+namespace {
+
+constexpr double kLatentNormEps = 1e-6;  // of both latent norms, whatever rms_norm_eps says
+
+ops::Linear product_of(const Weights& weights, const std::string& fqn) {
+  ops::Linear out{.weights = {weights.parameter(fqn + ".weight")}};
+  AUTOMODEL_CHECK(out.weights[0] != nullptr, "no weight " + fqn);
+  if (auto* bias = weights.parameter(fqn + ".bias")) out.biases = {bias};
+  return out;
+}
+
+class LatentAttention : public Block {
+ public:
+  LatentAttention(const BlockContext& context, const std::string& prefix)
+      : context_(context), latent_(*context.spec.latent) {
+    const auto& w = context.weights;
+    const std::string at = prefix + ".self_attn.";
+    if (latent_.q_rank > 0) {
+      q_down_ = product_of(w, at + "q_a_proj");
+      q_norm_ = w.parameter(at + "q_a_layernorm.weight");
+    }
+    q_up_ = product_of(w, at + (latent_.q_rank > 0 ? "q_b_proj" : "q_proj"));
+    kv_down_ = product_of(w, at + "kv_a_proj_with_mqa");
+    kv_norm_ = w.parameter(at + "kv_a_layernorm.weight");
+    kv_up_ = product_of(w, at + "kv_b_proj");
+    output_ = product_of(w, at + "o_proj");
+    heads_ = context.seams.tensor->local(context.spec.heads, *q_up_.weights[0]);
+    options_.scale = context.spec.attention_scale;
+  }
+
+  at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
+    // The low-rank parts belong to all heads: they are computed where the residual stream is.
+    auto& tensor = *context_.seams.tensor;
+    const auto low_q = latent_.q_rank > 0 ? ops::rms_norm(ops::linear(y, q_down_), *q_norm_, kLatentNormEps) : y;
+    const auto low = ops::split(ops::linear(y, kv_down_), {latent_.kv_rank, latent_.rope_dim});
+    const auto wide_q = tensor.column(low_q, q_up_);
+    const auto wide_kv = tensor.column(ops::rms_norm(low[0], *kv_norm_, kLatentNormEps), kv_up_);
+    const auto shared_key = tensor.enter(low[1]);
+    const std::int64_t batch = wide_q.size(0), tokens = wide_q.size(1), nope = latent_.nope_dim,
+                       rope = latent_.rope_dim;
+    const auto q = ops::split(wide_q.view({batch, tokens, heads_, nope + rope}), {nope, rope});
+    const auto kv = ops::split(wide_kv.view({batch, tokens, heads_, nope + latent_.v_dim}), {nope, latent_.v_dim});
+    const auto key_part =
+        turn(shared_key.reshape({batch, tokens, 1, rope}), microbatch).expand({batch, tokens, heads_, rope});
+    const auto out =
+        attend(at::cat({q[0], turn(q[1], microbatch)}, -1), at::cat({kv[0], key_part}, -1), kv[1], microbatch);
+    return tensor.row(out.reshape({batch, tokens, heads_ * latent_.v_dim}), output_);
+  }
+
+ private:
+  /// Rotates [batch, tokens, heads, rope_dim]; pairs that lie side by side are taken apart first, for queries and keys
+  /// alike, so that their products stay the same.
+  at::Tensor turn(const at::Tensor& x, const Microbatch& microbatch) const {
+    auto shape = x.sizes().vec();
+    const auto apart = latent_.interleaved_rope
+                           ? x.reshape({shape[0], shape[1], shape[2], shape[3] / 2, 2}).transpose(3, 4).reshape(shape)
+                           : x;
+    const auto angles = context_.rope->angles(microbatch.reach());
+    return ops::rope(apart, angles.cos, angles.sin, microbatch.positions);
+  }
+
+  /// Values are as wide as keys for the kernels, which want one width; the added zeros stay zeros.
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Microbatch& microbatch) const {
+    auto options = options_;
+    options.segments = microbatch.segments;
+    const auto added = q.size(3) - v.size(3);
+    const auto values = added > 0 ? at::constant_pad_nd(v, {0, added}) : v;
+    const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
+    const auto out =
+        alone ? ops::attention(q, k, values, options) : context_.seams.context->attention(q, k, values, options);
+    return added > 0 ? out.narrow(3, 0, v.size(3)) : out;
+  }
+
+  BlockContext context_;
+  arch::LatentAttention latent_;
+  ops::Linear q_down_ = {}, q_up_ = {}, kv_down_ = {}, kv_up_ = {}, output_ = {};
+  ops::Parameter *q_norm_ = nullptr, *kv_norm_ = nullptr;
+  std::int64_t heads_ = 1;
+  ops::AttentionOptions options_ = {};
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_latent_attention(const BlockContext& context, const std::string& prefix) {
+  return std::make_unique<LatentAttention>(context, prefix);
+}
+
+}  // namespace automodel::model

@@ -1,0 +1,144 @@
+// A feed-forward block of experts: every token goes to the few that its router chose, whatever their number, and
+// nothing is dropped.
+#include <optional>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argsort.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
+
+#include "base/error.h"
+#include "model/blocks.h"
+#include "model/experts.h"
+#include "model/router.h"
+#include "ops/graph.h"
+#include "ops/split.h"
+
+namespace automodel::model {
+namespace {
+
+/// FQN of the module below the layer that has the router and the experts, and the router's name in it.
+struct MoeNames {
+  std::string module, router;
+};
+MoeNames names_of(const Weights& weights, const std::string& prefix) {
+  const std::string mixtral = prefix + ".block_sparse_moe", usual = prefix + ".mlp";
+  if (weights.find(mixtral + ".gate.weight") != nullptr) return {mixtral, mixtral + ".gate"};
+  if (weights.find(usual + ".router.weight") != nullptr) return {usual, usual + ".router"};
+  return {usual, usual + ".gate"};
+}
+
+/// The experts' weight gradients of one backward pass, put off until the gradient of their input is on its way.
+struct LateGradients {
+  ops::WeightGradients queue = {};
+  std::optional<ops::WeightGradients::Scope> scope = {};
+  void begin() {
+    if (ops::WeightGradients::current() == nullptr) scope.emplace(&queue);
+  }
+  void end() {
+    scope.reset();
+    queue.drain();
+  }
+};
+
+/// Tokens of a part of the microbatch on their way through the experts.
+struct Part {
+  std::int64_t tokens = 0;
+  at::Tensor weights = {};  ///< [tokens, k]
+  at::Tensor place = {};    ///< of each token's choice among the rows sorted by expert: [tokens * k]
+  ExpertRoute route = {};
+  TravellingRows rows = {};
+};
+
+class Moe : public Block {
+ public:
+  Moe(const BlockContext& context, const std::string& prefix, int layer)
+      : seams_(context.seams),
+        names_(names_of(context.weights, prefix)),
+        moe_(*context.spec.moe),
+        router_(moe_, context.weights, names_.router, layer),
+        experts_(context.spec, context.weights, names_.module + ".experts") {
+    if (moe_.shared_experts > 0) shared_ = make_mlp(context, names_.module + ".shared_experts", layer);
+  }
+
+  at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
+    // Ranks that share a block's products would all route the same tokens; each takes a part of them instead.
+    const auto mine = seams_.tensor->part(y);
+    const auto x = mine.reshape({-1, mine.size(-1)});
+    const auto routing = router_.route(x, real_rows(microbatch), microbatch.routers);
+    std::vector<Part> parts;
+    const std::int64_t count = seams_.expert->parts();
+    for (std::int64_t p = 0; p < count; ++p) {
+      const auto begin = x.size(0) * p / count, end = x.size(0) * (p + 1) / count;
+      parts.push_back(dispatch(x.narrow(0, begin, end - begin), routing.experts.narrow(0, begin, end - begin),
+                               routing.weights.narrow(0, begin, end - begin)));
+    }
+    const auto shared = shared_ ? shared_->forward(y, microbatch) : at::Tensor();
+    for (auto& part : parts) compute(part);
+    std::vector<at::Tensor> out;
+    for (const auto& part : parts) out.push_back(combine(part));
+    const auto all = (count == 1 ? out[0] : at::cat(out, 0)).view(mine.sizes());
+    const auto whole = seams_.tensor->whole(all);
+    return shared.defined() ? whole + shared : whole;
+  }
+
+ private:
+  /// False for padding, for the tokens that this rank routes; undefined without padding.
+  at::Tensor real_rows(const Microbatch& microbatch) const {
+    if (!microbatch.routers || !microbatch.real.defined()) return {};
+    const ops::NoGraph guard;
+    return seams_.tensor->part(seams_.tensor->tokens(microbatch.real.to(at::kFloat).unsqueeze(2))).reshape({-1});
+  }
+
+  Part dispatch(const at::Tensor& x, const at::Tensor& experts, const at::Tensor& weights) const {
+    Part part{.tokens = x.size(0), .weights = weights};
+    at::Tensor from;
+    {
+      const ops::NoGraph guard;
+      const auto flat = experts.reshape({-1});
+      const auto order = at::argsort(flat, /*stable=*/true, 0, false);
+      from = order.floor_divide(moe_.top_k);
+      part.place = at::empty_like(order);
+      part.place.scatter_(0, order, at::arange(order.size(0), order.options()));
+      const auto counts = at::bincount(flat, {}, moe_.experts).cpu();
+      const auto* begin = counts.const_data_ptr<std::int64_t>();
+      part.route = seams_.expert->route({begin, begin + moe_.experts});
+    }
+    part.rows = seams_.expert->send(at::index_select(x, 0, from), part.route, false);
+    return part;
+  }
+
+  void compute(Part& part) const {
+    const auto late = seams_.expert->late_weight_gradients() ? std::make_shared<LateGradients>() : nullptr;
+    auto rows = seams_.expert->arrive(part.rows, late ? [late] { late->end(); } : std::function<void()>());
+    if (part.route.order.defined()) rows = at::index_select(rows, 0, part.route.order);
+    auto out = experts_.forward(rows, part.route.rows);
+    if (late) out = ops::tap({out}, [late] { late->begin(); })[0];
+    if (part.route.back.defined()) out = at::index_select(out, 0, part.route.back);
+    part.rows = seams_.expert->send(out, part.route, true);
+  }
+
+  at::Tensor combine(const Part& part) const {
+    const auto rows = at::index_select(seams_.expert->arrive(part.rows, {}), 0, part.place);
+    const auto weights = part.weights.to(rows.scalar_type()).unsqueeze(2);
+    return (rows.view({part.tokens, moe_.top_k, rows.size(1)}) * weights).sum(1);
+  }
+
+  Seams seams_;
+  MoeNames names_;
+  const arch::MixtureOfExperts& moe_;
+  Router router_;
+  Experts experts_;
+  std::unique_ptr<Block> shared_ = {};
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_moe(const BlockContext& context, const std::string& prefix, int layer) {
+  return std::make_unique<Moe>(context, prefix, layer);
+}
+
+}  // namespace automodel::model

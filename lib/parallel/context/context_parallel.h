@@ -1,0 +1,32 @@
+// Context parallelism of one rank: model::ContextSeam over one or two groups.
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+#include "model/seams.h"
+#include "parallel/context/ring_attention.h"
+
+namespace automodel::parallel {
+
+/// The two levels of context parallelism. Inside a `heads` group ranks exchange tokens for heads (all-to-all, DeepSpeed
+/// Ulysses, Jacobs et al. 2023); between the members of a `keys` group keys and values travel. A level of one rank is
+/// not there. The ranks of a context-parallel group are numbered heads first: neighbours share a heads group.
+struct ContextGroups {
+  std::shared_ptr<comm::Communicator> heads;
+  std::shared_ptr<comm::Communicator> keys;
+  KeyTransport transport = KeyTransport::kRing;
+};
+
+class ContextParallel : public model::ContextSeam {
+ public:
+  explicit ContextParallel(ContextGroups groups) : groups_(std::move(groups)) {}
+  int size() const override { return groups_.heads->size() * groups_.keys->size(); }
+  at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const ops::AttentionOptions& options) override;
+
+ private:
+  ContextGroups groups_;
+};
+
+}  // namespace automodel::parallel

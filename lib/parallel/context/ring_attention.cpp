@@ -1,0 +1,268 @@
+#include "parallel/context/ring_attention.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/error.h"
+#include "ops/attention_block.h"
+#include "ops/graph.h"
+
+namespace automodel::parallel {
+namespace {
+
+using ops::BlockOptions;
+using ops::BlockResult;
+
+/// The two chunks that each rank has, and which pairs of chunks see each other.
+class Chunks {
+ public:
+  Chunks(const comm::Communicator& group, std::int64_t tokens, const ops::AttentionOptions& options, at::Device device)
+      : ranks_(group.size()), size_(tokens / 2), options_(options), device_(device) {
+    AUTOMODEL_CHECK(tokens % 2 == 0, "a context-parallel rank has two chunks");
+  }
+  std::int64_t size() const { return size_; }
+  at::Tensor part(const at::Tensor& x, int half) const { return x.narrow(1, half * size_, size_); }
+
+  /// How queries of half `a` of rank `me` see keys of half `b` of rank `other`; false: not at all.
+  bool sees(int me, int a, int other, int b, BlockOptions& out) const {
+    const auto query = number(me, a), key = number(other, b);
+    if (options_.causal && key > query) return false;
+    if (options_.window > 0 && query * size_ - ((key + 1) * size_ - 1) >= options_.window) return false;
+    if (options_.window > 0 && !options_.causal && key * size_ - ((query + 1) * size_ - 1) >= options_.window)
+      return false;
+    out = {.scale = options_.scale, .softcap = options_.softcap, .causal = options_.causal && key == query};
+    if (options_.window > 0 || options_.segments.defined())
+      out.mask = ops::pair_mask(places(query), places(key), options_);
+    return true;
+  }
+
+ private:
+  std::int64_t number(int rank, int half) const { return half == 0 ? rank : 2 * ranks_ - 1 - rank; }
+  at::Tensor places(std::int64_t chunk) const {
+    return at::arange(chunk * size_, (chunk + 1) * size_, at::TensorOptions().dtype(at::kLong).device(device_));
+  }
+
+  int ranks_;
+  std::int64_t size_;
+  const ops::AttentionOptions& options_;
+  at::Device device_;
+};
+
+/// Tensors that go around the ring; what came is there after wait().
+class Round {
+ public:
+  explicit Round(comm::Communicator& group) : group_(group) {}
+  /// Sends `mine` to the next rank while those of the rank before come in. `tag` tells rounds under way apart.
+  void start(std::vector<at::Tensor> mine, int tag) {
+    const int n = group_.size(), next = (group_.rank() + 1) % n, before = (group_.rank() + n - 1) % n;
+    arrived_.clear();
+    std::vector<comm::Transfer> sends, receives;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      arrived_.push_back(at::empty(mine[i].sizes(), mine[i].options()));
+      sends.push_back({mine[i], next, tag + static_cast<int>(i)});
+      receives.push_back({arrived_.back(), before, tag + static_cast<int>(i)});
+    }
+    work_ = group_.exchange(std::move(sends), std::move(receives));
+  }
+  const std::vector<at::Tensor>& wait() {
+    if (work_) work_->wait();
+    work_.reset();
+    return arrived_;
+  }
+
+ private:
+  comm::Communicator& group_;
+  std::vector<at::Tensor> arrived_ = {};
+  comm::WorkPtr work_ = {};
+};
+constexpr int kKeyTag = 0, kGradientTag = 2;
+
+at::Tensor gather(comm::Communicator& group, const at::Tensor& x) {
+  auto shape = x.sizes().vec();
+  shape.insert(shape.begin(), group.size());
+  auto all = at::empty(shape, x.options());
+  group.all_gather(all, x)->wait();
+  return all;
+}
+
+/// Calls `use(rank, k, v)` once for every rank's keys and values, this rank's own first.
+template <class Use>
+void visit(comm::Communicator& group, const at::Tensor& k, const at::Tensor& v, KeyTransport transport, Use&& use) {
+  const int n = group.size(), me = group.rank();
+  if (transport == KeyTransport::kGather) {
+    const auto keys = gather(group, k), values = gather(group, v);
+    for (int i = 0; i < n; ++i) {
+      const int other = (me + n - i) % n;
+      use(other, keys[other], values[other]);
+    }
+    return;
+  }
+  Round round(group);
+  auto key = k, value = v;
+  for (int i = 0; i < n; ++i) {
+    if (i + 1 < n) round.start({key, value}, kKeyTag);
+    use((me + n - i) % n, key, value);
+    if (i + 1 == n) break;
+    const auto arrived = round.wait();
+    key = arrived[0], value = arrived[1];
+  }
+}
+
+BlockResult forward(comm::Communicator& group, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const ops::AttentionOptions& options, KeyTransport transport) {
+  const Chunks chunks(group, q.size(1), options, q.device());
+  BlockResult halves[2];
+  visit(group, k, v, transport, [&](int other, const at::Tensor& key, const at::Tensor& value) {
+    for (int a = 0; a < 2; ++a)
+      for (int b = 0; b < 2; ++b) {
+        BlockOptions block;
+        if (!chunks.sees(group.rank(), a, other, b, block)) continue;
+        auto result = ops::attention_block(chunks.part(q, a), chunks.part(key, b), chunks.part(value, b), block);
+        if (halves[a].out.defined()) {
+          ops::join_block(halves[a], result);
+        } else {
+          halves[a].out = result.out.to(result.logsum.scalar_type());
+          halves[a].logsum = result.logsum.contiguous();
+        }
+      }
+  });
+  BlockResult whole{at::cat({halves[0].out, halves[1].out}, 1), at::cat({halves[0].logsum, halves[1].logsum}, 1)};
+  if (const auto sinks = ops::sinks_of(options, q.size(2)); sinks.defined()) ops::absorb_sinks(whole, sinks);
+  return whole;
+}
+
+/// What the queries here add to the gradients of some rank's keys and values, and of the queries themselves.
+class Gradients {
+ public:
+  Gradients(const Chunks& chunks, int me, const at::Tensor& gradient, const at::Tensor& q, const BlockResult& whole)
+      : chunks_(chunks),
+        me_(me),
+        gradient_(gradient),
+        q_(q),
+        whole_(whole),
+        dq(at::zeros(q.sizes(), q.options().dtype(whole.logsum.scalar_type()))) {}
+
+  std::pair<at::Tensor, at::Tensor> add(int other, const at::Tensor& k, const at::Tensor& v) {
+    auto dk = at::zeros(k.sizes(), dq.options()), dv = at::zeros(v.sizes(), dq.options());
+    for (int a = 0; a < 2; ++a)
+      for (int b = 0; b < 2; ++b) {
+        BlockOptions block;
+        if (!chunks_.sees(me_, a, other, b, block)) continue;
+        const auto query = chunks_.part(q_, a), key = chunks_.part(k, b), value = chunks_.part(v, b);
+        const BlockResult result{chunks_.part(whole_.out, a), chunks_.part(whole_.logsum, a)};
+        auto gq = at::empty(query.sizes(), query.options()), gk = at::empty(key.sizes(), key.options()),
+             gv = at::empty(value.sizes(), value.options());
+        ops::attention_block_backward(chunks_.part(gradient_, a), query, key, value, result, block, gq, gk, gv);
+        chunks_.part(dq, a).add_(gq);
+        chunks_.part(dk, b).add_(gk);
+        chunks_.part(dv, b).add_(gv);
+      }
+    return {dk, dv};
+  }
+
+ private:
+  const Chunks& chunks_;
+  int me_;
+  const at::Tensor &gradient_, &q_;
+  const BlockResult& whole_;
+
+ public:
+  at::Tensor dq;
+};
+
+/// Gradients of keys and values follow them around the ring, one rank behind, and end where the keys are at home.
+std::pair<at::Tensor, at::Tensor> ring_backward(comm::Communicator& group, const at::Tensor& k, const at::Tensor& v,
+                                                Gradients& gradients) {
+  Round sums(group);
+  bool first = true;
+  visit(group, k, v, KeyTransport::kRing, [&](int other, const at::Tensor& key, const at::Tensor& value) {
+    auto [dk, dv] = gradients.add(other, key, value);
+    if (!first) {
+      const auto so_far = sums.wait();
+      dk.add_(so_far[0]);
+      dv.add_(so_far[1]);
+    }
+    first = false;
+    sums.start({dk, dv}, kGradientTag);
+  });
+  const auto& home = sums.wait();
+  return {home[0], home[1]};
+}
+
+std::pair<at::Tensor, at::Tensor> gather_backward(comm::Communicator& group, const at::Tensor& k, const at::Tensor& v,
+                                                  Gradients& gradients) {
+  std::vector<at::Tensor> keys(static_cast<std::size_t>(group.size())), values = keys;
+  visit(group, k, v, KeyTransport::kGather, [&](int other, const at::Tensor& key, const at::Tensor& value) {
+    const auto index = static_cast<std::size_t>(other);
+    std::tie(keys[index], values[index]) = gradients.add(other, key, value);
+  });
+  auto dk = at::empty(k.sizes(), keys[0].options()), dv = at::empty(v.sizes(), keys[0].options());
+  const auto all_keys = at::cat(keys), all_values = at::cat(values);
+  group.reduce_scatter(dk, all_keys, comm::ReduceOp::kSum)->wait();
+  group.reduce_scatter(dv, all_values, comm::ReduceOp::kSum)->wait();
+  return {dk, dv};
+}
+
+class RingAttentionBackward : public ops::Backward {
+ public:
+  RingAttentionBackward(comm::Communicator& group, at::Tensor q, at::Tensor k, at::Tensor v, BlockResult whole,
+                        ops::AttentionOptions options, KeyTransport transport)
+      : group_(group),
+        q_(std::move(q)),
+        k_(std::move(k)),
+        v_(std::move(v)),
+        whole_(std::move(whole)),
+        options_(std::move(options)),
+        transport_(transport) {}
+
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    AUTOMODEL_CHECK(gradients[0].defined(), "ranks would disagree about an exchange");
+    ops::NoGraph guard;
+    const auto gradient = gradients[0].contiguous();
+    const Chunks chunks(group_, q_.size(1), options_, q_.device());
+    Gradients sums(chunks, group_.rank(), gradient, q_, whole_);
+    const auto [dk, dv] =
+        transport_ == KeyTransport::kRing ? ring_backward(group_, k_, v_, sums) : gather_backward(group_, k_, v_, sums);
+    if (const auto sinks = ops::sinks_of(options_, q_.size(2)); sinks.defined())
+      ops::accumulate_sinks(options_, ops::sinks_gradient(gradient, whole_, sinks));
+    const auto type = q_.scalar_type();
+    return {sums.dq.to(type), dk.to(type), dv.to(type)};
+  }
+  const char* name() const override { return "ring_attention"; }
+
+ private:
+  comm::Communicator& group_;
+  at::Tensor q_, k_, v_;
+  BlockResult whole_;
+  ops::AttentionOptions options_;
+  KeyTransport transport_;
+};
+
+}  // namespace
+
+at::Tensor ring_attention(comm::Communicator& group, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const ops::AttentionOptions& options, KeyTransport transport) {
+  at::Tensor queries, keys, values, out;
+  BlockResult whole;
+  {
+    ops::NoGraph guard;
+    queries = q.detach().contiguous(), keys = k.detach().contiguous(), values = v.detach().contiguous();
+    whole = forward(group, queries, keys, values, options, transport);
+    out = whole.out.to(q.scalar_type());
+    if (out.is_same(whole.out)) out = out.alias();
+  }
+  if (ops::records({q, k, v}))
+    ops::record(
+        {out}, {q, k, v},
+        std::make_unique<RingAttentionBackward>(group, queries, keys, values, std::move(whole), options, transport));
+  return out;
+}
+
+}  // namespace automodel::parallel

@@ -1,0 +1,126 @@
+#include "parallel/expert/expert_parallel.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/error.h"
+#include "ops/graph.h"
+#include "parallel/expert/exchange.h"
+
+namespace automodel::parallel {
+namespace {
+
+using Rows = std::vector<std::int64_t>;
+
+/// From rows in the order (source, expert) to rows in the order (expert, source). `counts` [sources * experts].
+Rows sorted_by_expert(const std::int64_t* counts, int sources, std::int64_t experts) {
+  Rows first;
+  std::int64_t rows = 0;
+  for (std::int64_t i = 0; i < sources * experts; ++i) {
+    first.push_back(rows);
+    rows += counts[i];
+  }
+  Rows out;
+  out.reserve(static_cast<std::size_t>(rows));
+  for (std::int64_t e = 0; e < experts; ++e)
+    for (std::int64_t s = 0; s < sources; ++s)
+      for (std::int64_t i = 0; i < counts[s * experts + e]; ++i)
+        out.push_back(first[static_cast<std::size_t>(s * experts + e)] + i);
+  return out;
+}
+
+}  // namespace
+
+ExpertParallel::ExpertParallel(std::shared_ptr<comm::Communicator> group, std::shared_ptr<comm::Communicator> tokens,
+                               ExpertOptions options)
+    : group_(std::move(group)), tokens_(std::move(tokens)), options_(options) {}
+
+model::ExpertRoute ExpertParallel::route(const Rows& rows) {
+  const int size = group_->size();
+  if (size == 1) return ExpertSeam::route(rows);
+  const ops::NoGraph guard;
+  const int tensor = options_.tensor, runs = size / tensor;
+  const auto here = static_cast<std::int64_t>(rows.size()) / runs;
+  AUTOMODEL_CHECK(here * runs == static_cast<std::int64_t>(rows.size()), "experts divide among expert-parallel ranks");
+  Rows wanted;  // by each rank of the group
+  for (int rank = 0; rank < size; ++rank) {
+    const auto begin = rows.begin() + rank / tensor * here;
+    wanted.insert(wanted.end(), begin, begin + here);
+  }
+  const auto longs = at::TensorOptions().dtype(at::kLong);
+  const auto mine = at::tensor(wanted, longs).to(options_.device);
+  const auto arrived = at::empty(mine.sizes(), mine.options());
+  const Rows each(static_cast<std::size_t>(size), here);
+  group_->all_to_all(arrived, mine, each, each)->wait();
+  const auto theirs = arrived.cpu();
+  const auto* counts = theirs.const_data_ptr<std::int64_t>();
+  model::ExpertRoute out;
+  out.rows.assign(static_cast<std::size_t>(here), 0);
+  for (int rank = 0; rank < size; ++rank) {
+    out.sent.push_back(
+        std::accumulate(wanted.begin() + rank * here, wanted.begin() + (rank + 1) * here, std::int64_t{0}));
+    out.received.push_back(std::accumulate(counts + rank * here, counts + (rank + 1) * here, std::int64_t{0}));
+    for (std::int64_t e = 0; e < here; ++e) out.rows[static_cast<std::size_t>(e)] += counts[rank * here + e];
+  }
+  if (tensor > 1) {
+    Rows copies;
+    std::int64_t first = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const auto count = out.sent[static_cast<std::size_t>(rank)];
+      for (std::int64_t i = 0; i < count; ++i) copies.push_back(first + i);
+      if (rank % tensor == tensor - 1) first += count;
+    }
+    out.copies = at::tensor(copies, longs).to(options_.device);
+  }
+  const auto order = sorted_by_expert(counts, size, here);
+  Rows back(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  out.order = at::tensor(order, longs).to(options_.device);
+  out.back = at::tensor(back, longs).to(options_.device);
+  return out;
+}
+
+model::TravellingRows ExpertParallel::send(const at::Tensor& x, const model::ExpertRoute& route, bool back) {
+  if (group_->size() == 1) return ExpertSeam::send(x, route, back);
+  if (!back)
+    return start_exchange(group_, route.copies.defined() ? at::index_select(x, 0, route.copies) : x, route.sent,
+                          route.received);
+  auto travelling = start_exchange(group_, x, route.received, route.sent);
+  travelling.copies = route.copies;
+  return travelling;
+}
+
+at::Tensor ExpertParallel::arrive(const model::TravellingRows& travelling, std::function<void()> departed) {
+  if (group_->size() == 1) return ExpertSeam::arrive(travelling, std::move(departed));
+  const auto rows = finish_exchange(travelling, std::move(departed));
+  if (!travelling.copies.defined()) return rows;
+  return at::zeros({rows.size(0) / options_.tensor, rows.size(1)}, rows.options())
+      .index_add(0, travelling.copies, rows);
+}
+
+void ExpertParallel::sum_over_tokens(at::Tensor values) {
+  if (tokens_->size() > 1) tokens_->all_reduce(values, comm::ReduceOp::kSum)->wait();
+}
+
+model::Placement expert_placement(const arch::Parameter& parameter, int experts, const ExpertPlace& place) {
+  const int each = experts / place.size;
+  AUTOMODEL_CHECK(each * place.size == experts, "experts divide among expert-parallel ranks");
+  if (parameter.expert < 0) return {.slice = model::even_slice(0, experts, place.size, place.rank)};
+  model::Placement out{.present = parameter.expert / each == place.rank};
+  // The last product of a feed-forward block takes what the others give: its weight is cut along the other dimension.
+  const auto module = parameter.module();
+  const int dim = module.ends_with(".w2") || module.ends_with(".down_proj") ? 1 : 0;
+  if (out.present && place.tensor_size > 1)
+    out.slice =
+        model::even_slice(dim, parameter.shape[static_cast<std::size_t>(dim)], place.tensor_size, place.tensor_rank);
+  return out;
+}
+
+}  // namespace automodel::parallel

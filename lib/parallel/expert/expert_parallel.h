@@ -1,0 +1,58 @@
+// Expert parallelism: each rank of a group holds an equal run of every layer's experts, and tokens travel to them.
+// Inside a run of neighbours (expert tensor parallelism) each rank holds a part of the width of the same experts.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "arch/modules.h"
+#include "comm/communicator.h"
+#include "model/seams.h"
+#include "model/weights.h"
+
+namespace automodel::parallel {
+
+struct ExpertOptions {
+  /// Tokens of a layer travel in two parts, so that one is computed while the other is under way; the shared experts
+  /// run while both are. overlap_moe_expert_parallel_comm of Megatron Core.
+  bool overlap = false;
+  /// overlap_dispatch_backward_with_experts_wgrad of Megatron Core.
+  bool late_weight_gradients = false;
+  int tensor = 1;                ///< ranks that hold parts of the same experts: neighbours in the group
+  at::Device device = at::kCPU;  ///< that `group` takes tensors of
+};
+
+class ExpertParallel : public model::ExpertSeam {
+ public:
+  /// `group`: the ranks that share a layer's experts; `tokens`: the ranks that have other tokens of the same microbatch
+  /// (cp and tp).
+  ExpertParallel(std::shared_ptr<comm::Communicator> group, std::shared_ptr<comm::Communicator> tokens,
+                 ExpertOptions options);
+
+  int size() const override { return group_->size(); }
+  int parts() const override { return options_.overlap ? 2 : 1; }
+  bool late_weight_gradients() const override { return options_.late_weight_gradients; }
+  model::ExpertRoute route(const std::vector<std::int64_t>& rows) override;
+  model::TravellingRows send(const at::Tensor& x, const model::ExpertRoute& route, bool back) override;
+  at::Tensor arrive(const model::TravellingRows& travelling, std::function<void()> departed) override;
+  void sum_over_tokens(at::Tensor values) override;
+
+ private:
+  std::shared_ptr<comm::Communicator> group_, tokens_;
+  ExpertOptions options_;
+};
+
+/// A place among the ranks that share a layer's experts.
+struct ExpertPlace {
+  int size = 1;         ///< runs of experts: expert-parallel ranks
+  int rank = 0;         ///< the run that is here
+  int tensor_size = 1;  ///< ranks that have a part of each of them
+  int tensor_rank = 0;
+};
+/// What is there of an expert's parameter. `experts` is a multiple of place.size; with tensor_size > 1 experts have
+/// tensors of their own and no biases.
+model::Placement expert_placement(const arch::Parameter& parameter, int experts, const ExpertPlace& place);
+
+}  // namespace automodel::parallel

@@ -1,0 +1,103 @@
+#include "parallel/tensor/placement.h"
+
+namespace automodel::parallel {
+namespace {
+
+using arch::Role;
+using arch::TensorStyle;
+
+bool divides_rows(TensorStyle style) {
+  return style == TensorStyle::kRowwise || style == TensorStyle::kRowwiseSplit;
+}
+bool divides_columns(TensorStyle style) {
+  return style == TensorStyle::kColwise || style == TensorStyle::kColwiseGathered;
+}
+
+/// GPT-2 stores weights as [in, out].
+bool transposed(std::string_view module) {
+  return module.ends_with(".c_attn") || module.ends_with(".c_proj") || module.ends_with(".c_fc");
+}
+
+class Rule {
+ public:
+  Rule(const arch::ModelSpec& spec, const arch::TensorPlan& plan, const arch::Parameter& parameter, TensorPlace place)
+      : spec_(spec),
+        plan_(plan),
+        parameter_(parameter),
+        place_(place),
+        module_(arch::plan_name(parameter.fqn)),
+        style_(plan.style_of(module_)) {}
+
+  model::Placement operator()() const {
+    switch (parameter_.role) {
+      case Role::kEmbedding: return vocabulary(divides_rows(style_));
+      case Role::kHead:
+        return vocabulary(parameter_.tied_to.empty()
+                              ? divides_columns(style_)
+                              : divides_rows(plan_.style_of(arch::plan_name(parameter_.tied_to))));
+      case Role::kPositions: return whole(plan_.sequence_parallel);
+      case Role::kNorm: return whole(of_heads() ? heads_divided() : plan_.sequence_parallel);
+      case Role::kRouter: return whole(true);  // each rank routes other tokens
+      case Role::kExpert: return {};
+      case Role::kAttention:
+      case Role::kMlp:
+      case Role::kSharedExpert: break;
+    }
+    if (module_.ends_with("_norm")) return whole(heads_divided());
+    if (module_.ends_with(".sinks")) return heads_divided() ? cut(0, {}) : whole(false);
+    return product();
+  }
+
+ private:
+  static model::Placement whole(bool partial) { return {.tensor_partial = partial}; }
+
+  model::Placement vocabulary(bool divided) const {
+    if (!divided) return whole(false);
+    return {.slice = model::filled_slice(parameter_.shape[0], place_.size, place_.rank), .tensor_sharded = true};
+  }
+
+  model::Placement cut(int dim, const std::vector<std::int64_t>& sections) const {
+    return {.slice = model::even_slice(dim, parameter_.shape[static_cast<std::size_t>(dim)], place_.size, place_.rank,
+                                       sections),
+            .tensor_sharded = true};
+  }
+
+  model::Placement product() const {
+    const bool bias = parameter_.fqn.ends_with(".bias");
+    const bool turned = transposed(module_);
+    if (divides_columns(style_)) {
+      const auto sections =
+          style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, module_) : std::vector<std::int64_t>{};
+      return cut(turned && !bias ? 1 : 0, sections);
+    }
+    if (divides_rows(style_))  // the bias is added to the sum, where sequence parallelism has other tokens on each rank
+      return bias ? whole(plan_.sequence_parallel) : cut(turned ? 0 : 1, {});
+    return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
+  }
+
+  /// True for a norm inside attention.
+  bool of_heads() const { return module_.ends_with(".q_norm") || module_.ends_with(".k_norm"); }
+  /// The parts of latent attention that belong to all heads are computed where the residual stream is.
+  bool low_rank() const { return module_.ends_with(".q_a_proj") || module_.ends_with(".kv_a_proj_with_mqa"); }
+  bool heads_divided() const {
+    const auto prefix = std::string(module_.substr(0, module_.rfind('.') + 1));
+    return plan_.style_of(prefix + "q_proj") == TensorStyle::kColwise;
+  }
+
+  const arch::ModelSpec& spec_;
+  const arch::TensorPlan& plan_;
+  const arch::Parameter& parameter_;
+  TensorPlace place_;
+  std::string_view module_;
+  TensorStyle style_;
+};
+
+}  // namespace
+
+model::Placement tensor_placement(const arch::ModelSpec& spec, const arch::TensorPlan& plan,
+                                  const arch::Parameter& parameter, TensorPlace place) {
+  if (place.size == 1) return {};
+  return Rule(spec, plan, parameter, place)();
+}
+
+}  // namespace automodel::parallel

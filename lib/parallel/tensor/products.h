@@ -1,0 +1,27 @@
+// The two products of a tensor-parallel block with their communication, which may be carried out while they compute.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "arch/tensor_plan.h"
+#include "comm/communicator.h"
+#include "ops/linear.h"
+
+namespace automodel::parallel {
+
+/// How a product's ranks hold the tokens of the residual stream, and which of its messages travel under products.
+struct ProductOptions {
+  bool sequence = false;  ///< shares of the tokens; else all of them
+  arch::TensorOverlap overlap = {};
+};
+
+/// x [batch, tokens (or this rank's share), in] of the residual stream to [batch, all tokens, out here] by weights
+/// whose outputs are divided. Keeps only x as it is here; the backward pass gathers it again.
+at::Tensor column_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& layer,
+                          const ProductOptions& options);
+
+/// x [batch, all tokens, in here] to the sum over ranks, plus the bias: [batch, tokens (or this rank's share), out].
+at::Tensor row_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& layer,
+                       const ProductOptions& options);
+
+}  // namespace automodel::parallel

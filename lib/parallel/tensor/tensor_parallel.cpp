@@ -1,0 +1,133 @@
+#include "parallel/tensor/tensor_parallel.h"
+
+#include <vector>
+
+#include <ATen/ops/cat.h>
+
+#include "base/error.h"
+#include "ops/embedding.h"
+#include "ops/split.h"
+#include "parallel/tensor/moves.h"
+
+namespace automodel::parallel {
+
+using arch::TensorStyle;
+
+TensorParallel::TensorParallel(std::shared_ptr<comm::Communicator> group, const arch::ModelSpec& spec,
+                               const arch::Layout& layout, const arch::TensorPlan& plan)
+    : group_(std::move(group)),
+      layout_(layout),
+      plan_(plan),
+      sequence_(plan.sequence_parallel),
+      head_divided_(arch::divides_vocabulary(plan, layout, arch::Role::kHead)),
+      vocab_(spec.vocab) {}
+
+TensorStyle TensorParallel::style_of(const ops::Parameter& weight) const {
+  const auto found = styles_.find(weight.name);
+  if (found != styles_.end()) return found->second;
+  const auto module = arch::plan_name(weight.name);
+  const auto by_vocabulary = [&](arch::Role role) {
+    return arch::divides_vocabulary(plan_, layout_, role) ? TensorStyle::kColwise : TensorStyle::kReplicated;
+  };
+  const auto style = module == layout_.head            ? by_vocabulary(arch::Role::kHead)
+                     : module == layout_.embeddings[0] ? by_vocabulary(arch::Role::kEmbedding)
+                                                       : plan_.style_of(module);
+  return styles_.emplace(weight.name, style).first->second;
+}
+
+std::int64_t TensorParallel::local(std::int64_t count, const ops::Parameter& weight) const {
+  if (!divided(weight)) return count;
+  AUTOMODEL_CHECK(count % size() == 0, "heads do not divide among tensor-parallel ranks");
+  return count / size();
+}
+
+at::Tensor TensorParallel::enter(const at::Tensor& x) {
+  return sequence_ ? moved(*group_, x, Move::kGatherTokens, Move::kSumOwnTokens)
+                   : moved(*group_, x, Move::kNone, Move::kSum);
+}
+
+at::Tensor TensorParallel::leave(const at::Tensor& y) {
+  return sequence_ ? moved(*group_, y, Move::kSumOwnTokens, Move::kGatherTokens)
+                   : moved(*group_, y, Move::kSum, Move::kNone);
+}
+
+at::Tensor TensorParallel::enter_alike(const at::Tensor& x) {
+  return sequence_ ? moved(*group_, x, Move::kGatherTokens, Move::kOwnTokens) : x;
+}
+
+at::Tensor TensorParallel::leave_alike(const at::Tensor& y) {
+  return sequence_ ? moved(*group_, y, Move::kOwnTokens, Move::kGatherTokens) : y;
+}
+
+ProductOptions TensorParallel::options_for(const ops::Linear& layer) const {
+  ProductOptions out{.sequence = sequence_, .overlap = plan_.overlap};
+  const auto& name = layer.weights.front()->name;
+  if (name.find("attn.") != std::string::npos && !out.overlap.gather_attention) out.overlap.gather = false;
+  if (name.find(".mlp.") != std::string::npos && !out.overlap.gather_mlp) out.overlap.gather = false;
+  return out;
+}
+
+at::Tensor TensorParallel::column(const at::Tensor& x, const ops::Linear& layer) {
+  switch (style_of(*layer.weights.front())) {
+    case TensorStyle::kColwise: return column_product(*group_, x, layer, options_for(layer));
+    case TensorStyle::kColwiseGathered:
+      return gather_results(column_product(*group_, x, layer, options_for(layer)), layer);
+    case TensorStyle::kSequence: return ops::linear(x, layer);
+    case TensorStyle::kReplicated:
+    case TensorStyle::kReplicatedSummedGradient: return ops::linear(enter_alike(x), layer);
+    case TensorStyle::kRowwise:
+    case TensorStyle::kRowwiseSplit: break;
+  }
+  throw InternalError("a first product is divided by its inputs: " + layer.weights.front()->name);
+}
+
+at::Tensor TensorParallel::row(const at::Tensor& x, const ops::Linear& layer) {
+  const auto style = style_of(*layer.weights.front());
+  if (style == TensorStyle::kSequence) return ops::linear(x, layer);
+  if (style != TensorStyle::kRowwise && style != TensorStyle::kRowwiseSplit) return leave_alike(ops::linear(x, layer));
+  const auto own = style == TensorStyle::kRowwise ? x : moved(*group_, x, Move::kOwnFeatures, Move::kGatherFeatures);
+  return row_product(*group_, own, layer, options_for(layer));
+}
+
+at::Tensor TensorParallel::gather_results(const at::Tensor& y, const ops::Linear& layer) {
+  const auto gather = [&](const at::Tensor& part) {
+    return moved(*group_, part, Move::kGatherFeatures, Move::kOwnFeatures);
+  };
+  if (layer.weights.size() == 1) return gather(y);
+  std::vector<std::int64_t> sizes;
+  for (const auto* weight : layer.weights) sizes.push_back(weight->shape[0]);
+  std::vector<at::Tensor> whole;
+  for (const auto& part : ops::split(y, sizes)) whole.push_back(gather(part));
+  return at::cat(whole, -1);
+}
+
+at::Tensor TensorParallel::tokens(const at::Tensor& x) {
+  return sequence_ ? move(*group_, x, Move::kOwnTokens) : x;
+}
+
+at::Tensor TensorParallel::embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
+                                 std::int64_t padding) {
+  if (!divided(table)) return leave_alike(ops::embedding(ids, table, anchor, padding));
+  const auto first = VocabularyShare::of(vocab_, size(), rank()).first;
+  return leave(ops::embedding_shard(ids, table, anchor, first, padding));
+}
+
+at::Tensor TensorParallel::loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
+  if (!head_divided_) return TensorSeam::loss(logits, labels, scale, ignore);
+  return vocabulary_loss(*group_, logits, labels, scale, ignore, VocabularyShare::of(vocab_, size(), rank()));
+}
+
+at::Tensor TensorParallel::whole_logits(const at::Tensor& logits) {
+  if (!head_divided_) return logits;
+  return moved(*group_, logits, Move::kGatherFeatures, Move::kOwnFeatures).narrow(-1, 0, vocab_);
+}
+
+at::Tensor TensorParallel::part(const at::Tensor& x) {
+  return sequence_ ? x : moved(*group_, x, Move::kOwnTokens, Move::kGatherTokens);
+}
+
+at::Tensor TensorParallel::whole(const at::Tensor& y) {
+  return sequence_ ? y : moved(*group_, y, Move::kGatherTokens, Move::kOwnTokens);
+}
+
+}  // namespace automodel::parallel

@@ -1,0 +1,61 @@
+// Tensor and sequence parallelism of one rank: model::TensorSeam over a group.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "arch/model_spec.h"
+#include "arch/tensor_plan.h"
+#include "comm/communicator.h"
+#include "model/seams.h"
+#include "parallel/tensor/products.h"
+#include "parallel/tensor/vocabulary.h"
+
+namespace automodel::parallel {
+
+/// Products by the styles of a plan. Without sequence parallelism the residual stream is whole on every rank, and sums
+/// are all-reduces; with it each rank has a share of the tokens, and sums are reduce-scatters.
+class TensorParallel : public model::TensorSeam {
+ public:
+  /// `layout` and `plan` outlive this; the group has two ranks or more.
+  TensorParallel(std::shared_ptr<comm::Communicator> group, const arch::ModelSpec& spec, const arch::Layout& layout,
+                 const arch::TensorPlan& plan);
+
+  int size() const override { return group_->size(); }
+  int rank() const override { return group_->rank(); }
+  std::int64_t local(std::int64_t count, const ops::Parameter& weight) const override;
+  at::Tensor enter(const at::Tensor& x) override;
+  at::Tensor leave(const at::Tensor& y) override;
+  at::Tensor column(const at::Tensor& x, const ops::Linear& layer) override;
+  at::Tensor row(const at::Tensor& x, const ops::Linear& layer) override;
+  at::Tensor tokens(const at::Tensor& x) override;
+  at::Tensor embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
+                   std::int64_t padding) override;
+  at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) override;
+  at::Tensor whole_logits(const at::Tensor& logits) override;
+  at::Tensor part(const at::Tensor& x) override;
+  at::Tensor whole(const at::Tensor& y) override;
+
+ private:
+  /// As the plan says. An embedding or a head is kColwise where its vocabulary is divided, else kReplicated.
+  arch::TensorStyle style_of(const ops::Parameter& weight) const;
+  bool divided(const ops::Parameter& weight) const { return style_of(weight) == arch::TensorStyle::kColwise; }
+  ProductOptions options_for(const ops::Linear& layer) const;
+  /// All tokens, for what every rank does alike.
+  at::Tensor enter_alike(const at::Tensor& x);
+  at::Tensor leave_alike(const at::Tensor& y);
+  /// Results of weights side by side, all ranks' shares of each put together.
+  at::Tensor gather_results(const at::Tensor& y, const ops::Linear& layer);
+
+  std::shared_ptr<comm::Communicator> group_;
+  const arch::Layout& layout_;
+  const arch::TensorPlan& plan_;
+  bool sequence_;
+  bool head_divided_;
+  std::int64_t vocab_;
+  mutable std::unordered_map<std::string, arch::TensorStyle> styles_ = {};  ///< of the weights met so far
+};
+
+}  // namespace automodel::parallel

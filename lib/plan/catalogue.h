@@ -1,0 +1,17 @@
+// Configurations of well-known models by their published names: what a plan needs of a model that is not on this
+// machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automodel::plan {
+
+/// The config.json of a model of recipes/models, as JSON text; empty where the catalogue has none of that name.
+std::optional<std::string> find_in_catalogue(std::string_view name);
+/// Every name, for suggestions and tests.
+std::vector<std::string_view> catalogue_names();
+
+}  // namespace automodel::plan

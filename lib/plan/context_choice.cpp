@@ -1,0 +1,69 @@
+#include "plan/context_choice.h"
+
+#include <fmt/format.h>
+
+namespace automodel::plan {
+namespace {
+
+using config::ContextCommunication;
+
+constexpr const char* kTypeKey = "model_parallel.cp_comm_type";
+constexpr const char* kSizesKey = "model_parallel.hierarchical_context_parallel_sizes";
+
+/// [ranks that exchange heads, groups that exchange keys]; Megatron Core checks the product only when groups are made.
+void read_levels(const std::vector<int>& levels, int cp, ContextPlan& plan, Located& report) {
+  if (levels.size() != 2 || levels[0] < 1 || levels[1] < 1)
+    return report.refuse("bad-value", kSizesKey,
+                         "hierarchical_context_parallel_sizes is not a list of two sizes, each at least 1",
+                         "the ranks of an all-to-all, and the groups between which keys and values travel: [2, 2]");
+  if (levels[0] * levels[1] != cp)
+    return report.refuse(
+        "indivisible", kSizesKey,
+        fmt::format("hierarchical_context_parallel_sizes {} x {} is not cp_size {}", levels[0], levels[1], cp),
+        "the product of both sizes is distributed.cp_size");
+  plan.heads = levels[0];
+  plan.keys = levels[1];
+}
+
+}  // namespace
+
+ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelChoice* model,
+                                const arch::TensorPlan& tensor, const mesh::MeshSizes& sizes, Located& report) {
+  const auto& m = loaded.recipe.model_parallel();
+  const auto& levels = m.hierarchical_context_parallel_sizes();
+  ContextPlan plan{.keys = sizes.cp};
+  const auto type = m.cp_comm_type();
+  if (sizes.cp == 1) {
+    for (const std::string key : {kTypeKey, kSizesKey})
+      if (report.given(key) && (key == kTypeKey || levels))
+        report.warn("no-effect", key, key + " has no effect with cp_size 1", "set distributed.cp_size to 2 or more");
+    return plan;
+  }
+  plan.gather = type == ContextCommunication::kAllGather;
+  if (type == ContextCommunication::kA2a) {
+    plan.heads = sizes.cp;
+    plan.keys = 1;
+  } else if (type == ContextCommunication::kA2aP2p) {
+    if (levels)
+      read_levels(*levels, sizes.cp, plan, report);
+    else
+      report.refuse("missing-key", kSizesKey, "cp_comm_type a2a+p2p needs hierarchical_context_parallel_sizes",
+                    fmt::format("for example [2, {}]", std::max(1, sizes.cp / 2)));
+  }
+  if (levels && type != ContextCommunication::kA2aP2p)
+    report.warn("no-effect", kSizesKey, "hierarchical_context_parallel_sizes has no effect with this cp_comm_type",
+                "set model_parallel.cp_comm_type to a2a+p2p");
+  if (model == nullptr || plan.heads == 1) return plan;
+  const auto& spec = model->spec;
+  const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=
+                                           arch::TensorStyle::kRowwiseSplit;
+  const int groups = divided ? spec.kv_heads / sizes.tp : spec.kv_heads;
+  if (groups % plan.heads != 0)
+    report.refuse_plan("indivisible", plan.keys == 1 ? kTypeKey : kSizesKey,
+                       fmt::format("{} key-value heads of a rank are not divisible by the {} ranks that exchange heads",
+                                   groups, plan.heads),
+                       "fewer ranks in the all-to-all (a2a+p2p), or cp_comm_type p2p or all_gather");
+  return plan;
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,301 @@
+#include "plan/tensor_choice.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
+
+namespace automodel::plan {
+namespace {
+
+using arch::TensorStyle;
+
+/// "1, 2, 4": what divides all of `sizes`.
+std::string common_divisors(std::initializer_list<std::int64_t> sizes) {
+  std::int64_t all = 0;
+  for (const auto size : sizes) all = std::gcd(all, size);
+  std::string out;
+  for (std::int64_t d = 1; d <= std::min<std::int64_t>(all, 1024); ++d)
+    if (all % d == 0) out += (out.empty() ? "" : ", ") + std::to_string(d);
+  return out;
+}
+
+/// Products that belong together: what one takes is what the others leave.
+struct BlockNames {
+  std::string_view name;
+  std::vector<std::string_view> first;  ///< below the layer; those that a family lacks are passed over
+  std::vector<std::string_view> last;
+  bool heads;
+};
+const std::vector<BlockNames>& blocks() {
+  static const std::vector<BlockNames> all = {
+      {"attention",
+       {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.qkv_proj", "self_attn.q_b_proj",
+        "self_attn.kv_b_proj", "attn.c_attn"},
+       {"self_attn.o_proj", "attn.c_proj"},
+       true},
+      {"mlp", {"mlp.gate_proj", "mlp.up_proj", "mlp.gate_up_proj", "mlp.c_fc"}, {"mlp.down_proj", "mlp.c_proj"}, false},
+      {"shared experts",
+       {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"},
+       {"mlp.shared_experts.down_proj"},
+       false},
+  };
+  return all;
+}
+
+/// Checks one plan against one model.
+class TensorCheck {
+ public:
+  TensorCheck(const ModelChoice& model, const arch::TensorPlan& plan, int tp, Located& report)
+      : spec_(model.spec), layout_(model.layout), plan_(plan), tp_(tp), report_(report) {}
+
+  /// `every`: a recipe's own plan may differ from layer to layer.
+  void layers(bool every, const std::string& key) {
+    std::set<bool> seen;
+    for (int layer = 0; layer < layout_.layer_count() && fine_; ++layer)
+      if (seen.insert(layout_.moe_layers[static_cast<std::size_t>(layer)]).second || every)
+        for (const auto& block : blocks()) check(layer, block, key);
+  }
+
+  void divides(std::int64_t size, std::string_view name, const std::string& help) {
+    if (size % tp_ == 0) return;
+    fine_ = false;
+    report_.refuse_plan("indivisible", "distributed.tp_size",
+                        fmt::format("{} {} is not divisible by tp_size {}", name, size, tp_), help);
+  }
+
+ private:
+  bool has(int layer, std::string_view module) const {
+    const auto& all = layout_.layer(layer);
+    return std::any_of(all.begin(), all.end(), [&](const auto& p) { return arch::plan_name(p.name) == module; });
+  }
+
+  void misfit(const std::string& key, const std::string& message, const std::string& help) {
+    fine_ = false;
+    report_.refuse("tp-plan", key, message, help);
+  }
+
+  void check(int layer, const BlockNames& block, const std::string& key) {
+    std::optional<TensorStyle> first;
+    std::string_view first_name;
+    for (const auto name : block.first) {
+      if (!has(layer, name)) continue;
+      const auto style = plan_.style_of(layout_.layer_fqn(layer) + "." + std::string(name));
+      if (first && *first != style)
+        return misfit(key,
+                      fmt::format("{} and {} share their input but are divided differently: {} and {}", first_name,
+                                  name, arch::name_of(*first), arch::name_of(style)),
+                      "give them the same style");
+      first = style;
+      first_name = name;
+    }
+    if (!first) return;
+    if (block.heads && spec_.latent) latent(layer, *first, key);
+    for (const auto name : block.last) {
+      if (!has(layer, name)) continue;
+      const auto style = plan_.style_of(layout_.layer_fqn(layer) + "." + std::string(name));
+      if (!fit(*first, style, block.heads))
+        return misfit(
+            key, fmt::format("{} is {} but {} is {}", first_name, arch::name_of(*first), name, arch::name_of(style)),
+            "fitting are colwise with rowwise, and colwise_rep or replicated with rowwise_rep or replicated");
+    }
+    sizes(block, *first);
+  }
+
+  /// The low-rank parts belong to all heads, and the shared key is used by the heads here.
+  void latent(int layer, TensorStyle first, const std::string& key) {
+    if (first != TensorStyle::kColwise)
+      misfit(key, "latent attention can only be divided by heads", "colwise for q_b_proj (or q_proj) and kv_b_proj");
+    for (const auto* name : {"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"}) {
+      const auto style = plan_.style_of(layout_.layer_fqn(layer) + "." + name);
+      if (style != TensorStyle::kReplicated && style != TensorStyle::kSequence)
+        misfit(key, fmt::format("{} belongs to all heads and cannot be {}", name, arch::name_of(style)),
+               "replicated or sequence_parallel");
+    }
+  }
+
+  static bool fit(TensorStyle first, TensorStyle last, bool heads) {
+    const auto alike = [](TensorStyle style) {
+      return style == TensorStyle::kReplicated || style == TensorStyle::kReplicatedSummedGradient;
+    };
+    if (first == TensorStyle::kColwise) return last == TensorStyle::kRowwise;
+    if (first == TensorStyle::kSequence) return !heads && last == TensorStyle::kSequence;
+    return (first == TensorStyle::kColwiseGathered || alike(first)) &&
+           (last == TensorStyle::kRowwiseSplit || alike(last));
+  }
+
+  void sizes(const BlockNames& block, TensorStyle first) {
+    if (first != TensorStyle::kColwise && first != TensorStyle::kColwiseGathered) return;
+    if (block.heads) {
+      const auto possible =
+          fmt::format("tp_size can be {} for this model", common_divisors({spec_.heads, spec_.kv_heads}));
+      if (first == TensorStyle::kColwise && spec_.kv_heads != spec_.heads)
+        divides(spec_.kv_heads, "num_key_value_heads", possible);
+      divides(first == TensorStyle::kColwise ? spec_.heads : std::int64_t{spec_.kv_heads} * spec_.head_dim,
+              first == TensorStyle::kColwise ? "num_attention_heads" : "the width of keys and values", possible);
+    } else if (block.name == "mlp") {
+      divides(spec_.ffn, "intermediate_size", fmt::format("tp_size can be {}", common_divisors({spec_.ffn})));
+    } else if (spec_.moe) {
+      divides(std::int64_t{spec_.moe->ffn} * spec_.moe->shared_experts, "the width of the shared experts",
+              fmt::format("tp_size can be {}", common_divisors({spec_.moe->ffn})));
+    }
+  }
+
+  const arch::ModelSpec& spec_;
+  const arch::Layout& layout_;
+  const arch::TensorPlan& plan_;
+  int tp_;
+  Located& report_;
+  bool fine_ = true;
+};
+
+/// Every name that a plan may speak of.
+std::vector<std::string> names_of(const arch::Layout& layout) {
+  std::vector<std::string> out;
+  for (const auto& parameter : arch::parameters(layout)) out.emplace_back(arch::plan_name(parameter.fqn));
+  return out;
+}
+
+/// A recipe's mapping of patterns to styles. Patterns may leave out the module around the decoder ("layers.*.mlp...").
+arch::TensorPlan read_mapping(const config::Value::Map& map, const arch::Layout& layout, const std::string& key,
+                              Located& report) {
+  arch::TensorPlan plan;
+  const auto names = names_of(layout);
+  const auto any = [&](std::string_view pattern) {
+    return std::any_of(names.begin(), names.end(), [&](const auto& name) { return arch::matches(pattern, name); });
+  };
+  for (const auto& [pattern, value] : map) {
+    const auto* word = value.string();
+    const auto style = word != nullptr ? arch::parse_tensor_style(*word) : std::nullopt;
+    if (word != nullptr && arch::is_skipped_style(*word)) continue;
+    if (!style) {
+      const std::string given = word != nullptr ? *word : config::to_json(value);
+      report.refuse("unknown-style", key, fmt::format("unknown parallel style '{}' of '{}'", given, pattern),
+                    suggestion(given, arch::tensor_style_words()));
+      continue;
+    }
+    const auto full = any(pattern) ? pattern : layout.base + "." + pattern;
+    if (!any(full)) {
+      std::vector<std::string_view> known(names.begin(), names.end());
+      report.refuse("unknown-module", key, fmt::format("the model has no module '{}'", pattern),
+                    suggestion(pattern, known, 8));
+      continue;
+    }
+    plan.rows.emplace_back(full, *style);
+  }
+  return plan;
+}
+
+/// Which of the recipe's switches overlap communication: NeMo AutoModel's single one, or Megatron Core's.
+class OverlapChoice {
+ public:
+  OverlapChoice(const config::Recipe& recipe, int tp, bool sequence, Located& report)
+      : m_(recipe.model_parallel()), report_(report), tp_(tp), sequence_(sequence) {
+    const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe.distributed->strategy());
+    async_ = fsdp != nullptr && fsdp->enable_async_tensor_parallel();
+  }
+
+  arch::TensorOverlap operator()() {
+    arch::TensorOverlap out;
+    if (usable(async_, "distributed.enable_async_tensor_parallel"))
+      out.gather = out.scatter = out.scatter_in_backward = out.gather_in_backward = true;
+    if (!usable(m_.tp_comm_overlap(), kMegatron)) {
+      for (const char* child :
+           {"tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs",
+            "tp_comm_overlap_rs_dgrad", "tp_comm_overlap_disable_qkv", "tp_comm_overlap_disable_fc1"})
+        if (const std::string key = std::string("model_parallel.") + child; report_.given(key))
+          report_.warn("no-effect", key, key + " has no effect without tp_comm_overlap",
+                       "set model_parallel.tp_comm_overlap: true");
+      return out;
+    }
+    out.gather = m_.tp_comm_overlap_ag();
+    out.scatter = m_.tp_comm_overlap_rs();
+    out.scatter_in_backward = m_.tp_comm_overlap_rs_dgrad();
+    out.gather_in_backward = m_.tp_comm_bulk_wgrad();
+    out.scatter_under_weights = m_.tp_comm_bulk_dgrad();
+    out.gather_attention = !m_.tp_comm_overlap_disable_qkv();
+    out.gather_mlp = !m_.tp_comm_overlap_disable_fc1();
+    return out;
+  }
+
+ private:
+  static constexpr const char* kMegatron = "model_parallel.tp_comm_overlap";
+
+  bool usable(bool wanted, const std::string& key) {
+    if (!wanted) return false;
+    if (tp_ == 1) {
+      report_.warn("no-effect", key, key + " has no effect with tp_size 1", "set distributed.tp_size to 2 or more");
+      return false;
+    }
+    if (!sequence_)
+      report_.refuse("bad-value", key, key + " requires sequence parallelism", "set sequence_parallel: true beside it");
+    return sequence_;
+  }
+
+  const config::ModelParallelConfig& m_;
+  Located& report_;
+  int tp_;
+  bool sequence_, async_ = false;
+};
+
+}  // namespace
+
+bool wants_sequence_parallel(const config::Recipe& recipe) {
+  const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe.distributed->strategy());
+  return (fsdp != nullptr && fsdp->sequence_parallel()) || recipe.model_parallel->sequence_parallel();
+}
+
+arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const ModelChoice& model,
+                                    const mesh::MeshSizes& sizes, const SequenceLength& length, Located& report) {
+  const std::string key = "distributed.tp_plan";
+  const auto* fsdp = std::get_if<config::FSDP2Config>(&loaded.recipe.distributed->strategy());
+  const config::Value given = fsdp != nullptr ? fsdp->tp_plan() : config::Value();
+  const bool sequence = wants_sequence_parallel(loaded.recipe);
+  const auto overlap = OverlapChoice(loaded.recipe, sizes.tp, sequence, report)();
+  if (sizes.tp == 1) {
+    for (const std::string each : {"distributed.tp_plan", "distributed.sequence_parallel"})
+      if (report.given(each) && (each != key ? fsdp != nullptr && fsdp->sequence_parallel() : !given.is_null()))
+        report.warn("no-effect", each, each + " has no effect with tp_size 1", "set distributed.tp_size to 2 or more");
+    return {};
+  }
+  arch::TensorPlan plan = arch::default_tensor_plan(model.layout);
+  if (const auto* map = given.map()) {
+    plan = read_mapping(*map, model.layout, key, report);
+  } else if (const auto* name = given.string()) {
+    if (*name == "auto") {
+      if (auto own = arch::transformers_tensor_plan(model.spec, model.layout))
+        plan = std::move(*own);
+      else
+        report.refuse("unknown-tp-plan", key,
+                      fmt::format("transformers has no tensor-parallel plan for {}", model.spec.architecture),
+                      "leave tp_plan out for the family's plan, or give a mapping of modules to styles");
+    } else if (*name != "llama_nemotron_super_tp_plan") {  // NeMo AutoModel's name for Llama's rows
+      report.refuse(
+          "unknown-tp-plan", key, fmt::format("unknown tensor-parallel plan '{}'", *name),
+          "auto (the model's own plan in transformers), llama_nemotron_super_tp_plan, or a mapping of modules "
+          "to styles; Python plans cannot be loaded");
+    }
+  } else if (!given.is_null()) {
+    report.refuse("unknown-tp-plan", key, "tp_plan is neither a mapping nor a name",
+                  "for example {'model.layers.*.self_attn.q_proj': colwise}");
+  }
+  plan.sequence_parallel = sequence;
+  plan.overlap = overlap;
+  if (report.ok()) TensorCheck(model, plan, sizes.tp, report).layers(given.map() != nullptr, key);
+  const auto tokens = length.tokens / sizes.cp;
+  if ((plan.sequence_parallel || model.spec.moe) && length.tokens % sizes.cp == 0 && tokens % sizes.tp != 0) {
+    const std::int64_t unit = std::int64_t{sizes.tp} * sizes.cp, down = length.tokens / unit * unit;
+    report.refuse_plan(
+        "indivisible", length.key,
+        fmt::format("{} tokens of a sequence on a rank are not divisible by tp_size {}", tokens, sizes.tp),
+        fmt::format("nearest are {} and {}", down, down + unit));
+  }
+  return plan;
+}
+
+}  // namespace automodel::plan

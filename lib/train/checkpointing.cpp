@@ -1,0 +1,248 @@
+#include "train/checkpointing.h"
+
+#include <array>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/version.h"
+#include "checkpoint/agreement.h"
+#include "checkpoint/format/file.h"
+#include "checkpoint/format/root_folder.h"
+#include "config/node.h"
+#include "train/initial_values.h"
+#include "train/tensor_types.h"
+
+namespace automodel::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Files beside the weights of a Hugging Face folder that belong to the model as it is used.
+constexpr std::array kCompanions = {"tokenizer.json",
+                                    "tokenizer_config.json",
+                                    "special_tokens_map.json",
+                                    "added_tokens.json",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "tokenizer.model",
+                                    "chat_template.jinja",
+                                    "chat_template.json",
+                                    "generation_config.json"};
+
+constexpr std::uint64_t kFewFiles = std::uint64_t{50} << 30;  // as transformers 5 cuts
+constexpr std::uint64_t kManyFiles = std::uint64_t{1} << 30;
+
+std::vector<int> all_ranks(const comm::World& world) {
+  std::vector<int> out;
+  for (int rank = 0; rank < world.size(); ++rank) out.push_back(rank);
+  return out;
+}
+
+/// The type of the model's files: what the recipe asks for, else what the model is computed in.
+at::ScalarType stored_type(const Setup& setup) {
+  const auto& wanted = setup.recipe().model()->torch_dtype().dtype;
+  return scalar_type(wanted ? *wanted : setup.plan.types.compute);
+}
+
+DType dtype_of(at::ScalarType type) {
+  return *checkpoint::dtype_of(element_type(type));
+}
+
+/// config.json for the folder that is written: the model's own, with what transformers needs to open it.
+std::string config_of(const plan::ModelChoice& model, at::ScalarType stored) {
+  Diagnostics problems;
+  auto value = config::to_value(config::parse_yaml(model.config_text, "config.json", problems));  // JSON is YAML
+  AUTOMODEL_CHECK(problems.empty() && value.map() != nullptr, "a configuration that was read before");
+  if (value.find("architectures") == nullptr)
+    value.set("architectures", config::Value::List{config::Value(model.spec.architecture)});
+  const std::string name(automodel::name_of(dtype_of(stored)));
+  value.set("dtype", name);
+  value.set("torch_dtype", name);
+  value.set("tie_word_embeddings", model.spec.tied_embeddings);
+  return config::to_json(value, 2) + "\n";
+}
+
+/// Where the tokenizer of a run lies; empty where it has none of its own.
+fs::path tokenizer_folder(const Setup& setup) {
+  std::error_code error;
+  const auto& model = setup.plan.model->folder;
+  if (!model.empty() && fs::exists(model / "tokenizer.json", error)) return model;
+  const auto& dataset = setup.recipe().dataset();
+  const auto* text = dataset ? std::get_if<config::TextDatasetConfig>(&*dataset) : nullptr;
+  if (text == nullptr || !text->tokenizer() || *text->tokenizer() == "bytes") return model;
+  const auto folder = plan::find_path(*text->tokenizer(), setup.loaded.path);
+  return folder.empty() ? model : folder;
+}
+
+/// The recipe with overrides and defaults; what came from the environment as it was written, so that no secret is
+/// saved.
+config::Value resolved(const config::Value& value, const std::string& path, const config::Origins& origins) {
+  if (const auto* origin = origins.find(path); origin != nullptr && origin->written.find('$') != std::string::npos)
+    return origin->written;
+  if (value.map() == nullptr) return value;
+  config::Value out = config::Value::Map{};
+  for (const auto& [key, item] : *value.map()) out.set(key, resolved(item, config::join_path(path, key), origins));
+  return out;
+}
+
+std::string optimizer_name(const config::OptimizerConfig& config) {
+  return std::visit([](const auto& each) { return std::string(std::decay_t<decltype(each)>::targets[0]); }, config);
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::string&)> say)
+    : setup_(setup),
+      say_(std::move(say)),
+      root_(setup.recipe().checkpoint->checkpoint_dir()),
+      group_(setup.world.group(all_ranks(setup.world), "restore")),
+      stored_(stored_type(setup)) {
+  Diagnostics problems;
+  if (const auto& format = setup.recipe().checkpoint->model_save_format(); format != "safetensors")
+    problems.push_back({"bad-value",
+                        fmt::format("model_save_format is '{}'", format),
+                        "safetensors is the only format",
+                        {},
+                        "checkpoint.model_save_format"});
+  agree(setup.world, setup.loaded, std::exchange(problems, {}));
+  checkpoint::together(*group_, [&] {
+    if (setup_.world.rank() == 0 && setup_.recipe().checkpoint->enabled()) probe_folder();
+  });
+  resume_ = Resume::find(setup, *group_);
+  if (setup.recipe().checkpoint->enabled()) saver_ = std::make_unique<checkpoint::Saver>(setup.world, root_);
+  if (resume_) {
+    best_ = resume_->state().best_val_loss;
+    best_name_ = resume_->state().best;
+    say_(fmt::format("resume    {}: step {} is done", resume_->path().native(), resume_->state().step));
+    for (const auto& warning : resume_->warnings()) say_("resume    " + warning);
+    return;
+  }
+  const auto& model = *setup.plan.model;
+  if (!model.load_weights) return;
+  pretrained_ = WeightFiles::open(model.folder, model, setup.world.rank() == 0, problems);
+  agree(setup.world, setup.loaded, std::move(problems));
+  say_(fmt::format("weights   {}", model.folder.native()));
+}
+
+/// A run that could not save must not run for hours first.
+void Checkpointing::probe_folder() const {
+  std::error_code error;
+  fs::create_directories(root_, error);
+  if (error) checkpoint::fail_unwritable(fmt::format("the folder '{}' cannot be made", root_.native()), error.value());
+  const auto probe = root_ / ".probe";
+  fs::remove(probe, error);
+  checkpoint::write_file(probe, "checkpoints can be written here\n");
+  fs::remove(probe, error);
+}
+
+parallel::WeightSource Checkpointing::weights() const {
+  if (resume_) return resume_->weights();
+  if (pretrained_) return stored_values(pretrained_);
+  return initial_values(setup_.plan.model->spec, setup_.seed(),
+                        !setup_.recipe().model_parallel->perform_initialization());
+}
+
+void Checkpointing::restore(Trainer& trainer) {
+  trainer_ = &trainer;
+  checkpoint::together(*group_, [&] {
+    if (resume_) resume_->restore_optimizer(trainer.runtime());
+  });
+  if (auto* scaler = trainer.scaler(); scaler != nullptr && resume_ && resume_->state().loss_scale) {
+    const auto& saved = *resume_->state().loss_scale;
+    scaler->restore(
+        {static_cast<float>(saved.scale), static_cast<int>(saved.growth_steps), static_cast<int>(saved.hysteresis)});
+  }
+  if (saver_) snapshot_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
+}
+
+optim::LrSchedule Checkpointing::rates() const {
+  if (!resume_ || resume_->state().lr_schedule.empty()) return *setup_.rates;
+  Diagnostics problems;
+  config::Origins origins;
+  std::vector<config::IgnoredKey> ignored;
+  std::vector<config::IgnoredKey> unsupported;
+  config::Reader reader(problems, origins, ignored, unsupported);
+  optim::LrSettings saved;
+  const std::string file = (resume_->path() / checkpoint::kStateName).native();
+  reader.read(config::parse_yaml(resume_->state().lr_schedule, file, problems), "lr_schedule", saved);
+  if (!problems.empty()) throw Error(ExitCode::kCheckpoint, std::move(problems));
+  const auto settings =
+      optim::resumed_settings(setup_.recipe().lr_scheduler(), setup_.rates->settings(), saved, problems);
+  agree(setup_.world, setup_.loaded, std::move(problems));
+  return optim::LrSchedule(settings);
+}
+
+std::int64_t Checkpointing::first_step() const {
+  return resume_ ? resume_->state().step + 1 : setup_.steps->first_step();
+}
+
+void Checkpointing::say_done(const std::optional<checkpoint::SaveReport>& report) const {
+  if (!report) return;
+  say_(fmt::format("saved     {}: {} in {:.2f} s", report->path.native(),
+                   format_bytes(static_cast<double>(report->bytes)), report->seconds));
+  for (const auto& name : report->deleted) say_(fmt::format("deleted   {}", (root_ / name).native()));
+}
+
+checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double loss, std::optional<double> val_loss) {
+  checkpoint::RunState out{.step = step.step, .epoch = step.epoch};
+  out.global_batch_size = setup_.plan.batch.global;
+  out.samples = (step.step + 1) * out.global_batch_size;
+  out.optimizer_steps = trainer_->runtime().optimizer().steps();
+  if (const auto* scaler = trainer_->scaler())
+    out.loss_scale =
+        checkpoint::LossScale{scaler->state().scale, scaler->state().growth_steps, scaler->state().hysteresis};
+  out.optimizer = optimizer_name(setup_.recipe().optimizer());
+  out.seed = setup_.seed();
+  out.lr_schedule = config::to_json(config::to_dict(trainer_->schedule().settings()));
+  out.loss = loss;
+  out.val_loss = val_loss;
+  out.best_val_loss = best_;
+  out.best = best_name_;
+  out.recipe = setup_.loaded.text;
+  out.resolved = config::to_json(resolved(config::to_dict(setup_.recipe()), "", setup_.loaded.origins));
+  out.version = std::string(kVersion);
+  out.ranks = setup_.world.size();
+  return out;
+}
+
+void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint::RunState& state) const {
+  const auto& model = *setup_.plan.model;
+  request.texts = {{"model/config.json", config_of(model, stored_)}, {checkpoint::kStateName, to_json(state)}};
+  const auto folder = tokenizer_folder(setup_);
+  if (folder.empty()) return;
+  std::error_code error;
+  for (const auto* name : kCompanions)
+    if (fs::is_regular_file(folder / name, error))
+      request.copies.emplace_back(std::string("model/") + name, folder / name);
+}
+
+void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<double> val_loss) {
+  if (!saver_) return;
+  say_done(saver_->poll());
+  if (!step.checkpoint) return;
+  say_done(saver_->finish());
+  const auto& section = setup_.recipe().checkpoint();
+  checkpoint::SaveRequest request{.name = to_text(checkpoint::CheckpointName{step.epoch, step.step})};
+  if (val_loss && (!best_ || *val_loss < *best_)) {
+    best_ = val_loss;
+    best_name_ = request.name;
+    request.lowest_loss = true;
+  }
+  const auto mode = section.save_consolidated();
+  const bool few = mode == config::ConsolidatedMode::kEvery || (mode == config::ConsolidatedMode::kFinal && step.last);
+  const bool background = section.is_async() && !step.last;
+  request.parts = snapshot_->take(background, few ? kFewFiles : kManyFiles);
+  add_files(request, state_after(step, loss, val_loss));
+  request.keep = section.max_recent_checkpoints();
+  saver_->save(std::move(request), background);
+  if (!background) say_done(saver_->finish());
+}
+
+void Checkpointing::finish() {
+  if (saver_) say_done(saver_->finish());
+}
+
+}  // namespace automodel::train

@@ -1,0 +1,62 @@
+// Checkpoints of a run: where it starts from, when it saves, what it says about that.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/saver.h"
+#include "optim/lr_schedule.h"
+#include "train/resume.h"
+#include "train/runtime.h"
+#include "train/setup.h"
+#include "train/snapshot.h"
+#include "train/step_scheduler.h"
+#include "train/trainer.h"
+
+namespace automodel::train {
+
+class Checkpointing {
+ public:
+  /// Chooses where the run starts from and tries that its folder can be written to. All ranks make it together; throws
+  /// Error (kCheckpoint; kBadInput for a folder of pretrained weights that do not fit the model). `say` gets lines for
+  /// people, on rank 0.
+  Checkpointing(const Setup& setup, std::function<void(const std::string&)> say);
+
+  /// Of a checkpoint, of a folder of pretrained weights, or from the seed.
+  parallel::WeightSource weights() const;
+  /// The schedule that the run goes on with.
+  optim::LrSchedule rates() const;
+  /// The rest of a checkpoint's state: optimizer, loss scale. Once, before the first step; the trainer is what later
+  /// checkpoints are taken from and outlives this.
+  void restore(Trainer& trainer);
+  std::int64_t first_step() const;
+
+  /// Saves where the step's plan says so. `val_loss`: of the validation set that checkpoint.best_metric_key names.
+  void after_step(const StepPlan& step, double loss, std::optional<double> val_loss);
+  /// Waits for a save under way.
+  void finish();
+
+ private:
+  void probe_folder() const;
+  void say_done(const std::optional<checkpoint::SaveReport>& report) const;
+  checkpoint::RunState state_after(const StepPlan& step, double loss, std::optional<double> val_loss);
+  void add_files(checkpoint::SaveRequest& request, const checkpoint::RunState& state) const;
+
+  const Setup& setup_;
+  std::function<void(const std::string&)> say_;
+  std::filesystem::path root_;
+  std::shared_ptr<comm::Communicator> group_;
+  std::unique_ptr<Resume> resume_;
+  std::shared_ptr<const WeightFiles> pretrained_;
+  Trainer* trainer_ = nullptr;
+  std::unique_ptr<Snapshot> snapshot_;
+  at::ScalarType stored_;
+  std::optional<double> best_;
+  std::string best_name_;
+  std::unique_ptr<checkpoint::Saver> saver_;  // ends before the memory that it writes from
+};
+
+}  // namespace automodel::train

@@ -1,0 +1,153 @@
+#include "train/resume.h"
+
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "checkpoint/agreement.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/root_folder.h"
+#include "ops/graph.h"
+#include "train/snapshot.h"
+
+namespace automodel::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(std::string id, std::string message, std::string help) {
+  throw Error(ExitCode::kCheckpoint,
+              {std::move(id), std::move(message), std::move(help), {}, "checkpoint.restore_from"});
+}
+
+[[noreturn]] void refuse(Diagnostics problems) {
+  throw Error(ExitCode::kCheckpoint, std::move(problems));
+}
+
+/// The folder that the recipe means; empty: start anew.
+fs::path choose(const Setup& setup) {
+  const auto& section = setup.recipe().checkpoint();
+  const fs::path root = section.checkpoint_dir();
+  const auto& from = section.restore_from();
+  if (!from) return section.enabled() ? checkpoint::newest_checkpoint(root) : fs::path();
+  if (*from == checkpoint::kLatest) {
+    const auto target = checkpoint::link_target(root, checkpoint::kLatest);
+    if (!target.empty()) return root / target;
+    if (const auto newest = checkpoint::newest_checkpoint(root); !newest.empty()) return newest;
+    refuse("checkpoint-missing", fmt::format("'{}' has no checkpoint to restore LATEST from", root.native()),
+           "leave restore_from out to start anew where there is none");
+  }
+  std::error_code error;
+  for (const auto& path : {root / *from, plan::find_path(*from, setup.loaded.path)}) {
+    if (path.empty() || !fs::is_directory(path, error)) continue;
+    if (fs::exists(path / checkpoint::kManifestName, error)) return path;
+    if (const auto newest = checkpoint::newest_checkpoint(path); !newest.empty()) return newest;
+  }
+  refuse("checkpoint-missing",
+         fmt::format("'{}' is no complete checkpoint (it has no {})", *from, checkpoint::kManifestName),
+         "give a folder like epoch_0_step_99, LATEST, or nothing for the newest one");
+}
+
+/// What to do about a damaged checkpoint: the one before it, where there is one.
+std::string advice(const fs::path& damaged) {
+  fs::path before;
+  for (const auto& each : checkpoint::list_checkpoints(damaged.parent_path())) {
+    if (each.path.filename() == damaged.filename()) break;
+    if (each.complete) before = each.path;
+  }
+  if (before.empty()) return "no older complete checkpoint stands beside it; remove it to start anew";
+  return fmt::format("the complete one before it is '{0}': go on from it with --checkpoint.restore_from {0}",
+                     before.native());
+}
+
+void verify(const fs::path& path, comm::Communicator& group) {
+  checkpoint::together(group, [&] {
+    Diagnostics problems;
+    const auto manifest = checkpoint::read_manifest(path, problems);
+    if (manifest && group.rank() == 0) checkpoint::check_sizes(path, *manifest, problems);
+    if (manifest && problems.empty())
+      for (auto i = static_cast<std::size_t>(group.rank()); i < manifest->files.size();
+           i += static_cast<std::size_t>(group.size()))
+        checkpoint::check_content(path, manifest->files[i], problems);
+    if (problems.empty()) return;
+    problems.front().help = advice(path);
+    refuse(std::move(problems));
+  });
+}
+
+std::vector<std::string> differences(const checkpoint::RunState& state, const Setup& setup) {
+  std::vector<std::string> out;
+  if (state.seed != setup.seed())
+    out.push_back(fmt::format("the seed is {} here and was {}: from here on the data comes in another order",
+                              setup.seed(), state.seed));
+  if (state.global_batch_size != setup.plan.batch.global)
+    out.push_back(
+        fmt::format("global_batch_size is {} here and was {}: steps are counted on from {}, epochs and data "
+                    "by the new size",
+                    setup.plan.batch.global, state.global_batch_size, state.step + 1));
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Resume> Resume::find(const Setup& setup, comm::Communicator& group) {
+  std::string chosen;
+  checkpoint::together(group, [&] {
+    if (group.rank() == 0) chosen = choose(setup).native();
+  });
+  chosen = setup.world.broadcast_text(chosen);
+  if (chosen.empty()) return nullptr;
+  verify(chosen, group);
+  std::unique_ptr<Resume> out(new Resume);
+  out->path_ = chosen;
+  checkpoint::together(group, [&] {
+    Diagnostics problems;
+    if (auto state = checkpoint::read_run_state(out->path_, problems)) out->state_ = std::move(*state);
+    out->model_ = WeightFiles::open(out->path_ / "model", *setup.plan.model, false, problems);
+    if (auto folder = checkpoint::TensorFolder::open(out->path_ / "optim", kOptimizerStem, problems))
+      out->optimizer_ = std::make_shared<const checkpoint::TensorFolder>(std::move(*folder));
+    if (!problems.empty()) {
+      problems.front().help += "; a run resumes in its checkpoint_dir: choose another one for another model";
+      refuse(std::move(problems));
+    }
+  });
+  out->warnings_ = differences(out->state_, setup);
+  return out;
+}
+
+parallel::WeightSource Resume::weights() const {
+  return
+      [model = model_, optimizer = optimizer_](const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
+        const auto& name = weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to;
+        if (const auto master = optimizer->find(state_name(name, kMasterState)))
+          read_elements(master, 0, weight, first, out);
+        else
+          model->read(weight, first, out);
+      };
+}
+
+void Resume::restore_optimizer(Runtime& runtime) const {
+  auto& optimizer = runtime.optimizer();
+  std::map<std::string, const model::Weight*> weights;
+  for (auto* stage : runtime.stages())
+    for (const auto& weight : stage->model().weights().all()) weights[weight->info.fqn] = weight.get();
+  for (std::size_t i = 0; i < optimizer.targets().size(); ++i)
+    for (const auto& state : optimizer.states(i))
+      for (const auto& range : optimizer.targets()[i].ranges) {
+        if (!range.trained) continue;
+        const auto& weight = *weights.at(range.name);
+        const auto& name = weight.info.tied_to.empty() ? range.name : weight.info.tied_to;
+        const auto stored = optimizer_->find(state_name(name, state.name));
+        const std::vector<std::int64_t>* shape = stored ? &stored.info->shape : nullptr;
+        if (shape == nullptr || *shape != weight.full)
+          refuse("optimizer-differs",
+                 fmt::format("'{}' has no {} of {} of this shape", (path_ / "optim").native(), state.name, name),
+                 "the checkpoint was saved by a run with another optimizer; take the one that it was saved with, or "
+                 "start from its weights: model.pretrained_model_name_or_path");
+        read_elements(stored, 0, weight, range.first, state.tensor.narrow(0, range.offset, range.length));
+      }
+  optimizer.set_steps(state_.optimizer_steps);
+}
+
+}  // namespace automodel::train

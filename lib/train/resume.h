@@ -1,0 +1,47 @@
+// Which checkpoint a run goes on from, and how its numbers come back.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/format/run_state.h"
+#include "checkpoint/format/tensor_folder.h"
+#include "comm/communicator.h"
+#include "train/runtime.h"
+#include "train/setup.h"
+#include "train/weight_files.h"
+
+namespace automodel::train {
+
+/// A complete, verified checkpoint that this run goes on from.
+class Resume {
+ public:
+  /// Chooses as checkpoint.restore_from says: a folder, LATEST, or by default the newest complete checkpoint of
+  /// checkpoint_dir; null where there is none to go on from. Every byte of it is read and checked, each rank its share
+  /// of the files. Called by all ranks; throws on all of them Error (kCheckpoint): checkpoint-missing,
+  /// checkpoint-damaged, manifest-syntax, state-syntax, weights-..., safetensors-....
+  static std::unique_ptr<Resume> find(const Setup& setup, comm::Communicator& group);
+
+  const std::filesystem::path& path() const { return path_; }
+  const checkpoint::RunState& state() const { return state_; }
+  /// Differences between the run that saved and this one that change what follows: lines for people.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  /// Master values where the checkpoint holds them, else the model's.
+  parallel::WeightSource weights() const;
+  /// Optimizer states and their count of steps. Throws Error (kCheckpoint, optimizer-differs).
+  void restore_optimizer(Runtime& runtime) const;
+
+ private:
+  Resume() = default;
+  std::filesystem::path path_;
+  checkpoint::RunState state_;
+  std::vector<std::string> warnings_;
+  std::shared_ptr<const WeightFiles> model_;
+  std::shared_ptr<const checkpoint::TensorFolder> optimizer_;
+};
+
+}  // namespace automodel::train

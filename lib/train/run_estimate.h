@@ -1,0 +1,29 @@
+// What a run's plan predicted beside what the run needed: the line at its end and estimate.json.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "plan/training_plan.h"
+
+namespace automodel::train {
+
+/// Collects over a run; one on each rank.
+class RunEstimate {
+ public:
+  RunEstimate(const plan::TrainingPlan& plan, int pp_rank) : plan_(plan), pp_rank_(pp_rank) {}
+
+  void add_step(double seconds) { steps_.push_back(seconds); }
+  /// All ranks together. On rank 0 a line for people, and `json` becomes the record; elsewhere empty. Empty as well
+  /// where the plan has no estimate or fewer than 3 steps were made (the first warms up).
+  std::string finish(comm::World& world, std::string& json) const;
+
+ private:
+  const plan::TrainingPlan& plan_;
+  int pp_rank_;
+  std::vector<double> steps_ = {};
+};
+
+}  // namespace automodel::train

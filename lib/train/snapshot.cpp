@@ -1,0 +1,116 @@
+#include "train/snapshot.h"
+
+#include <algorithm>
+#include <map>
+
+#include <ATen/ops/empty.h>
+
+#include "arch/modules.h"
+#include "model/slice.h"
+#include "ops/graph.h"
+#include "train/tensor_types.h"
+#include "train/weight_files.h"
+
+namespace automodel::train {
+namespace {
+
+constexpr std::uint64_t kOptimizerFile = std::uint64_t{1} << 30;
+
+/// How many ranks hold the same elements of a target, and which of them this is.
+std::pair<std::int64_t, std::int64_t> replicas(const parallel::ReduceGroups& groups, bool whole) {
+  std::int64_t count = 1, index = 0;
+  if (whole) {
+    count = groups.shard->size();
+    index = groups.shard->rank();
+  }
+  if (groups.replicate) {
+    index += count * groups.replicate->rank();
+    count *= groups.replicate->size();
+  }
+  return {count, index};
+}
+
+}  // namespace
+
+std::string state_name(std::string_view parameter, std::string_view state) {
+  return std::string(parameter) + "." + std::string(state);
+}
+
+Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
+    : runtime_(runtime), stored_(stored), master_(scalar_type(runtime.plan().types.master)) {
+  // In the order of Runtime's targets: one a unit of storage.
+  for (auto* stage : runtime.stages())
+    for (auto* storage : stage->data_parallel().storages()) {
+      const bool whole = !stage->data_parallel().options().shard_optimizer;
+      const auto& groups = storage->unit().expert ? runtime.groups().expert : runtime.groups().dense;
+      const auto [count, index] = replicas(groups, whole);
+      const auto length = storage->master().numel();
+      Buffer buffer{.begin = length * index / count, .end = length * (index + 1) / count};
+      for (const auto& segment : storage->segments()) {
+        const auto begin = std::max(segment.offset, buffer.begin);
+        const auto end = std::min(segment.offset + segment.length, buffer.end);
+        if (begin >= end || segment.weight->copy) continue;
+        // Experts have no copies along the tensor axis: their own grid holds them apart.
+        if (!segment.weight->expert && !segment.weight->tensor_sharded && runtime.place().tp != 0) continue;
+        buffer.shares.push_back(
+            {segment.weight, segment.first + begin - segment.offset, begin, end - begin, segment.weight->trained});
+      }
+      buffers_.push_back(std::move(buffer));
+    }
+}
+
+at::Tensor Snapshot::on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, bool copy) {
+  const auto part = live.narrow(0, buffer.begin, buffer.end - buffer.begin);
+  if (part.is_cpu() && !copy) return part;
+  if (buffer.copies.size() <= which) buffer.copies.resize(which + 1);
+  auto& kept = buffer.copies[which];
+  if (!kept.defined())
+    kept = at::empty({part.numel()}, at::TensorOptions().dtype(part.scalar_type()).pinned_memory(!part.is_cpu()));
+  return kept.copy_(part);
+}
+
+void Snapshot::add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, const at::Tensor& host,
+                          std::string_view state, bool trained_only) const {
+  const auto type = element_type(host.scalar_type());
+  const auto size = checkpoint::bits_of(type) / 8;
+  const auto* bytes = static_cast<const char*>(host.const_data_ptr());
+  for (const auto& share : buffer.shares) {
+    if (trained_only && !share.trained) continue;
+    const auto& fqn = share.weight->info.fqn;
+    for (const auto& run : model::runs(share.weight->slice, share.weight->full, share.first, share.length))
+      part.pieces.push_back({.tensor = state.empty() ? fqn : state_name(fqn, state),
+                             .first = run.full,
+                             .count = run.length,
+                             .type = type,
+                             .data = bytes + (share.offset - buffer.begin + run.local - share.first) * size});
+  }
+}
+
+std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most_bytes) {
+  const ops::NoGraph guard;
+  const auto& optimizer = runtime_.optimizer();
+  std::vector<checkpoint::TensorInfo> weights, states;
+  for (const auto& info : arch::parameters(runtime_.plan().model->layout)) {
+    if (!info.tied_to.empty()) continue;
+    const std::vector<std::int64_t> shape(info.shape.begin(), info.shape.end());
+    weights.push_back({info.fqn, element_type(stored_), shape});
+    if (stored_ != master_) states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});
+    if (!info.trainable) continue;
+    for (const auto& state : optimizer.state_names())
+      states.push_back({state_name(info.fqn, state), element_type(master_), shape});
+  }
+  checkpoint::TensorPart model{"model", checkpoint::lay_out_folder(weights, "model", most_bytes), {}};
+  checkpoint::TensorPart optim{"optim", checkpoint::lay_out_folder(states, kOptimizerStem, kOptimizerFile), {}};
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].shares.empty()) continue;
+    std::size_t which = 0;
+    const auto values = on_host(buffers_[i], which++, optimizer.targets()[i].value, copy);
+    add_pieces(model, buffers_[i], values, "", false);
+    if (stored_ != master_) add_pieces(optim, buffers_[i], values, kMasterState, false);
+    for (const auto& state : optimizer.states(i))
+      add_pieces(optim, buffers_[i], on_host(buffers_[i], which++, state.tensor, copy), state.name, true);
+  }
+  return {std::move(model), std::move(optim)};
+}
+
+}  // namespace automodel::train

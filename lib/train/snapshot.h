@@ -1,0 +1,57 @@
+// What a checkpoint holds of a run, taken from the ranks' buffers: which tensors there are, which elements of them this
+// rank writes, and, for saves in the background, a copy in host memory.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "checkpoint/saver.h"
+#include "train/runtime.h"
+
+namespace automodel::train {
+
+inline constexpr const char* kOptimizerStem = "optim";
+/// Master values that the model's files hold rounded.
+inline constexpr const char* kMasterState = "master";
+/// "model.norm.weight.exp_avg".
+std::string state_name(std::string_view parameter, std::string_view state);
+
+/// The elements of a run's state, each on one rank. Made once; buffers for copies are kept.
+class Snapshot {
+ public:
+  /// `stored`: type of the model's files. Where it is not the type of the master values, these are saved beside the
+  /// optimizer's states.
+  Snapshot(Runtime& runtime, at::ScalarType stored);
+
+  /// The model's and the optimizer's part of a checkpoint now. Without `copy` the pieces point into live host memory
+  /// (they are copied from other devices in any case). Files are at most `most_bytes` long.
+  std::vector<checkpoint::TensorPart> take(bool copy, std::uint64_t most_bytes);
+
+ private:
+  /// A run of a parameter in a buffer, cut to what this rank writes.
+  struct Share {
+    const model::Weight* weight;
+    std::int64_t first;   ///< in the weight's local elements
+    std::int64_t offset;  ///< in the buffer
+    std::int64_t length;
+    bool trained;
+  };
+  struct Buffer {
+    std::int64_t begin = 0, end = 0;  ///< elements of the target's buffers that this rank writes
+    std::vector<Share> shares = {};
+    std::vector<at::Tensor> copies = {};  ///< of the values and of each state
+  };
+
+  void add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, const at::Tensor& host, std::string_view state,
+                  bool trained_only) const;
+  at::Tensor on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, bool copy);
+
+  Runtime& runtime_;
+  at::ScalarType stored_, master_;
+  std::vector<Buffer> buffers_;  ///< one a target of the optimizer
+};
+
+}  // namespace automodel::train

@@ -1,0 +1,94 @@
+#include "train/weight_files.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <ATen/ops/empty.h>
+
+#include "base/error.h"
+#include "checkpoint/format/elements.h"
+#include "model/slice.h"
+#include "ops/graph.h"
+
+namespace automodel::train {
+namespace {
+
+constexpr std::int64_t kChunk = 1 << 20;  // elements read and converted at once
+
+/// Elements [first, first + count) of a stored tensor as `type`, into host memory.
+void read_converted(const checkpoint::StoredTensor& stored, std::int64_t first, std::int64_t count,
+                    checkpoint::ElementType type, char* out) {
+  const auto from = stored.info->type;
+  const auto from_size = checkpoint::bits_of(from) / 8, to_size = checkpoint::bits_of(type) / 8;
+  const auto read = [&](std::int64_t at, std::int64_t some, char* to) {
+    stored.file->read(*stored.info, static_cast<std::uint64_t>(at * from_size), to,
+                      static_cast<std::uint64_t>(some * from_size));
+  };
+  if (from == type) return read(first, count, out);
+  std::vector<char> buffer(static_cast<std::size_t>(std::min(count, kChunk) * from_size));
+  for (std::int64_t at = 0; at < count; at += kChunk) {
+    const auto some = std::min(kChunk, count - at);
+    read(first + at, some, buffer.data());
+    checkpoint::convert_elements(from, buffer.data(), type, out + at * to_size, some);
+  }
+}
+
+}  // namespace
+
+checkpoint::ElementType element_type(at::ScalarType type) {
+  if (type == at::kDouble) return checkpoint::ElementType::kF64;
+  if (type == at::kFloat) return checkpoint::ElementType::kF32;
+  if (type == at::kBFloat16) return checkpoint::ElementType::kBF16;
+  if (type == at::kHalf) return checkpoint::ElementType::kF16;
+  throw InternalError("weights of a type that is no floating-point one");
+}
+
+void read_elements(const checkpoint::StoredTensor& stored, std::int64_t base, const model::Weight& weight,
+                   std::int64_t first, const at::Tensor& out) {
+  const ops::NoGraph guard;
+  const auto type = element_type(out.scalar_type());
+  const bool direct = out.is_cpu() && out.is_contiguous();
+  const auto host = direct ? out : at::empty({out.numel()}, at::TensorOptions().dtype(out.scalar_type()));
+  auto* bytes = static_cast<char*>(host.mutable_data_ptr());
+  const auto size = checkpoint::bits_of(type) / 8;
+  for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
+    read_converted(stored, base + run.full, run.length, type, bytes + (run.local - first) * size);
+  if (!direct) out.copy_(host.view(out.sizes()));
+}
+
+std::shared_ptr<const WeightFiles> WeightFiles::open(const std::filesystem::path& folder,
+                                                     const plan::ModelChoice& model, bool compare_head,
+                                                     Diagnostics& problems) {
+  auto opened = checkpoint::TensorFolder::open(folder, "model", problems);
+  if (!opened) return nullptr;
+  std::shared_ptr<WeightFiles> out(new WeightFiles(std::move(*opened)));
+  const std::size_t before = problems.size();
+  out->places_ = checkpoint::find_weights(out->folder_, model.spec, model.layout, problems);
+  if (problems.size() > before) return nullptr;
+  if (compare_head && checkpoint::head_differs(out->folder_, model.layout)) {
+    problems.push_back({"weights-not-tied",
+                        fmt::format("head and embedding in '{}' differ, but config.json ties them", folder.native()),
+                        "say model.tie_word_embeddings: false, which is what transformers then does",
+                        {},
+                        "model.pretrained_model_name_or_path"});
+    return nullptr;
+  }
+  return out;
+}
+
+void WeightFiles::read(const model::Weight& weight, std::int64_t first, const at::Tensor& out) const {
+  const auto& name = weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to;
+  const auto& place = places_.at(name);
+  read_elements(place.stored, place.first, weight, first, out);
+}
+
+parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files) {
+  return [files = std::move(files)](const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
+    files->read(weight, first, out);
+  };
+}
+
+}  // namespace automodel::train

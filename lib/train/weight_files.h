@@ -1,0 +1,47 @@
+// Weights out of safetensors folders: each rank reads the bytes that it keeps, and nothing else.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/diagnostic.h"
+#include "checkpoint/format/element_type.h"
+#include "checkpoint/format/tensor_folder.h"
+#include "checkpoint/format/weight_names.h"
+#include "model/weights.h"
+#include "parallel/data/unit_storage.h"
+#include "plan/model_choice.h"
+
+namespace automodel::train {
+
+/// The type of safetensors that holds this type of ATen exactly.
+checkpoint::ElementType element_type(at::ScalarType type);
+
+/// Elements [first, first + out.numel()) of this rank's part of `weight` into `out` (its type and device), out of a
+/// stored tensor whose element `base` is the weight's first. Throws Error (kCheckpoint, cannot-read).
+void read_elements(const checkpoint::StoredTensor& stored, std::int64_t base, const model::Weight& weight,
+                   std::int64_t first, const at::Tensor& out);
+
+/// A model's weights in a folder, every name and shape checked.
+class WeightFiles {
+ public:
+  /// Null after problems: those of TensorFolder::open and find_weights, and weights-not-tied (head and embedding differ
+  /// in a model that ties them; looked at where `compare_head`, which reads both).
+  static std::shared_ptr<const WeightFiles> open(const std::filesystem::path& folder, const plan::ModelChoice& model,
+                                                 bool compare_head, Diagnostics& problems);
+  /// As parallel::WeightSource.
+  void read(const model::Weight& weight, std::int64_t first, const at::Tensor& out) const;
+
+ private:
+  explicit WeightFiles(checkpoint::TensorFolder folder) : folder_(std::move(folder)) {}
+  checkpoint::TensorFolder folder_;
+  checkpoint::WeightPlaces places_;
+};
+
+/// A source that keeps its files open.
+parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files);
+
+}  // namespace automodel::train

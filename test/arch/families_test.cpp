@@ -1,0 +1,57 @@
+#include "arch/families.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "arch/hf_config.h"
+
+namespace automodel::arch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_CASE("every family is documented and compared with transformers") {
+  const fs::path golden(AUTOMODEL_GOLDEN_DIR);
+  const auto page = read(golden.parent_path().parent_path() / "docs" / "models.md");
+  std::set<std::string> compared;
+  for (const auto& folder : fs::directory_iterator(golden / "hf" / "models")) {
+    const auto config = load_hf_config(folder.path());
+    REQUIRE(config.errors.empty());
+    compared.insert(config.spec->model_type);
+    CHECK(fs::exists(folder.path() / "reference.json"));
+  }
+  for (const auto* family : families()) {
+    CAPTURE(std::string(family->model_type));
+    CHECK(page.find("| `" + std::string(family->model_type) + "` | `" + std::string(family->architecture) + "` |") !=
+          std::string::npos);
+    CHECK(compared.contains(std::string(family->model_type)));
+  }
+}
+
+TEST_CASE("a config of transformers 4 means the same model as one of transformers 5") {
+  int legacy = 0;
+  for (const auto& folder : fs::directory_iterator(fs::path(AUTOMODEL_GOLDEN_DIR) / "hf" / "models")) {
+    if (!fs::exists(folder.path() / "config.legacy.json")) continue;
+    CAPTURE(folder.path().filename().string());
+    ++legacy;
+    const auto now = load_hf_config(folder.path());
+    const auto then = load_hf_config(folder.path() / "config.legacy.json");
+    REQUIRE(now.spec);
+    REQUIRE(then.spec);
+    CHECK(*now.spec == *then.spec);
+  }
+  CHECK(legacy == 5);
+}
+
+}  // namespace
+}  // namespace automodel::arch

@@ -1,0 +1,128 @@
+// Adapters of the PEFT library: read, refused, merged.
+#include "checkpoint/format/adapter.h"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "checkpoint/format/export.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/raw_file.h"
+#include "temporary_folder.h"
+
+using namespace automodel;
+using namespace automodel::checkpoint;
+using automodel::test::bytes_of;
+using automodel::test::TemporaryFolder;
+
+namespace {
+
+/// A safetensors file of float matrices, in the order of their names.
+std::string file_of(const std::map<std::string, std::pair<std::vector<std::int64_t>, std::vector<float>>>& tensors) {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, tensor] : tensors) infos.push_back({name, ElementType::kF32, tensor.first});
+  const auto layout = lay_out(infos);
+  std::string out = layout.head;
+  for (const auto& info : layout.tensors) out += bytes_of(tensors.at(info.name).second);
+  return out;
+}
+
+const std::string kConfig = R"({"peft_type": "LORA", "r": 1, "lora_alpha": 2.0, "base_model_name_or_path": "base"})";
+
+std::vector<float> weights_of(const std::filesystem::path& folder, const std::string& name) {
+  Diagnostics problems;
+  const auto opened = TensorFolder::open(folder, "model", problems);
+  REQUIRE(opened);
+  const auto stored = opened->find(name);
+  REQUIRE(stored);
+  std::vector<float> out(static_cast<std::size_t>(stored.info->elements()));
+  stored.file->read(*stored.info, 0, reinterpret_cast<char*>(out.data()), stored.info->bytes());
+  return out;
+}
+
+void write_base(const TemporaryFolder& folder) {
+  folder.write("base/model.safetensors",
+               file_of({{"m.weight", {{2, 3}, {1, 2, 3, 4, 5, 6}}}, {"n.weight", {{1}, {9}}}}));
+  folder.write("base/config.json", R"({"dtype": "float32"})");
+  folder.write("base/tokenizer.json", "{}");
+}
+
+}  // namespace
+
+TEST_CASE("Merging adds scale B A to the weights that have an adapter, and copies the rest") {
+  const TemporaryFolder folder;
+  write_base(folder);
+  folder.write("lora/adapter_config.json", kConfig);
+  folder.write("lora/adapter_model.safetensors", file_of({{"base_model.model.m.lora_A.weight", {{1, 3}, {1, 10, 100}}},
+                                                          {"base_model.model.m.lora_B.weight", {{2, 1}, {1, 2}}}}));
+  const auto out = folder.path() / "out";
+  const auto report = export_model(folder.path() / "lora", out, {.merge = true, .base = folder.path() / "base"});
+  CHECK(report.tensors == 2);
+  CHECK(report.merged == 1);
+  CHECK(weights_of(out, "m.weight") == std::vector<float>{3, 22, 203, 8, 45, 406});
+  CHECK(weights_of(out, "n.weight") == std::vector<float>{9});
+  CHECK(folder.read("out/tokenizer.json") == "{}");
+  CHECK_FALSE(std::filesystem::exists(out / "adapter_config.json"));
+  CHECK_THROWS_AS(export_model(folder.path() / "lora", out, {.merge = true}), Error);  // it is there already
+  CHECK_THROWS_AS(export_model(folder.path() / "lora", folder.path() / "x", {}), Error);
+  CHECK_THROWS_AS(export_model(folder.path() / "base", folder.path() / "x", {.merge = true}), Error);
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "x.partial"));
+}
+
+TEST_CASE("An export in another type rounds the weights and says so in config.json") {
+  const TemporaryFolder folder;
+  write_base(folder);
+  export_model(folder.path() / "base", folder.path() / "out", {.type = ElementType::kBF16});
+  Diagnostics problems;
+  const auto opened = TensorFolder::open(folder.path() / "out", "model", problems);
+  REQUIRE(opened);
+  CHECK(opened->find("m.weight").info->type == ElementType::kBF16);
+  CHECK(folder.read("out/config.json").find("\"dtype\": \"bfloat16\"") != std::string::npos);
+}
+
+TEST_CASE("Adapters that are none, or of another kind, are refused with the reason") {
+  Diagnostics problems;
+  for (const char* text : {"[]", R"({"peft_type": "IA3"})", R"({"use_dora": true})", R"({"rank_pattern": {"q": 3}})",
+                           R"({"r": 0})", R"({"r": "four"})"})
+    CHECK_FALSE(parse_adapter_config(text, "a", problems));
+  CHECK(problems.size() == 6);
+  const TemporaryFolder folder;
+  write_base(folder);
+  folder.write("lora/adapter_config.json", kConfig);
+  const auto refusal = [&](const std::string& tensors) -> std::string {
+    folder.write("lora/adapter_model.safetensors", tensors);
+    try {
+      export_model(folder.path() / "lora", folder.path() / "out", {.merge = true, .base = folder.path() / "base"});
+    } catch (const Error& error) {
+      return error.problems().front().message;
+    }
+    return "";
+  };
+  const auto a = [](std::vector<std::int64_t> shape) {
+    std::int64_t count = 1;
+    for (const auto size : shape) count *= size;
+    return std::pair(shape, std::vector<float>(static_cast<std::size_t>(count)));
+  };
+  CHECK(refusal(file_of({{"base_model.model.m.lora_A.weight", a({1, 3})}})).find("no lora_B") != std::string::npos);
+  CHECK(refusal(
+            file_of({{"base_model.model.m.lora_A.weight", a({2, 3})}, {"base_model.model.m.lora_B.weight", a({2, 2})}}))
+            .find("F32 [2, 3]") != std::string::npos);
+  CHECK(refusal(file_of({{"other", a({1})}})).find("no part of a LoRA adapter") != std::string::npos);
+  CHECK(refusal(
+            file_of({{"base_model.model.z.lora_A.weight", a({1, 3})}, {"base_model.model.z.lora_B.weight", a({2, 1})}}))
+            .find("has no 'z.weight'") != std::string::npos);
+  CHECK(refusal(
+            file_of({{"base_model.model.m.lora_A.weight", a({1, 4})}, {"base_model.model.m.lora_B.weight", a({2, 1})}}))
+            .find("is for [2, 4]") != std::string::npos);
+}
+
+TEST_CASE("An adapter's configuration is read back as it was written, and scales as it says") {
+  const AdapterConfig config{.base_model = "x", .rank = 16, .alpha = 32, .dropout = 0.1, .target_modules = {"q_proj"}};
+  Diagnostics problems;
+  const auto read = parse_adapter_config(to_json(config), "a", problems);
+  REQUIRE(read);
+  CHECK(read->rank == 16);
+  CHECK(read->scale() == 2.0);
+  CHECK(read->target_modules == config.target_modules);
+  CHECK(AdapterConfig{.rank = 16, .alpha = 32, .rank_stabilized = true}.scale() == 8.0);
+  CHECK(adapter_name("a.b.weight", 'B') == "base_model.model.a.b.lora_B.weight");
+}

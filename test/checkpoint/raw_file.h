@@ -1,0 +1,25 @@
+// Safetensors files made by hand, right and wrong, without the writer under test.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace automodel::test {
+
+/// Length, header, data, as they are given.
+inline std::string raw_safetensors(const std::string& header, const std::string& data) {
+  std::string out(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) out[i] = static_cast<char>(header.size() >> (8 * i) & 0xFF);
+  return out + header + data;
+}
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  std::string out(values.size() * sizeof(T), '\0');
+  std::memcpy(out.data(), values.data(), out.size());
+  return out;
+}
+
+}  // namespace automodel::test

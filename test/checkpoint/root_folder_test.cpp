@@ -1,0 +1,180 @@
+// The folder of checkpoints: what counts as complete, how one takes its place, which go.
+#include "checkpoint/format/root_folder.h"
+
+#include <catch2/catch.hpp>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "checkpoint/format/folder_layout.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/run_state.h"
+#include "checkpoint/format/shard_index.h"
+#include "temporary_folder.h"
+
+using namespace automodel;
+using namespace automodel::checkpoint;
+using automodel::test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+void add(const TemporaryFolder& root, const std::string& name, bool complete = true) {
+  root.write(name + "/state.json", name);
+  if (complete) root.write(name + "/" + kManifestName, "{}");
+}
+
+std::string names(const fs::path& root) {
+  std::string out;
+  for (const auto& each : list_checkpoints(root)) out += to_text(each.name) + (each.complete ? " " : "? ");
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("Only exact names are checkpoints, ordered by step") {
+  CHECK(parse_checkpoint_name("epoch_1_step_20") == CheckpointName{1, 20});
+  for (const char* wrong : {"epoch_1_step_", "epoch_1_step_2x", "epoch_-1_step_2", "epoch_1_step_02", "step_3", "",
+                            "epoch_1_step_99999999999999999999", ".epoch_1_step_2.partial"})
+    CHECK_FALSE(parse_checkpoint_name(wrong));
+  const TemporaryFolder root;
+  add(root, "epoch_0_step_9");
+  add(root, "epoch_0_step_10");
+  add(root, "epoch_0_step_11", false);
+  add(root, ".epoch_0_step_12.partial");
+  root.write("epoch_0_step_13", "a file");
+  CHECK(names(root.path()) == "epoch_0_step_9 epoch_0_step_10 epoch_0_step_11? ");
+  CHECK(newest_checkpoint(root.path()).filename() == "epoch_0_step_10");
+  CHECK(newest_checkpoint(root.path() / "none").empty());
+}
+
+TEST_CASE("LATEST decides which is newest, where it points at a complete one") {
+  const TemporaryFolder root;
+  add(root, "epoch_0_step_4");
+  add(root, "epoch_0_step_9");
+  set_link(root.path(), kLatest, "epoch_0_step_4");
+  CHECK(newest_checkpoint(root.path()).filename() == "epoch_0_step_4");
+  CHECK(fs::exists(root.path() / "LATEST" / kManifestName));
+  set_link(root.path(), kLatest, "epoch_0_step_5");
+  CHECK(newest_checkpoint(root.path()).filename() == "epoch_0_step_9");
+}
+
+TEST_CASE("A commit gives the name, replaces an older one, and leaves nothing behind") {
+  const TemporaryFolder root;
+  add(root, ".epoch_0_step_3.partial");
+  commit(root.path(), "epoch_0_step_3");
+  CHECK(names(root.path()) == "epoch_0_step_3 ");
+  root.write(".epoch_0_step_3.partial/state.json", "second");
+  commit(root.path(), "epoch_0_step_3");
+  CHECK(root.read("epoch_0_step_3/state.json") == "second");
+  CHECK_FALSE(fs::exists(partial_path(root.path(), "epoch_0_step_3")));
+  CHECK_THROWS_AS(commit(root.path(), "epoch_0_step_4"), Error);
+}
+
+TEST_CASE("Leftovers of killed runs go, and only those") {
+  const TemporaryFolder root;
+  add(root, ".epoch_0_step_3.partial", false);
+  add(root, ".epoch_0_step_2.deleted");
+  add(root, "epoch_0_step_1");
+  root.write(".notes.partial/x", "mine");
+  remove_leftovers(root.path());
+  CHECK(names(root.path()) == "epoch_0_step_1 ");
+  CHECK_FALSE(fs::exists(root.path() / ".epoch_0_step_3.partial"));
+  CHECK_FALSE(fs::exists(root.path() / ".epoch_0_step_2.deleted"));
+  CHECK(fs::exists(root.path() / ".notes.partial"));
+}
+
+TEST_CASE("Retention deletes the oldest, never what a link points at, never the last complete one") {
+  const TemporaryFolder root;
+  for (int step = 1; step <= 6; ++step) add(root, "epoch_0_step_" + std::to_string(step), step != 6);
+  set_link(root.path(), kLowestLoss, "epoch_0_step_1");
+  set_link(root.path(), kLatest, "epoch_0_step_5");
+  CHECK(retain(root.path(), 2) == std::vector<std::string>{"epoch_0_step_2", "epoch_0_step_3"});
+  CHECK(names(root.path()) == "epoch_0_step_1 epoch_0_step_4 epoch_0_step_5 epoch_0_step_6? ");
+  set_link(root.path(), kLatest, "epoch_0_step_4");  // a run that went back
+  CHECK(retain(root.path(), 1) == std::vector<std::string>{"epoch_0_step_5"});
+  CHECK(retain(root.path(), 1).empty());
+  CHECK(names(root.path()) == "epoch_0_step_1 epoch_0_step_4 epoch_0_step_6? ");
+  fs::remove(root.path() / kLatest);
+  CHECK(retain(root.path(), 0).empty());
+}
+
+TEST_CASE("A manifest tells a file that was cut, changed or taken away") {
+  const TemporaryFolder root;
+  root.write("a/model/x.bin", "hello world");
+  root.write("a/state.json", "{}");
+  const Manifest manifest{{{"model/x.bin", 11, crc32c("hello world")}, {"state.json", 2, crc32c("{}")}}};
+  root.write("a/manifest.json", to_json(manifest));
+  Diagnostics problems;
+  const auto read = read_manifest(root.path() / "a", problems);
+  REQUIRE(read);
+  CHECK(*read == manifest);
+  CHECK(read->bytes() == 13);
+  const auto check = [&] {
+    Diagnostics found;
+    check_sizes(root.path() / "a", manifest, found);
+    if (found.empty())
+      for (const auto& entry : manifest.files) check_content(root.path() / "a", entry, found);
+    return found.empty() ? std::string() : found.front().id + " " + found.front().message;
+  };
+  CHECK(check().empty());
+  root.write("a/model/x.bin", "hello worle");
+  CHECK(check().find("checkpoint-damaged '" + (root.path() / "a/model/x.bin").native() + "' has other bytes") == 0);
+  root.write("a/model/x.bin", "hello worl");
+  CHECK(check().find("has 10 bytes and should have 11") != std::string::npos);
+  fs::remove(root.path() / "a/model/x.bin");
+  CHECK(check().find("is gone") != std::string::npos);
+}
+
+TEST_CASE("Manifests and states that are no such thing are refused") {
+  Diagnostics problems;
+  for (const char* text : {"", "[]", "{}", R"({"files":{"../x":{"size":1,"crc32c":"0x00000000"}}})",
+                           R"({"files":{"x":{"size":-1,"crc32c":"0x00000000"}}})", R"({"files":{"x":{"size":1}}})"})
+    CHECK_FALSE(parse_manifest(text, "m", problems));
+  for (const char* text : {"", "[]", "{}", R"({"format": 2})"}) CHECK_FALSE(parse_run_state(text, "s", problems));
+  CHECK(problems.size() == 10);
+}
+
+TEST_CASE("A state is read back as it was saved") {
+  const RunState state{.step = 7,
+                       .epoch = 1,
+                       .samples = 64,
+                       .optimizer_steps = 8,
+                       .optimizer = "adamw",
+                       .seed = 18446744073709551615U,
+                       .global_batch_size = 8,
+                       .lr_schedule = R"({"max_lr":0.1})",
+                       .loss = 0.1 + 0.2,
+                       .best = "epoch_0_step_3",
+                       .recipe = "a: \"b\"\n",
+                       .version = "1",
+                       .ranks = 4};
+  Diagnostics problems;
+  const auto read = parse_run_state(to_json(state), "s", problems);
+  INFO(to_text(problems));
+  REQUIRE(read);
+  CHECK(read->seed == state.seed);
+  CHECK(read->loss == state.loss);
+  CHECK_FALSE(read->val_loss);
+  CHECK(read->lr_schedule == state.lr_schedule);
+  CHECK(read->recipe == state.recipe);
+  CHECK(to_json(*read) == to_json(state));
+}
+
+TEST_CASE("Tensors are spread over files that are as long as allowed, and found through the index") {
+  std::vector<TensorInfo> tensors;
+  for (int i = 0; i < 5; ++i) tensors.push_back({"t" + std::to_string(i), ElementType::kF32, {i == 3 ? 100 : 10}});
+  const auto one = lay_out_folder(tensors, "model", 1 << 20);
+  CHECK(one.files.size() == 1);
+  CHECK(one.files[0].name == "model.safetensors");
+  CHECK(one.index_name.empty());
+  const auto many = lay_out_folder(tensors, "model", 80);
+  REQUIRE(many.files.size() == 4);
+  CHECK(many.files[0].name == "model-00001-of-00004.safetensors");
+  CHECK(many.positions.at("t3").file == 2);
+  CHECK(many.positions.at("t3").offset == many.files[2].layout.head.size());
+  Diagnostics problems;
+  const auto index = parse_shard_index(many.index, "i", problems);
+  REQUIRE(index);
+  CHECK(index->files.at("t4") == "model-00004-of-00004.safetensors");
+  CHECK(index->total_size == 140 * 4);
+}

@@ -1,0 +1,186 @@
+// Names in folders against the parameters of models.
+#include "checkpoint/format/weight_names.h"
+
+#include <fstream>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "arch/families.h"
+#include "arch/hf_config.h"
+#include "arch/modules.h"
+#include "checkpoint/format/safetensors.h"
+#include "golden_file.h"
+#include "temporary_folder.h"
+
+using namespace automodel;
+using namespace automodel::checkpoint;
+using automodel::test::TemporaryFolder;
+using Json = nlohmann::json;
+using Tensors = std::map<std::string, std::vector<std::int64_t>>;
+
+namespace {
+
+struct Model {
+  arch::ModelSpec spec;
+  arch::Layout layout;
+  Tensors tensors;  ///< as transformers saved them
+};
+
+Model model_named(const std::string& name) {
+  static const Json models = golden::load("arch/hf_models.json");
+  for (const auto& each : models) {
+    if (each["name"] != name) continue;
+    auto parsed = arch::parse_hf_config(each["config"].dump(), "config.json");
+    REQUIRE(parsed.spec);
+    auto layout = arch::layout_of(*parsed.spec);
+    return {*parsed.spec, std::move(layout), each["tensors"].get<Tensors>()};
+  }
+  FAIL("no model " + name);
+  return {};
+}
+
+struct Found {
+  std::unique_ptr<TemporaryFolder> files;
+  std::optional<TensorFolder> folder;
+  WeightPlaces places;
+  Diagnostics problems;
+  std::string ids() const {
+    std::string out;
+    for (const auto& problem : problems) out += (out.empty() ? "" : " ") + problem.id;
+    return out;
+  }
+};
+
+/// A file with these tensors (zeros), and what is found in it.
+Found find(const Model& model, const Tensors& tensors, ElementType type = ElementType::kBF16) {
+  Found out{std::make_unique<TemporaryFolder>(), {}, {}, {}};
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, shape] : tensors) infos.push_back({name, type, shape});
+  const auto layout = lay_out(infos);
+  const auto path = out.files->write("model.safetensors", layout.head);
+  std::filesystem::resize_file(path, layout.file_size);
+  out.folder = TensorFolder::open(out.files->path(), "model", out.problems);
+  REQUIRE(out.folder);
+  out.places = find_weights(*out.folder, model.spec, model.layout, out.problems);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("Every tensor of every recorded model is found, and nothing else is expected") {
+  const auto models = golden::load("arch/hf_models.json");
+  for (const auto& each : models) {
+    const auto model = model_named(each["name"]);
+    INFO(each["name"]);
+    const auto found = find(model, model.tensors);
+    INFO(to_text(found.problems));
+    CHECK(found.problems.empty());
+    std::size_t own = 0;
+    for (const auto& parameter : arch::parameters(model.layout)) own += parameter.tied_to.empty();
+    CHECK(found.places.size() == own);
+    for (const auto& [name, place] : found.places) {
+      CHECK(place.stored.info->name == name);
+      CHECK(place.first == 0);
+    }
+  }
+}
+
+TEST_CASE("Missing, unexpected and mis-shaped tensors are all named, and nothing is placed") {
+  const auto model = model_named("llama");
+  auto tensors = model.tensors;
+  tensors.erase("model.layers.1.self_attn.q_proj.weight");
+  tensors["model.layers.7.mlp.up_proj.weight"] = {4, 4};
+  tensors["model.norm.weight"] = {3};
+  const auto found = find(model, tensors);
+  CHECK(found.ids() == "weights-missing weights-unexpected weights-shape");
+  CHECK(found.problems[0].message.find("model.layers.1.self_attn.q_proj.weight") != std::string::npos);
+  CHECK(found.problems[1].message.find("model.layers.7.mlp.up_proj.weight") != std::string::npos);
+  CHECK(found.problems[2].message.find("model.norm.weight is [3] and should be [") != std::string::npos);
+  CHECK(found.problems[0].where.file == found.files->path().native());
+  CHECK(found.places.empty());
+}
+
+TEST_CASE("Quantized weights are refused as such") {
+  const auto model = model_named("llama");
+  auto tensors = model.tensors;
+  tensors["model.layers.0.mlp.up_proj.weight_scale_inv"] = {1, 1};
+  CHECK(find(model, tensors).ids() == "weights-quantized");
+  CHECK(find(model, model.tensors, ElementType::kF8E4M3).ids() == "weights-quantized");
+}
+
+TEST_CASE("A tied head may be absent, present, or the only one that is there") {
+  const auto model = model_named("llama_tied");
+  const auto shape = model.tensors.at("model.embed_tokens.weight");
+  auto both = model.tensors;
+  both["lm_head.weight"] = shape;
+  CHECK(find(model, both).ids().empty());
+  auto head_only = both;
+  head_only.erase("model.embed_tokens.weight");
+  const auto found = find(model, head_only);
+  CHECK(found.ids().empty());
+  CHECK(found.places.at("model.embed_tokens.weight").stored.info->name == "lm_head.weight");
+}
+
+TEST_CASE("A head that differs from the embedding it should share is noticed") {
+  const auto model = model_named("llama_tied");
+  auto both = model.tensors;
+  both["lm_head.weight"] = both.at("model.embed_tokens.weight");
+  auto found = find(model, both);
+  CHECK_FALSE(head_differs(*found.folder, model.layout));
+  const auto head = found.folder->find("lm_head.weight");
+  std::fstream file(head.file->path(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(head.file->header().data_begin + head.info->end - 1));
+  file.put('\x3f');
+  file.close();
+  CHECK(head_differs(*found.folder, model.layout));
+}
+
+TEST_CASE("GPT-2's names without prefix and its buffers are understood") {
+  const auto model = model_named("gpt2");
+  Tensors bare;
+  for (const auto& [name, shape] : model.tensors) bare[name.substr(std::string("transformer.").size())] = shape;
+  bare["h.0.attn.bias"] = {1, 1, 8, 8};
+  const auto found = find(model, bare);
+  INFO(to_text(found.problems));
+  CHECK(found.ids().empty());
+  CHECK(found.places.at("transformer.wte.weight").stored.info->name == "wte.weight");
+}
+
+TEST_CASE("An expert's matrices are found inside fused tensors, each at its own elements") {
+  for (const std::string name : {"mixtral", "qwen3_moe"}) {
+    const auto model = model_named(name);
+    const bool mixtral = name == "mixtral";
+    Tensors fused;
+    for (const auto& [tensor, shape] : model.tensors) {
+      const auto at = tensor.find(".experts.");
+      auto renamed = tensor;
+      if (mixtral)
+        if (const auto moe = renamed.find(".block_sparse_moe."); moe != std::string::npos)
+          renamed.replace(moe, std::string(".block_sparse_moe.").size(), ".mlp.");
+      if (at == std::string::npos) fused[renamed] = shape;
+    }
+    const std::int64_t experts = model.spec.moe->experts, inner = model.spec.moe->ffn, hidden = model.spec.hidden;
+    for (int layer = 0; layer < model.spec.layers; ++layer) {
+      if (!model.spec.is_moe(layer)) continue;
+      const std::string prefix = model.layout.layer_fqn(layer) + ".mlp.experts.";
+      fused[prefix + "gate_up_proj"] = {experts, 2 * inner, hidden};
+      fused[prefix + "down_proj"] = {experts, hidden, inner};
+    }
+    const auto found = find(model, fused);
+    INFO(to_text(found.problems));
+    CHECK(found.ids().empty());
+    int seen = 0;
+    for (const auto& parameter : arch::parameters(model.layout)) {
+      if (parameter.expert != 2) continue;
+      const auto& place = found.places.at(parameter.fqn);
+      const auto is = [&](const char* one, const char* other) {
+        return parameter.fqn.ends_with("." + std::string(one)) || parameter.fqn.ends_with("." + std::string(other));
+      };
+      const int third = is("gate_proj.weight", "w1.weight") ? 4 : is("up_proj.weight", "w3.weight") ? 5 : 2;
+      CHECK(place.first == third * inner * hidden);
+      ++seen;
+    }
+    CHECK(seen > 0);
+  }
+}

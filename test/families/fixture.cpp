@@ -1,0 +1,121 @@
+#include "families/fixture.h"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/from_blob.h>
+
+#include "base/error.h"
+
+namespace automodel::test {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  AUTOMODEL_CHECK(file.good(), "cannot read " + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+at::ScalarType type_of(const std::string& name) {
+  if (name == "F32") return at::kFloat;
+  if (name == "BF16") return at::kBFloat16;
+  AUTOMODEL_CHECK(name == "I32", "element type " + name);
+  return at::kInt;
+}
+
+void read_safetensors(const std::string& path, std::map<std::string, at::Tensor>& out) {
+  std::string bytes = read_file(path);
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  const auto header = Json::parse(bytes.substr(8, length));
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    const auto begin = 8 + length + entry["data_offsets"][0].get<std::uint64_t>();
+    const auto tensor = at::from_blob(bytes.data() + begin, entry["shape"].get<std::vector<std::int64_t>>(),
+                                      type_of(entry["dtype"].get<std::string>()));
+    out[name] = tensor.scalar_type() == at::kInt ? tensor.to(at::kLong) : tensor.clone();
+  }
+}
+
+std::vector<std::int32_t> row(const at::Tensor& matrix, std::int64_t index) {
+  std::vector<std::int32_t> out;
+  for (std::int64_t t = 0; t < matrix.size(1); ++t)
+    out.push_back(static_cast<std::int32_t>(matrix[index][t].item<std::int64_t>()));
+  return out;
+}
+
+/// Recorded labels are those of the tokens; ours are what each position predicts.
+std::vector<std::int32_t> shifted(std::vector<std::int32_t> labels) {
+  labels.erase(labels.begin());
+  labels.push_back(data::kIgnoredLabel);
+  return labels;
+}
+
+data::Batch batch_of(const std::vector<data::Sample>& samples) {
+  std::vector<std::int64_t> numbers(samples.size(), 0);
+  return data::make_batch(samples, numbers, {});
+}
+
+}  // namespace
+
+parallel::WeightSource Fixture::source() const {
+  return [this](const model::Weight& weight, std::int64_t first, at::Tensor out) {
+    const auto& info = weight.info;
+    const auto& whole = weights.at(info.tied_to.empty() ? info.fqn : info.tied_to);
+    AUTOMODEL_CHECK(whole.sizes().vec() == weight.full, "the shape of " + info.fqn);
+    const auto flat = whole.reshape({-1});
+    for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
+      out.narrow(0, run.local - first, run.length).copy_(flat.narrow(0, run.full, run.length));
+  };
+}
+
+Fixture load_fixture(const std::string& name) {
+  Fixture out{.name = name, .folder = std::string(AUTOMODEL_GOLDEN_DIR) + "/hf/models/" + name};
+  out.reference = Json::parse(read_file(out.folder + "/reference.json"));
+  read_safetensors(out.folder + "/reference.safetensors", out.recorded);
+  for (const auto& entry : std::filesystem::directory_iterator(out.folder)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with("model") && file.ends_with(".safetensors"))
+      read_safetensors(entry.path().string(), out.weights);
+  }
+  return out;
+}
+
+data::Batch case_batch(const Fixture& fixture, const std::string& name, std::int64_t rows) {
+  const auto& ids = fixture.at(name + ".input_ids");
+  const auto& labels = fixture.at(name + ".labels");
+  std::vector<data::Sample> samples;
+  for (std::int64_t r = 0; r < ids.size(0); ++r) {
+    data::Sample sample{.input_ids = row(ids, r), .labels = shifted(row(labels, r))};
+    if (name == "packed") {
+      sample.positions = row(fixture.at("packed.position_ids"), r);
+      std::int32_t segment = 0;
+      for (const auto position : sample.positions) sample.segments.push_back(segment += position == 0 ? 1 : 0);
+    } else if (name == "leftpad") {
+      sample.segments = row(fixture.at("leftpad.attention_mask"), r);
+      for (std::int32_t t = 0; t < ids.size(1); ++t) sample.positions.push_back(t);
+    } else if (name == "padded") {
+      const auto real = fixture.at("padded.attention_mask")[r].sum().item<std::int64_t>();
+      sample.input_ids.resize(static_cast<std::size_t>(real));
+      sample.labels.resize(static_cast<std::size_t>(real));
+    }
+    samples.push_back(std::move(sample));
+  }
+  while (static_cast<std::int64_t>(samples.size()) < rows) samples.emplace_back();
+  return batch_of(samples);
+}
+
+data::Batch training_batch(const Fixture& fixture, std::int64_t step) {
+  const auto ids = fixture.at("train.input_ids")[step], labels = fixture.at("train.labels")[step];
+  std::vector<data::Sample> samples;
+  for (std::int64_t r = 0; r < ids.size(0); ++r)
+    samples.push_back({.input_ids = row(ids, r), .labels = shifted(row(labels, r))});
+  return batch_of(samples);
+}
+
+}  // namespace automodel::test

@@ -1,0 +1,37 @@
+// A tiny model that transformers trained, and what it computed: test/golden/hf/models.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include "data/batch.h"
+#include "parallel/data/unit_storage.h"
+
+namespace automodel::test {
+
+struct Fixture {
+  std::string name = {};
+  std::string folder = {};
+  nlohmann::json reference = {};
+  std::map<std::string, at::Tensor> weights = {};
+  std::map<std::string, at::Tensor> recorded = {};  ///< integers as int64
+
+  const at::Tensor& at(const std::string& key) const { return recorded.at(key); }
+  /// The weights, as a rank's storage asks for them.
+  parallel::WeightSource source() const;
+};
+
+Fixture load_fixture(const std::string& name);
+
+/// The inputs of a recorded case ("plain", "padded", "leftpad", "packed") as a batch; `rows` empty rows are added where
+/// it has fewer.
+data::Batch case_batch(const Fixture& fixture, const std::string& name, std::int64_t rows);
+/// The batch of training step `step`.
+data::Batch training_batch(const Fixture& fixture, std::int64_t step);
+
+}  // namespace automodel::test

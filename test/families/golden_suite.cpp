@@ -1,0 +1,262 @@
+// Every family against transformers 5.23: logits, losses, gradients and ten optimizer steps of its fixture, on one rank
+// or as a pipeline of all ranks.
+#include <cmath>
+#include <cstdlib>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/logsumexp.h>
+
+#include "config/recipe.h"
+#include "families/fixture.h"
+#include "ops/graph.h"
+#include "rank_suite.h"
+#include "train/gather.h"
+#include "train/microbatches.h"
+#include "train/tensor_types.h"
+#include "train/trainer.h"
+
+namespace automodel::test {
+namespace {
+
+/// Largest differences allowed; those of two implementations in float32 are 50 times smaller (reference/hf.md).
+constexpr double kLogits = 5e-5, kLoss = 1e-5, kGradient = 1e-5, kNorm = 1e-4, kStepLoss = 1e-4, kWeightNorm = 2e-4;
+
+class Check {
+ public:
+  Check(comm::World& world, std::string what) : world_(world), what_(std::move(what)) {}
+  void near(const std::string& name, double got, double wanted, double tolerance) const {
+    if (!(std::abs(got - wanted) <= tolerance))
+      rank_check_failed(__FILE__, __LINE__,
+                        fmt::format("{} {}: {:.9g}, recorded {:.9g}, apart {:.2e}, allowed {:.0e}", what_, name, got,
+                                    wanted, std::abs(got - wanted), tolerance));
+    if (std::getenv("AUTOMODEL_SHOW") != nullptr && world_.rank() == 0 && std::abs(got - wanted) > tolerance / 20)
+      fmt::print("{} {}: apart {:.2e}, allowed {:.0e}\n", what_, name, std::abs(got - wanted), tolerance);
+  }
+  void relative(const std::string& name, double got, double wanted, double tolerance, double floor) const {
+    near(name, got, wanted, tolerance * std::max(std::abs(wanted), floor));
+  }
+  void near(const std::string& name, const at::Tensor& got, const at::Tensor& wanted, double tolerance) const {
+    near(name, (got.to(at::kDouble) - wanted.to(at::kDouble)).abs().max().item<double>(), 0, tolerance);
+  }
+
+ private:
+  comm::World& world_;
+  std::string what_;
+};
+
+struct Variant {
+  bool clip = false;
+  bool groups = false;     ///< no decay for norms and biases
+  bool auxiliary = false;  ///< output_router_logits
+  int microbatch = 1;
+  std::string dtype = "float32";
+};
+
+std::string recipe_text(const Fixture& fixture, const Variant& variant, int pp) {
+  std::string text = fmt::format(
+      "model: {{config: {{pretrained_model_name_or_path: {}{}}}, torch_dtype: {}}}\n"
+      "step_scheduler: {{global_batch_size: 2, local_batch_size: 2, max_steps: 10}}\n"
+      "clip_grad_norm: {{max_norm: {}}}\n",
+      fixture.folder, variant.auxiliary ? ", output_router_logits: true" : "", variant.dtype,
+      variant.clip ? "1.0" : "null");
+  text += "optimizer: {_target_: adamw, lr: 0.001, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1";
+  if (variant.groups) {
+    std::string names;
+    for (const auto& name : fixture.reference["no_decay"])
+      names += (names.empty() ? "" : "|") + name.get<std::string>();
+    text += fmt::format(", param_group_overrides: [{{pattern: '^({})$', wd_mult: 0}}]", names);
+  }
+  text += "}\n";
+  if (pp == 1) return text + "distributed: {strategy: ddp}\n";
+  return text + fmt::format(
+                    "distributed: {{strategy: ddp, pp_size: {}, pipeline: {{pp_schedule: 1F1B, "
+                    "pp_microbatch_size: {}}}}}\n",
+                    pp, variant.microbatch);
+}
+
+/// A model with the fixture's weights, ready to train.
+class Session {
+ public:
+  Session(comm::World& world, const Fixture& fixture, const Variant& variant)
+      : loaded_(load(recipe_text(fixture, variant, world.size()))), plan_(make_plan(loaded_, world)) {
+    runtime_ = std::make_unique<train::Runtime>(plan_, loaded_.recipe, world, fixture.source());
+    Diagnostics problems;
+    auto rates = optim::make_lr_schedule(loaded_.recipe.lr_scheduler(), 0.001, 0.1, 10, problems);
+    trainer_ = std::make_unique<train::Trainer>(*runtime_, loaded_.recipe, *rates);
+  }
+  train::Runtime& runtime() { return *runtime_; }
+  train::Trainer& trainer() { return *trainer_; }
+
+  /// [rows, tokens, vocabulary] on the rank of the last stage, undefined elsewhere.
+  at::Tensor logits(const data::Batch& batch) {
+    const ops::NoGraph guard;
+    auto microbatch = train::make_microbatches(batch, static_cast<int>(batch.rows), runtime_->world().device()).front();
+    auto& group = *runtime_->groups().pipeline;
+    const int me = runtime_->place().pp, last = group.size() - 1;
+    auto hidden = at::empty({batch.rows, batch.length, plan_.model->spec.hidden},
+                            at::TensorOptions().dtype(train::scalar_type(plan_.types.compute)));
+    auto& model = runtime_->stages().front()->model();
+    if (me > 0) group.exchange({}, {{hidden, me - 1, 0}})->wait();
+    if (me == last) return model.logits(microbatch, hidden).to(at::kDouble);
+    hidden = model.forward(microbatch, hidden, {}).contiguous();
+    group.exchange({{hidden, me + 1, 0}}, {})->wait();
+    return {};
+  }
+
+ private:
+  static config::LoadedRecipe load(const std::string& text) {
+    auto loaded = config::read_recipe(text, "fixture.yaml", {}, [](const std::string&) { return std::nullopt; });
+    if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
+    return loaded;
+  }
+  static plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
+    auto result = plan::make_plan(loaded, {.world_size = world.size(), .training = true});
+    if (!result.plan) throw Error(ExitCode::kBadInput, result.problems);
+    return std::move(*result.plan);
+  }
+  config::LoadedRecipe loaded_;
+  plan::TrainingPlan plan_;
+  std::unique_ptr<train::Runtime> runtime_;
+  std::unique_ptr<train::Trainer> trainer_;
+};
+
+const std::vector<std::string> kCaseNames = {"plain", "padded", "leftpad", "packed"};
+
+void check_logits(const Check& check, const Fixture& fixture, Session& session, const std::string& name) {
+  const auto got = session.logits(case_batch(fixture, name, 0));
+  if (!got.defined()) return;
+  const auto slice = fixture.at(name + ".logits_slice").to(at::kDouble);
+  const auto positions = fixture.reference["cases"][name]["slice_positions"].get<std::vector<std::int64_t>>();
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    check.near(fmt::format("{} logits at {}", name, positions[i]), got.select(1, positions[i]),
+               slice.select(1, static_cast<std::int64_t>(i)), kLogits);
+  const auto sums = at::logsumexp(got, {2});
+  auto apart = sums - fixture.at(name + ".logits_lse").narrow(1, 0, sums.size(1)).to(at::kDouble);
+  if (name == "padded" || name == "leftpad")
+    apart = apart * fixture.at(name + ".attention_mask").narrow(1, 0, sums.size(1)).to(at::kDouble);
+  check.near(name + " log-sum of logits", apart.abs().max().item<double>(), 0, kLogits);
+}
+
+void check_gradients(const Check& check, const Fixture& fixture, Session& session, double norm) {
+  const auto& reference = fixture.reference;
+  check.relative("gradient norm", norm, reference["grad_norm_total"].get<double>(), kNorm, 0);
+  const auto gradients = train::gather_gradients(session.runtime());
+  for (const auto& [name, size] : reference["grad_norms"].items())
+    check.relative("gradient norm of " + name, gradients.at(name).norm().item<double>(), size.get<double>(), kNorm,
+                   1e-2 * norm);
+  for (const auto& [name, tensor] : fixture.recorded)
+    if (name.starts_with("grad."))
+      check.near("gradient of " + name.substr(5), gradients.at(name.substr(5)), tensor, kGradient);
+}
+
+void check_cases(comm::World& world, const Fixture& fixture) {
+  const Check check(world, fixture.name);
+  Session session(world, fixture, {});
+  for (const auto& name : kCaseNames) {
+    check_logits(check, fixture, session, name);
+    const auto& wanted = fixture.reference["cases"][name];
+    const auto result = session.trainer().gradients(0, {case_batch(fixture, name, 2)}, false);
+    RANK_EQUAL(result.label_tokens, wanted["n_target_tokens"].get<std::int64_t>());
+    check.near(name + " loss", result.loss, wanted["loss"].get<double>(), kLoss);
+    if (name == "plain") check_gradients(check, fixture, session, result.grad_norm);
+  }
+}
+
+void check_run(comm::World& world, const Fixture& fixture, const std::string& name, const Variant& variant) {
+  const Check check(world, fixture.name + " " + name);
+  const auto& wanted = fixture.reference["train"][name];
+  Session session(world, fixture, variant);
+  for (std::int64_t step = 0; step < 10; ++step) {
+    const auto result = session.trainer().step(step, {training_batch(fixture, step)}, false);
+    const auto at = static_cast<std::size_t>(step);
+    check.near(fmt::format("loss of step {}", step), result.loss, wanted["losses"][at].get<double>(), kStepLoss);
+    check.relative(fmt::format("gradient norm of step {}", step), result.grad_norm,
+                   wanted["grad_norms"][at].get<double>(), 10 * kNorm, 0);
+  }
+  const auto after = session.trainer().gradients(0, {training_batch(fixture, 0)}, false);
+  check.near("loss after ten steps", after.loss, wanted["final_loss_batch0"].get<double>(), kStepLoss);
+  if (name != "adamw") return;
+  const auto values = train::gather_values(session.runtime());
+  for (const auto& [weight, size] : fixture.reference["param_norms_after"].items())
+    check.relative("norm of " + weight, values.at(weight).norm().item<double>(), size.get<double>(), kWeightNorm, 0);
+}
+
+void check_auxiliary(comm::World& world, const Fixture& fixture) {
+  const Check check(world, fixture.name + " auxiliary loss");
+  Session session(world, fixture, {.auxiliary = true, .microbatch = 2});
+  const auto& moe = fixture.reference["moe"];
+  for (const std::string name : {"padded", "plain"}) {
+    const auto result = session.trainer().gradients(0, {case_batch(fixture, name, 2)}, false);
+    check.near(name, result.loss, moe[name + "_loss_with_aux"].get<double>(), kLoss);
+  }
+  const auto gradients = train::gather_gradients(session.runtime());
+  for (const auto& [recorded, size] : moe["router_grad_norms_with_aux"].items()) {
+    std::string name = recorded;  // transformers 5 calls Mixtral's block mlp
+    if (fixture.name == "mixtral") name.replace(name.find(".mlp."), 5, ".block_sparse_moe.");
+    check.relative("gradient norm of " + name, gradients.at(name).norm().item<double>(), size.get<double>(), kNorm, 0);
+  }
+}
+
+void check_fixture(comm::World& world, const std::string& name) {
+  const auto fixture = load_fixture(name);
+  check_cases(world, fixture);
+  for (const auto& [run, recorded] : fixture.reference["train"].items()) {
+    const bool auxiliary = run == "adamw_aux";
+    check_run(world, fixture, run,
+              {.clip = run == "adamw_clip1",
+               .groups = run == "adamw_hf_groups",
+               .auxiliary = auxiliary,
+               .microbatch = auxiliary ? 2 : 1});
+  }
+  if (fixture.reference.contains("moe") && fixture.reference["moe"].contains("plain_loss_with_aux"))
+    check_auxiliary(world, fixture);
+}
+
+void check_bfloat16(comm::World& world) {
+  const auto fixture = load_fixture("llama_bf16");
+  const Check check(world, "llama_bf16 in bfloat16");
+  Session session(world, fixture, {.dtype = "bfloat16"});
+  const auto logits = session.logits(case_batch(fixture, "plain", 0));
+  const auto& wanted = fixture.reference["bf16_cpu"];
+  if (logits.defined()) {
+    const auto positions = fixture.reference["cases"]["plain"]["slice_positions"].get<std::vector<std::int64_t>>();
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const auto apart = (logits.select(1, positions[i]) -
+                          fixture.at("bf16.logits_slice").to(at::kDouble).select(1, static_cast<std::int64_t>(i)))
+                             .abs();
+      check.near("logits", apart.max().item<double>(), 0, 0.15);
+      check.near("mean of logits", apart.mean().item<double>(), 0, 0.02);
+    }
+  }
+  const auto result = session.trainer().gradients(0, {case_batch(fixture, "plain", 2)}, false);
+  check.near("loss", result.loss, wanted["loss_eager"].get<double>(), 0.02);
+  const auto gradients = train::gather_gradients(session.runtime());
+  for (const auto& [name, size] : wanted["grad_norms_bf16"].items())
+    check.relative("gradient norm of " + name, gradients.at(name).norm().item<double>(), size.get<double>(), 0.05, 0);
+}
+
+#define FIXTURE(name)                                                                                 \
+  RankCase {                                                                                          \
+    name " computes what transformers computes", [](comm::World& w) { check_fixture(w, name); }, 1, 2 \
+  }
+
+const std::vector<RankCase> kCases = {
+    FIXTURE("llama"),       FIXTURE("llama3"),
+    FIXTURE("llama_tied"),  FIXTURE("llama_bf16"),
+    FIXTURE("mistral"),     FIXTURE("qwen2"),
+    FIXTURE("qwen3"),       FIXTURE("gemma2"),
+    FIXTURE("gemma3_text"), FIXTURE("gpt2"),
+    FIXTURE("phi3"),        FIXTURE("mixtral"),
+    FIXTURE("qwen3_moe"),   FIXTURE("deepseek_v3"),
+    FIXTURE("gpt_oss"),     {"bfloat16 stays as near as two kernels do", check_bfloat16, 1, 2},
+};
+
+#undef FIXTURE
+
+}  // namespace
+}  // namespace automodel::test
+
+int main(int argc, char** argv) {
+  return automodel::test::run_rank_suite(argc, argv, automodel::test::kCases);
+}

@@ -1,0 +1,100 @@
+// Context parallelism computes the gradients of one rank, by every way to exchange keys, and with everything else.
+#include <fmt/format.h>
+
+#include "parity/parity.h"
+#include "rank_suite.h"
+
+namespace automodel {
+namespace {
+
+struct Mesh {
+  int cp = 2;
+  std::string exchange = "cp_comm_type: p2p";
+  std::string strategy = "strategy: ddp";
+  int tp = 1;
+  int pp = 1;
+  bool sequence = false;
+  std::string schedule = "1F1B";
+};
+
+void check(comm::World& w, const Mesh& mesh, test::TinyRun run = {}) {
+  const int dp = w.size() / mesh.cp / mesh.tp / mesh.pp;
+  run.global_batch = 8 * dp;
+  run.local_batch = 4;
+  run.distributed = fmt::format("{}, cp_size: {}, tp_size: {}", mesh.strategy, mesh.cp, mesh.tp);
+  run.model_parallel = mesh.exchange;
+  if (mesh.sequence) run.model_parallel += ", sequence_parallel: true";
+  if (mesh.pp > 1) {
+    run.distributed +=
+        fmt::format(", pp_size: {}, pipeline: {{pp_schedule: {}, pp_microbatch_size: 1}}", mesh.pp, mesh.schedule);
+    run.model_parallel += fmt::format(", virtual_pipeline_model_parallel_size: {}", mesh.schedule == "1F1B" ? 1 : 2);
+  }
+  test::check_parity(w, run, fmt::format("{}, {}{}", run.distributed, run.model_parallel, run.tied ? ", tied" : ""));
+}
+
+const std::vector<const char*> kExchanges = {"cp_comm_type: p2p", "cp_comm_type: all_gather", "cp_comm_type: a2a"};
+constexpr const char* kLevels = "cp_comm_type: a2a+p2p, hierarchical_context_parallel_sizes: [2, 2]";
+
+const std::vector<test::RankCase> kCases = {
+    {"every exchange on two ranks",
+     [](comm::World& w) {
+       for (const char* exchange : kExchanges) check(w, {.exchange = exchange});
+     },
+     2},
+    {"rings of four, and two levels",
+     [](comm::World& w) {
+       for (const char* exchange : {kExchanges[0], kExchanges[1], kLevels})
+         check(w, {.cp = 4, .exchange = exchange}, {.tied = true});
+     },
+     4},
+    {"windows, soft caps and learned positions",
+     [](comm::World& w) {
+       for (const char* family :
+            {"model_type: gemma2, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: "
+             "4, "
+             "num_key_value_heads: 2, head_dim: 8, vocab_size: 68, max_position_embeddings: 32, sliding_window: 5, "
+             "query_pre_attn_scalar: 8",
+             "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, vocab_size: 69, n_positions: 32, attn_pdrop: 0.0, "
+             "embd_pdrop: 0.0, resid_pdrop: 0.0"})
+         for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.config = family});
+     },
+     2, 2},
+    {"float32 over ten steps",
+     [](comm::World& w) {
+       for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.dtype = "float32", .steps = 10});
+     },
+     2, 2},
+    {"with tensor and sequence parallelism",
+     [](comm::World& w) {
+       for (const bool sequence : {false, true}) check(w, {.tp = 2, .sequence = sequence}, {.tied = sequence});
+     },
+     4},
+    {"with stages",
+     [](comm::World& w) {
+       for (const char* schedule : {"1F1B", "ZBVZeroBubble"})
+         check(w, {.exchange = kExchanges[1], .pp = 2, .schedule = schedule});
+     },
+     4},
+    {"with every strategy",
+     [](comm::World& w) {
+       for (const char* strategy :
+            {"strategy: ddp", "strategy: fsdp2", "strategy: fsdp2, reshard_after_forward: true",
+             "strategy: megatron_fsdp, zero_dp_strategy: 1", "strategy: megatron_fsdp, zero_dp_strategy: 2",
+             "strategy: megatron_fsdp, zero_dp_strategy: 3"})
+         check(w, {.strategy = strategy}, {.tied = true});
+     },
+     4},
+    {"all at once",
+     [](comm::World& w) {
+       for (const char* strategy : {"strategy: fsdp2", "strategy: megatron_fsdp, zero_dp_strategy: 2"})
+         check(w, {.strategy = strategy, .tp = 2, .pp = 2, .sequence = true, .schedule = "InterleavedZeroBubble"});
+     },
+     8},
+};
+
+}  // namespace
+}  // namespace automodel
+
+int main(int argc, char** argv) {
+  return automodel::test::run_rank_suite(argc, argv, automodel::kCases);
+}

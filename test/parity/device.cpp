@@ -1,0 +1,163 @@
+// A device's tensors travel as a host's do, and ranks on a device compute the losses and gradients of one rank on the
+// CPU. On `cuda` this is what scripts/gpu_check.sh runs, with several ranks on one GPU; on `cpu` it shows that the
+// check itself is right.
+//
+//   device_parity [--on cpu|cuda] [--carry mpi|nccl] [options of rank_suite.h]
+#include <array>
+#include <cstring>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "comm/backends.h"
+#include "comm/loopback/loopback.h"
+#include "config/recipe.h"
+#include "rank_suite.h"
+#include "train/verify.h"
+
+namespace automodel {
+namespace {
+
+/// Set by main() before any rank starts.
+std::string device_under_test = "cuda";
+std::string carrier = "mpi";
+
+config::LoadedRecipe recipe(const std::string& device, const std::string& dtype, const std::string& distributed,
+                            int local_batch) {
+  const std::string text = fmt::format(
+      "device: {}\n"
+      "model: {{config: {{model_type: llama, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 4, "
+      "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 67, max_position_embeddings: 32, "
+      "initializer_range: 0.2}}, torch_dtype: {}}}\n"
+      "dataset: {{_target_: mock, vocab_size: 67, seq_length: 12, num_samples: 64}}\n"
+      "step_scheduler: {{global_batch_size: 8, local_batch_size: {}, max_steps: 10, num_epochs: null}}\n"
+      "optimizer: {{lr: 0.01}}\n"
+      "dist_env: {{backend: {}}}\n"
+      "distributed: {{{}}}\n",
+      device, dtype, local_batch, carrier, distributed);
+  auto loaded = config::read_recipe(text, "parity.yaml", {}, [](const std::string&) { return std::nullopt; });
+  if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
+  return loaded;
+}
+
+void check(comm::World& world, const std::string& dtype, double tolerance, const std::string& distributed,
+           int local_batch) {
+  const auto mesh = train::trace_steps(recipe(device_under_test, dtype, distributed, local_batch), world, 3);
+  if (world.rank() != 0) return;
+  train::Trace single;
+  const auto outcome = comm::run_ranks(
+      1, [&](comm::World& alone) { single = train::trace_steps(recipe("cpu", dtype, "strategy: ddp", 8), alone, 3); });
+  if (!outcome.ok()) throw Error(outcome.code, {"reference", outcome.text});
+  const auto difference = train::compare(mesh, single);
+  fmt::print("{} on {} rank{}, {{{}}}: loss {:.1e}, gradient norm {:.1e}, gradient {:.1e}\n", dtype, world.size(),
+             world.size() == 1 ? "" : "s", distributed, difference.loss, difference.norm, difference.gradient);
+  if (!difference.within(tolerance))
+    test::rank_check_failed(__FILE__, __LINE__, "differs from the CPU, most in " + difference.worst);
+}
+
+void on_every_type(comm::World& world, const std::string& distributed, int local_batch) {
+  check(world, "float64", 1e-9, distributed, local_batch);
+  check(world, "float32", 1e-4, distributed, local_batch);
+}
+
+/// Small whole numbers, whose sums are exact in every type and order; different for each rank and element.
+at::Tensor numbers(const comm::World& world, int rank, std::int64_t count, at::ScalarType dtype) {
+  const auto tensor = at::arange(count, at::TensorOptions().dtype(at::kLong)).mul_(rank + 3).remainder_(11);
+  return tensor.to(at::TensorOptions().dtype(dtype).device(world.device()));
+}
+
+constexpr std::int64_t kCount = 1000;
+
+/// Every verb on tensors of `dtype`.
+void check_verbs(comm::World& world, comm::Communicator& group, at::ScalarType dtype) {
+  const int me = group.rank(), size = group.size();
+  const auto of = [&](int rank, std::int64_t count = kCount) { return numbers(world, rank, count, dtype); };
+  at::Tensor sum = of(0);
+  at::Tensor most = of(0);
+  at::Tensor least = of(0);
+  std::vector<at::Tensor> all;
+  for (int r = 0; r < size; ++r) {
+    all.push_back(of(r));
+    if (r == 0) continue;
+    sum = sum + of(r);
+    most = most.maximum(of(r));
+    least = least.minimum(of(r));
+  }
+  const std::array<std::pair<comm::ReduceOp, at::Tensor>, 3> reductions = {
+      {{comm::ReduceOp::kSum, sum}, {comm::ReduceOp::kMax, most}, {comm::ReduceOp::kMin, least}}};
+  for (const auto& [op, expected] : reductions) {
+    const auto inout = of(me);
+    group.all_reduce(inout, op)->wait();
+    RANK_CHECK(inout.equal(expected));
+  }
+  const auto gathered = at::zeros_like(at::cat(all));
+  group.all_gather(gathered, of(me))->wait();
+  RANK_CHECK(gathered.equal(at::cat(all)));
+  const auto part = at::zeros_like(of(me));
+  group.reduce_scatter(part, of(me, kCount * size), comm::ReduceOp::kSum)->wait();
+  at::Tensor parts = of(0, kCount * size);
+  for (int r = 1; r < size; ++r) parts = parts + of(r, kCount * size);
+  RANK_CHECK(part.equal(parts.narrow(0, me * kCount, kCount)));
+  // Rank a sends a + b + 1 rows to rank b.
+  std::vector<std::int64_t> rows;
+  std::vector<at::Tensor> sent, received;
+  for (int r = 0; r < size; ++r) {
+    rows.push_back(me + r + 1);
+    sent.push_back(of(me * size + r, rows.back()));
+    received.push_back(of(r * size + me, rows.back()));
+  }
+  const auto arrived = at::zeros_like(at::cat(received));
+  group.all_to_all(arrived, at::cat(sent), rows, rows)->wait();
+  RANK_CHECK(arrived.equal(at::cat(received)));
+  const auto copied = of(me);
+  group.broadcast(copied, size - 1)->wait();
+  RANK_CHECK(copied.equal(of(size - 1)));
+  const int next = (me + 1) % size, previous = (me + size - 1) % size;
+  const auto first = at::zeros_like(of(me));
+  const auto second = at::zeros_like(of(me));
+  group.exchange({{of(me), next, 1}, {of(me + size), next, 2}}, {{first, previous, 1}, {second, previous, 2}})->wait();
+  RANK_CHECK(first.equal(of(previous)) && second.equal(of(previous + size)));
+  group.barrier()->wait();
+}
+
+void every_verb(comm::World& world) {
+  comm::use_device(world, at::Device(device_under_test), carrier);
+  std::vector<int> everyone;
+  for (int r = 0; r < world.size(); ++r) everyone.push_back(r);
+  const auto group = world.group(everyone, "verbs");
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt})
+    check_verbs(world, *group, dtype);
+}
+
+const std::vector<test::RankCase> kCases = {
+    {"every verb", every_verb, 2},
+    {"one rank", [](comm::World& world) { on_every_type(world, "strategy: ddp", 8); }, 1, 1},
+    {"a pipeline",
+     [](comm::World& world) {
+       on_every_type(world,
+                     fmt::format("strategy: ddp, pp_size: {}, pipeline: {{pp_schedule: 1F1B, pp_microbatch_size: 2}}",
+                                 world.size()),
+                     8);
+     },
+     2, 4},
+    {"sharded data parallelism", [](comm::World& world) { on_every_type(world, "strategy: fsdp2", 8 / world.size()); },
+     2, 4},
+};
+
+}  // namespace
+}  // namespace automodel
+
+int main(int argc, char** argv) {
+  std::vector<char*> rest = {argv[0]};
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--on") == 0 && i + 1 < argc)
+      automodel::device_under_test = argv[++i];
+    else if (std::strcmp(argv[i], "--carry") == 0 && i + 1 < argc)
+      automodel::carrier = argv[++i];
+    else
+      rest.push_back(argv[i]);
+  }
+  return automodel::test::run_rank_suite(static_cast<int>(rest.size()), rest.data(), automodel::kCases);
+}

@@ -1,0 +1,107 @@
+#include "plan/catalogue.h"
+
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+
+#include "arch/counts.h"
+#include "arch/hf_config.h"
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+
+TEST_CASE("every model of the catalogue is a known family and can be planned", "[plan]") {
+  const auto names = catalogue_names();
+  CHECK(names.size() > 100);
+  for (const auto name : names) {
+    CAPTURE(name);
+    const auto text = find_in_catalogue(name);
+    REQUIRE(text);
+    const auto parsed = arch::parse_hf_config(*text, "catalogue", {});
+    INFO(to_text(parsed.errors));
+    REQUIRE(parsed.spec);
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+  }
+}
+
+TEST_CASE("models of the catalogue have the parameters that their publishers say", "[plan]") {
+  struct Known {
+    const char* name;
+    std::int64_t parameters;
+  };
+  // Totals of the published safetensors.
+  for (const auto& [name, parameters] : {
+           Known{"meta-llama/Llama-2-7b-hf", 6738415616},
+           Known{"meta-llama/Llama-3.1-8B", 8030261248},
+           Known{"meta-llama/Llama-3.3-70B-Instruct", 70553706496},
+           Known{"meta-llama/Llama-3.1-405B", 405853388800},
+           Known{"meta-llama/Llama-3.2-1B", 1235814400},
+           Known{"meta-llama/Llama-3.2-3B", 3212749824},
+           Known{"Qwen/Qwen2.5-0.5B", 494032768},
+           Known{"Qwen/Qwen2.5-7B", 7615616512},
+           Known{"Qwen/Qwen2.5-32B-Instruct", 32763876352},
+           Known{"Qwen/Qwen2.5-72B", 72706203648},
+           Known{"Qwen/Qwen3-0.6B", 596049920},
+           Known{"Qwen/Qwen3-8B", 8190735360},
+           Known{"Qwen/Qwen3-32B", 32762123264},
+           Known{"Qwen/Qwen3-30B-A3B", 30532122624},
+           Known{"Qwen/Qwen3-235B-A22B", 235093634560},
+           Known{"mistralai/Mistral-7B-v0.1", 7241732096},
+           Known{"mistralai/Mistral-Nemo-Base-2407", 12247782400},
+           Known{"mistralai/Mixtral-8x7B-v0.1", 46702792704},
+           Known{"google/gemma-2-2b", 2614341888},
+           Known{"google/gemma-2-9b", 9241705984},
+           Known{"google/gemma-3-270m", 268098176},
+           Known{"google/gemma-3-1b-it", 999885952},
+           Known{"microsoft/phi-4", 14659507200},
+           Known{"microsoft/Phi-3-mini-4k-instruct", 3821079552},
+           Known{"deepseek-ai/DeepSeek-V3", 671026419200},
+       }) {
+    CAPTURE(name);
+    const auto parsed = arch::parse_hf_config(*find_in_catalogue(name), "catalogue", {});
+    REQUIRE(parsed.spec);
+    const auto counts = arch::count_parameters(*parsed.spec);
+    CHECK(counts.total() == parameters);
+  }
+}
+
+TEST_CASE("a model that is nowhere is still planned, without stages", "[plan]") {
+  const auto loaded = config::read_recipe(
+      "model: {pretrained_model_name_or_path: someone/some-model}\ndataset: {_target_: mock, seq_length: 64}\n"
+      "distributed: {pp_size: 4, pipeline: {pp_schedule: 1F1B}}\n"
+      "step_scheduler: {global_batch_size: 8, local_batch_size: 8}\n",
+      "recipe.yaml", {}, {});
+  REQUIRE(loaded.problems.empty());
+  const auto result = make_plan(loaded, {});
+  REQUIRE(result.plan);
+  REQUIRE(result.plan->warnings.size() == 1);
+  CHECK(result.plan->warnings[0].id == "model-unknown");
+  CHECK(result.plan->warnings[0].help.find("--model.config PATH") != std::string::npos);
+  REQUIRE(result.plan->pipeline);
+  CHECK(result.plan->pipeline->schedule.proof.ok());
+  CHECK(result.plan->pipeline->stages.empty());
+  const auto training = make_plan(loaded, {.training = true});
+  REQUIRE_FALSE(training.plan);
+  CHECK(training.problems[0].id == "model-not-found");
+}
+
+TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]") {
+  const auto loaded = config::read_recipe(
+      "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
+      "dataset: {_target_: nemo_automodel.components.datasets.llm.squad.make_squad_dataset, split: train}\n"
+      "packed_sequence: {packed_sequence_size: 2048}\npeft: {dim: 8}\nfp8: {enabled: false}\n_part: &part {a: 1}\n",
+      "recipe.yaml", {}, {});
+  INFO(to_text(loaded.problems));
+  REQUIRE(loaded.problems.empty());
+  const auto result = make_plan(loaded, {});
+  REQUIRE(result.plan);
+  CHECK(result.plan->batch.length == 2048);
+  std::vector<std::string> keys;
+  for (const auto& each : result.plan->unsupported) keys.push_back(each.key);
+  std::sort(keys.begin(), keys.end());
+  CHECK(keys == std::vector<std::string>{"dataset", "packed_sequence", "peft"});
+  const auto training = make_plan(loaded, {.training = true});
+  REQUIRE_FALSE(training.plan);
+}
+
+}  // namespace automodel::plan

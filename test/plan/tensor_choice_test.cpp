@@ -1,0 +1,159 @@
+#include "plan/tensor_choice.h"
+
+#include <catch2/catch.hpp>
+
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+/// Llama with 8 heads, 4 of keys, 64 tokens; `more` are further lines.
+PlanResult planned(const std::string& distributed, const std::string& model = "", const std::string& more = "") {
+  const std::string config =
+      model.empty() ? "model_type: llama, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, "
+                      "num_attention_heads: 8, num_key_value_heads: 4, vocab_size: 99, max_position_embeddings: 128"
+                    : model;
+  const auto loaded = config::read_recipe(
+      "model: {config: {" + config + "}}\ndataset: {_target_: mock, vocab_size: 99, seq_length: 60}\n" +
+          "step_scheduler: {global_batch_size: 8, local_batch_size: 1}\ndistributed: {" + distributed + "}\n" + more,
+      "r.yaml", {}, [](const std::string&) { return std::nullopt; });
+  if (!loaded.problems.empty()) FAIL(to_text(loaded.problems));
+  return make_plan(loaded, {});
+}
+
+std::string only_problem(const PlanResult& result) {
+  if (result.problems.size() != 1) FAIL(to_text(result.problems));
+  return result.problems[0].id + " " + result.problems[0].key;
+}
+
+arch::TensorStyle style(const PlanResult& result, const std::string& module) {
+  if (!result.plan) FAIL(to_text(result.problems));
+  return result.plan->tensor.style_of(module);
+}
+
+}  // namespace
+
+using arch::TensorStyle;
+
+TEST_CASE("words of styles are those of translate_to_torch_parallel_style", "[plan]") {
+  CHECK(arch::parse_tensor_style("colwise") == TensorStyle::kColwise);
+  CHECK(arch::parse_tensor_style("rowwise") == TensorStyle::kRowwise);
+  CHECK(arch::parse_tensor_style("colwise_rep") == TensorStyle::kColwiseGathered);
+  CHECK(arch::parse_tensor_style("colwise_gather_output") == TensorStyle::kColwiseGathered);
+  CHECK(arch::parse_tensor_style("rowwise_rep") == TensorStyle::kRowwiseSplit);
+  CHECK(arch::parse_tensor_style("sequence_parallel") == TensorStyle::kSequence);
+  CHECK(arch::parse_tensor_style("replicated_with_grad_allreduce") == TensorStyle::kReplicatedSummedGradient);
+  CHECK_FALSE(arch::parse_tensor_style("diagonal"));
+  for (const auto word : arch::tensor_style_words())
+    CHECK(arch::parse_tensor_style(arch::name_of(*arch::parse_tensor_style(word))) == arch::parse_tensor_style(word));
+}
+
+TEST_CASE("a star of a pattern stands for one component", "[plan]") {
+  CHECK(arch::matches("model.layers.*.mlp.up_proj", "model.layers.11.mlp.up_proj"));
+  CHECK_FALSE(arch::matches("model.layers.*.up_proj", "model.layers.11.mlp.up_proj"));
+  CHECK_FALSE(arch::matches("model.layers.*", "model.layers.11.mlp"));
+  CHECK_FALSE(arch::matches("model.layers.*.mlp", "model.layers.1"));
+}
+
+TEST_CASE("without a plan of its own a recipe gets the family's", "[plan]") {
+  const auto result = planned("tp_size: 4");
+  CHECK(style(result, "model.layers.1.self_attn.k_proj") == TensorStyle::kColwise);
+  CHECK(style(result, "model.layers.1.self_attn.o_proj") == TensorStyle::kRowwise);
+  CHECK(style(result, "model.embed_tokens") == TensorStyle::kRowwise);
+  CHECK(style(result, "lm_head") == TensorStyle::kColwise);
+  CHECK(planned("tp_size: 1").plan->tensor.rows.empty());
+}
+
+TEST_CASE("auto is the model's own plan", "[plan]") {
+  const std::string phi =
+      "model_type: phi3, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, "
+      "num_key_value_heads: 4, vocab_size: 99, pad_token_id: 0";
+  CHECK(style(planned("tp_size: 2, tp_plan: auto", phi), "model.layers.0.self_attn.qkv_proj") ==
+        TensorStyle::kColwiseGathered);
+  CHECK(style(planned("tp_size: 2", phi), "model.layers.0.self_attn.qkv_proj") == TensorStyle::kColwise);
+  const std::string gpt2 = "model_type: gpt2, n_embd: 64, n_layer: 2, n_head: 8, vocab_size: 99, n_positions: 128";
+  CHECK(only_problem(planned("tp_size: 2, tp_plan: auto", gpt2)) == "unknown-tp-plan distributed.tp_plan");
+  CHECK(style(planned("tp_size: 2", gpt2), "transformer.h.0.attn.c_attn") == TensorStyle::kColwise);
+}
+
+TEST_CASE("a mapping replaces the family's plan, with or without the outer module's name", "[plan]") {
+  const auto result = planned(
+      "tp_size: 2, tp_plan: {layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, "
+      "model.layers.*.mlp.down_proj: rowwise, lm_head: colwise_rep}");
+  CHECK(style(result, "model.layers.1.mlp.up_proj") == TensorStyle::kColwise);
+  CHECK(style(result, "model.layers.1.self_attn.q_proj") == TensorStyle::kReplicated);
+  CHECK(style(result, "lm_head") == TensorStyle::kColwiseGathered);
+}
+
+TEST_CASE("mistakes of a mapping are named", "[plan]") {
+  CHECK(only_problem(planned("tp_size: 2, tp_plan: {lm_head: sideways}")) == "unknown-style distributed.tp_plan");
+  CHECK(only_problem(planned("tp_size: 2, tp_plan: {layers.*.mlp.gat_proj: colwise}")) ==
+        "unknown-module distributed.tp_plan");
+  CHECK(only_problem(planned("tp_size: 2, tp_plan: my.module.plan")) == "unknown-tp-plan distributed.tp_plan");
+  CHECK(only_problem(planned("tp_size: 2, tp_plan: {layers.*.mlp.gate_proj: colwise}")) ==
+        "tp-plan distributed.tp_plan");
+  CHECK(only_problem(planned("tp_size: 2, tp_plan: {layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, "
+                             "layers.*.mlp.down_proj: rowwise_rep}")) == "tp-plan distributed.tp_plan");
+  CHECK(only_problem(planned("tp_size: 2, tp_plan: {layers.1.self_attn.o_proj: rowwise}")) ==
+        "tp-plan distributed.tp_plan");
+}
+
+TEST_CASE("sizes that do not divide are refused before a run", "[plan]") {
+  const auto heads = planned("tp_size: 8");
+  CHECK(only_problem(heads) == "indivisible distributed.tp_size");
+  CHECK(heads.problems[0].message.find("num_key_value_heads 4") != std::string::npos);
+  CHECK(heads.problems[0].help.find("1, 2, 4") != std::string::npos);
+  CHECK(heads.exit == ExitCode::kRefused);
+  const std::string wide =
+      "model_type: llama, hidden_size: 64, intermediate_size: 98, num_hidden_layers: 2, num_attention_heads: 8, "
+      "num_key_value_heads: 4, vocab_size: 99, max_position_embeddings: 128";
+  CHECK(only_problem(planned("tp_size: 4", wide)) == "indivisible distributed.tp_size");
+  // 60 tokens: divisible by 4 ranks, not by 8; the vocabulary of 99 is filled up.
+  CHECK(planned("tp_size: 4, sequence_parallel: true").plan);
+  CHECK(only_problem(planned("tp_size: 4, cp_size: 2, sequence_parallel: true")) == "indivisible dataset.seq_length");
+  CHECK(planned("tp_size: 2, sequence_parallel: true").plan->tensor.sequence_parallel);
+}
+
+TEST_CASE("switches that overlap communication need sequence parallelism", "[plan]") {
+  const auto megatron = [](const std::string& keys) {
+    return planned("strategy: ddp, tp_size: 2", "", "model_parallel: {" + keys + "}\n");
+  };
+  const auto async = planned("tp_size: 2, sequence_parallel: true, enable_async_tensor_parallel: true");
+  REQUIRE(async.plan);
+  CHECK(async.plan->tensor.overlap.gather);
+  CHECK(async.plan->tensor.overlap.scatter);
+  CHECK(only_problem(megatron("tp_comm_overlap: true")) == "bad-value model_parallel.tp_comm_overlap");
+  const auto overlap = megatron("tp_comm_overlap: true, sequence_parallel: true, tp_comm_overlap_rs: false");
+  REQUIRE(overlap.plan);
+  CHECK(overlap.plan->tensor.overlap.gather);
+  CHECK_FALSE(overlap.plan->tensor.overlap.scatter);
+  CHECK(overlap.plan->tensor.overlap.scatter_under_weights);
+  const auto alone = megatron("tp_comm_overlap_ag: false");
+  REQUIRE(alone.plan);
+  REQUIRE(alone.plan->warnings.size() == 1);
+  CHECK(alone.plan->warnings[0].key == "model_parallel.tp_comm_overlap_ag");
+}
+
+TEST_CASE("levels of context parallelism follow Megatron's keys", "[plan]") {
+  const auto levels = [](const std::string& keys, const std::string& sizes = "cp_size: 2") {
+    return planned("strategy: ddp, " + sizes, "", "model_parallel: {" + keys + "}\n");
+  };
+  CHECK(levels("cp_comm_type: p2p").plan->context.keys == 2);
+  CHECK(levels("cp_comm_type: all_gather").plan->context.gather);
+  CHECK(levels("cp_comm_type: a2a").plan->context.heads == 2);
+  CHECK(only_problem(levels("cp_comm_type: a2a+p2p")) ==
+        "missing-key model_parallel.hierarchical_context_parallel_sizes");
+  CHECK(only_problem(levels("cp_comm_type: a2a+p2p, hierarchical_context_parallel_sizes: [2, 2]")) ==
+        "indivisible model_parallel.hierarchical_context_parallel_sizes");
+  const auto two = levels("cp_comm_type: a2a+p2p, hierarchical_context_parallel_sizes: [2, 3]", "cp_size: 6");
+  REQUIRE(two.plan);
+  CHECK(two.plan->context.heads == 2);
+  CHECK(two.plan->context.keys == 3);
+  const auto heads = levels("cp_comm_type: a2a", "cp_size: 5");
+  CHECK(only_problem(heads) == "indivisible model_parallel.cp_comm_type");
+  CHECK(heads.exit == ExitCode::kRefused);
+  // 60 tokens make no 8 chunks.
+  CHECK(only_problem(levels("cp_comm_type: p2p", "cp_size: 4")) == "indivisible dataset.seq_length");
+}
+
+}  // namespace automodel::plan
