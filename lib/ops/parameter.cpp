@@ -191,7 +191,8 @@ void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at
 at::Tensor use(Parameter& parameter, const at::Tensor& like) {
   AUTOMODEL_CHECK(parameter.value.defined(), "parameter " + parameter.name + " is not here");
   auto value = parameter.value.detach();
-  if (parameter.trained() && records({like})) record({value}, {like}, std::make_unique<UseBackward>(parameter));
+  // Whether it is trained shows in the backward pass only: sharded gradients have no memory before.
+  if (records({like})) record({value}, {like}, std::make_unique<UseBackward>(parameter));
   return value;
 }
 
