@@ -19,7 +19,7 @@ enum Takes : unsigned {
   kDryRun = 1u << 5,
   kShell = 1u << 6,
   kSlurm = 1u << 10,     ///< --nodes, --time, --partition, ...
-  kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply, --calibrate
+  kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply
   kTokenizer = 1u << 8,
   kMarkdown = 1u << 9,
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options

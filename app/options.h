@@ -25,7 +25,6 @@ struct Options {
   bool require_fit = false;   ///< refuse a plan that does not fit
   bool search = false;
   std::string apply = {};  ///< file that the best recipe of a search goes to
-  bool calibrate = false;
   // Of a Slurm job.
   std::optional<int> nodes = {}, cpus_per_rank = {};
   int warning = 300;  ///< seconds

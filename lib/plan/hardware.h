@@ -63,7 +63,8 @@ struct Hardware {
   bool measured = false;  ///< rates come from a calibration
 };
 
-/// What a calibration found (`automodel plan --calibrate`); stored as JSON.
+/// What was measured on this machine, with one thread; a JSON file that estimates for the CPU are made with where it is
+/// there. Efficiencies are shares of `peak` that whole layers and the head reach.
 struct Calibration {
   double peak = 0, forward_efficiency = 0, backward_efficiency = 0, head_efficiency = 0;
   double memory_bandwidth = 0, layer_overhead = 0, step_overhead = 0, optimizer_rate = 0;

@@ -37,8 +37,8 @@ void write_timeline(std::string& out, const Timeline& timeline, std::string_view
       if (lane == Lane::kCommunication && !communicates) continue;
       const int thread = thread_of(rank, lane);
       fmt::format_to(put,
-                     ",\n{{\"ph\":\"M\",\"pid\":{2},\"tid\":{0},\"name\":\"thread_name\",\"args\":{{\"name\":\"rank "
-                     "{1}{3}\"}}}},\n{{\"ph\":\"M\",\"pid\":{2},\"tid\":{0},\"name\":\"thread_sort_index\",\"args\":{{"
+                     ",\n{{\"ph\":\"M\",\"pid\":{3},\"tid\":{0},\"name\":\"thread_name\",\"args\":{{\"name\":\"rank "
+                     "{1}{2}\"}}}},\n{{\"ph\":\"M\",\"pid\":{3},\"tid\":{0},\"name\":\"thread_sort_index\",\"args\":{{"
                      "\"sort_index\":{0}}}}}",
                      thread, rank, lane == Lane::kCompute ? "" : " communication", process);
     }

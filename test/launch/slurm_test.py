@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Runs the script that `automodel slurm` prints under a real Slurm: controller, node daemon and munge on loopback.
+
+  slurm_test.py AUTOMODEL [TRAIN]     exit 77: Slurm is not installed, or this machine does not let it run
+
+With TRAIN the job trains (the worker is needed); without, the worker is a stand-in that reports how it was started and
+ends with 10 once, which the script must answer with a requeue.
+"""
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAMS = ["slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "squeue"]
+SKIP = 77
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Cluster:
+    """One controller and one node with two slots, in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.host = socket.gethostname().split(".")[0]
+        self.config = folder / "slurm.conf"
+        self.environment = dict(os.environ, SLURM_CONF=str(self.config))
+        self.daemons = []
+
+    def start(self):
+        controller, node = free_ports(2)
+        run = self.folder
+        for name in ("state", "spool", "log"):
+            (run / name).mkdir()
+        key = run / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        munge = [shutil.which("munged"), "--foreground", "--force", f"--key-file={key}", f"--socket={run}/munge.socket",
+                 f"--pid-file={run}/munged.pid", f"--log-file={run}/log/munged", f"--seed-file={run}/seed"]
+        self.daemons.append(subprocess.Popen(munge, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        self.config.write_text(f"""ClusterName=loopback
+SlurmctldHost={self.host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={node}
+SlurmUser={os.environ.get("USER", "root") if os.getuid() else "root"}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={run}/munge.socket
+StateSaveLocation={run}/state
+SlurmdSpoolDir={run}/spool
+SlurmctldPidFile={run}/slurmctld.pid
+SlurmdPidFile={run}/slurmd.pid
+SlurmctldLogFile={run}/log/slurmctld
+SlurmdLogFile={run}/log/slurmd
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+KillWait=5
+MinJobAge=300
+NodeName={self.host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN
+PartitionName=all Nodes={self.host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+""")
+        wait_for(lambda: (run / "munge.socket").exists(), 20, "munged")
+        for daemon in ("slurmctld", "slurmd"):
+            words = [shutil.which(daemon), "-D", "-f", str(self.config)]
+            log = open(run / "log" / f"{daemon}.out", "w")
+            self.daemons.append(subprocess.Popen(words, stdout=log, stderr=log, env=self.environment))
+        wait_for(lambda: "idle" in self.run(["sinfo", "-h", "-o", "%T"]).stdout, 60, "the node")
+
+    def run(self, words, **more):
+        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, **more)
+
+    def state(self, job):
+        out = self.run(["scontrol", "show", "job", str(job)]).stdout
+        return dict(word.split("=", 1) for word in out.split() if "=" in word)
+
+    def stop(self):
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+        for daemon in self.daemons:
+            try:
+                daemon.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+
+
+def wait_for(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.3)
+    raise TimeoutError(f"{what} did not come up within {seconds} s")
+
+
+RECIPE = """device: cpu
+model:
+  config: {model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2, num_attention_heads: 4,
+    num_key_value_heads: 2, vocab_size: 260, max_position_embeddings: 64}
+distributed: {strategy: ddp, dp_size: 2}
+dataset: {_target_: mock, vocab_size: 260, seq_length: 32}
+step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: 4000, num_epochs: null}
+checkpoint: {checkpoint_dir: run, enabled: false}
+"""
+
+# Ends with 10 on SIGUSR1 the first time, and with 0 after a restart.
+STAND_IN = """#!/bin/bash
+trap 'echo "rank told to stop" >> seen; exit 10' USR1
+echo "started ${SLURM_RESTART_COUNT:-0} ${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-?}}" >> seen
+[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && exit 0
+for i in $(seq 600); do sleep 0.2; done
+exit 1
+"""
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def script_for(automodel, folder, launcher):
+    (folder / "recipe.yaml").write_text(RECIPE)
+    made = subprocess.run([automodel, "slurm", "recipe.yaml", "--nodes", "1", "--ranks-per-node", "2", "--time", "5",
+                           "--launcher", launcher, "--job-name", "tiny"], cwd=folder, capture_output=True, text=True)
+    check(made.returncode == 0, made.stderr)
+    for line in ("#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=2", "#SBATCH --requeue", "USR1@300"):
+        check(line in made.stdout, f"no '{line}' in the script:\n{made.stdout}")
+    subprocess.run(["bash", "-n"], input=made.stdout, text=True, check=True)
+    return made.stdout
+
+
+def requeue(cluster, folder, script, automodel):
+    """A job that is told to stop goes back into the queue and starts again."""
+    stand_in = folder / "stand-in"
+    stand_in.write_text(STAND_IN)
+    stand_in.chmod(0o755)
+    text = script.replace(f"{automodel} train", f"{stand_in} train").replace("sleep 60", "sleep 20")
+    check(str(stand_in) in text, "the script does not start the program")
+    (folder / "job.sh").write_text(text)
+    sent = cluster.run(["sbatch", "--parsable", "job.sh"], cwd=folder)
+    check(sent.returncode == 0, sent.stderr)
+    job = int(sent.stdout.split(";")[0])
+    seen = folder / "seen"
+    wait_for(lambda: seen.exists() and seen.read_text().count("started 0") >= 2, 60, "the two ranks")
+    cluster.run(["scancel", "--signal=USR1", "--batch", str(job)])
+    wait_for(lambda: "rank told to stop" in seen.read_text(), 30, "the signal")
+    # A requeued job may have to wait out its begin time.
+    wait_for(lambda: int(cluster.state(job).get("Restarts", 0)) == 1, 60, "the requeue")
+    cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+    wait_for(lambda: cluster.state(job).get("JobState") == "COMPLETED", 180, "the second run")
+    check("started 1" in seen.read_text(), seen.read_text())
+
+
+def train(cluster, folder, script):
+    """Two ranks train, and stop with 10 when they are told to."""
+    (folder / "job.sh").write_text(script.replace('scontrol requeue "$SLURM_JOB_ID"', "true").replace("sleep 60", "true"))
+    sent = cluster.run(["sbatch", "--parsable", "job.sh"], cwd=folder)
+    check(sent.returncode == 0, sent.stderr)
+    job = int(sent.stdout.split(";")[0])
+    losses = folder / "run" / "training.jsonl"
+    wait_for(lambda: losses.exists() and losses.read_text().count("\n") >= 3, 180, "three steps")
+    cluster.run(["scancel", "--signal=USR1", "--batch", str(job)])
+    wait_for(lambda: cluster.state(job).get("JobState") not in ("RUNNING", "COMPLETING", "PENDING"), 120, "the end")
+    state = cluster.state(job)
+    check(state.get("ExitCode", "").startswith("10:"), f"{state.get('JobState')} with exit code {state.get('ExitCode')}")
+
+
+def main():
+    automodel = str(pathlib.Path(sys.argv[1]).resolve())
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        print(f"skipped: no {', '.join(missing)} here (Debian: slurm-wlm, munge)")
+        return SKIP
+    os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
+                      OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm="isolated", OMPI_MCA_ras="^slurm")
+    with tempfile.TemporaryDirectory(prefix="slurm") as name:
+        folder = pathlib.Path(name)
+        cluster = Cluster(folder / "cluster")
+        cluster.folder.mkdir()
+        try:
+            try:
+                cluster.start()
+            except (TimeoutError, subprocess.CalledProcessError) as problem:
+                print(f"skipped: Slurm does not run here: {problem}")
+                for log in sorted((cluster.folder / "log").glob("*")):
+                    print(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-8:]))
+                return SKIP
+            work = folder / "work"
+            work.mkdir()
+            script_for(automodel, work, "srun")
+            script = script_for(automodel, work, "mpirun")
+            (work / "logs").mkdir()
+            requeue(cluster, work, script, automodel)
+            print("requeued and started again")
+            if len(sys.argv) > 2:
+                train(cluster, work, script)
+                print("trained, stopped with exit code 10")
+        except (AssertionError, TimeoutError) as problem:
+            print(f"failed: {problem}")
+            for log in sorted((folder / "work").rglob("*.log")) + sorted((cluster.folder / "log").glob("*")):
+                print(f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]))
+            return 1
+        finally:
+            cluster.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
