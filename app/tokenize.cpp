@@ -36,7 +36,7 @@ std::string decode_line(const json& value, int line, const Options& options, con
   if (!value.is_array()) refuse_line(line, "the line is no JSON array", "write [1, 2, 3]");
   for (const auto& id : value) {
     if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= tokenizer.vocab_size())
-      refuse_line(line, fmt::format("{} is no id", id.dump()),
+      refuse_line(line, fmt::format("{} is no id", id.is_primitive() ? id.dump() : "a list"),
                   fmt::format("ids lie between 0 and {}", tokenizer.vocab_size() - 1));
     ids.push_back(id.get<tokenizer::Id>());
   }

@@ -45,8 +45,8 @@ class Monitor : public Prober {
   void begin(std::vector<MonitorAddress> peers, std::string secret, const Activity& activity);
 
   Answer ask(int rank) override;
-  /// True for the first rank of the job that calls it: that one says why the job ends. Rank 0 decides; where it does
-  /// not answer, true.
+  /// True for the first rank of the job that calls it: that one says why the job ends. Rank 0 decides, or the
+  /// first of the next few where it does not answer; where none does, true.
   bool claim_last_words();
   /// Asks the other ranks to write nothing to standard error any more: MPI complains in each of them while the launcher
   /// ends them one by one, which would come after the last words. Takes a second at most.
@@ -64,7 +64,7 @@ class Monitor : public Prober {
   std::vector<MonitorAddress> peers_;
   std::string secret_;
   const Activity* activity_ = nullptr;
-  std::atomic<bool> claimed_ = false;  ///< on rank 0: somebody speaks
+  std::atomic<bool> claimed_ = false;  ///< somebody speaks; of the rank that decides
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

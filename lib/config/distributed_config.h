@@ -90,7 +90,8 @@ struct PipelineConfig {
                                        at_least<1>};
   Field<bool> pp_recv_buffer_pool{"pp_recv_buffer_pool", false, "Bound the receive buffers.",
                                   Ignored{"receive buffers always come from a pool sized by the schedule"}};
-  Field<int> pp_recv_buffer_pool_slack{"pp_recv_buffer_pool_slack", 2, "Spare buffers of that pool.", at_least<0>};
+  Field<int> pp_recv_buffer_pool_slack{"pp_recv_buffer_pool_slack", 2, "Spare buffers of that pool.",
+                                       Ignored{"the pool has as many buffers as the schedule is proved to need"}};
 };
 
 struct MixedPrecisionPolicy {
@@ -100,7 +101,8 @@ struct MixedPrecisionPolicy {
                                           "Type of the parameters that are computed with."};
   Field<std::optional<DType>> reduce_dtype{"reduce_dtype", std::nullopt, "Type that gradients are reduced in."};
   Field<std::optional<DType>> output_dtype{"output_dtype", std::nullopt, "Type that a stage's output is cast to."};
-  Field<bool> cast_forward_inputs{"cast_forward_inputs", true, "Cast a unit's inputs to param_dtype."};
+  Field<bool> cast_forward_inputs{"cast_forward_inputs", true, "Cast a unit's inputs to param_dtype.",
+                                  Ignored{"what a stage receives always has the type that it computes in"}};
 
   /// NeMo AutoModel's default: bfloat16 parameters, float32 reduction.
   static MixedPrecisionPolicy standard();
@@ -109,7 +111,8 @@ struct MixedPrecisionPolicy {
 struct OffloadPolicy {
   using IsSection = void;
   Field<std::optional<std::string>> target{"_target_", std::nullopt, "torch.distributed.fsdp.CPUOffloadPolicy"};
-  Field<bool> pin_memory{"pin_memory", true, "Page-locked host memory."};
+  Field<bool> pin_memory{"pin_memory", true, "Page-locked host memory.",
+                         Ignored{"offloaded buffers are ordinary memory"}};
 };
 
 struct FrameSharding {
@@ -193,8 +196,8 @@ struct MegatronFSDPConfig {
   static constexpr std::string_view kDoc =
       "Megatron-FSDP: optimizer states, gradients and parameters sharded step by step (zero_dp_strategy).";
   Field<std::optional<std::vector<std::string>>> megatron_fsdp_unit_modules{
-      "megatron_fsdp_unit_modules", std::nullopt,
-      "Module classes that are gathered and freed together; null: decoder layers."};
+      "megatron_fsdp_unit_modules", std::nullopt, "Module classes that are gathered and freed together.",
+      Ignored{"units are decoder layers, the embedding, and norm and head"}};
   Field<int> zero_dp_strategy{"zero_dp_strategy", 3,
                               "What is sharded: 0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters."};
   Field<bool> init_fsdp_with_meta_device{"init_fsdp_with_meta_device", false, "Build without memory first.",
@@ -208,7 +211,8 @@ struct MegatronFSDPConfig {
   Field<bool> check_for_nan_in_grad{"check_for_nan_in_grad", true,
                                     "Stop before the optimizer where a gradient is not finite."};
   Field<bool> report_nan_in_param_grad{"report_nan_in_param_grad", false,
-                                       "Name the parameter whose gradient is not finite."};
+                                       "Name the parameter whose gradient is not finite.",
+                                       Ignored{"it is always named"}};
   Field<bool> average_in_collective{
       "average_in_collective", false, "Average inside the reduction.",
       Ignored{"the divisor is in the loss before the backward pass; no average is taken afterwards"}};
@@ -217,8 +221,9 @@ struct MegatronFSDPConfig {
                                        Ignored{"the loss is always the mean over all label tokens"}};
   Field<bool> keep_fp8_transpose_cache{"keep_fp8_transpose_cache", false, "Keep transposed FP8 weights.",
                                        Ignored{"there are no FP8 weights"}};
-  Field<bool> nccl_ub{"nccl_ub", false, "Register NCCL user buffers."};
-  Field<bool> fsdp_double_buffer{"fsdp_double_buffer", false, "Two persistent buffers for gathered parameters."};
+  Field<bool> nccl_ub{"nccl_ub", false, "Register NCCL user buffers.", Ignored{"no buffers are registered with NCCL"}};
+  Field<bool> fsdp_double_buffer{"fsdp_double_buffer", false, "Two persistent buffers for gathered parameters.",
+                                 Ignored{"each unit gathers into a buffer of its own"}};
   Field<ActivationCheckpointing> activation_checkpointing{"activation_checkpointing", ActivationCheckpointing::kOff,
                                                           "Recompute activations in the backward pass."};
 };

@@ -112,7 +112,8 @@ struct ModelParallelConfig {
       "grad_sync_func", {}, "Python function.", Ignored{"the schedule says when gradients are reduced"}};
   Field<Callable> param_sync_func{
       "param_sync_func", {}, "Python function.", Ignored{"the schedule says when parameters are gathered"}};
-  Field<bool> deterministic_mode{"deterministic_mode", false, "Deterministic kernels only."};
+  Field<bool> deterministic_mode{"deterministic_mode", false, "Deterministic kernels only.",
+                                 Ignored{"on a CPU every run of a mesh gives the same bits already"}};
   Field<bool> enable_autocast{"enable_autocast", false, "Run matrix products in autocast_dtype."};
   Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt, "Type of autocast; null: params_dtype."};
   Field<std::optional<int>> num_microbatches_with_partial_activation_checkpoints{
@@ -121,7 +122,8 @@ struct ModelParallelConfig {
   // Optimizations
   Field<bool> gradient_accumulation_fusion{
       "gradient_accumulation_fusion", false,
-      "Accumulate weight gradients inside the product, straight into the float32 main gradient."};
+      "Accumulate weight gradients inside the product, straight into the float32 main gradient.",
+      Ignored{"weight gradients are always added to the gradient buffer in place"}};
   Field<bool> async_tensor_model_parallel_allreduce{"async_tensor_model_parallel_allreduce", false, "Deprecated.",
                                                     Ignored{"Megatron Core ignores it"}};
   Field<bool> use_te_rng_tracker{"use_te_rng_tracker", false, "Transformer Engine's random numbers.",
@@ -163,7 +165,8 @@ struct ModelParallelConfig {
   // Pipeline parallelism
   Field<std::optional<DType>> pipeline_dtype{"pipeline_dtype", std::nullopt,
                                              "Type of the activations that stages exchange."};
-  Field<bool> variable_seq_lengths{"variable_seq_lengths", false, "The sequence length may change between steps."};
+  Field<bool> variable_seq_lengths{"variable_seq_lengths", false, "The sequence length may change between steps.",
+                                   Ignored{"each step takes the length of its batches"}};
   Field<bool> overlap_p2p_comm{"overlap_p2p_comm", false, "Overlap pipeline communication with computation."};
   Field<bool> batch_p2p_comm{"batch_p2p_comm", true, "Send and receive in batches."};
   Field<bool> batch_p2p_sync{"batch_p2p_sync", true, "Synchronise the device after a batch.",
@@ -171,12 +174,13 @@ struct ModelParallelConfig {
   Field<bool> use_ring_exchange_p2p{"use_ring_exchange_p2p", false, "Custom PyTorch build.",
                                     Ignored{"it needs a PyTorch that nobody ships"}};
   Field<bool> deallocate_pipeline_outputs{"deallocate_pipeline_outputs", false,
-                                          "Free a stage's output once it is sent."};
+                                          "Free a stage's output once it is sent.", Ignored{"it always is"}};
   Field<bool> defer_embedding_wgrad_compute{"defer_embedding_wgrad_compute", false,
                                             "Compute the head's weight gradient while the pipeline drains."};
   Field<int> wgrad_deferral_limit{"wgrad_deferral_limit", 0, "Microbatches whose weight gradient is deferred; 0: all."};
-  Field<bool> overlap_p2p_comm_warmup_flush{"overlap_p2p_comm_warmup_flush", false,
-                                            "Overlap in warm-up and flush as well."};
+  Field<bool> overlap_p2p_comm_warmup_flush{
+      "overlap_p2p_comm_warmup_flush", false, "Overlap in warm-up and flush as well.",
+      Ignored{"communication overlaps computation in every phase of the schedule"}};
   Field<std::optional<int>> microbatch_group_size_per_vp_stage{
       "microbatch_group_size_per_vp_stage", std::nullopt,
       "Microbatches that a stage runs in a row under Megatron's interleaving; null: pp_size."};
@@ -184,14 +188,19 @@ struct ModelParallelConfig {
                              Ignored{"there are no multi-token-prediction layers"}};
   // CPU offloading
   Field<bool> cpu_offloading{"cpu_offloading", false, "Keep activations in host memory between forward and backward."};
-  Field<int> cpu_offloading_num_layers{"cpu_offloading_num_layers", 0, "Layers whose activations are offloaded."};
+  Field<int> cpu_offloading_num_layers{"cpu_offloading_num_layers", 0, "Layers whose activations are offloaded.",
+                                       Ignored{"activations are not offloaded"}};
   Field<Callable> cpu_offloading_context{
       "_cpu_offloading_context", {}, "Python context.", Ignored{"internal to Megatron Core"}};
-  Field<bool> cpu_offloading_activations{"cpu_offloading_activations", true, "Offload activations."};
-  Field<bool> cpu_offloading_weights{"cpu_offloading_weights", false, "Offload weights."};
-  Field<bool> cpu_offloading_double_buffering{"cpu_offloading_double_buffering", false, "Two buffers for reloading."};
+  Field<bool> cpu_offloading_activations{"cpu_offloading_activations", true, "Offload activations.",
+                                         Ignored{"activations are not offloaded"}};
+  Field<bool> cpu_offloading_weights{"cpu_offloading_weights", false, "Offload weights.",
+                                     Ignored{"distributed.offload_policy offloads master values and gradients"}};
+  Field<bool> cpu_offloading_double_buffering{"cpu_offloading_double_buffering", false, "Two buffers for reloading.",
+                                              Ignored{"activations are not offloaded"}};
   Field<bool> cpu_offloading_retain_pinned_cpu_buffers{"cpu_offloading_retain_pinned_cpu_buffers", false,
-                                                       "Keep page-locked buffers between steps."};
+                                                       "Keep page-locked buffers between steps.",
+                                                       Ignored{"activations are not offloaded"}};
   // Timing
   Field<bool> barrier_with_L1_time{"barrier_with_L1_time", true, "Barrier before timers.",
                                    Ignored{"timers need no barrier"}};

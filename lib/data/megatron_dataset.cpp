@@ -66,7 +66,7 @@ std::optional<std::pair<double, double>> share_of(const config::MegatronDatasetC
     ++count;
   }
   const double sum = shares[0] + shares[1] + shares[2];
-  if (!good || at <= text.size() || !(sum > 0) || !std::isfinite(sum)) {
+  if (!good || count != 3 || at <= text.size() || !(sum > 0) || !std::isfinite(sum)) {
     problems.push_back({"bad-value",
                         fmt::format("'{}' are not the shares of three parts", text),
                         "three numbers, such as 900,50,50",

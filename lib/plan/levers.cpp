@@ -71,7 +71,11 @@ Levers plan_levers(const config::LoadedRecipe& loaded, int pp, DType compute, Lo
   if (m.cpu_offloading() && pp > 1)
     report.refuse("bad-value", "model_parallel.cpu_offloading",
                   "offloading of activations does not work with pipeline parallelism (Megatron Core's rule)",
-                  "set distributed.pp_size: 1, or distributed.activation_checkpointing: full");
+                  "set distributed.activation_checkpointing: full");
+  else if (m.cpu_offloading())
+    report.refuse("unsupported-option", "model_parallel.cpu_offloading",
+                  "activations cannot be kept in host memory between forward and backward",
+                  "set distributed.activation_checkpointing: full, which keeps the input of each layer alone");
   return out;
 }
 

@@ -65,8 +65,8 @@ bool BpeModel::read_vocabulary(const JsonPart& part) {
   vocabulary_.reserve(vocab.node().size());
   for (const auto& [token, id] : vocab.node().items()) {
     if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > most) {
-      vocab.fail(fmt::format("the id of '{}' is {}; ids of {} tokens lie between 0 and {}", token, id.dump(),
-                             vocab.node().size(), most));
+      vocab.fail(fmt::format("the id of '{}' is {}; ids of {} tokens lie between 0 and {}", token,
+                             id.is_primitive() ? id.dump() : "no number", vocab.node().size(), most));
       return false;
     }
     vocabulary_.emplace_back(token, id.get<Id>());

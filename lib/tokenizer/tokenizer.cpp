@@ -46,10 +46,12 @@ std::optional<std::string> token_text(const nlohmann::json& node) {
 std::optional<std::string> template_text(const nlohmann::json& node) {
   if (node.is_string()) return node.get<std::string>();
   if (!node.is_array()) return std::nullopt;
-  for (const auto& item : node)
-    if (item.is_object() && item.value("name", nlohmann::json()) == "default" && item.contains("template") &&
-        item["template"].is_string())
-      return item["template"].get<std::string>();
+  for (const auto& item : node) {
+    if (!item.is_object()) continue;
+    const auto name = item.find("name"), own = item.find("template");
+    if (name != item.end() && own != item.end() && *name == "default" && own->is_string())
+      return own->get<std::string>();
+  }
   return std::nullopt;
 }
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "data/megatron_dataset.h"
 #include "data/megatron_index.h"
-#include "data/nanogpt_dataset.h"
+#include "data/nanogpt_file.h"
 #include "temporary_folder.h"
 
 namespace automodel::data {
@@ -111,7 +111,7 @@ TEST_CASE("a split takes documents", "[data]") {
   }
   config.split = "1,0,0";
   CHECK(open(config, {.recipe_folder = folder.path()}).problems.at(0).id == "empty-data");
-  config.part = "valid";
+  config.part = "validatoin";
   CHECK(open(config, {.recipe_folder = folder.path()}).problems.at(0).help == "did you mean 'validation'?");
 }
 

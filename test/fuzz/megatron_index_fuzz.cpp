@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "data/megatron_index.h"
-#include "data/nanogpt_dataset.h"
+#include "data/nanogpt_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automodel::data;  // NOLINT(google-build-using-namespace): a program of one file

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

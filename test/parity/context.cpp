@@ -59,6 +59,12 @@ const std::vector<test::RankCase> kCases = {
          for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.config = family});
      },
      2, 2},
+    {"recomputed layers",
+     [](comm::World& w) {
+       for (const char* exchange : kExchanges)
+         check(w, {.exchange = exchange, .strategy = "strategy: ddp, activation_checkpointing: full"});
+     },
+     2, 2},
     {"float32 over ten steps",
      [](comm::World& w) {
        for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.dtype = "float32", .steps = 10});

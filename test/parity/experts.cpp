@@ -65,7 +65,7 @@ const std::vector<test::RankCase> kCases = {
      1, 4},
     {"experts sharded among expert-parallel groups",
      [](comm::World& w) {
-       for (const auto* model : {&kQwen, &kGptOss}) {
+       for (const auto* model : {&kQwen, &kDeepseek, &kGptOss}) {
          check(w, {*model, "strategy: fsdp2"});
          check(w, {*model, "strategy: fsdp2, reshard_after_forward: true, moe: {}"});
          for (const char* level : {", zero_dp_strategy: 1", ", zero_dp_strategy: 2", ", zero_dp_strategy: 3"})

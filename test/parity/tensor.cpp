@@ -118,6 +118,13 @@ const std::vector<test::RankCase> kCases = {
        }
      },
      2, 2},
+    {"recomputed layers",
+     [](comm::World& w) {
+       for (const char* kind : {"full", "selective"})
+         for (const bool sequence : {false, true})
+           check(w, {.sequence = sequence, .more = std::string(", activation_checkpointing: ") + kind});
+     },
+     2, 2},
     {"communication under products",
      [](comm::World& w) {
        check(w, {.strategy = "strategy: fsdp2", .sequence = true, .more = ", enable_async_tensor_parallel: true"},

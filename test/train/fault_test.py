@@ -109,6 +109,7 @@ class Faults(unittest.TestCase):
                     self.assertIsNotNone(ended, "the run hangs")
                     self.check(injection, ended)
                     seconds[injection.kind].append(ended.seconds)
+                    print(f"{number + 1}: {injection}: {ended.seconds:.1f} s", flush=True)
         total = sum(len(times) for times in seconds.values())
         print(f"\n{total} of {ARGUMENTS.faults} faults ended as they must (seed {ARGUMENTS.seed}, deadline {DEADLINE} s)")
         for kind, times in seconds.items():
@@ -121,7 +122,7 @@ class Faults(unittest.TestCase):
         code, line, wait = EXPECTED[injection.kind](injection, struck[1])
         self.assertEqual(ended.code, code, text)
         self.assertRegex(last_without_banner(ended), line, text)
-        self.assertLess(ended.seconds, wait + 20, text)
+        self.assertLess(ended.seconds, wait + 50, text)  # start-up on a busy machine included
 
 
 class WithoutFaults(unittest.TestCase):

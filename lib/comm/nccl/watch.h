@@ -69,7 +69,7 @@ class Watch {
   void look();
   /// Whether it is over.
   bool look_at(Followed& followed);
-  [[noreturn]] void report(const Flight& flight);
+  void report(const Flight& flight);
 
   World& world_;
   std::mutex mutex_;  ///< for the two lists
