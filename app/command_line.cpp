@@ -103,7 +103,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->type_name("SIZE");
     sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");
     sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
-    sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml"); the result is kept for later plans");
+    sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
   }
   if (command.takes & kProcesses)
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")

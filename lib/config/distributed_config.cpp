@@ -161,6 +161,10 @@ Diagnostics check(const DistributedConfig& config) {
     if (fsdp->enable_async_tensor_parallel() && !fsdp->sequence_parallel())
       add("bad-value", "enable_async_tensor_parallel", "enable_async_tensor_parallel needs sequence_parallel",
           "set sequence_parallel: true");
+  if (config.pipeline() && config.pipeline()->pp_recv_buffer_pool_slack() < 0)
+    add("bad-value", "pipeline.pp_recv_buffer_pool_slack",
+        fmt::format("pp_recv_buffer_pool_slack must be >= 0, got {}", config.pipeline()->pp_recv_buffer_pool_slack()),
+        "remove the key: it has no effect here");
   if (config.pipeline() && !config.pipeline()->pp_schedule() && !config.pipeline()->pp_schedule_csv())
     add("missing-key", "pipeline.pp_schedule", "a pipeline needs pp_schedule or pp_schedule_csv",
         "for example pp_schedule: 1F1B");

@@ -283,7 +283,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.ignored = loaded.ignored;
     plan.unsupported = loaded.unsupported;
     if (plan.model && !plan.model->spec.plan_only.empty())
-      plan.unsupported.push_back({"model", plan.model->spec.plan_only, {}});
+      plan.unsupported.emplace_back(config::IgnoredKey{"model", plan.model->spec.plan_only, {}});
     plan.warnings = report.warnings();
     if (report.ok()) result.plan = std::move(plan);
   }

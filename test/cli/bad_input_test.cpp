@@ -246,10 +246,13 @@ TEST_CASE("what works and is probably not meant is a warning with its place", "[
     std::string id;
     int line;
   };
+  std::string with_experts = kBase;
+  with_experts.replace(with_experts.find("llama"), 5, "mixtral");
+  with_experts.insert(with_experts.find("}}"), ", num_local_experts: 4, num_experts_per_tok: 2");
   const std::vector<Row> rows = {
       {kBase + "distributed: {pipeline: {pp_microbatch_size: 4}}\n", "no-effect", 4},
       {kBase + "distributed: {moe: {}}\n", "no-effect", 4},
-      {kBase + "distributed: {tp_size: 2, ep_size: 2}\n", "expert-tensor-parallel", 1},
+      {with_experts + "distributed: {tp_size: 2, ep_size: 2}\n", "expert-tensor-parallel", 1},
       {kBase + "distributed: {pp_size: 4, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 4}}\n", "few-microbatches",
        4},
   };

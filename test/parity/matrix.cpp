@@ -88,7 +88,7 @@ std::vector<Dimension> dimensions() {
       {"tensor",
        {{.name = "-"},
         {.name = "tp", .distributed = "tp_size: 2", .tp = 2},
-        {.name = "tp + sp", .distributed = "tp_size: 2, sequence_parallel: true", .tp = 2}}},
+        {.name = "tp + sp", .distributed = "tp_size: 2", .megatron = "sequence_parallel: true", .tp = 2}}},
       {"context",
        {{.name = "-"},
         context("p2p", 2),
@@ -149,7 +149,8 @@ struct Outcome {
 
 Outcome try_out(const Composed& composed) {
   const auto text = test::recipe_text(composed.run, false);
-  const auto recipe = test::load_recipe(text);
+  const auto recipe = config::read_recipe(text, "matrix.yaml", {}, [](const std::string&) { return std::nullopt; });
+  if (!recipe.problems.empty()) return {Outcome::Kind::kRefused, recipe.problems.front().message};
   const auto made = plan::make_plan(recipe, {.world_size = composed.ranks, .training = true});
   if (!made.plan) return {Outcome::Kind::kRefused, made.problems.front().message};
   train::Trace mesh;
