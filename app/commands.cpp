@@ -83,7 +83,7 @@ int run_verify(const Options& options) {
   if (!launch::in_parallel_job()) {
     const auto loaded = load(options);
     if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
-    const auto result = plan::make_plan(loaded, {.training = true});
+    const auto result = plan::make_plan(loaded, {});
     if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   }
   return launch::exec_worker(launch::Work::kVerify, options.recipe, options.overrides);

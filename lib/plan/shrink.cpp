@@ -110,6 +110,10 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
   return config;
 }
 
+bool has_path(const config::ModelConfig& model) {
+  return model.config() && model.config()->path.has_value();
+}
+
 void use_float64(config::Recipe& recipe) {
   recipe.model->torch_dtype = config::AutoDType{DType::kFloat64};
   auto megatron = recipe.model_parallel();
@@ -170,9 +174,17 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
                     ? Value(Value::Map{{"text_config", shrink_config(*nested, plan.model->spec, mesh, sizes)}})
                     : shrink_config(whole, plan.model->spec, mesh, sizes);
   auto model = *loaded.recipe.model();
-  auto overrides = model.overrides();
-  for (const auto& [key, value] : *small.map()) overrides.set(key, value);
-  model.overrides = overrides;
+  if (plan.model->folder.empty() && (model.pretrained_model_name_or_path() || has_path(model))) {
+    // A name of the catalogue, which only plans know.
+    Value entire = whole;
+    for (const auto& [key, value] : *small.map()) entire.set(key, value);
+    model.pretrained_model_name_or_path = std::nullopt;
+    model.config = config::ModelSource{.inline_config = entire};
+  } else {
+    auto overrides = model.overrides();
+    for (const auto& [key, value] : *small.map()) overrides.set(key, value);
+    model.overrides = overrides;
+  }
   model.target = config::ModelTarget::kFromConfig;
   auto& recipe = out.mesh.recipe;
   recipe.model = model;

@@ -22,7 +22,7 @@ constexpr double kTolerance = 1e-9;  // everything is float64
 constexpr std::size_t kShown = 5;
 
 plan::TrainingPlan plan_of(const config::LoadedRecipe& recipe, std::optional<int> world_size) {
-  auto made = plan::make_plan(recipe, {.world_size = world_size, .training = true});
+  auto made = plan::make_plan(recipe, {.world_size = world_size});
   if (made.plan && !made.plan->model)
     made.problems.push_back({"missing-key", "a model without sizes cannot be verified",
                              "give --model.config PATH (a config.json)", recipe.origins.nearest("model"), "model"});

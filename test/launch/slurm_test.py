@@ -163,7 +163,7 @@ def requeue(cluster, folder, script, automodel):
     wait_for(lambda: "rank told to stop" in seen.read_text(), 30, "the signal")
     # A requeued job may have to wait out its begin time.
     wait_for(lambda: int(cluster.state(job).get("Restarts", 0)) == 1, 60, "the requeue")
-    cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+    cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now+8"])
     wait_for(lambda: cluster.state(job).get("JobState") == "COMPLETED", 180, "the second run")
     check("started 1" in seen.read_text(), seen.read_text())
 
