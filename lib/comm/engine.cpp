@@ -95,7 +95,6 @@ void Engine::wait(Operation& operation) {
 }
 
 void Engine::wait_long(Operation& operation, Backoff& backoff) {
-  const std::shared_ptr<void> shown(nullptr, [this](void*) { activity_.end_wait(); });
   const auto deadline = this->deadline();
   const auto pace = std::min<Clock::duration>(std::chrono::milliseconds(20), deadline / 4);
   const auto begin = Clock::now();
@@ -112,8 +111,10 @@ void Engine::wait_long(Operation& operation, Backoff& backoff) {
     }
     if (pending.empty()) continue;
     activity_.begin_wait(wait_text(operation, pending.front()), operation.label().group, pending.front().peer);
+    // A rank that gives up is still one that waits, to those that ask it about that.
     if (now - begin > deadline) throw_hang(pending);
   }
+  activity_.end_wait();
 }
 
 HangError Engine::hang_error(const std::vector<int>& peers) {
