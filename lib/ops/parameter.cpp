@@ -191,7 +191,8 @@ void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at
 at::Tensor use(Parameter& parameter, const at::Tensor& like) {
   AUTOMODEL_CHECK(parameter.value.defined(), "parameter " + parameter.name + " is not here");
   auto value = parameter.value.detach();
-  // Sharded gradients have no memory yet in the forward pass: whether there is one to add to shows in the backward pass.
+  // Sharded gradients have no memory yet in the forward pass: whether there is one to add to shows in the backward
+  // pass.
   if (records({like})) record({value}, {like}, std::make_unique<UseBackward>(parameter));
   return value;
 }
