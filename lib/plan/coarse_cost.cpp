@@ -34,7 +34,7 @@ Parts parts_of(const CoarseRequest& r) {
   activation.recompute = r.recompute;
   const auto kept = layer_activations(spec, layer, activation);
   const double flops = tokens * arch::layer_flops_per_token(spec, *r.layout, layer, r.sequence) / r.sizes.tp;
-  const double moved = r.hardware.measured ? 0 : 2 * all / r.hardware.memory_bandwidth;
+  const double moved = r.hardware.measured() ? 0 : 2 * all / r.hardware.memory_bandwidth;
   const auto seconds = [&](double work, double efficiency) { return work / (r.hardware.peak * efficiency); };
   const auto tp = group_link(r.hardware, 1, r.sizes.tp), ep = group_link(r.hardware, 1, r.sizes.ep);
   const double stream = tokens * spec.hidden * bytes;

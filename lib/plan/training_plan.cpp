@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/past_runs.h"
 #include "plan/pipeline_plan.h"
 #include "plan/tensor_choice.h"
 
@@ -228,15 +229,10 @@ bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
 
 void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& request, Located& report) {
   Diagnostics problems;
-  auto hardware = choose_hardware(recipe.hardware(),
-                                  {.cuda = plan.cuda,
-                                   .compute = plan.types.compute,
-                                   .world_size = plan.mesh.world_size(),
-                                   .per_node = request.ranks_per_node,
-                                   .calibration = request.calibration},
-                                  problems);
+  auto hardware = plan_hardware(plan, recipe, request.ranks_per_node, request.calibration, problems);
   report.refuse_all(std::move(problems), "");
   if (plan.pipeline && plan.model && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
+  if (request.calibration != nullptr) apply_past_runs(*request.calibration, plan);
 }
 
 }  // namespace
@@ -278,7 +274,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       for (const auto& key : loaded.unsupported)
         report.refuse("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
                       "automodel plan shows everything of this recipe that is not supported");
-    if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, report);
+    if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, request, report);
     estimate(plan, recipe, request, report);
     plan.ignored = loaded.ignored;
     plan.unsupported = loaded.unsupported;

@@ -82,7 +82,7 @@ struct PlanRequest {
   bool training = false;               ///< refuse what can be planned but not trained
   bool cuda_available = false;
   std::optional<int> ranks_per_node = {};       ///< absent: what the device's machines usually have
-  std::optional<Calibration> calibration = {};  ///< of this machine
+  const Calibration* calibration = nullptr;     ///< of this machine
 };
 
 struct PlanResult {

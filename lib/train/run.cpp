@@ -29,6 +29,7 @@
 #include "train/stop_signal.h"
 #include "train/tensor_memory.h"
 #include "train/trainer.h"
+#include "train/world_settings.h"
 
 namespace automodel::train {
 namespace {
@@ -110,7 +111,7 @@ class Run {
       : loaded_(loaded), recipe_(loaded.recipe), world_(world), hook_(hook) {}
 
   ExitCode execute() {
-    choose_threads();
+    use_threads(world_);
     count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
     checkpointing_ = std::make_unique<Checkpointing>(*setup_, [this](const std::string& line) { say(line); });
@@ -134,12 +135,6 @@ class Run {
   }
 
  private:
-  void choose_threads() {
-    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    at::set_num_threads(std::max(1, cores / std::max(1, world_.local_size())));
-  }
-
   void banner() {
     if (world_.rank() != 0) return;
     reports_->line(plan::to_text(setup_->plan));
