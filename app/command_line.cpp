@@ -197,7 +197,7 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
     if (!subs[i]->parsed()) continue;
     options[i].overrides = subs[i]->remaining();
     if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate)
-      return refuse("RECIPE is required", help);
+      return refuse_words("RECIPE is required", help);
     if (commands[i].takes & kShell)
       for (std::size_t k = 0; k < subs.size(); ++k) options[i].known.push_back(describe(*subs[k], commands[k]));
     return commands[i].run(options[i]);

@@ -13,7 +13,7 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-void scale(TimePlan& time, double factor) {
+void stretch(TimePlan& time, double factor) {
   for (auto& stage : time.stages)
     for (double* part : {&stage.forward, &stage.backward_input, &stage.backward_weight, &stage.backward})
       *part *= factor;
@@ -73,7 +73,7 @@ void apply_past_runs(const Calibration& calibration, TrainingPlan& plan) {
                    .uncorrected = estimate.time.step,
                    .seconds = median(runs->seconds),
                    .bytes = *std::max_element(runs->bytes.begin(), runs->bytes.end())};
-  scale(estimate.time, estimate.past.seconds / estimate.time.step);
+  stretch(estimate.time, estimate.past.seconds / estimate.time.step);
 }
 
 }  // namespace automodel::plan

@@ -19,7 +19,7 @@ namespace automodel::plan {
 namespace {
 
 constexpr const char* kSection = "distributed.pipeline";
-constexpr const char* kLayoutKey = "distributed.pipeline.pipeline_model_parallel_layout";
+constexpr const char* kStageLayoutKey = "distributed.pipeline.pipeline_model_parallel_layout";
 
 /// What is decided step by step; every step may end it with a problem.
 class PipelinePlanning {
@@ -139,7 +139,7 @@ class PipelinePlanning {
       if (!read_layout()) return std::nullopt;
       const auto stages = static_cast<int>(layout_->stages.size());
       problems = check_split_schedule(stages, ranks_, single, v ? Placement::kV : Placement::kLoop);
-      for (auto& problem : problems) problem.key = kLayoutKey;
+      for (auto& problem : problems) problem.key = kStageLayoutKey;
       report_.refuse_all(std::move(problems), "");
       return report_.ok() ? std::optional(stages / ranks_) : std::nullopt;
     }
@@ -169,7 +169,7 @@ class PipelinePlanning {
   bool read_layout() {
     const auto& layers = settings_.layers_per_stage();
     if (settings_.module_fqns_per_model_part() || layers.count || layers.automatic || !layers.counts.empty()) {
-      report_.refuse("bad-value", kLayoutKey, "a layout together with another key that divides the layers",
+      report_.refuse("bad-value", kStageLayoutKey, "a layout together with another key that divides the layers",
                      "remove layers_per_stage or module_fqns_per_model_part, or the layout");
       return false;
     }

@@ -45,7 +45,7 @@ double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
+double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
@@ -76,7 +76,7 @@ double time_of(comm::World& world, const Work& work) {
   std::vector<double> seconds(static_cast<std::size_t>(repetitions(world, once())));
   world.control().barrier()->wait();
   for (auto& each : seconds) each = once();
-  return mean(world, median(seconds));
+  return mean(world, median_of(seconds));
 }
 
 /// A field of /proc in KiB, as bytes; 0 where there is none.
@@ -233,10 +233,10 @@ class Meter {
     }
     if (optimizes) out_.optimizer_rate = optimizer_rate(local);
     plan::PartTime out{.work = 1,
-                       .forward = mean(world_, median(forwards)),
-                       .backward = mean(world_, median(backwards)),
-                       .backward_input = mean(world_, median(inputs)),
-                       .backward_weight = mean(world_, median(weights))};
+                       .forward = mean(world_, median_of(forwards)),
+                       .backward = mean(world_, median_of(backwards)),
+                       .backward_input = mean(world_, median_of(inputs)),
+                       .backward_weight = mean(world_, median_of(weights))};
     return out;
   }
 

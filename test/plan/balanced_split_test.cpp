@@ -45,11 +45,11 @@ void each_split(int stages, int layers, Counts& so_far, const std::function<void
   }
 }
 
-TrainingPlan planned(const std::string& distributed, const std::string& rest = "") {
+TrainingPlan planned(const std::string& distributed, const std::string& rest = "", int vocabulary = 128256) {
   const auto loaded = config::read_recipe(
       "model:\n  config: {model_type: llama, hidden_size: 1024, intermediate_size: 2816, num_hidden_layers: 14,\n"
-      "    num_attention_heads: 8, num_key_value_heads: 8, vocab_size: 128256, max_position_embeddings: 4096}\n"
-      "distributed: {" + distributed + "}\ndataset: {_target_: mock, seq_length: 4096}\n"
+      "    num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: 4096, vocab_size: " +
+          std::to_string(vocabulary) + "}\ndistributed: {" + distributed + "}\ndataset: {_target_: mock, seq_length: 4096}\n"
       "step_scheduler: {global_batch_size: 32, local_batch_size: 8}\n" + rest, "recipe.yaml", {}, {});
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
@@ -112,7 +112,7 @@ TEST_CASE("auto gives the stages with embedding and head fewer layers, by estima
 
 TEST_CASE("auto moves layers away from a rank that would not fit", "[plan]") {
   const std::string distributed = "strategy: ddp, pp_size: 4, pipeline: {pp_schedule: 1F1B, layers_per_stage: auto}";
-  const auto free = planned(distributed, "hardware: {profile: h100}\n");
+  const auto free = planned(distributed, "hardware: {profile: h100}\n", 1024);
   const auto& memory = free.estimate->memory;
   double least = 1e300, most = 0;
   for (const auto& rank : memory.ranks) {
@@ -122,13 +122,13 @@ TEST_CASE("auto moves layers away from a rank that would not fit", "[plan]") {
   REQUIRE(least < most);
   const auto bytes = static_cast<std::int64_t>(most * 0.985);
   const auto tight =
-      planned(distributed, "hardware: {profile: h100, memory: '" + std::to_string(bytes) + "'}\n");
+      planned(distributed, "hardware: {profile: h100, memory: '" + std::to_string(bytes) + "'}\n", 1024);
   CHECK(tight.estimate->memory.fit != Fit::kDoesNotFit);
   CHECK(layers_of(tight) != layers_of(free));
   CHECK(layers_of(tight)[static_cast<std::size_t>(memory.heaviest)] <
         layers_of(free)[static_cast<std::size_t>(memory.heaviest)]);
   // Where nothing fits, the split is that of equal time and the estimate says so.
-  const auto none = planned(distributed, "hardware: {profile: h100, memory: 2GiB}\n");
+  const auto none = planned(distributed, "hardware: {profile: h100, memory: 2GiB}\n", 1024);
   CHECK(layers_of(none) == layers_of(free));
   CHECK(none.estimate->memory.fit == Fit::kDoesNotFit);
 }
@@ -170,7 +170,7 @@ TEST_CASE("a layout that cannot be is refused at its place", "[plan]") {
         "recipe.yaml", {}, {});
     REQUIRE(loaded.problems.empty());
     const auto result = make_plan(loaded, {});
-    REQUIRE(result.problems.size() == 1);
+    REQUIRE_FALSE(result.problems.empty());
     const auto& problem = result.problems[0];
     INFO(to_text(problem));
     CHECK(problem.id == row.id);
