@@ -266,8 +266,9 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
                   "set distributed.ep_size to 2 or more");
     if (model && !model->spec.plan_only.empty() && request.training)
-      report.refuse("unsupported-model", "model", "this model can be planned but not trained: " + model->spec.plan_only,
-                    "known families: see docs/models.md");
+      report.refuse_plan("unsupported-model", "model",
+                         "this model can be planned but not trained: " + model->spec.plan_only,
+                         "known families: see docs/models.md");
     if (model) {
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
@@ -276,8 +277,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.model = std::move(model);
     if (request.training)
       for (const auto& key : loaded.unsupported)
-        report.refuse("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
-                      "automodel plan shows everything of this recipe that is not supported");
+        report.refuse_plan("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
+                           "automodel plan shows everything of this recipe that is not supported");
     if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, report);
     estimate(plan, recipe, request, report);
     plan.ignored = loaded.ignored;
