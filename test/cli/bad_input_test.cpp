@@ -108,6 +108,12 @@ const std::vector<BadInput> kTable = {
     {"sequences longer than the model takes",
      kModel + "dataset: {_target_: mock, vocab_size: 260, seq_length: 129}\n" + kSteps, "", "sequence-too-long", 2,
      "dataset.seq_length"},
+    {"a warm-up longer than the run",
+     kModel + kData + "step_scheduler: {global_batch_size: 8, local_batch_size: 8, max_steps: 6}\n" +
+         "lr_scheduler: {lr_warmup_steps: 10}\n",
+     "", "bad-value", 4, "lr_scheduler.lr_warmup_steps"},
+    {"a pattern that is none", kBase + "optimizer: {param_group_overrides: [{pattern: '(', wd_mult: 0}]}\n", "",
+     "bad-value", 4, "optimizer.param_group_overrides.0.pattern"},
     {"two seeds", kBase + "seed: 1\nrng: {seed: 2}\n", "", "bad-value", 5, "rng.seed"},
     {"Megatron's rule", kBase + "model_parallel: {sequence_parallel: true}\n", "", "bad-value", 4,
      "model_parallel.sequence_parallel"},
