@@ -60,9 +60,8 @@ class Help : public CLI::Formatter {
 
 void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kRecipe) {
-    auto* recipe =
-        sub.add_option("RECIPE", options.recipe,
-                       "Recipe (YAML); relative paths in it are beside it or in the working directory");
+    auto* recipe = sub.add_option("RECIPE", options.recipe,
+                                  "Recipe (YAML); relative paths in it are beside it or in the working directory");
     if (!(command.takes & kEstimates)) recipe->required();  // --calibrate can do without
     sub.allow_extras();
   }
@@ -180,7 +179,8 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   }
   // `automodel RECIPE.yaml ...` trains, as in NeMo AutoModel.
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.empty()) return refuse_words("there is no command", "automodel " + CLI::detail::join(names, "|") + ", or --help");
+  if (words.empty())
+    return refuse_words("there is no command", "automodel " + CLI::detail::join(names, "|") + ", or --help");
   if (is_recipe(words[0])) words.insert(words.begin(), "train");
   const std::string help = "see automodel " + (words[0].starts_with("-") ? "" : words[0] + " ") + "--help";
   if (!words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())

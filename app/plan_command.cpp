@@ -66,6 +66,18 @@ int run_search(const Options& options, const config::LoadedRecipe& loaded, plan:
   return code(ExitCode::kOk);
 }
 
+/// The schedule with every forward pass one unit, and below it with the durations that are estimated.
+std::string draw(const plan::TrainingPlan& plan) {
+  const auto& pipeline = *plan.pipeline;
+  std::vector<schedule::SvgChart> charts = {
+      {&pipeline.timeline, {.title = pipeline.name + ", a forward pass takes 1", .in_seconds = false}}};
+  if (plan.estimate)
+    charts.push_back({&plan.estimate->time.timeline,
+                      {.title = fmt::format("{} as estimated ({}: {})", pipeline.name, plan.estimate->hardware.name,
+                                            plan.estimate->hardware.origin)}});
+  return schedule::timeline_svg(charts);
+}
+
 /// Measures the parts of the recipe's model, or of usual ones, with as many ranks as would share this machine, and
 /// messages between two. Returns the exit code.
 int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
@@ -114,9 +126,7 @@ int run_plan(const Options& given) {
   const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute
                       : options.actions == "lowered" ? plan::ActionFormat::kLowered
                                                      : plan::ActionFormat::kNone;
-  if (plan.pipeline && !options.timeline.empty() &&
-      !write_file(options.timeline,
-                  schedule::timeline_svg(plan.pipeline->timeline, {.title = plan.pipeline->name, .in_seconds = false})))
+  if (plan.pipeline && !options.timeline.empty() && !write_file(options.timeline, draw(plan)))
     return code(ExitCode::kEnvironment);
   if (plan.pipeline && !options.trace.empty() &&
       !write_file(options.trace,

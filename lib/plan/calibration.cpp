@@ -71,8 +71,9 @@ PartTime read_part(const Json& json) {
 }
 
 Json write_sample(const Sample& sample) {
-  Json out = {{"model", sample.model},   {"dtype", sample.type},           {"threads", sample.threads},
-              {"ranks", sample.ranks},   {"microbatch", sample.microbatch}, {"sequence", sample.sequence}};
+  Json out = {{"model", sample.model},           {"dtype", sample.type},
+              {"threads", sample.threads},       {"ranks", sample.ranks},
+              {"microbatch", sample.microbatch}, {"sequence", sample.sequence}};
   write(out, sample, kSampleNumbers);
   for (const auto& layer : sample.layers) {
     Json part = write_part(layer.time);
@@ -101,7 +102,8 @@ Sample read_sample(const Json& json) {
 /// Whether everything that estimates divide by is there.
 bool usable(const Sample& sample) {
   const auto good = [](const PartTime& part) {
-    return part.work > 0 && part.forward > 0 && part.backward > 0 && part.backward_input > 0 && part.backward_weight > 0;
+    return part.work > 0 && part.forward > 0 && part.backward > 0 && part.backward_input > 0 &&
+           part.backward_weight > 0;
   };
   return sample.peak > 0 && sample.memory_bandwidth > 0 && sample.optimizer_rate > 0 && sample.threads > 0 &&
          sample.ranks > 0 && !sample.layers.empty() && good(sample.head) && sample.embedding.work > 0 &&
@@ -217,12 +219,9 @@ std::optional<Calibration> parse_calibration(const std::string& text) {
 std::string to_json(const Calibration& calibration) {
   Json link;
   write(link, calibration.link, kLinkNumbers);
-  Json out = {{"version", kVersion},
-              {"machine", calibration.machine},
-              {"when", calibration.when},
-              {"framework_bytes", calibration.framework},
-              {"link", std::move(link)},
-              {"samples", Json::array()},
+  Json out = {{"version", kVersion},      {"machine", calibration.machine},
+              {"when", calibration.when}, {"framework_bytes", calibration.framework},
+              {"link", std::move(link)},  {"samples", Json::array()},
               {"runs", Json::array()}};
   for (const auto& each : calibration.samples) out["samples"].push_back(write_sample(each));
   for (const auto& each : calibration.runs)

@@ -54,12 +54,12 @@ struct LinkSample {
 
 /// What runs of one plan took, newest last.
 struct PastRuns {
-  std::string key = {};     ///< run_key (past_runs.h)
-  std::string recipe = {};  ///< for people
-  std::string when = {};    ///< of the newest
-  std::vector<double> seconds = {};  ///< median of a run's steady steps
+  std::string key = {};                ///< run_key (past_runs.h)
+  std::string recipe = {};             ///< for people
+  std::string when = {};               ///< of the newest
+  std::vector<double> seconds = {};    ///< median of a run's steady steps
   std::vector<double> predicted = {};  ///< before past runs corrected it
-  std::vector<double> bytes = {};  ///< of tensors at their peak on the heaviest rank
+  std::vector<double> bytes = {};      ///< of tensors at their peak on the heaviest rank
 };
 
 struct Calibration {

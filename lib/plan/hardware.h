@@ -61,8 +61,8 @@ struct Hardware {
   double optimizer_rate = 0;  ///< elements a second that the optimizer updates, norm included; 0: by memory bandwidth
   Link node = {};
   Link network = {};
-  int per_node = 8;       ///< ranks of one machine
-  double framework = 0;   ///< bytes of a rank beside tensors: libraries, contexts, communicators
+  int per_node = 8;                 ///< ranks of one machine
+  double framework = 0;             ///< bytes of a rank beside tensors: libraries, contexts, communicators
   std::optional<Rates> rates = {};  ///< from a calibration: what parts of the model take
   int threads = 1;                  ///< of a rank
   double share = 1;                 ///< of a rank's threads that have a core

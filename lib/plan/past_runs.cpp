@@ -56,8 +56,7 @@ std::string run_key(const TrainingPlan& plan) {
                   levers.autocast ? name_of(*levers.autocast) : ""));
   mix(fmt::format("{} {} {} {}", plan.context.heads, plan.context.keys, plan.context.gather, estimate.moments));
   mix(plan.pipeline->name);
-  for (const auto& stage : plan.pipeline->stages)
-    mix(fmt::format("{} {}", stage.pp_rank, stage.part.layers.size()));
+  for (const auto& stage : plan.pipeline->stages) mix(fmt::format("{} {}", stage.pp_rank, stage.part.layers.size()));
   mix(fmt::format("{} {} {}", estimate.hardware.name, estimate.hardware.per_node, estimate.hardware.threads));
   return fmt::format("{:016x}", hash);
 }

@@ -177,8 +177,11 @@ class PipelinePlanning {
     PipelineLayoutRequest wanted{.layers = model_ != nullptr ? model_->spec.layers : 1, .pp_size = ranks_};
     wanted.layout = parse_layout(*settings_.pipeline_model_parallel_layout(), problems);
     if (wanted.layout && model_ == nullptr)
-      problems.push_back({"missing-key", "a layout for a model whose sizes are unknown",
-                          "give --model.config PATH (a config.json)", {}, "pipeline_model_parallel_layout"});
+      problems.push_back({"missing-key",
+                          "a layout for a model whose sizes are unknown",
+                          "give --model.config PATH (a config.json)",
+                          {},
+                          "pipeline_model_parallel_layout"});
     else if (wanted.layout)
       layout_ = place_layers(wanted, problems);
     const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
@@ -235,8 +238,7 @@ class PipelinePlanning {
   /// Stages of equal time, as far as memory allows: a rank that does not fit gets fewer layers, and others more.
   void balance() {
     Diagnostics ignored;  // the estimate reports them
-    const auto hardware =
-        plan_hardware(plan_, recipe_.recipe, request_.ranks_per_node, request_.calibration, ignored);
+    const auto hardware = plan_hardware(plan_, recipe_.recipe, request_.ranks_per_node, request_.calibration, ignored);
     const auto sharding = plan_sharding(recipe_.recipe.distributed(), plan_.mesh.sizes());
     const auto recompute = recipe_.recipe.distributed->checkpointing();
     const auto cost = split_cost(plan_, {.hardware = hardware, .sharding = sharding, .recompute = recompute});
@@ -305,8 +307,9 @@ class PipelinePlanning {
                              .sequence_length = sequence(),
                              .dtype = plan_.types.message};
     for (int s = 0; s < stages_; ++s) {
-      StagePlan stage{
-          .stage = s, .pp_rank = plan_.pipeline->schedule.placement.rank_of({s}), .part = parts[static_cast<std::size_t>(s)]};
+      StagePlan stage{.stage = s,
+                      .pp_rank = plan_.pipeline->schedule.placement.rank_of({s}),
+                      .part = parts[static_cast<std::size_t>(s)]};
       const double tokens = static_cast<double>(shapes.microbatch_size * shapes.sequence_length);
       for (const int layer : stage.part.layers)
         stage.flops +=

@@ -59,7 +59,8 @@ struct TimeRequest {
 /// Needs the plan's pipeline.
 TimePlan plan_time(const TrainingPlan& plan, const TimeRequest& request);
 
-/// What the layers, the embedding and the head cost, both passes, wherever they stand. Needs the plan's model and batch.
+/// What the layers, the embedding and the head cost, both passes, wherever they stand. Needs the plan's model and
+/// batch.
 SplitCost split_cost(const TrainingPlan& plan, const TimeRequest& request);
 
 /// The MLP's part of a layer's arithmetic: what selective recomputation does twice.

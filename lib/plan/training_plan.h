@@ -81,8 +81,8 @@ struct PlanRequest {
   std::optional<int> world_size = {};  ///< absent: what the recipe's sizes multiply to
   bool training = false;               ///< refuse what can be planned but not trained
   bool cuda_available = false;
-  std::optional<int> ranks_per_node = {};       ///< absent: what the device's machines usually have
-  const Calibration* calibration = nullptr;     ///< of this machine
+  std::optional<int> ranks_per_node = {};    ///< absent: what the device's machines usually have
+  const Calibration* calibration = nullptr;  ///< of this machine
 };
 
 struct PlanResult {

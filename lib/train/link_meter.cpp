@@ -62,17 +62,18 @@ class LinkMeter {
   double one_way(std::int64_t bytes, int repeat) {
     const auto tensor = at::ones({bytes}, at::kByte);
     const int me = all_->rank();
-    return seconds(repeat, [&] {
-             if (me > 1) return;
-             const bool sends_first = me == 0;
-             for (const bool sends : {sends_first, !sends_first}) {
-               std::vector<comm::Transfer> message = {{tensor, 1 - me, 0}};
-               if (sends)
-                 all_->exchange(std::move(message), {})->wait();
-               else
-                 all_->exchange({}, std::move(message))->wait();
-             }
-           }) /
+    return seconds(repeat,
+                   [&] {
+                     if (me > 1) return;
+                     const bool sends_first = me == 0;
+                     for (const bool sends : {sends_first, !sends_first}) {
+                       std::vector<comm::Transfer> message = {{tensor, 1 - me, 0}};
+                       if (sends)
+                         all_->exchange(std::move(message), {})->wait();
+                       else
+                         all_->exchange({}, std::move(message))->wait();
+                     }
+                   }) /
            2;
   }
 

@@ -49,8 +49,11 @@ TrainingPlan planned(const std::string& distributed, const std::string& rest = "
   const auto loaded = config::read_recipe(
       "model:\n  config: {model_type: llama, hidden_size: 1024, intermediate_size: 2816, num_hidden_layers: 14,\n"
       "    num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: 4096, vocab_size: " +
-          std::to_string(vocabulary) + "}\ndistributed: {" + distributed + "}\ndataset: {_target_: mock, seq_length: 4096}\n"
-      "step_scheduler: {global_batch_size: 32, local_batch_size: 8}\n" + rest, "recipe.yaml", {}, {});
+          std::to_string(vocabulary) + "}\ndistributed: {" + distributed +
+          "}\ndataset: {_target_: mock, seq_length: 4096}\n"
+          "step_scheduler: {global_batch_size: 32, local_batch_size: 8}\n" +
+          rest,
+      "recipe.yaml", {}, {});
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
   auto result = make_plan(loaded, {});
@@ -121,8 +124,7 @@ TEST_CASE("auto moves layers away from a rank that would not fit", "[plan]") {
   }
   REQUIRE(least < most);
   const auto bytes = static_cast<std::int64_t>(most * 0.985);
-  const auto tight =
-      planned(distributed, "hardware: {profile: h100, memory: '" + std::to_string(bytes) + "'}\n", 1024);
+  const auto tight = planned(distributed, "hardware: {profile: h100, memory: '" + std::to_string(bytes) + "'}\n", 1024);
   CHECK(tight.estimate->memory.fit != Fit::kDoesNotFit);
   CHECK(layers_of(tight) != layers_of(free));
   CHECK(layers_of(tight)[static_cast<std::size_t>(memory.heaviest)] <

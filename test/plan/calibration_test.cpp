@@ -32,8 +32,12 @@ config::LoadedRecipe recipe(const std::string& distributed, const std::string& r
       "device: cpu\nmodel:\n  config: {model_type: llama, hidden_size: 64, intermediate_size: 160, "
       "num_hidden_layers: 8, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 1000, "
       "max_position_embeddings: 128}\n"
-      "distributed: {" + distributed + "}\ndataset: {_target_: mock, seq_length: 32}\n"
-      "step_scheduler: {global_batch_size: 16, local_batch_size: 8}\n" + rest, "recipe.yaml", {}, {});
+      "distributed: {" +
+          distributed +
+          "}\ndataset: {_target_: mock, seq_length: 32}\n"
+          "step_scheduler: {global_batch_size: 16, local_batch_size: 8}\n" +
+          rest,
+      "recipe.yaml", {}, {});
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
   return loaded;
@@ -86,7 +90,8 @@ TEST_CASE("a calibration file reads back as it was written, and anything else is
   made.framework = 3e8;
   made.link = {.bandwidth = 1e9, .latency = 2e-6, .gather = 3e9, .scatter = 2e9, .sum = 1.5e9};
   made.add(sample("tiny", 32, 1e9));
-  made.add_run({.key = "abc", .recipe = "r.yaml", .when = "2026-01-02", .seconds = {1}, .predicted = {2}, .bytes = {3}});
+  made.add_run(
+      {.key = "abc", .recipe = "r.yaml", .when = "2026-01-02", .seconds = {1}, .predicted = {2}, .bytes = {3}});
   REQUIRE(write_calibration(made));
   const auto read = parse_calibration(calibration_text());
   REQUIRE(read);
@@ -155,8 +160,8 @@ TEST_CASE("a plan takes what was measured at its sizes", "[plan]") {
 }
 
 TEST_CASE("input and weight gradients that are apart have their own times", "[plan]") {
-  const auto loaded = recipe(
-      "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, pp_microbatch_size: 2}");
+  const auto loaded =
+      recipe("strategy: ddp, pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, pp_microbatch_size: 2}");
   const auto plain = planned(loaded, nullptr);
   const auto calibration = measured_for(plain);
   const auto plan = planned(loaded, &calibration);
