@@ -127,14 +127,10 @@ int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(static_cast<int>(ExitCode::kEnvironment));
   sigprocmask(SIG_SETMASK, &before, nullptr);
-<<<<<<< HEAD
-  _exit(become(rank_words(work, ranks, worker, recipe, overrides),
-=======
   winsize size{};
   if (isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
     setenv(metrics::kTerminalVariable, std::to_string(size.ws_col).c_str(), 1);
-  _exit(become(mpirun_words(ranks, worker, recipe, overrides),
->>>>>>> main
+  _exit(become(rank_words(work, ranks, worker, recipe, overrides),
                "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"));
 }
 

@@ -4,342 +4,330 @@
 
 #include <fmt/format.h>
 
-<<<<<<< HEAD
-#include "plan/past_runs.h"
-    == == ==
-    =
 #include "config/optimizer_basics.h"
 #include "plan/lr_schedule.h"
-        >>>>>>> main
+#include "plan/past_runs.h"
 #include "plan/pipeline_plan.h"
 #include "plan/tensor_choice.h"
 
-        namespace automodel::plan {
-  namespace {
+namespace automodel::plan {
+namespace {
 
-  using config::Recipe;
+using config::Recipe;
 
-  mesh::Strategy strategy_of(const config::DistributedConfig& distributed) {
-    return *mesh::parse_strategy(distributed.strategy_name());
+mesh::Strategy strategy_of(const config::DistributedConfig& distributed) {
+  return *mesh::parse_strategy(distributed.strategy_name());
+}
+
+/// The world that the recipe's sizes make when nobody says how large it is.
+std::int64_t implied_world(const config::DistributedConfig& d) {
+  std::int64_t world = 1;
+  for (const auto& size : {d.pp_size(), d.cp_size(), d.tp_size(), d.dp_size()}) world *= std::max(1, size.value_or(1));
+  if (!d.dp_size()) world *= std::max(1, d.dp_replicate_size().value_or(1));
+  if (const int ep = d.ep_size().value_or(1); !d.dp_size() && ep > 1) {
+    // Experts use the ranks of a stage: enough data-parallel ranks for them.
+    const auto stage = world / std::max(1, d.pp_size().value_or(1));
+    if (stage % ep != 0) world *= ep;
   }
+  return std::min<std::int64_t>(world, 1 << 24);
+}
 
-  /// The world that the recipe's sizes make when nobody says how large it is.
-  std::int64_t implied_world(const config::DistributedConfig& d) {
-    std::int64_t world = 1;
-    for (const auto& size : {d.pp_size(), d.cp_size(), d.tp_size(), d.dp_size()})
-      world *= std::max(1, size.value_or(1));
-    if (!d.dp_size()) world *= std::max(1, d.dp_replicate_size().value_or(1));
-    if (const int ep = d.ep_size().value_or(1); !d.dp_size() && ep > 1) {
-      // Experts use the ranks of a stage: enough data-parallel ranks for them.
-      const auto stage = world / std::max(1, d.pp_size().value_or(1));
-      if (stage % ep != 0) world *= ep;
+std::optional<mesh::MeshSizes> plan_mesh(const config::LoadedRecipe& loaded, const PlanRequest& request,
+                                         Located& report) {
+  const auto& d = loaded.recipe.distributed();
+  mesh::MeshRequest sizes{.strategy = strategy_of(d),
+                          .dp_size = d.dp_size(),
+                          .dp_replicate_size = d.dp_replicate_size(),
+                          .tp_size = d.tp_size(),
+                          .pp_size = d.pp_size(),
+                          .cp_size = d.cp_size(),
+                          .ep_size = d.ep_size()};
+  Diagnostics problems;
+  const auto out = mesh::resolve_sizes(sizes, request.world_size ? *request.world_size : implied_world(d), problems);
+  report.refuse_all(std::move(problems), "");
+  return out;
+}
+
+/// Sizes of model_parallel that say the same as distributed must say the same.
+void check_megatron_sizes(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, Located& report) {
+  const auto& m = loaded.recipe.model_parallel();
+  const auto same = [&](const std::string& key, int megatron, const std::string& other, int ours) {
+    if (report.given("model_parallel." + key) && megatron != ours)
+      report.refuse("bad-value", "model_parallel." + key,
+                    fmt::format("model_parallel.{} is {} but distributed.{} is {}", key, megatron, other, ours),
+                    fmt::format("give the size once, as distributed.{}", other));
+  };
+  same("tensor_model_parallel_size", m.tensor_model_parallel_size(), "tp_size", sizes.tp);
+  same("pipeline_model_parallel_size", m.pipeline_model_parallel_size(), "pp_size", sizes.pp);
+  same("context_parallel_size", m.context_parallel_size(), "cp_size", sizes.cp);
+  same("expert_model_parallel_size", m.expert_model_parallel_size(), "ep_size", sizes.ep);
+}
+
+/// "nearest are 4 and 8": the divisors of `whole` around `size`.
+std::string nearest_divisors(int whole, int size) {
+  int down = std::min(size, whole), up = size;
+  while (whole % down != 0) --down;
+  while (up < whole && whole % up != 0) ++up;
+  return up <= whole && whole % up == 0 ? fmt::format("nearest are {} and {}", down, up)
+                                        : fmt::format("nearest is {}", down);
+}
+
+/// Expert-parallel ranks hold equal numbers of experts, or equal parts of their width.
+void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpec& spec, const mesh::MeshSizes& sizes,
+                        Located& report) {
+  const int tensor = loaded.recipe.model_parallel->expert_tensor_parallel_size().value_or(1);
+  const std::string tensor_key = "model_parallel.expert_tensor_parallel_size";
+  if (!spec.moe) {
+    if (sizes.ep > 1)
+      report.refuse("bad-value", "distributed.ep_size",
+                    fmt::format("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type),
+                    "ep_size: 1, or a model with experts");
+    return;
+  }
+  if (spec.moe->experts % sizes.ep != 0)
+    report.refuse("indivisible", "distributed.ep_size",
+                  fmt::format("{} experts do not divide among {} expert-parallel ranks", spec.moe->experts, sizes.ep),
+                  nearest_divisors(spec.moe->experts, sizes.ep));
+  if (tensor <= 1) return;
+  if (spec.moe->bias)
+    return report.refuse("bad-value", tensor_key,
+                         fmt::format("the experts of '{}' have biases and cannot be cut across ranks", spec.model_type),
+                         "expert_tensor_parallel_size: 1; experts divide among ranks with distributed.ep_size");
+  if (spec.moe->ffn % tensor != 0)
+    report.refuse("indivisible", tensor_key,
+                  fmt::format("experts of width {} do not divide among {} ranks", spec.moe->ffn, tensor),
+                  nearest_divisors(spec.moe->ffn, tensor));
+  if (sizes.per_stage() % (sizes.ep * tensor) != 0)
+    report.refuse("indivisible", tensor_key,
+                  fmt::format("{} ranks of a pipeline stage do not divide into groups of ep_size {} x {} ranks",
+                              sizes.per_stage(), sizes.ep, tensor),
+                  nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
+}
+
+/// Megatron Core's own checks, with the sizes that distributed gives.
+void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const TypePlan& types,
+                    Located& report) {
+  auto m = loaded.recipe.model_parallel();
+  m.tensor_model_parallel_size = sizes.tp;
+  m.pipeline_model_parallel_size = sizes.pp;
+  m.context_parallel_size = sizes.cp;
+  m.expert_model_parallel_size = sizes.ep;
+  if (!m.pipeline_dtype()) m.pipeline_dtype = types.message;  // ours has a default
+  Diagnostics warnings;
+  report.refuse_all(config::post_init(m, warnings), "model_parallel");
+  report.warn_all(std::move(warnings), "model_parallel");
+  if (m.overlap_p2p_comm() && m.batch_p2p_comm() && report.given("model_parallel.batch_p2p_comm"))
+    report.refuse("bad-value", "model_parallel.overlap_p2p_comm",
+                  "overlap_p2p_comm and batch_p2p_comm cannot both be true", "choose one");
+}
+
+TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* spec, bool cuda, Located& report) {
+  const Recipe& recipe = loaded.recipe;
+  const auto& m = recipe.model_parallel();
+  TypePlan types;
+  const auto configured = recipe.model() ? recipe.model()->torch_dtype->dtype : std::nullopt;
+  DType weights = configured                       ? *configured
+                  : spec != nullptr && spec->dtype ? *spec->dtype
+                  : cuda                           ? DType::kBFloat16
+                                                   : DType::kFloat32;
+  if (m.params_dtype()) weights = *m.params_dtype();
+  types.compute = m.bf16() ? DType::kBFloat16 : m.fp16() ? DType::kFloat16 : weights;
+  types.master = weights == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  types.gradient = types.master;
+  types.reduce = types.gradient;
+  std::optional<DType> output;
+  const auto& strategy = recipe.distributed->strategy();
+  if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy); fsdp != nullptr) {
+    // A policy that nobody wrote down is NeMo AutoModel's on CUDA; on a CPU low precision is slower as well as
+    // coarser.
+    const bool given = report.given("distributed.mp_policy");
+    const auto policy = fsdp->mp_policy().value_or(config::MixedPrecisionPolicy::standard());
+    if (given || (cuda && !configured && !m.fp16())) {
+      if (policy.param_dtype()) types.compute = *policy.param_dtype();
+      types.reduce = policy.reduce_dtype().value_or(types.compute);
+      if (given && policy.output_dtype()) output = policy.output_dtype();
     }
-    return std::min<std::int64_t>(world, 1 << 24);
   }
-
-  std::optional<mesh::MeshSizes> plan_mesh(const config::LoadedRecipe& loaded, const PlanRequest& request,
-                                           Located& report) {
-    const auto& d = loaded.recipe.distributed();
-    mesh::MeshRequest sizes{.strategy = strategy_of(d),
-                            .dp_size = d.dp_size(),
-                            .dp_replicate_size = d.dp_replicate_size(),
-                            .tp_size = d.tp_size(),
-                            .pp_size = d.pp_size(),
-                            .cp_size = d.cp_size(),
-                            .ep_size = d.ep_size()};
-    Diagnostics problems;
-    const auto out = mesh::resolve_sizes(sizes, request.world_size ? *request.world_size : implied_world(d), problems);
-    report.refuse_all(std::move(problems), "");
-    return out;
+  if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
+      megatron != nullptr && types.compute != types.master) {
+    if (!megatron->preserve_fp32_weights()) types.master = types.compute;
+    types.reduce = megatron->grad_reduce_in_fp32() ? DType::kFloat32 : types.compute;
   }
+  types.message = output.value_or(types.compute);
+  if (m.pipeline_dtype()) types.message = *m.pipeline_dtype();
+  if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->dtype())
+    types.message = *recipe.distributed->pipeline()->dtype();
+  return types;
+}
 
-  /// Sizes of model_parallel that say the same as distributed must say the same.
-  void check_megatron_sizes(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, Located& report) {
-    const auto& m = loaded.recipe.model_parallel();
-    const auto same = [&](const std::string& key, int megatron, const std::string& other, int ours) {
-      if (report.given("model_parallel." + key) && megatron != ours)
-        report.refuse("bad-value", "model_parallel." + key,
-                      fmt::format("model_parallel.{} is {} but distributed.{} is {}", key, megatron, other, ours),
-                      fmt::format("give the size once, as distributed.{}", other));
-    };
-    same("tensor_model_parallel_size", m.tensor_model_parallel_size(), "tp_size", sizes.tp);
-    same("pipeline_model_parallel_size", m.pipeline_model_parallel_size(), "pp_size", sizes.pp);
-    same("context_parallel_size", m.context_parallel_size(), "cp_size", sizes.cp);
-    same("expert_model_parallel_size", m.expert_model_parallel_size(), "ep_size", sizes.ep);
+/// Tokens of a sequence, and the key that says so.
+std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
+  if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->pp_seq_len())
+    return {*recipe.distributed->pipeline()->pp_seq_len(), "distributed.pipeline.pp_seq_len"};
+  if (!recipe.dataset()) return {0, ""};
+  if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0)
+    return {size, "packed_sequence.packed_sequence_size"};
+  return std::visit(
+      [](const auto& data) -> std::pair<std::int64_t, std::string> {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)
+          return {data.seq_length().value_or(0), "dataset.seq_length"};
+        else
+          return {data.seq_length(), "dataset.seq_length"};
+      },
+      *recipe.dataset());
+}
+
+/// Rates, weight decay and parameter groups: what is wrong with them whatever the data.
+void check_optimizer(const Recipe& recipe, Located& report) {
+  // The run has no more steps than max_steps, and may have fewer.
+  constexpr std::int64_t kUnknown = std::int64_t{1} << 40;
+  const std::int64_t steps = recipe.step_scheduler().max_steps().value_or(0);
+  const auto basics = config::basics_of(recipe.optimizer());
+  Diagnostics problems = config::check_overrides(basics.overrides);
+  make_lr_schedule(recipe.lr_scheduler(), basics.lr, basics.weight_decay, steps > 0 ? steps : kUnknown, problems);
+  report.refuse_all(std::move(problems));
+}
+
+constexpr std::int64_t kAssumedLength = 4096;  // tokens of a sequence where nobody says
+
+BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const arch::ModelSpec* spec,
+                     bool training, Located& report) {
+  const auto& steps = loaded.recipe.step_scheduler();
+  BatchPlan batch{.global = steps.global_batch_size(), .local = steps.local_batch_size()};
+  const int unit = batch.local * sizes.dp();
+  if (batch.global % unit != 0) {
+    const int down = batch.global / unit * unit;
+    report.refuse("indivisible", "step_scheduler.global_batch_size",
+                  fmt::format("global_batch_size {} is no multiple of local_batch_size {} x data-parallel size {}",
+                              batch.global, batch.local, sizes.dp()),
+                  down > 0 ? fmt::format("nearest are {} and {}", down, down + unit)
+                           : fmt::format("at least {}, or a smaller local_batch_size", unit));
+  } else {
+    batch.runs = batch.global / unit;
   }
-
-  /// "nearest are 4 and 8": the divisors of `whole` around `size`.
-  std::string nearest_divisors(int whole, int size) {
-    int down = std::min(size, whole), up = size;
-    while (whole % down != 0) --down;
-    while (up < whole && whole % up != 0) ++up;
-    return up <= whole && whole % up == 0 ? fmt::format("nearest are {} and {}", down, up)
-                                          : fmt::format("nearest is {}", down);
+  const auto [length, key] = sequence_length(loaded.recipe);
+  batch.length = length;
+  if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
+  if (batch.length == 0 && spec != nullptr && training) {
+    batch.assumed_length = spec->max_positions;  // batches say how long they are
+  } else if (batch.length == 0 && spec != nullptr) {
+    batch.assumed_length = std::min<std::int64_t>(spec->max_positions, kAssumedLength);
+    report.warn("length-unknown", "dataset",
+                fmt::format("how long sequences are is not known: shapes and estimates are for {} tokens",
+                            batch.assumed_length),
+                "give distributed.pipeline.pp_seq_len, or dataset.seq_length where the data has it");
   }
+  if (spec != nullptr && length > spec->max_positions && spec->max_positions > 0)
+    report.refuse(
+        "sequence-too-long", key,
+        fmt::format("sequences have {} tokens; the model takes at most {}", length, spec->max_positions),
+        fmt::format("{} or less, or a model with longer positions (max_position_embeddings)", spec->max_positions));
+  if (length > 0 && sizes.cp > 1 && length % (2 * sizes.cp) != 0) {
+    const auto down = length / (2 * sizes.cp) * (2 * sizes.cp);
+    report.refuse(
+        "indivisible", key,
+        fmt::format("sequences of {} tokens do not divide into 2 x cp_size = {} chunks", length, 2 * sizes.cp),
+        fmt::format("nearest are {} and {}", down, down + 2 * sizes.cp));
+  }
+  return batch;
+}
 
-  /// Expert-parallel ranks hold equal numbers of experts, or equal parts of their width.
-  void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpec& spec, const mesh::MeshSizes& sizes,
-                          Located& report) {
-    const int tensor = loaded.recipe.model_parallel->expert_tensor_parallel_size().value_or(1);
-    const std::string tensor_key = "model_parallel.expert_tensor_parallel_size";
-    if (!spec.moe) {
-      if (sizes.ep > 1)
-        report.refuse("bad-value", "distributed.ep_size",
-                      fmt::format("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type),
-                      "ep_size: 1, or a model with experts");
-      return;
+/// A plan is for the machine that the recipe is about, which is not always the one that it is made on.
+bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
+  if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
+  if (request.cuda_available || request.training) return request.cuda_available;
+  if (recipe.dist_env->backend() == "nccl") return true;
+  const auto& profile = recipe.hardware->profile();
+  return profile && find_device(*profile) != nullptr;
+}
+
+void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& request, Located& report) {
+  Diagnostics problems;
+  auto hardware = plan_hardware(plan, recipe, request.ranks_per_node, request.calibration, problems);
+  report.refuse_all(std::move(problems), "");
+  if (plan.pipeline && plan.model && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
+  if (request.calibration != nullptr) apply_past_runs(*request.calibration, plan);
+}
+
+}  // namespace
+
+PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request) {
+  Located report(loaded);
+  PlanResult result;
+  const Recipe& recipe = loaded.recipe;
+  auto model = choose_model(loaded, report, request.training);
+  const auto sizes = plan_mesh(loaded, request, report);
+  if (sizes) {
+    const arch::ModelSpec* spec = model ? &model->spec : nullptr;
+    TrainingPlan plan{.mesh = mesh::DeviceMesh(*sizes, strategy_of(recipe.distributed()))};
+    plan.recipe_path = loaded.path;
+    plan.cuda = plans_for_cuda(recipe, request);
+    plan.types = plan_types(loaded, spec, plan.cuda, report);
+    plan.levers = plan_levers(loaded, sizes->pp, plan.types.compute, report);
+    plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
+    check_optimizer(recipe, report);
+    plan.pipelined = sizes->pp > 1;
+    check_megatron_sizes(loaded, *sizes, report);
+    check_megatron(loaded, *sizes, plan.types, report);
+    if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
+    if (!plan.pipelined && recipe.distributed->pipeline())
+      report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
+                  "set distributed.pp_size to 2 or more");
+    if (sizes->ep == 1 && recipe.distributed->moe())
+      report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
+                  "set distributed.ep_size to 2 or more");
+    if (model && !model->spec.plan_only.empty() && request.training)
+      report.refuse_plan("unsupported-model", "model",
+                         "this model can be planned but not trained: " + model->spec.plan_only,
+                         "known families: see docs/models.md");
+    if (model) {
+      const auto [tokens, key] = sequence_length(recipe);
+      plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }
-    if (spec.moe->experts % sizes.ep != 0)
-      report.refuse("indivisible", "distributed.ep_size",
-                    fmt::format("{} experts do not divide among {} expert-parallel ranks", spec.moe->experts, sizes.ep),
-                    nearest_divisors(spec.moe->experts, sizes.ep));
-    if (tensor <= 1) return;
-    if (spec.moe->bias)
-      return report.refuse(
-          "bad-value", tensor_key,
-          fmt::format("the experts of '{}' have biases and cannot be cut across ranks", spec.model_type),
-          "expert_tensor_parallel_size: 1; experts divide among ranks with distributed.ep_size");
-    if (spec.moe->ffn % tensor != 0)
-      report.refuse("indivisible", tensor_key,
-                    fmt::format("experts of width {} do not divide among {} ranks", spec.moe->ffn, tensor),
-                    nearest_divisors(spec.moe->ffn, tensor));
-    if (sizes.per_stage() % (sizes.ep * tensor) != 0)
-      report.refuse("indivisible", tensor_key,
-                    fmt::format("{} ranks of a pipeline stage do not divide into groups of ep_size {} x {} ranks",
-                                sizes.per_stage(), sizes.ep, tensor),
-                    nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
+    plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
+    plan.model = std::move(model);
+    if (request.training)
+      for (const auto& key : loaded.unsupported)
+        report.refuse_plan("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
+                           "automodel plan shows everything of this recipe that is not supported");
+    if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, request, report);
+    estimate(plan, recipe, request, report);
+    plan.ignored = loaded.ignored;
+    plan.unsupported = loaded.unsupported;
+    if (plan.model && !plan.model->spec.plan_only.empty())
+      plan.unsupported.emplace_back(config::IgnoredKey{"model", plan.model->spec.plan_only, {}});
+    plan.warnings = report.warnings();
+    if (report.ok()) result.plan = std::move(plan);
   }
+  result.exit = report.exit();
+  result.problems = std::move(report.problems());
+  result.warnings = std::move(report.warnings());
+  return result;
+}
 
-  /// Megatron Core's own checks, with the sizes that distributed gives.
-  void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const TypePlan& types,
-                      Located& report) {
-    auto m = loaded.recipe.model_parallel();
-    m.tensor_model_parallel_size = sizes.tp;
-    m.pipeline_model_parallel_size = sizes.pp;
-    m.context_parallel_size = sizes.cp;
-    m.expert_model_parallel_size = sizes.ep;
-    if (!m.pipeline_dtype()) m.pipeline_dtype = types.message;  // ours has a default
-    Diagnostics warnings;
-    report.refuse_all(config::post_init(m, warnings), "model_parallel");
-    report.warn_all(std::move(warnings), "model_parallel");
-    if (m.overlap_p2p_comm() && m.batch_p2p_comm() && report.given("model_parallel.batch_p2p_comm"))
-      report.refuse("bad-value", "model_parallel.overlap_p2p_comm",
-                    "overlap_p2p_comm and batch_p2p_comm cannot both be true", "choose one");
+std::uint64_t fingerprint(const TrainingPlan& plan) {
+  std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
+  const auto mix = [&](std::string_view text) {
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    hash = (hash ^ 0xFFU) * 1099511628211ULL;
+  };
+  const auto& sizes = plan.mesh.sizes();
+  mix(fmt::format("{} {} {} {} {} {} {}", sizes.pp, sizes.dp_replicate, sizes.dp_shard, sizes.cp, sizes.tp, sizes.ep,
+                  mesh::name_of(plan.mesh.strategy())));
+  mix(fmt::format("{} {} {} {} {} {}", plan.batch.global, plan.batch.local, plan.batch.runs, plan.batch.microbatch,
+                  plan.batch.microbatches, plan.batch.length));
+  mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
+                  name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
+  if (plan.model) mix(plan.model->config_text);
+  for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
+  mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
+  mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
+  if (plan.pipeline) {
+    for (const auto& row : plan.pipeline->schedule.training) mix(schedule::to_text(row));
+    for (const auto& stage : plan.pipeline->stages)
+      for (const auto& fqn : stage.part.fqns) mix(fqn);
   }
-
-  TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* spec, bool cuda, Located& report) {
-    const Recipe& recipe = loaded.recipe;
-    const auto& m = recipe.model_parallel();
-    TypePlan types;
-    const auto configured = recipe.model() ? recipe.model()->torch_dtype->dtype : std::nullopt;
-    DType weights = configured                       ? *configured
-                    : spec != nullptr && spec->dtype ? *spec->dtype
-                    : cuda                           ? DType::kBFloat16
-                                                     : DType::kFloat32;
-    if (m.params_dtype()) weights = *m.params_dtype();
-    types.compute = m.bf16() ? DType::kBFloat16 : m.fp16() ? DType::kFloat16 : weights;
-    types.master = weights == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-    types.gradient = types.master;
-    types.reduce = types.gradient;
-    std::optional<DType> output;
-    const auto& strategy = recipe.distributed->strategy();
-    if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy); fsdp != nullptr) {
-      // A policy that nobody wrote down is NeMo AutoModel's on CUDA; on a CPU low precision is slower as well as
-      // coarser.
-      const bool given = report.given("distributed.mp_policy");
-      const auto policy = fsdp->mp_policy().value_or(config::MixedPrecisionPolicy::standard());
-      if (given || (cuda && !configured && !m.fp16())) {
-        if (policy.param_dtype()) types.compute = *policy.param_dtype();
-        types.reduce = policy.reduce_dtype().value_or(types.compute);
-        if (given && policy.output_dtype()) output = policy.output_dtype();
-      }
-    }
-    if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
-        megatron != nullptr && types.compute != types.master) {
-      if (!megatron->preserve_fp32_weights()) types.master = types.compute;
-      types.reduce = megatron->grad_reduce_in_fp32() ? DType::kFloat32 : types.compute;
-    }
-    types.message = output.value_or(types.compute);
-    if (m.pipeline_dtype()) types.message = *m.pipeline_dtype();
-    if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->dtype())
-      types.message = *recipe.distributed->pipeline()->dtype();
-    return types;
-  }
-
-  /// Tokens of a sequence, and the key that says so.
-  std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
-    if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->pp_seq_len())
-      return {*recipe.distributed->pipeline()->pp_seq_len(), "distributed.pipeline.pp_seq_len"};
-    if (!recipe.dataset()) return {0, ""};
-    if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0)
-      return {size, "packed_sequence.packed_sequence_size"};
-    return std::visit(
-        [](const auto& data) -> std::pair<std::int64_t, std::string> {
-          if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)
-            return {data.seq_length().value_or(0), "dataset.seq_length"};
-          else
-            return {data.seq_length(), "dataset.seq_length"};
-        },
-        *recipe.dataset());
-  }
-
-  /// Rates, weight decay and parameter groups: what is wrong with them whatever the data.
-  void check_optimizer(const Recipe& recipe, Located& report) {
-    // The run has no more steps than max_steps, and may have fewer.
-    constexpr std::int64_t kUnknown = std::int64_t{1} << 40;
-    const std::int64_t steps = recipe.step_scheduler().max_steps().value_or(0);
-    const auto basics = config::basics_of(recipe.optimizer());
-    Diagnostics problems = config::check_overrides(basics.overrides);
-    make_lr_schedule(recipe.lr_scheduler(), basics.lr, basics.weight_decay, steps > 0 ? steps : kUnknown, problems);
-    report.refuse_all(std::move(problems));
-  }
-
-  constexpr std::int64_t kAssumedLength = 4096;  // tokens of a sequence where nobody says
-
-  BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const arch::ModelSpec* spec,
-                       bool training, Located& report) {
-    const auto& steps = loaded.recipe.step_scheduler();
-    BatchPlan batch{.global = steps.global_batch_size(), .local = steps.local_batch_size()};
-    const int unit = batch.local * sizes.dp();
-    if (batch.global % unit != 0) {
-      const int down = batch.global / unit * unit;
-      report.refuse("indivisible", "step_scheduler.global_batch_size",
-                    fmt::format("global_batch_size {} is no multiple of local_batch_size {} x data-parallel size {}",
-                                batch.global, batch.local, sizes.dp()),
-                    down > 0 ? fmt::format("nearest are {} and {}", down, down + unit)
-                             : fmt::format("at least {}, or a smaller local_batch_size", unit));
-    } else {
-      batch.runs = batch.global / unit;
-    }
-    const auto [length, key] = sequence_length(loaded.recipe);
-    batch.length = length;
-    if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
-    if (batch.length == 0 && spec != nullptr && training) {
-      batch.assumed_length = spec->max_positions;  // batches say how long they are
-    } else if (batch.length == 0 && spec != nullptr) {
-      batch.assumed_length = std::min<std::int64_t>(spec->max_positions, kAssumedLength);
-      report.warn("length-unknown", "dataset",
-                  fmt::format("how long sequences are is not known: shapes and estimates are for {} tokens",
-                              batch.assumed_length),
-                  "give distributed.pipeline.pp_seq_len, or dataset.seq_length where the data has it");
-    }
-    if (spec != nullptr && length > spec->max_positions && spec->max_positions > 0)
-      report.refuse(
-          "sequence-too-long", key,
-          fmt::format("sequences have {} tokens; the model takes at most {}", length, spec->max_positions),
-          fmt::format("{} or less, or a model with longer positions (max_position_embeddings)", spec->max_positions));
-    if (length > 0 && sizes.cp > 1 && length % (2 * sizes.cp) != 0) {
-      const auto down = length / (2 * sizes.cp) * (2 * sizes.cp);
-      report.refuse(
-          "indivisible", key,
-          fmt::format("sequences of {} tokens do not divide into 2 x cp_size = {} chunks", length, 2 * sizes.cp),
-          fmt::format("nearest are {} and {}", down, down + 2 * sizes.cp));
-    }
-    return batch;
-  }
-
-  /// A plan is for the machine that the recipe is about, which is not always the one that it is made on.
-  bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
-    if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
-    if (request.cuda_available || request.training) return request.cuda_available;
-    if (recipe.dist_env->backend() == "nccl") return true;
-    const auto& profile = recipe.hardware->profile();
-    return profile && find_device(*profile) != nullptr;
-  }
-
-  void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& request, Located& report) {
-    Diagnostics problems;
-    auto hardware = plan_hardware(plan, recipe, request.ranks_per_node, request.calibration, problems);
-    report.refuse_all(std::move(problems), "");
-    if (plan.pipeline && plan.model && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
-    if (request.calibration != nullptr) apply_past_runs(*request.calibration, plan);
-  }
-
-  }  // namespace
-
-  PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request) {
-    Located report(loaded);
-    PlanResult result;
-    const Recipe& recipe = loaded.recipe;
-    auto model = choose_model(loaded, report, request.training);
-    const auto sizes = plan_mesh(loaded, request, report);
-    if (sizes) {
-      const arch::ModelSpec* spec = model ? &model->spec : nullptr;
-      TrainingPlan plan{.mesh = mesh::DeviceMesh(*sizes, strategy_of(recipe.distributed()))};
-      plan.recipe_path = loaded.path;
-      plan.cuda = plans_for_cuda(recipe, request);
-      plan.types = plan_types(loaded, spec, plan.cuda, report);
-      plan.levers = plan_levers(loaded, sizes->pp, plan.types.compute, report);
-      plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
-      check_optimizer(recipe, report);
-      plan.pipelined = sizes->pp > 1;
-      check_megatron_sizes(loaded, *sizes, report);
-      check_megatron(loaded, *sizes, plan.types, report);
-      if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
-      if (!plan.pipelined && recipe.distributed->pipeline())
-        report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
-                    "set distributed.pp_size to 2 or more");
-      if (sizes->ep == 1 && recipe.distributed->moe())
-        report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
-                    "set distributed.ep_size to 2 or more");
-      if (model && !model->spec.plan_only.empty() && request.training)
-        report.refuse_plan("unsupported-model", "model",
-                           "this model can be planned but not trained: " + model->spec.plan_only,
-                           "known families: see docs/models.md");
-      if (model) {
-        const auto [tokens, key] = sequence_length(recipe);
-        plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
-      }
-      plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
-      plan.model = std::move(model);
-      if (request.training)
-        for (const auto& key : loaded.unsupported)
-<<<<<<< HEAD
-          report.refuse("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
-                        "automodel plan shows everything of this recipe that is not supported");
-      if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, request, report);
-=======
-          report.refuse_plan("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
-                             "automodel plan shows everything of this recipe that is not supported");
-      if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, report);
->>>>>>> main
-      estimate(plan, recipe, request, report);
-      plan.ignored = loaded.ignored;
-      plan.unsupported = loaded.unsupported;
-      if (plan.model && !plan.model->spec.plan_only.empty())
-        plan.unsupported.emplace_back(config::IgnoredKey{"model", plan.model->spec.plan_only, {}});
-      plan.warnings = report.warnings();
-      if (report.ok()) result.plan = std::move(plan);
-    }
-    result.exit = report.exit();
-    result.problems = std::move(report.problems());
-    result.warnings = std::move(report.warnings());
-    return result;
-  }
-
-  std::uint64_t fingerprint(const TrainingPlan& plan) {
-    std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
-    const auto mix = [&](std::string_view text) {
-      for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-      hash = (hash ^ 0xFFU) * 1099511628211ULL;
-    };
-    const auto& sizes = plan.mesh.sizes();
-    mix(fmt::format("{} {} {} {} {} {} {}", sizes.pp, sizes.dp_replicate, sizes.dp_shard, sizes.cp, sizes.tp, sizes.ep,
-                    mesh::name_of(plan.mesh.strategy())));
-    mix(fmt::format("{} {} {} {} {} {}", plan.batch.global, plan.batch.local, plan.batch.runs, plan.batch.microbatch,
-                    plan.batch.microbatches, plan.batch.length));
-    mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
-                    name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
-    if (plan.model) mix(plan.model->config_text);
-    for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
-    mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
-    mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
-    if (plan.pipeline) {
-      for (const auto& row : plan.pipeline->schedule.training) mix(schedule::to_text(row));
-      for (const auto& stage : plan.pipeline->stages)
-        for (const auto& fqn : stage.part.fqns) mix(fqn);
-    }
-    return hash;
-  }
+  return hash;
+}
 
 }  // namespace automodel::plan
