@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains small recipes on this machine and compares what their plans predicted with what the runs needed.
 
-  accuracy.py AUTOMODEL [--markdown FILE] [--runs N] [--only WORD]
+  accuracy.py AUTOMODEL [--markdown FILE] [--runs N] [--only WORD] [--note TEXT]
 
 Each row: `automodel plan --calibrate` of the recipe, one run, and a second run whose plan knows the first. Every run
 ends with estimate.json (predicted and measured peak of tensor bytes on the heaviest rank, step time); this program makes
@@ -100,11 +100,11 @@ def share_within(results, which, limit):
     return f"{sum(near)} of {len(near)}"
 
 
-def page(rows, results):
+def page(rows, results, note):
     load = os.getloadavg()[2]
     memory = [abs(each[0]["predicted_tensor_bytes"] / each[0]["measured_tensor_bytes"] - 1) for each in results]
     return PAGE.format(
-        cores=os.cpu_count(), load=f"{load:.1f}", memory=f"{100 * max(memory):.1f} %", tenth=share_within(results, 0, 0.1),
+        note=" " + note if note else "", cores=os.cpu_count(), load=f"{load:.1f}", memory=f"{100 * max(memory):.1f} %", tenth=share_within(results, 0, 0.1),
         fifth=share_within(results, 0, 0.2), again=share_within(results, 1, 0.1), again_fifth=share_within(results, 1, 0.2),
         rows="\n".join(rows))
 
@@ -114,6 +114,7 @@ def main():
     parser.add_argument("automodel", type=lambda path: str(pathlib.Path(path).resolve()))
     parser.add_argument("--markdown", type=pathlib.Path)
     parser.add_argument("--runs", type=int, default=len(CASES))
+    parser.add_argument("--note", default="", help="a sentence for the page, about what else the machine did")
     parser.add_argument("--only", default="", help="rows whose name contains this")
     options = parser.parse_args()
     rows, results = [], []
@@ -130,12 +131,12 @@ def main():
         rows.append(row(name, settings["ranks"], estimates))
         print(rows[-1], flush=True)
         if options.markdown:
-            options.markdown.write_text(page(rows, results))
+            options.markdown.write_text(page(rows, results, options.note))
 
 
 PAGE = """# How near estimates are
 
-Made by `bench/accuracy.py` on a machine with {cores} cores (load average of the last quarter of an hour: {load}). Each row is a recipe: `automodel plan --calibrate` measures its parts, then it is trained twice for some steps. Every run writes such a line at its end and `estimate.json` beside its metrics.
+Made by `bench/accuracy.py` on a machine with {cores} cores (load average of the last quarter of an hour: {load}). Each row is a recipe: `automodel plan --calibrate` measures its parts, then it is trained twice for some steps. Every run writes such a line at its end and `estimate.json` beside its metrics.{note}
 
 - **Memory** is the peak of tensor bytes on the heaviest rank (parameters, gradients, optimizer, activations, buffers), predicted by the plan and counted by the run; libraries are not in it. The largest difference is {memory}.
 - **Time, first run**: predicted from the calibration alone; measured is the median of the steps after the first. Within 10 %: {tenth}; within 20 %: {fifth}.
