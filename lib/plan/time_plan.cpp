@@ -31,9 +31,9 @@ class Timing {
     run_schedule();
     out_.optimizer = optimizer_seconds();
     out_.step = out_.schedule + out_.communication + out_.optimizer + hardware_.step_overhead;
-    double forward = 0;
-    for (const auto& stage : plan_.pipeline->stages) forward += stage.flops;
-    out_.flops = 3 * forward * plan_.batch.microbatches * plan_.batch.runs * sizes_.dp();
+    double flops = 0;
+    for (const auto& stage : plan_.pipeline->stages) flops += 3 * stage.flops - frozen_flops(stage);
+    out_.flops = flops * plan_.batch.microbatches * plan_.batch.runs * sizes_.dp();
     const double tokens = static_cast<double>(plan_.batch.global) * static_cast<double>(sequence_);
     out_.tokens_per_second = tokens / out_.step;
     out_.mfu = out_.flops / (out_.step * hardware_.peak * sizes_.world());
@@ -45,6 +45,15 @@ class Timing {
   double pass_seconds(double flops, double efficiency, double moved) const {
     // A calibration's efficiencies are those of whole layers; without one, traffic with memory counts apart.
     return flops / (hardware_.peak * efficiency) + (hardware_.measured ? 0 : moved / hardware_.memory_bandwidth);
+  }
+
+  /// Of weight gradients that nobody computes: a third of the products with frozen weights, of a microbatch.
+  double frozen_flops(const StagePlan& stage) const {
+    if (!plan_.adapters) return 0;
+    double out = stage.part.has_head ? arch::head_flops_per_token(plan_.model->spec) : 0;
+    for (const int layer : stage.part.layers)
+      out += arch::layer_product_flops_per_token(plan_.model->spec, plan_.model->layout, layer);
+    return out * static_cast<double>(plan_.batch.microbatch * sequence_);
   }
 
   StageTime stage_time(const StagePlan& stage) const {
@@ -64,17 +73,31 @@ class Timing {
       const double forward = pass_seconds(flops, hardware_.forward_efficiency, moved) + hardware_.layer_overhead;
       out.flops += flops;
       out.forward += forward + inside;
-      double backward = pass_seconds(2 * flops, hardware_.backward_efficiency, 2 * moved) + hardware_.layer_overhead;
+      // Frozen weights have no gradients.
+      const double frozen =
+          plan_.adapters ? tokens_ * arch::layer_product_flops_per_token(spec, plan_.model->layout, layer) / sizes_.tp
+                         : 0;
+      double backward =
+          pass_seconds(2 * flops - frozen, hardware_.backward_efficiency, 2 * moved) + hardware_.layer_overhead;
       if (request_.recompute == config::ActivationCheckpointing::kFull) backward += forward;
       if (request_.recompute == config::ActivationCheckpointing::kSelective)
         backward += feed_forward_share(spec, plan_.model->layout, layer, sequence_) * forward;
-      const double weights = 0.5 * pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
+      const double weights = plan_.adapters ? 0 : 0.5 * pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
       out.backward_weight += weights;
       out.backward_input += backward - weights + inside;
     }
     if (stage.part.has_embedding) add_embedding(out);
     if (stage.part.has_head) add_head(out);
+    if (plan_.adapters) add_adapters(stage, out);
     return out;
+  }
+
+  void add_adapters(const StagePlan& stage, StageTime& out) const {
+    const double flops = 2 * tokens_ * static_cast<double>(stage.adapters) / sizes_.tp;
+    out.flops += flops;
+    out.forward += pass_seconds(flops, hardware_.forward_efficiency, 0);
+    out.backward_input += pass_seconds(flops, hardware_.backward_efficiency, 0);
+    out.backward_weight += pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
   }
 
   /// Communication of a layer's forward pass (and once more in its backward pass) that nothing hides.
@@ -93,7 +116,7 @@ class Timing {
   void add_embedding(StageTime& out) const {
     const double stream = tokens_ * plan_.model->spec.hidden * compute_;
     out.forward += 2 * stream / hardware_.memory_bandwidth + all_reduce_seconds(stream, sizes_.tp, tp_.link);
-    out.backward_weight += 4 * stream / hardware_.memory_bandwidth;
+    if (!plan_.adapters) out.backward_weight += 4 * stream / hardware_.memory_bandwidth;
   }
 
   void add_head(StageTime& out) const {
@@ -104,16 +127,17 @@ class Timing {
     out.flops += flops;
     out.forward += forward + (sizes_.tp > 1 ? 3 * tp_.link.latency * sizes_.tp : 0);
     out.backward_input += forward + all_reduce_seconds(tokens_ * spec.hidden * compute_, sizes_.tp, tp_.link);
-    out.backward_weight += forward;
+    if (!plan_.adapters) out.backward_weight += forward;
   }
 
   double stage_bytes(int stage, double bytes) const { return stage_elements(plan_, stage).total() * bytes; }
+  double trained_bytes(int stage, double bytes) const { return stage_elements(plan_, stage).trained() * bytes; }
   double gather_seconds(int stage) const {
     if (!sharding_.parameters) return 0;
     return all_gather_seconds(stage_bytes(stage, compute_), sharding_.shards, shard_.link);
   }
   double reduce_seconds(int stage) const {
-    const double bytes = stage_bytes(stage, size_of(plan_.types.reduce));
+    const double bytes = trained_bytes(stage, size_of(plan_.types.reduce));
     const double sum = sharding_.optimizer ? all_gather_seconds(bytes, sharding_.shards, shard_.link)
                                            : all_reduce_seconds(bytes, sharding_.shards, shard_.link);
     return sum +
@@ -157,7 +181,7 @@ class Timing {
       // The new values go to all ranks after the optimizer.
       double most = 0;
       for (int s = 0; s < stages; ++s)
-        most = std::max(most, all_gather_seconds(stage_bytes(s, compute_), sharding_.shards, shard_.link));
+        most = std::max(most, all_gather_seconds(trained_bytes(s, compute_), sharding_.shards, shard_.link));
       out_.communication += most;
     }
   }
@@ -186,8 +210,9 @@ class Timing {
       for (const auto& stage : plan_.pipeline->stages) {
         if (stage.pp_rank != rank) continue;
         const auto part = stage_elements(plan_, stage.stage);
-        elements +=
-            sharding_.optimizer ? part.dense / sharding_.shards + part.expert / sharding_.expert_shards : part.total();
+        elements += sharding_.optimizer
+                        ? part.trained_dense / sharding_.shards + part.trained_expert / sharding_.expert_shards
+                        : part.trained();
       }
       most = std::max(most, elements);
     }
@@ -206,12 +231,14 @@ class Timing {
           plan_.pipeline->stages[static_cast<std::size_t>(busiest)].part.layers.size())
         busiest = static_cast<int>(s);
     int layers = 0;
-    double elements = 0, messages = 0;
+    double elements = 0, trained = 0, messages = 0;
     const int rank = plan_.pipeline->stages[static_cast<std::size_t>(busiest)].pp_rank;
     for (const auto& stage : plan_.pipeline->stages) {
       if (stage.pp_rank != rank) continue;
       layers += static_cast<int>(stage.part.layers.size());
-      elements += stage_elements(plan_, stage.stage).total();
+      const auto part = stage_elements(plan_, stage.stage);
+      elements += part.total();
+      trained += part.trained();
       messages += (stage.stage > 0 ? 1 : 0) + (stage.part.has_head ? 0 : 1);
     }
     const auto add = [&](std::string axis, int size, const GroupLink& group, double bytes, std::string_view what) {
@@ -231,7 +258,8 @@ class Timing {
       add("ep", sizes_.ep, ep_, 4 * share(sizes_.ep) * stream * spec.moe->top_k / sizes_.tp * layers * passes,
           "tokens to experts and back");
     const double reductions = reduces_each() ? passes : 1;
-    const double reduced = elements * size_of(plan_.types.reduce), whole = elements * compute_;
+    const double reduced = trained * size_of(plan_.types.reduce);
+    const double whole = (sharding_.parameters ? elements : trained) * compute_;
     const double gathers = !sharding_.parameters             ? (sharding_.optimizer ? 1 : 0)
                            : plan_.pipelined                 ? plan_.batch.runs
                            : sharding_.reshard_after_forward ? 2 * passes
