@@ -29,7 +29,7 @@ std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
 
 }  // namespace
 
-Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule, StepHooks hooks)
+Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, plan::LrSchedule schedule, StepHooks hooks)
     : runtime_(runtime),
       schedule_(std::move(schedule)),
       hooks_(std::move(hooks)),

@@ -21,10 +21,12 @@ std::string recipe_text(const TinyRun& run, bool single) {
                                run.family, run.layers, run.tied);
   std::string text = fmt::format(
       "model: {{config: {{{}, initializer_range: 0.2{}{}}}, torch_dtype: {}}}\n"
-      "dataset: {{_target_: mock, vocab_size: 68, seq_length: 16, num_samples: 64}}\n"
+      "dataset: {}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 40, num_epochs: null}}\n"
       "optimizer: {{lr: 0.01}}\n{}",
-      model, run.model.empty() ? "" : ", ", run.model, run.dtype, run.global_batch,
+      model, run.model.empty() ? "" : ", ", run.model, run.dtype,
+      run.dataset.empty() ? "{_target_: mock, vocab_size: 68, seq_length: 16, num_samples: 64}" : run.dataset,
+      run.global_batch,
       !single                ? run.local_batch
       : run.single_batch > 0 ? run.single_batch
                              : run.global_batch,
