@@ -284,6 +284,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }
+    if (model) plan.adapters = choose_adapters(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
     if (request.training)
@@ -305,6 +306,10 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   return result;
 }
 
+std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan) {
+  return plan.adapters ? plan.adapters->all : arch::parameters(plan.model->layout);
+}
+
 std::uint64_t fingerprint(const TrainingPlan& plan) {
   std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
   const auto mix = [&](std::string_view text) {
@@ -319,6 +324,12 @@ std::uint64_t fingerprint(const TrainingPlan& plan) {
   mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
                   name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
   if (plan.model) mix(plan.model->config_text);
+  if (plan.adapters) {
+    const auto& spec = plan.adapters->spec;
+    mix(fmt::format("{} {} {} {} {}", spec.rank, spec.alpha, spec.dropout, spec.dropout_first,
+                    static_cast<int>(spec.start)));
+    for (const auto& weight : spec.weights) mix(weight);
+  }
   for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
   mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
   mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
