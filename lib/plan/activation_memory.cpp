@@ -74,6 +74,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.kept = whole;
     out.working = gradients;
   }
+  out.of_kernel = tokens * r.bytes * (w.joined + w.value);
   // Inputs of the four products and the gradients of their results.
   const double operands = 2 * w.hidden + w.value + w.down + w.experts * (w.hidden + w.expert_down);
   const double results = w.joined + 2 * w.hidden + w.up + w.experts * (w.hidden + w.expert_up);

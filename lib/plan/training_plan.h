@@ -42,6 +42,8 @@ struct TypePlan {
   DType gradient = DType::kFloat32;
   DType reduce = DType::kFloat32;
   DType message = DType::kFloat32;  ///< between stages
+  bool cast_inputs = true;          ///< a stage computes with what it receives in `compute`, else in `message`
+  std::optional<DType> output = {};  ///< of logits before the loss, where it is not `compute`
 };
 
 struct StagePlan {
@@ -70,6 +72,8 @@ struct TrainingPlan {
   std::optional<Estimate> estimate = {};      ///< with the pipeline
   arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
   ContextPlan context = {};
+  int expert_tensor = 1;               ///< ranks that hold parts of the same experts
+  std::optional<int> zero_level = {};  ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it
   bool pipelined = false;  ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};

@@ -65,6 +65,7 @@ class Rule {
   model::Placement product() const {
     const bool bias = parameter_.fqn.ends_with(".bias");
     const bool turned = transposed(module_);
+    if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
     if (divides_columns(style_)) {
       const auto sections =
           style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, module_) : std::vector<std::int64_t>{};
@@ -73,6 +74,15 @@ class Rule {
     if (divides_rows(style_))  // the bias is added to the sum, where sequence parallelism has other tokens on each rank
       return bias ? whole(plan_.sequence_parallel) : cut(turned ? 0 : 1, {});
     return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
+  }
+
+  bool of_keys() const { return module_.ends_with(".k_proj") || module_.ends_with(".v_proj"); }
+  /// There are more ranks than heads of keys and values: neighbours hold the same head, that of their queries.
+  model::Placement shared_head() const {
+    const int replicas = place_.size / spec_.kv_heads;
+    return {.slice = model::even_slice(0, parameter_.shape[0], spec_.kv_heads, place_.rank / replicas),
+            .tensor_sharded = true,
+            .tensor_replicas = replicas};
   }
 
   /// True for a norm inside attention.
