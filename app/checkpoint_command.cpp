@@ -15,16 +15,13 @@
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/run_state.h"
 #include "config/value.h"
+#include "report.h"
 
 namespace automodel::app {
 namespace {
 
 namespace fs = std::filesystem;
 using config::Value;
-
-void out(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
 
 Value number(const std::optional<double>& value) {
   return value ? Value(*value) : Value(nullptr);

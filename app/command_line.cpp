@@ -136,7 +136,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }
 
-int refuse(const std::string& message, const std::string& help) {
+int refuse_words(const std::string& message, const std::string& help) {
   std::fputs((to_text(Diagnostic{"usage", message, help, {"command line", 0, 0}, ""}) + "\n").c_str(), stderr);
   return static_cast<int>(ExitCode::kBadInput);
 }
@@ -177,18 +177,18 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   }
   // `automodel RECIPE.yaml ...` trains, as in NeMo AutoModel.
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.empty()) return refuse("there is no command", "automodel " + CLI::detail::join(names, "|") + ", or --help");
+  if (words.empty()) return refuse_words("there is no command", "automodel " + CLI::detail::join(names, "|") + ", or --help");
   if (is_recipe(words[0])) words.insert(words.begin(), "train");
   const std::string help = "see automodel " + (words[0].starts_with("-") ? "" : words[0] + " ") + "--help";
   if (!words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())
-    return refuse(fmt::format("there is no command '{}'", words[0]), suggestion(words[0], names));
+    return refuse_words(fmt::format("there is no command '{}'", words[0]), suggestion(words[0], names));
   std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
   try {
     app.parse(words);
   } catch (const CLI::Success& success) {
     return app.exit(success);  // help, version
   } catch (const CLI::ParseError& error) {
-    return refuse(error.what(), help);
+    return refuse_words(error.what(), help);
   }
   for (std::size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;

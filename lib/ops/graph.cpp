@@ -1,5 +1,6 @@
 #include "ops/graph.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>

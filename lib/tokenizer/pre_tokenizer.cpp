@@ -133,21 +133,22 @@ class PrefixSpace final : public PreTokenizer::Step {
   }
 };
 
-enum class Prepend { kNever, kFirst, kAlways };
-constexpr std::array kPrepends = {std::pair{std::string_view("never"), Prepend::kNever},
-                                  std::pair{std::string_view("first"), Prepend::kFirst},
-                                  std::pair{std::string_view("always"), Prepend::kAlways}};
+enum class PrependScheme { kNever, kFirst, kAlways };
+constexpr std::array kPrepends = {std::pair{std::string_view("never"), PrependScheme::kNever},
+                                  std::pair{std::string_view("first"), PrependScheme::kFirst},
+                                  std::pair{std::string_view("always"), PrependScheme::kAlways}};
 
 class Metaspace final : public PreTokenizer::Step {
  public:
-  Metaspace(std::string replacement, Prepend prepend, bool split)
+  Metaspace(std::string replacement, PrependScheme prepend, bool split)
       : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {}
 
   void run(const Piece& piece, PatternMatcher&, const PieceSink& sink) const override {
     std::string text;
     text.reserve(piece.text.size() + piece.text.size() / 2 + 3);
     const bool marked = piece.text.starts_with(' ') || piece.text.starts_with(replacement_);
-    if (!marked && (prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && piece.first))) text = replacement_;
+    if (!marked && (prepend_ == PrependScheme::kAlways || (prepend_ == PrependScheme::kFirst && piece.first)))
+      text = replacement_;
     for (const char c : piece.text) {
       if (c == ' ')
         text += replacement_;
@@ -164,7 +165,7 @@ class Metaspace final : public PreTokenizer::Step {
 
  private:
   std::string replacement_;
-  Prepend prepend_;
+  PrependScheme prepend_;
   bool split_;
 };
 

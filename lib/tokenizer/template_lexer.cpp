@@ -14,7 +14,7 @@ namespace automodel::tokenizer {
 namespace {
 
 using Kind = TemplateToken::Kind;
-constexpr std::string_view kSpaces = " \t\n\r\f\v";
+constexpr std::string_view kBlanks = " \t\n\r\f\v";
 /// Longest first.
 constexpr std::array<std::string_view, 29> kSigns = {"**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/",
                                                      "%",  "~",  "(",  ")",  "[",  "]",  "{", "}", ",", ":",
@@ -72,7 +72,7 @@ class Lexer {
     if (tag != std::string::npos) {
       const char sign = tag + 2 < text_.size() ? text_[tag + 2] : ' ';
       if (sign == '-') {
-        text.erase(text.find_last_not_of(kSpaces) + 1);
+        text.erase(text.find_last_not_of(kBlanks) + 1);
       } else if (sign != '+' && text_[tag + 1] != '{') {
         // Blanks before a block that begins its line.
         const std::size_t line_end = text.rfind('\n');
@@ -204,7 +204,7 @@ class Lexer {
     ++at_;
   }
   void skip_spaces() {
-    while (at_ < text_.size() && kSpaces.find(text_[at_]) != std::string_view::npos) {
+    while (at_ < text_.size() && kBlanks.find(text_[at_]) != std::string_view::npos) {
       if (text_[at_] == '\n') ++line_;
       ++at_;
     }

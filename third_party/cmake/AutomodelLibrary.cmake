@@ -13,6 +13,7 @@ endfunction()
 function(automodel_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LABELS;PROPERTIES")
   add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # each file has helpers of its own, often of the same names
   target_link_libraries(${name} PRIVATE test_main Catch2::Catch2 automodel_warnings ${arg_DEPENDS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/test)
   target_compile_definitions(${name} PRIVATE AUTOMODEL_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/test/golden")

@@ -43,6 +43,8 @@ if(LibTorch_FOUND AND NOT TARGET torch::cpu)
   add_library(torch::cpu INTERFACE IMPORTED)
   target_compile_options(torch::cpu INTERFACE
     "SHELL:-idirafter ${LIBTORCH_ROOT}/include" "SHELL:-idirafter ${LIBTORCH_ROOT}/include/torch/csrc/api/include")
+  # One header for each operator, instead of all operators with every tensor.
+  target_compile_definitions(torch::cpu INTERFACE AT_PER_OPERATOR_HEADERS)
   target_link_libraries(torch::cpu INTERFACE ${LIBTORCH_CPU} ${LIBTORCH_C10})
   target_link_options(torch::cpu INTERFACE "LINKER:-rpath,${LIBTORCH_ROOT}/lib")
   if(LIBTORCH_CUDA)
