@@ -177,7 +177,8 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   }
   // `automodel RECIPE.yaml ...` trains, as in NeMo AutoModel.
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.empty()) return refuse_words("there is no command", "automodel " + CLI::detail::join(names, "|") + ", or --help");
+  if (words.empty())
+    return refuse_words("there is no command", "automodel " + CLI::detail::join(names, "|") + ", or --help");
   if (is_recipe(words[0])) words.insert(words.begin(), "train");
   const std::string help = "see automodel " + (words[0].starts_with("-") ? "" : words[0] + " ") + "--help";
   if (!words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())

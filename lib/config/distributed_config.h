@@ -195,7 +195,7 @@ struct FSDP2Config {
 /// range is read and refused by check().
 struct ShardingLevel {
   int level = 3;
-  bool named_less = false;  ///< the name leaves out what is sharded with it
+  bool named_less = false;                ///< the name leaves out what is sharded with it
   operator int() const { return level; }  // NOLINT(google-explicit-constructor): it is the number
   bool operator==(const ShardingLevel&) const = default;
   static TypeInfo config_type();

@@ -178,8 +178,7 @@ class SectionReading {
       if (i != chosen)
         for (const auto& row : choice.alternatives[i].type->fields()) {
           elsewhere_.push_back({row.key, choice.alternatives[i].name, choice.key});
-          for (const auto alias : row.aliases)
-            elsewhere_.push_back({alias, choice.alternatives[i].name, choice.key});
+          for (const auto alias : row.aliases) elsewhere_.push_back({alias, choice.alternatives[i].name, choice.key});
         }
     if (chosen >= choice.alternatives.size()) {
       unsure_ = true;
@@ -236,9 +235,9 @@ class SectionReading {
     field.type->read(reader_, entry.value, path, value);
     if (reader_.problem_count() != before) return;
     if (earlier != nullptr && field.type->dump(value) != said)
-      return reader_.report("duplicate-key", entry.where, path,
-                            fmt::format("'{}' and '{}' mean the same and say different things", earlier->key, entry.key),
-                            "keep one");
+      return reader_.report(
+          "duplicate-key", entry.where, path,
+          fmt::format("'{}' and '{}' mean the same and say different things", earlier->key, entry.key), "keep one");
     if (!field.check) return;
     if (const auto reason = field.check(value); !reason.empty())
       reader_.report("bad-value", entry.value.where, path,

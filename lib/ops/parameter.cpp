@@ -108,8 +108,7 @@ void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gr
     std::int64_t row = 0;
     for (auto* parameter : parameters) {
       const auto rows = parameter->shape[0];
-      if (parameter->trained())
-        add_product(parameter->grad, parameter->fresh, gradient.narrow(1, row, rows), x, fused);
+      if (parameter->trained()) add_product(parameter->grad, parameter->fresh, gradient.narrow(1, row, rows), x, fused);
       row += rows;
     }
   }

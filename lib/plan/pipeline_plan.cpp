@@ -169,10 +169,8 @@ class PipelinePlanning {
                        "the list must add up to the model's layers");
       else
         fqns_ = stage_fqns(names, ranges_of(layers.counts));
-    } else if (layers.automatic) {
-      fqns_ = stage_fqns(names, balanced());
-    } else if (auto even = stage_fqns(names, stages_, *per_rank, problems)) {
-      fqns_ = std::move(*even);
+    } else if (auto even = stage_fqns(names, stages_, *per_rank, problems)) {  // every stage gets a layer
+      fqns_ = layers.automatic ? stage_fqns(names, balanced()) : std::move(*even);
     }
     report_.refuse_all(std::move(problems), "");
     return report_.ok();

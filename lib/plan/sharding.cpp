@@ -4,8 +4,7 @@
 
 namespace automodel::plan {
 
-Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes,
-                       int expert_tensor) {
+Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes, int expert_tensor) {
   Sharding out;
   const bool pipelined = sizes.pp > 1;
   out.shards = sizes.dp_shard * sizes.cp;

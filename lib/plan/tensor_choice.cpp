@@ -144,7 +144,8 @@ class TensorCheck {
       // More ranks than key-value heads: neighbours hold the same one, where it is a weight of its own.
       const bool own = first == TensorStyle::kColwise && has(layer, "self_attn.k_proj");
       const bool shared = own && spec_.kv_heads < tp_ && tp_ % spec_.kv_heads == 0;
-      const auto possible = fmt::format("tp_size can be {} for this model", head_divisors(spec_.heads, spec_.kv_heads, own));
+      const auto possible =
+          fmt::format("tp_size can be {} for this model", head_divisors(spec_.heads, spec_.kv_heads, own));
       if (first == TensorStyle::kColwise && spec_.kv_heads != spec_.heads && !shared)
         divides(spec_.kv_heads, "num_key_value_heads", possible);
       divides(first == TensorStyle::kColwise ? spec_.heads : std::int64_t{spec_.kv_heads} * spec_.head_dim,

@@ -41,8 +41,8 @@ struct TypePlan {
   DType master = DType::kFloat32;
   DType gradient = DType::kFloat32;
   DType reduce = DType::kFloat32;
-  DType message = DType::kFloat32;  ///< between stages
-  bool cast_inputs = true;          ///< a stage computes with what it receives in `compute`, else in `message`
+  DType message = DType::kFloat32;   ///< between stages
+  bool cast_inputs = true;           ///< a stage computes with what it receives in `compute`, else in `message`
   std::optional<DType> output = {};  ///< of logits before the loss, where it is not `compute`
 };
 
@@ -74,7 +74,7 @@ struct TrainingPlan {
   ContextPlan context = {};
   int expert_tensor = 1;               ///< ranks that hold parts of the same experts
   std::optional<int> zero_level = {};  ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it
-  bool pipelined = false;  ///< pp_size > 1: the recipe's pipeline section counts
+  bool pipelined = false;              ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};
   std::vector<config::IgnoredKey> ignored = {};

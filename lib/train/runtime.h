@@ -25,7 +25,8 @@ namespace automodel::train {
 struct Groups {
   std::shared_ptr<comm::Communicator> pipeline;
   std::shared_ptr<comm::Communicator> tensor;
-  std::shared_ptr<comm::Communicator> shared_heads;  ///< tp ranks that hold the same key-value heads; null: each has own
+  std::shared_ptr<comm::Communicator>
+      shared_heads;  ///< tp ranks that hold the same key-value heads; null: each has own
   std::shared_ptr<comm::Communicator> context;
   std::shared_ptr<comm::Communicator> context_heads, context_keys;  ///< the two levels of context parallelism
   std::shared_ptr<comm::Communicator> experts;                      ///< ranks that share a layer's experts

@@ -10,8 +10,8 @@ namespace automodel::train {
 /// CUDA where every rank has a device of it. Without `dist_env.backend`, GPUs talk through NCCL where each rank of a
 /// host has one of its own, and through MPI and host memory otherwise; `gloo` names the CPU backend, which is MPI, and
 /// host tensors always travel through it. With `model_parallel.deterministic_mode`
-/// PyTorch takes only kernels that give the same bits in every run, of the whole process. Throws Error (kEnvironment, id `no-device` or `backend-unavailable`;
-/// kBadInput, id `unknown-backend`).
+/// PyTorch takes only kernels that give the same bits in every run, of the whole process. Throws Error (kEnvironment,
+/// id `no-device` or `backend-unavailable`; kBadInput, id `unknown-backend`).
 void use_settings(comm::World& world, const config::Recipe& recipe);
 
 }  // namespace automodel::train

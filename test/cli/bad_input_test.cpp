@@ -74,6 +74,9 @@ const std::vector<BadInput> kTable = {
      "distributed.pp_size"},
     {"more stages than layers", kBase + "distributed: {pp_size: 16, pipeline: {}}\n", "", "too-many-stages", 4,
      "distributed.pp_size"},
+    {"more balanced stages than layers",
+     kBase + "distributed: {pp_size: 8, pipeline: {layers_per_stage: auto, pp_schedule: Interleaved1F1B}}\n", "",
+     "too-many-stages", 4, "distributed.pp_size"},
     {"layers that make no multiple of pp", kBase + "distributed: {pp_size: 3, pipeline: {layers_per_stage: 4}}\n", "",
      "indivisible", 4, "distributed.pipeline.layers_per_stage"},
     {"a schedule that is none", kBase + "distributed: {pp_size: 2, pipeline: {pp_schedule: 1f2b}}\n", "",
@@ -118,7 +121,8 @@ const std::vector<BadInput> kTable = {
     {"a switch that is not supported", kBase + "model_parallel: {hybrid_context_parallel: true}\n", "",
      "unsupported-option", 4, "model_parallel.hybrid_context_parallel"},
     {"offloading with a pipeline",
-     kBase + "distributed: {pp_size: 2, pipeline: {}}\nmodel_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 1}\n",
+     kBase + "distributed: {pp_size: 2, pipeline: {}}\nmodel_parallel: {cpu_offloading: true, "
+             "cpu_offloading_num_layers: 1}\n",
      "", "bad-value", 5, "model_parallel.cpu_offloading"},
     {"offloading with recomputation",
      kBase + "distributed: {activation_checkpointing: full}\nmodel_parallel: {cpu_offloading: true, "

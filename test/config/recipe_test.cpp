@@ -129,8 +129,8 @@ TEST_CASE("nvFSDP's options are other spellings of Megatron-FSDP's", "[config]")
   };
   // The levels, by name and number, in both keys.
   const std::vector<std::pair<std::string, int>> levels = {
-      {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}, {"grads_params", 3}, {"params", 3},
-      {"Optim_Grads", 2}};
+      {"no_shard", 0},     {"optim", 1},  {"optim_grads", 2}, {"optim_grads_params", 3},
+      {"grads_params", 3}, {"params", 3}, {"Optim_Grads", 2}};
   for (const auto& [name, level] : levels) {
     CHECK(megatron("data_parallel_sharding_strategy: " + name).zero_dp_strategy() == level);
     CHECK(megatron("zero_dp_strategy: " + name).zero_dp_strategy() == level);
@@ -140,7 +140,8 @@ TEST_CASE("nvFSDP's options are other spellings of Megatron-FSDP's", "[config]")
   // What the seed's nvfsdp_strategy_parallelize takes, with its defaults turned round.
   const auto all = megatron(
       "nvfsdp_unit_modules: [LlamaDecoderLayer], init_nvfsdp_with_meta_device: true, grad_reduce_in_fp32: true, "
-      "preserve_fp32_weights: true, overlap_grad_reduce: false, overlap_param_gather: false, check_for_nan_in_grad: false, "
+      "preserve_fp32_weights: true, overlap_grad_reduce: false, overlap_param_gather: false, check_for_nan_in_grad: "
+      "false, "
       "average_in_collective: true, disable_bucketing: true, calculate_per_token_loss: true, "
       "keep_fp8_transpose_cache_when_using_custom_fsdp: true, nccl_ub: true, fsdp_double_buffer: true, "
       "tp_shard_plan: {lm_head: colwise}");
@@ -163,7 +164,8 @@ TEST_CASE("nvFSDP's options are other spellings of Megatron-FSDP's", "[config]")
         std::vector<std::string>{"5:3 duplicate-key distributed.megatron_fsdp_unit_modules"});
   CHECK(wrong("  data_parallel_sharding_strategy: optim_params\n") ==
         std::vector<std::string>{"4:36 bad-value distributed.zero_dp_strategy"});
-  CHECK(wrong("  data_parallel_sharding_strategy: 4\n")[0].find("bad-value distributed.zero_dp_strategy") != std::string::npos);
+  CHECK(wrong("  data_parallel_sharding_strategy: 4\n")[0].find("bad-value distributed.zero_dp_strategy") !=
+        std::string::npos);
   CHECK(wrong("  zero_dp_strategy: [1]\n")[0] == "4:21 bad-type distributed.zero_dp_strategy");
   const auto elsewhere = read(kModel + "distributed:\n  strategy: fsdp2\n  data_parallel_sharding_strategy: optim\n");
   REQUIRE(elsewhere.problems.size() == 1);

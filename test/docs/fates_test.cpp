@@ -20,10 +20,10 @@ using config::FieldInfo;
 /// A value other than the default, where it can act, and what then shows that it does.
 struct Example {
   std::string value;
-  std::string distributed = {};    ///< further keys of both sections, with and without the field
+  std::string distributed = {};  ///< further keys of both sections, with and without the field
   std::string model_parallel = {};
-  std::string id = {};             ///< of the problem where it is refused
-  std::string shown_by = {};       ///< a test that runs it, where the plan is the same
+  std::string id = {};        ///< of the problem where it is refused
+  std::string shown_by = {};  ///< a test that runs it, where the plan is the same
 };
 
 const std::string kTensor = "tp_size: 2, dp_size: 1";
@@ -123,7 +123,9 @@ const std::map<std::string, Example> kExamples = {
 };
 
 config::LoadedRecipe read(const Example& example, const std::string& field, bool experts) {
-  const auto joined = [](const std::string& a, const std::string& b) { return a + (a.empty() || b.empty() ? "" : ", ") + b; };
+  const auto joined = [](const std::string& a, const std::string& b) {
+    return a + (a.empty() || b.empty() ? "" : ", ") + b;
+  };
   const std::string text =
       "device: cuda\nmodel: {torch_dtype: float32, config: {model_type: " + std::string(experts ? "mixtral" : "llama") +
       ", hidden_size: 64, intermediate_size: 128, num_hidden_layers: 8, num_attention_heads: 8, "
@@ -131,8 +133,9 @@ config::LoadedRecipe read(const Example& example, const std::string& field, bool
       (experts ? ", num_local_experts: 4, num_experts_per_tok: 2" : "") +
       "}}\ndataset: {_target_: mock, vocab_size: 256, seq_length: 64}\n"
       "step_scheduler: {global_batch_size: 32, local_batch_size: 8}\nhardware: {profile: h100}\n"
-      "distributed: {" + (example.distributed.empty() ? std::string("strategy: ddp") : example.distributed) +
-      "}\nmodel_parallel: {" + joined(example.model_parallel, field) + "}\n";
+      "distributed: {" +
+      (example.distributed.empty() ? std::string("strategy: ddp") : example.distributed) + "}\nmodel_parallel: {" +
+      joined(example.model_parallel, field) + "}\n";
   return config::read_recipe(text, "fates.yaml", {}, [](const std::string&) { return std::nullopt; });
 }
 
@@ -147,10 +150,11 @@ std::string digest(const config::LoadedRecipe& loaded) {
   const auto& levers = plan.levers;
   const auto& o = plan.tensor.overlap;
   return plan::to_json(plan, plan::ActionFormat::kLowered) +
-         fmt::format("{} {} {} {} {} {} {} {} {}", static_cast<int>(levers.recompute), levers.kept_microbatches.value_or(-1),
-                     levers.deferred_head.value_or(-1), levers.delay_weight_gradients,
-                     levers.autocast ? name_of(*levers.autocast) : "", levers.loss_scaler, levers.fused_accumulation,
-                     levers.deterministic, plan.tensor.sequence_parallel) +
+         fmt::format("{} {} {} {} {} {} {} {} {}", static_cast<int>(levers.recompute),
+                     levers.kept_microbatches.value_or(-1), levers.deferred_head.value_or(-1),
+                     levers.delay_weight_gradients, levers.autocast ? name_of(*levers.autocast) : "",
+                     levers.loss_scaler, levers.fused_accumulation, levers.deterministic,
+                     plan.tensor.sequence_parallel) +
          (levers.offloading ? fmt::format(" {} {} {}", levers.offloading->layers, levers.offloading->double_buffering,
                                           levers.offloading->retain_host_buffers)
                             : "") +
@@ -201,7 +205,7 @@ bool read_by_program(std::string_view key) {
   }();
   while (key.starts_with('_')) key.remove_prefix(1);
   while (key.ends_with('_')) key.remove_suffix(1);
-  const std::string name(key);
+  const std::string name(key == "splits_to_build" ? "part" : key);  // the one member with another name
   for (const char* before : {".", "->"})
     for (const char* after : {"()", "->", "s()"})
       if (sources.find(before + name + after) != std::string::npos) return true;

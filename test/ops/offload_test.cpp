@@ -33,8 +33,8 @@ struct Model {
       return out;
     };
     for (int i = 0; i < count; ++i)
-      layers.push_back(std::make_unique<Layer>(
-          Layer{make({kWidth}), make({4 * kWidth, kWidth}), make({kWidth, 2 * kWidth})}));
+      layers.push_back(
+          std::make_unique<Layer>(Layer{make({kWidth}), make({4 * kWidth, kWidth}), make({kWidth, 2 * kWidth})}));
   }
 
   at::Tensor layer(std::size_t i, const at::Tensor& x) {
@@ -82,7 +82,7 @@ struct Model {
 /// Keeps one tensor, which tests look at.
 class Keeper : public Backward {
  public:
-  explicit Keeper(at::Tensor kept) : kept(std::move(kept)) {}
+  explicit Keeper(at::Tensor saved) : kept(std::move(saved)) {}
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     NoGraph guard;
     return {gradients[0] * kept};

@@ -404,7 +404,8 @@ TEST_CASE("Adam and AdamW steps equal their formulas", "[ops]") {
 }
 
 TEST_CASE("fused accumulation sums low-precision products in the gradient's type", "[ops]") {
-  const auto x = at::randn({64, 8}, at::kFloat).to(at::kBFloat16), dy = at::randn({64, 4}, at::kFloat).to(at::kBFloat16);
+  const auto x = at::randn({64, 8}, at::kFloat).to(at::kBFloat16),
+             dy = at::randn({64, 4}, at::kFloat).to(at::kBFloat16);
   const auto exact = at::matmul(dy.to(at::kDouble).t(), x.to(at::kDouble));
   const auto error = [&](bool fused, int times) {
     Parameter weight{.name = "w", .shape = {4, 8}, .grad = at::zeros({4, 8}, at::kFloat), .fused_accumulation = fused};
@@ -415,9 +416,11 @@ TEST_CASE("fused accumulation sums low-precision products in the gradient's type
     CHECK(error(true, times) < 1e-6);
     CHECK(error(false, times) > 1e-4);  // each product was rounded to bfloat16
   }
-  Parameter experts{.name = "e", .shape = {2, 8, 4}, .grad = at::zeros({2, 8, 4}, at::kFloat), .fused_accumulation = true};
+  Parameter experts{
+      .name = "e", .shape = {2, 8, 4}, .grad = at::zeros({2, 8, 4}, at::kFloat), .fused_accumulation = true};
   accumulate_stacked(experts, x, dy, {24, 40});
-  CHECK(distance(experts.grad[1], at::matmul(x.narrow(0, 24, 40).to(at::kDouble).t(), dy.narrow(0, 24, 40).to(at::kDouble))) < 1e-6);
+  CHECK(distance(experts.grad[1],
+                 at::matmul(x.narrow(0, 24, 40).to(at::kDouble).t(), dy.narrow(0, 24, 40).to(at::kDouble))) < 1e-6);
 }
 
 TEST_CASE("products of stacked experts run in the type of autocast", "[ops]") {

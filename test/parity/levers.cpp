@@ -3,8 +3,9 @@
 #include <memory>
 #include <set>
 
-#include <ATen/Context.h>
 #include <fmt/format.h>
+
+#include <ATen/Context.h>
 
 #include "parity/parity.h"
 #include "rank_suite.h"
@@ -83,25 +84,29 @@ void offload_everywhere(comm::World& w) {
     std::string distributed, family, model, megatron;
     int shared = 1;  ///< ranks that share their samples
   };
-  std::vector<Case> cases = {{"strategy: ddp", "llama", "", ""},
-                             {"strategy: fsdp2, reshard_after_forward: true", "llama", "", ""},
-                             {"strategy: fsdp2, reshard_after_forward: false, defer_fsdp_grad_sync: false", "qwen3", "", ""},
-                             {"strategy: megatron_fsdp, zero_dp_strategy: 2", "gemma2",
-                              "head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5", ""},
-                             {"strategy: fsdp2", "mixtral", experts, ""}};
+  std::vector<Case> cases = {
+      {"strategy: ddp", "llama", "", ""},
+      {"strategy: fsdp2, reshard_after_forward: true", "llama", "", ""},
+      {"strategy: fsdp2, reshard_after_forward: false, defer_fsdp_grad_sync: false", "qwen3", "", ""},
+      {"strategy: megatron_fsdp, zero_dp_strategy: 2", "gemma2",
+       "head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5", ""},
+      {"strategy: fsdp2", "mixtral", experts, ""}};
   if (w.size() % 2 == 0) {
     cases.push_back({"strategy: ddp, tp_size: 2", "llama", "", "sequence_parallel: true", 2});
     cases.push_back({"strategy: fsdp2, cp_size: 2", "llama", "", "", 2});
     cases.push_back({"strategy: fsdp2, ep_size: 2", "mixtral", experts, "overlap_moe_expert_parallel_comm: true"});
   }
   for (const auto& each : cases)
-    for (const char* buffers : {"", ", cpu_offloading_double_buffering: true",
-                                ", cpu_offloading_double_buffering: true, cpu_offloading_retain_pinned_cpu_buffers: true"}) {
+    for (const char* buffers :
+         {"", ", cpu_offloading_double_buffering: true",
+          ", cpu_offloading_double_buffering: true, cpu_offloading_retain_pinned_cpu_buffers: true"}) {
       const int dp = w.size() / each.shared;
-      test::TinyRun run{.layers = 5, .global_batch = 8 * dp, .local_batch = 4, .family = each.family, .model = each.model};
+      test::TinyRun run{
+          .layers = 5, .global_batch = 8 * dp, .local_batch = 4, .family = each.family, .model = each.model};
       run.distributed = each.distributed;
       run.model_parallel = fmt::format("cpu_offloading: true, cpu_offloading_num_layers: 3{}{}{}", buffers,
                                        each.megatron.empty() ? "" : ", ", each.megatron);
+      if (each.family == "mixtral") run.single_batch = run.local_batch;  // auxiliary losses are of microbatches
       run.runtime.offload_on_cpu = true;
       test::check_parity(w, run, run.distributed + " / " + run.model_parallel);
     }
@@ -199,7 +204,8 @@ const std::vector<test::RankCase> kCases = {
          const int dp = w.size() / mesh.least_ranks;
          test::TinyRun run{.layers = 5, .tied = mesh.tied, .global_batch = 16 * dp, .local_batch = 8};
          run.distributed = mesh.distributed;
-         run.model_parallel = mesh.model_parallel + (mesh.model_parallel.empty() ? "" : ", ") + "variable_seq_lengths: true";
+         run.model_parallel =
+             mesh.model_parallel + (mesh.model_parallel.empty() ? "" : ", ") + "variable_seq_lengths: true";
          run.dataset = fmt::format("_target_: tokens, path: {}/rows.jsonl, pad_token_id: 0", path);
          run.sections = "dataloader: {shuffle: false}\n";
          test::check_parity(w, run, "different lengths, " + run.distributed);
@@ -219,8 +225,8 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        const auto loss = [&](const std::string& policy, const std::string& pipeline) {
          test::TinyRun run{.global_batch = 8, .local_batch = 8, .dtype = "float32"};
-         run.distributed = "strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 2" + pipeline +
-                           "}, mp_policy: {" + policy + "}";
+         run.distributed = "strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 2" +
+                           pipeline + "}, mp_policy: {" + policy + "}";
          return results_of(test::recipe_text(run, false), w, 1)[0].loss;
        };
        const double exact = loss("param_dtype: float32", "");
@@ -256,14 +262,20 @@ const std::vector<test::RankCase> kCases = {
        test::TinyRun run{.global_batch = 4 * w.size(), .local_batch = 4};
        run.distributed = "strategy: ddp";
        const auto plain = results_of(test::recipe_text(run, false), w, 1);
+       const auto together = [&] { w.control().barrier()->wait(); };  // ranks that are threads share the switch
+       together();
        RANK_CHECK(!at::globalContext().deterministicAlgorithms());
+       together();
        run.model_parallel = "deterministic_mode: true";
        const auto chosen = results_of(test::recipe_text(run, false), w, 1);
        RANK_CHECK(at::globalContext().deterministicAlgorithms());
        RANK_CHECK(!at::globalContext().deterministicAlgorithmsWarnOnly());
        RANK_EQUAL(plain[0].loss, chosen[0].loss);
-       w.control().barrier()->wait();  // ranks that are threads share the switch
-       results_of(test::recipe_text(test::TinyRun{.global_batch = 4 * w.size(), .local_batch = 4, .distributed = "strategy: ddp"}, false), w, 1);
+       together();
+       results_of(
+           test::recipe_text(
+               test::TinyRun{.global_batch = 4 * w.size(), .local_batch = 4, .distributed = "strategy: ddp"}, false),
+           w, 1);
      },
      1, 2},
     {"float16 skips what overflows and lowers its scale",

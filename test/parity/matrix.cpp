@@ -144,7 +144,8 @@ std::vector<Dimension> dimensions() {
         option("one microbatch not recomputed", "num_microbatches_with_partial_activation_checkpoints: 1"),
         option("offloaded activations",
                "cpu_offloading: true, cpu_offloading_num_layers: 3, cpu_offloading_double_buffering: true"),
-        option("overlap", "tp_comm_overlap: true, tp_comm_overlap_rs_dgrad: true, overlap_moe_expert_parallel_comm: true"),
+        option("overlap",
+               "tp_comm_overlap: true, tp_comm_overlap_rs_dgrad: true, overlap_moe_expert_parallel_comm: true"),
         option("late weight gradients of experts", "overlap_dispatch_backward_with_experts_wgrad: true")}},
   };
 }

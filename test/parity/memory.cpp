@@ -23,8 +23,7 @@ Held held_after_a_step(comm::World& world, const std::string& distributed, const
   run.model_parallel = dtype;
   const auto loaded = test::load_recipe(test::recipe_text(run, false));
   const train::Setup setup(loaded, world);
-  train::Runtime runtime(setup.plan, loaded.recipe, world,
-                         train::initial_values(setup.plan.model->spec, setup.seed()));
+  train::Runtime runtime(setup.plan, loaded.recipe, world, train::initial_values(setup.plan.model->spec, setup.seed()));
   train::Trainer trainer(runtime, loaded.recipe, *setup.rates);
   const auto plan = setup.steps->plan(0);
   trainer.step(0, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
@@ -61,8 +60,9 @@ const std::vector<Strategy> kStrategies = {
 
 void near(std::int64_t bytes, double expected, std::int64_t slack, const std::string& what) {
   if (static_cast<double>(bytes) < expected - 0.5 || static_cast<double>(bytes) > expected + static_cast<double>(slack))
-    test::rank_check_failed(__FILE__, __LINE__, fmt::format("{}: {} bytes, expected {:.0f} to {:.0f}", what, bytes,
-                                                            expected, expected + static_cast<double>(slack)));
+    test::rank_check_failed(__FILE__, __LINE__,
+                            fmt::format("{}: {} bytes, expected {:.0f} to {:.0f}", what, bytes, expected,
+                                        expected + static_cast<double>(slack)));
 }
 
 void check(comm::World& world, const Strategy& strategy, int shards, const std::string& types, int compute_bytes) {
@@ -97,8 +97,10 @@ const std::vector<test::RankCase> kCases = {
     {"replicated shards share inside their group",
      [](comm::World& w) {
        if (w.size() % 2 != 0) return;
-       check(w, {fmt::format("strategy: fsdp2, dp_replicate_size: 2, dp_size: {}", w.size()), kNone, kShare, kShare, kShare},
-             w.size() / 2, "", 4);
+       check(
+           w,
+           {fmt::format("strategy: fsdp2, dp_replicate_size: 2, dp_size: {}", w.size()), kNone, kShare, kShare, kShare},
+           w.size() / 2, "", 4);
      },
      2},
 };

@@ -140,9 +140,10 @@ TEST_CASE("nvFSDP's names of sharding become Megatron-FSDP's levels, and the pla
     const auto same = planned(tiny(fmt::format("strategy: megatron_fsdp, dp_size: 2, zero_dp_strategy: {}", i)));
     CHECK(plan.zero_level == i);
     CHECK(fingerprint(plan) == fingerprint(same));
-    CHECK(to_text(plan, ActionFormat::kNone).find(fmt::format("(zero_dp_strategy {}, {})", i, names[static_cast<std::size_t>(i)])) !=
+    CHECK(to_text(plan, ActionFormat::kNone)
+              .find(fmt::format("(zero_dp_strategy {}, {})", i, names[static_cast<std::size_t>(i)])) !=
           std::string::npos);
-    CHECK(to_json(plan, ActionFormat::kNone).find(fmt::format("\"zero_dp_strategy\": {}", i)) != std::string::npos);
+    CHECK(to_json(plan, ActionFormat::kNone).find(fmt::format("\"zero_dp_strategy\":{}", i)) != std::string::npos);
     CHECK(plan.warnings.empty());
   }
   for (const char* name : {"params", "grads_params"}) {
@@ -168,7 +169,8 @@ TEST_CASE("offloaded layers are in host memory, and the device holds two at most
   CHECK(some.host == Approx(whole.activations - some.activations));
   CHECK(most.host == Approx(some.host * 7 / 3));
   CHECK(most.activations > whole.activations - most.host);  // two of them are back while they are needed
-  const auto cpu = planned(tiny("strategy: ddp", "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 3}\n"));
+  const auto cpu =
+      planned(tiny("strategy: ddp", "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 3}\n"));
   CHECK(cpu.estimate->memory.ranks[0].in(Phase::kSteady).host == 0);
   REQUIRE(cpu.warnings.size() == 1);
   CHECK(cpu.warnings[0].id == "no-effect");
