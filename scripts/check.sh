@@ -35,14 +35,14 @@ if [ "$headers" = yes ]; then
   cmake --build "build/$preset" --target all_verify_interface_header_sets
 fi
 if [ "$tidy" = yes ]; then
-  cmake --preset "$preset" >/dev/null
+  cmake --preset "$preset" -B build/tidy -DCMAKE_UNITY_BUILD=OFF >/dev/null  # files one by one
   clang_tidy="$(command -v clang-tidy-14 || command -v clang-tidy)"
   # What this preset compiles; the flags are g++'s, of which clang does not know all.
   mapfile -t units < <(python3 -c 'import json,os,sys
 for unit in json.load(open(sys.argv[1])):
   path = os.path.relpath(unit["file"])
-  if path.startswith(("app/", "lib/")): print(path)' "build/$preset/compile_commands.json" | sort -u)
+  if path.startswith(("app/", "lib/")): print(path)' build/tidy/compile_commands.json | sort -u)
   printf '%s\n' "${units[@]}" | xargs -P "${AUTOMODEL_JOBS:-$(nproc)}" -n 1 \
-    "$clang_tidy" -p "build/$preset" --quiet --extra-arg=-Wno-unknown-warning-option 2>/dev/null
+    "$clang_tidy" -p build/tidy --quiet --extra-arg=-Wno-unknown-warning-option 2>/dev/null
 fi
 echo "check: ok"

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/install_dependencies.sh --dev --cuda
-cmake --preset release >/dev/null
+cmake --preset release -DBUILD_TESTING=ON >/dev/null
 cmake --build build/release
 # Tests that inject faults have deadlines of seconds; on a machine that stalls one may miss them, so a failure is tried again
 # once and both results are shown.

@@ -9,12 +9,14 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "launch/build_facts.h"
+#include "metrics/console.h"
 
 namespace automodel::launch {
 namespace {
@@ -112,6 +114,9 @@ int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::stri
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(static_cast<int>(ExitCode::kEnvironment));
   sigprocmask(SIG_SETMASK, &before, nullptr);
+  winsize size{};
+  if (isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    setenv(metrics::kTerminalVariable, std::to_string(size.ws_col).c_str(), 1);
   _exit(become(mpirun_words(ranks, worker, recipe, overrides),
                "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"));
 }

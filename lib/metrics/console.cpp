@@ -103,7 +103,8 @@ void Console::erase() {
 
 void Console::draw() {
   if (!has_bar_ || done_ >= options_.end_step) return;
-  const std::string text = progress_line(done_, options_.end_step, pace_.seconds_per_step(), columns_of(options_.bar));
+  const std::string text = progress_line(done_, options_.end_step, pace_.seconds_per_step(),
+                                         options_.columns > 0 ? options_.columns : columns_of(options_.bar));
   if (text.empty()) return;
   write_all(options_.bar, text);
   drawn_ = true;

@@ -18,12 +18,17 @@ std::string step_line(const StepRecord& record);
 /// NeMo AutoModel's line of a validation; `name` is that of the set, "default" for the one without.
 std::string validation_line(const ValidationRecord& record, std::string_view name = "default");
 
+/// Environment variable by which `automodel train --nproc-per-node` tells the ranks the width of the terminal that
+/// their output ends in: under mpirun they cannot see it. The bar then goes with the lines, which keeps their order.
+inline constexpr const char* kTerminalVariable = "AUTOMODEL_TERMINAL";
+
 struct ConsoleOptions {
   int lines = 1;  ///< file descriptor of the lines: standard output, they are the result of the command
   int bar = 2;    ///< file descriptor of the bar: standard error
   /// logging.progress. Not set: a bar is drawn where both are terminals (a pipe may end in the same terminal, as under
   /// tee, and would write into the bar). true: wherever `bar` is a terminal. false: never.
   std::optional<bool> progress = std::nullopt;
+  int columns = 0;  ///< width of the terminal; 0: that of `bar`
   std::int64_t first_step = 0;
   std::int64_t end_step = 0;  ///< one past the last step
 };

@@ -43,10 +43,12 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
   if (has_kernel(x)) {
     const auto where = positions.contiguous();
     // Rows of heads may be apart (a part of a joined projection), but evenly so.
-    const auto row_stride = x.dim() >= 3 ? x.stride(-3) : heads * width;
+    // The stride of a dimension of one element says nothing.
+    const bool one_each = x.dim() >= 4 && x.size(-3) == 1;
+    const auto row_stride = one_each ? x.stride(-4) : x.dim() >= 3 ? x.stride(-3) : heads * width;
     const auto head_stride = x.stride(-2);
     AUTOMODEL_CHECK(x.stride(-1) == 1 && rows * heads * width == x.numel(), "rope needs whole heads");
-    AUTOMODEL_CHECK(x.dim() < 4 || x.size(0) == 1 || x.stride(-4) == x.size(-3) * row_stride,
+    AUTOMODEL_CHECK(x.dim() < 4 || x.size(-4) == 1 || x.stride(-4) == x.size(-3) * row_stride,
                     "rope needs evenly spaced rows");
     for_type(x.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;

@@ -10,6 +10,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "config/optimizer_basics.h"
 #include "ops/adam.h"
 #include "ops/graph.h"
 
@@ -23,39 +24,10 @@ auto visit_config(const config::OptimizerConfig& config, Visit&& visit) {
 
 }  // namespace
 
-OptimizerBasics basics_of(const config::OptimizerConfig& config) {
-  return visit_config(config, [](const auto& c) {
-    return OptimizerBasics{c.lr(), c.weight_decay(), c.param_group_overrides()};
-  });
-}
-
 Factors factors_of(const std::vector<config::ParamGroupOverride>& overrides, const std::string& name) {
   for (const auto& each : overrides)
     if (std::regex_search(name, std::regex(each.pattern()))) return {each.lr_mult(), each.wd_mult()};
   return {};
-}
-
-Diagnostics check_overrides(const std::vector<config::ParamGroupOverride>& overrides) {
-  Diagnostics problems;
-  for (std::size_t i = 0; i < overrides.size(); ++i) {
-    const std::string key = fmt::format("optimizer.param_group_overrides.{}.pattern", i);
-    try {
-      const std::regex compiled(overrides[i].pattern());
-      if (overrides[i].pattern().empty())
-        problems.push_back({"missing-key",
-                            fmt::format("{} is empty", key),
-                            "a regular expression for parameter names, for example 'norm|bias'",
-                            {},
-                            key});
-    } catch (const std::regex_error&) {
-      problems.push_back({"bad-value",
-                          fmt::format("{} is not a regular expression: '{}'", key, overrides[i].pattern()),
-                          "escape brackets and dots with a backslash",
-                          {},
-                          key});
-    }
-  }
-  return problems;
 }
 
 double clip_factor(double norm, double max_norm) {
@@ -72,7 +44,7 @@ Optimizer::Optimizer(const config::OptimizerConfig& config, std::vector<Target> 
     maximize_ = c.maximize();
     decoupled_ = std::is_same_v<std::remove_cvref_t<decltype(c)>, config::AdamWConfig>;
   });
-  const auto overrides = basics_of(config).overrides;
+  const auto overrides = config::basics_of(config).overrides;
   for (const auto& target : targets_) {
     const bool any = std::any_of(target.ranges.begin(), target.ranges.end(), [](const Range& r) { return r.trained; });
     Moments moments;

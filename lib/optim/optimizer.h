@@ -83,16 +83,6 @@ struct Factors {
   double weight_decay = 1;
 };
 Factors factors_of(const std::vector<config::ParamGroupOverride>& overrides, const std::string& name);
-/// Problems of patterns (not a regular expression), keyed "optimizer.param_group_overrides.N.pattern".
-Diagnostics check_overrides(const std::vector<config::ParamGroupOverride>& overrides);
-
-/// What all optimizers of a recipe have.
-struct OptimizerBasics {
-  double lr = 0;
-  double weight_decay = 0;
-  std::vector<config::ParamGroupOverride> overrides = {};
-};
-OptimizerBasics basics_of(const config::OptimizerConfig& config);
 
 /// The factor for gradients that makes their norm at most `max_norm` (torch.nn.utils.clip_grad_norm_).
 double clip_factor(double norm, double max_norm);

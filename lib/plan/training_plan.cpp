@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "config/optimizer_basics.h"
+#include "plan/lr_schedule.h"
 #include "plan/pipeline_plan.h"
 #include "plan/tensor_choice.h"
 
@@ -187,6 +189,17 @@ std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
       *recipe.dataset());
 }
 
+/// Rates, weight decay and parameter groups: what is wrong with them whatever the data.
+void check_optimizer(const Recipe& recipe, Located& report) {
+  // The run has no more steps than max_steps, and may have fewer.
+  constexpr std::int64_t kUnknown = std::int64_t{1} << 40;
+  const std::int64_t steps = recipe.step_scheduler().max_steps().value_or(0);
+  const auto basics = config::basics_of(recipe.optimizer());
+  Diagnostics problems = config::check_overrides(basics.overrides);
+  make_lr_schedule(recipe.lr_scheduler(), basics.lr, basics.weight_decay, steps > 0 ? steps : kUnknown, problems);
+  report.refuse_all(std::move(problems));
+}
+
 constexpr std::int64_t kAssumedLength = 4096;  // tokens of a sequence where nobody says
 
 BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const arch::ModelSpec* spec,
@@ -276,6 +289,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                                .layers = spec != nullptr ? std::optional<int>(spec->layers) : std::nullopt},
                               report);
     plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
+    check_optimizer(recipe, report);
     plan.pipelined = sizes->pp > 1;
     check_megatron_sizes(loaded, *sizes, report);
     check_megatron(loaded, *sizes, plan.types, report);
@@ -287,8 +301,9 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
                   "set distributed.ep_size to 2 or more");
     if (model && !model->spec.plan_only.empty() && request.training)
-      report.refuse("unsupported-model", "model", "this model can be planned but not trained: " + model->spec.plan_only,
-                    "known families: see docs/models.md");
+      report.refuse_plan("unsupported-model", "model",
+                         "this model can be planned but not trained: " + model->spec.plan_only,
+                         "known families: see docs/models.md");
     if (model) {
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
@@ -297,8 +312,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.model = std::move(model);
     if (request.training)
       for (const auto& key : loaded.unsupported)
-        report.refuse("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
-                      "automodel plan shows everything of this recipe that is not supported");
+        report.refuse_plan("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
+                           "automodel plan shows everything of this recipe that is not supported");
     if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, report);
     estimate(plan, recipe, request, report);
     plan.ignored = loaded.ignored;

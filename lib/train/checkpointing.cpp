@@ -158,21 +158,21 @@ void Checkpointing::restore(Trainer& trainer) {
   if (saver_) snapshot_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
 }
 
-optim::LrSchedule Checkpointing::rates() const {
+plan::LrSchedule Checkpointing::rates() const {
   if (!resume_ || resume_->state().lr_schedule.empty()) return *setup_.rates;
   Diagnostics problems;
   config::Origins origins;
   std::vector<config::IgnoredKey> ignored;
   std::vector<config::IgnoredKey> unsupported;
   config::Reader reader(problems, origins, ignored, unsupported);
-  optim::LrSettings saved;
+  plan::LrSettings saved;
   const std::string file = (resume_->path() / checkpoint::kStateName).native();
   reader.read(config::parse_yaml(resume_->state().lr_schedule, file, problems), "lr_schedule", saved);
   if (!problems.empty()) throw Error(ExitCode::kCheckpoint, std::move(problems));
   const auto settings =
-      optim::resumed_settings(setup_.recipe().lr_scheduler(), setup_.rates->settings(), saved, problems);
+      plan::resumed_settings(setup_.recipe().lr_scheduler(), setup_.rates->settings(), saved, problems);
   agree(setup_.world, setup_.loaded, std::move(problems));
-  return optim::LrSchedule(settings);
+  return plan::LrSchedule(settings);
 }
 
 std::int64_t Checkpointing::first_step() const {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "checkpoint/saver.h"
-#include "optim/lr_schedule.h"
+#include "plan/lr_schedule.h"
 #include "train/resume.h"
 #include "train/runtime.h"
 #include "train/setup.h"
@@ -28,7 +28,7 @@ class Checkpointing {
   /// Of a checkpoint, of a folder of pretrained weights, or from the seed.
   parallel::WeightSource weights() const;
   /// The schedule that the run goes on with.
-  optim::LrSchedule rates() const;
+  plan::LrSchedule rates() const;
   /// The rest of a checkpoint's state: optimizer, loss scale. Once, before the first step; the trainer is what later
   /// checkpoints are taken from and outlives this.
   void restore(Trainer& trainer);

@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -66,8 +67,13 @@ class Reports {
     first_step_ = first_step;
     if (recipe.logging->jsonl()) training_.emplace(folder_ / "training.jsonl", first_step);
     if (recipe.logging->tensorboard()) events_.emplace(folder_, first_step);
-    console_ = std::make_unique<metrics::Console>(metrics::ConsoleOptions{
-        .progress = recipe.logging->progress(), .first_step = first_step, .end_step = end_step});
+    metrics::ConsoleOptions console{
+        .progress = recipe.logging->progress(), .first_step = first_step, .end_step = end_step};
+    if (const char* columns = std::getenv(metrics::kTerminalVariable)) {
+      console.columns = std::atoi(columns);
+      console.bar = console.lines;
+    }
+    console_ = std::make_unique<metrics::Console>(console);
   }
 
   void line(const std::string& text) {

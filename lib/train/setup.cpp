@@ -5,6 +5,7 @@
 
 #include <ATen/ops/tensor.h>
 
+#include "config/optimizer_basics.h"
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
 #include "optim/optimizer.h"
@@ -114,11 +115,10 @@ Setup::Setup(const config::LoadedRecipe& recipe_text, comm::World& all)
   if (loader)
     steps = StepScheduler::make(recipe().step_scheduler(), plan.mesh.size(mesh::kDp),
                                 loader->sampler().runs_per_epoch(), problems);
-  const auto basics = optim::basics_of(recipe().optimizer());
+  const auto basics = config::basics_of(recipe().optimizer());
   if (steps)
-    rates = optim::make_lr_schedule(recipe().lr_scheduler(), basics.lr, basics.weight_decay, steps->total_steps(),
-                                    problems);
-  for (auto& problem : optim::check_overrides(basics.overrides)) problems.push_back(std::move(problem));
+    rates =
+        plan::make_lr_schedule(recipe().lr_scheduler(), basics.lr, basics.weight_decay, steps->total_steps(), problems);
   agree(world, loaded, std::move(problems));
 }
 

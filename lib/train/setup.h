@@ -10,7 +10,7 @@
 #include "comm/world.h"
 #include "config/recipe.h"
 #include "data/loader.h"
-#include "optim/lr_schedule.h"
+#include "plan/lr_schedule.h"
 #include "plan/training_plan.h"
 #include "train/step_scheduler.h"
 
@@ -26,7 +26,7 @@ struct Setup {
   std::unique_ptr<data::Loader> loader;
   std::vector<std::pair<std::string, std::unique_ptr<data::Loader>>> validation;
   std::optional<StepScheduler> steps;
-  std::optional<optim::LrSchedule> rates;
+  std::optional<plan::LrSchedule> rates;
 
   const config::Recipe& recipe() const { return loaded.recipe; }
   std::uint64_t seed() const { return static_cast<std::uint64_t>(loaded.seed()); }

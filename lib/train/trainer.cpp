@@ -29,7 +29,7 @@ std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
 
 }  // namespace
 
-Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule, StepHooks hooks)
+Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, plan::LrSchedule schedule, StepHooks hooks)
     : runtime_(runtime), schedule_(std::move(schedule)), hooks_(std::move(hooks)) {
   if (runtime.plan().levers.loss_scaler && !hooks_.grad_scale) scaler_.emplace();
   if (recipe.clip_grad_norm()) max_norm_ = recipe.clip_grad_norm()->max_norm();

@@ -9,7 +9,7 @@
 #include "config/recipe.h"
 #include "data/batch.h"
 #include "optim/loss_scaler.h"
-#include "optim/lr_schedule.h"
+#include "plan/lr_schedule.h"
 #include "train/runtime.h"
 
 namespace automodel::train {
@@ -35,7 +35,7 @@ struct StepResult {
 
 class Trainer {
  public:
-  Trainer(Runtime& runtime, const config::Recipe& recipe, optim::LrSchedule schedule, StepHooks hooks = {});
+  Trainer(Runtime& runtime, const config::Recipe& recipe, plan::LrSchedule schedule, StepHooks hooks = {});
 
   /// One step over this rank's batches, one a run. `step` counts from 0 over the whole run. `stop` says whether this
   /// rank was asked to stop. Throws Error (kNonFinite) before the weights change where loss or gradients are not
@@ -46,7 +46,7 @@ class Trainer {
   StepResult gradients(std::int64_t step, const std::vector<data::Batch>& batches, bool stop);
 
   Runtime& runtime() { return runtime_; }
-  const optim::LrSchedule& schedule() const { return schedule_; }
+  const plan::LrSchedule& schedule() const { return schedule_; }
   /// Of float16 training; null otherwise.
   optim::LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
 
@@ -55,7 +55,7 @@ class Trainer {
   [[noreturn]] void stop_for_non_finite(std::int64_t step, double loss, double norm);
 
   Runtime& runtime_;
-  optim::LrSchedule schedule_;
+  plan::LrSchedule schedule_;
   StepHooks hooks_;
   std::optional<optim::LossScaler> scaler_ = {};
   std::optional<double> max_norm_;

@@ -38,6 +38,7 @@ void use_deterministic_kernels(bool only) {
     set_default("NCCL_ALGO", "Ring");
   }
   auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() == only) return;
   context.setDeterministicAlgorithms(only, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);  // nothing here reads what it did not write
 }

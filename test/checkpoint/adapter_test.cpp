@@ -85,6 +85,7 @@ TEST_CASE("Adapters that are none, or of another kind, are refused with the reas
                            R"({"r": 0})", R"({"r": "four"})"})
     CHECK_FALSE(parse_adapter_config(text, "a", problems));
   CHECK(problems.size() == 6);
+  for (const auto& problem : problems) CHECK(problem.id == "adapter-config");
   const TemporaryFolder folder;
   write_base(folder);
   folder.write("lora/adapter_config.json", kConfig);
@@ -93,7 +94,7 @@ TEST_CASE("Adapters that are none, or of another kind, are refused with the reas
     try {
       export_model(folder.path() / "lora", folder.path() / "out", {.merge = true, .base = folder.path() / "base"});
     } catch (const Error& error) {
-      return error.problems().front().message;
+      return error.problems().front().id + ": " + error.problems().front().message;
     }
     return "";
   };
@@ -102,7 +103,9 @@ TEST_CASE("Adapters that are none, or of another kind, are refused with the reas
     for (const auto size : shape) count *= size;
     return std::pair(shape, std::vector<float>(static_cast<std::size_t>(count)));
   };
-  CHECK(refusal(file_of({{"base_model.model.m.lora_A.weight", a({1, 3})}})).find("no lora_B") != std::string::npos);
+  const auto alone = refusal(file_of({{"base_model.model.m.lora_A.weight", a({1, 3})}}));
+  CHECK(alone.find("adapter-shape") == 0);
+  CHECK(alone.find("no lora_B") != std::string::npos);
   CHECK(refusal(
             file_of({{"base_model.model.m.lora_A.weight", a({2, 3})}, {"base_model.model.m.lora_B.weight", a({2, 2})}}))
             .find("F32 [2, 3]") != std::string::npos);

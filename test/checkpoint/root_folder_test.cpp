@@ -130,8 +130,10 @@ TEST_CASE("Manifests and states that are no such thing are refused") {
   for (const char* text : {"", "[]", "{}", R"({"files":{"../x":{"size":1,"crc32c":"0x00000000"}}})",
                            R"({"files":{"x":{"size":-1,"crc32c":"0x00000000"}}})", R"({"files":{"x":{"size":1}}})"})
     CHECK_FALSE(parse_manifest(text, "m", problems));
+  for (const auto& problem : problems) CHECK(problem.id == "manifest-syntax");
   for (const char* text : {"", "[]", "{}", R"({"format": 2})"}) CHECK_FALSE(parse_run_state(text, "s", problems));
   CHECK(problems.size() == 10);
+  CHECK(problems.back().id == "state-syntax");
 }
 
 TEST_CASE("A state is read back as it was saved") {

@@ -111,6 +111,12 @@ const std::vector<BadInput> kTable = {
     {"sequences longer than the model takes",
      kModel + "dataset: {_target_: mock, vocab_size: 260, seq_length: 129}\n" + kSteps, "", "sequence-too-long", 2,
      "dataset.seq_length"},
+    {"a warm-up longer than the run",
+     kModel + kData + "step_scheduler: {global_batch_size: 8, local_batch_size: 8, max_steps: 6}\n" +
+         "lr_scheduler: {lr_warmup_steps: 10}\n",
+     "", "bad-value", 4, "lr_scheduler.lr_warmup_steps"},
+    {"a pattern that is none", kBase + "optimizer: {param_group_overrides: [{pattern: '(', wd_mult: 0}]}\n", "",
+     "bad-value", 4, "optimizer.param_group_overrides.0.pattern"},
     {"two seeds", kBase + "seed: 1\nrng: {seed: 2}\n", "", "bad-value", 5, "rng.seed"},
     {"Megatron's rule", kBase + "model_parallel: {sequence_parallel: true}\n", "", "bad-value", 4,
      "model_parallel.sequence_parallel"},
@@ -198,6 +204,19 @@ TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]"
   CHECK(good.out.find("context   sequences over 2 ranks: ring of 2") != std::string::npos);
 }
 
+TEST_CASE("what can be planned but not trained is named by the plan, and refused by a run", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml",
+               kModel + kSteps + "dataset: {_target_: nemo_automodel.components.datasets.llm.hellaswag.HellaSwag}\n");
+  const auto plan = test::run_program(folder, "plan r.yaml --json");
+  INFO(plan.out << plan.err);
+  REQUIRE(plan.code == 0);
+  CHECK(nlohmann::json::parse(plan.out)["unsupported"][0]["key"] == "dataset");
+  const auto train = test::run_program(folder, "train r.yaml");
+  CHECK(train.code == 3);
+  CHECK(train.err.find("error[unsupported]") != std::string::npos);
+}
+
 TEST_CASE("a CSV schedule's mistakes are named by row and column of the file", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml",
@@ -277,6 +296,7 @@ TEST_CASE("what works and is probably not meant is a warning with its place", "[
   const std::vector<Row> rows = {
       {kBase + "distributed: {pipeline: {pp_microbatch_size: 4}}\n", "no-effect", 4},
       {kBase + "distributed: {moe: {}}\n", "no-effect", 4},
+      {kModel + "dataset: {_target_: jsonl, paths: [a.jsonl]}\n" + kSteps, "length-unknown", 2},
       {with_experts + "distributed: {tp_size: 2, ep_size: 2}\n", "expert-tensor-parallel", 1},
       {kBase + "distributed: {pp_size: 4, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 4}}\n", "few-microbatches",
        4},

@@ -137,6 +137,15 @@ TEST_CASE("an index that lies is refused before anything is allocated", "[data]"
   CHECK(!with(50, std::int64_t{1} << 62));
   CHECK(!with(58, std::int64_t{1}));
   CHECK(!with(66, std::int64_t{9}));
+  const test::TemporaryFolder folder;
+  folder.write("a.bin", tokens_of<std::uint16_t>({1, 2, 3, 4, 5, 6}));
+  folder.write("a.idx", good);
+  config::MegatronDatasetConfig config;
+  config.paths = config::PathList{{"a"}};
+  const auto opened = open(config, {.recipe_folder = folder.path()});
+  CHECK(opened.dataset == nullptr);
+  REQUIRE(opened.problems.size() == 1);
+  CHECK(opened.problems.front().id == "bad-index");
 }
 
 TEST_CASE("nanoGPT's files are read with and without their header", "[data]") {

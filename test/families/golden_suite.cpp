@@ -82,7 +82,7 @@ class Session {
       : loaded_(load(recipe_text(fixture, variant, world.size()))), plan_(make_plan(loaded_, world)) {
     runtime_ = std::make_unique<train::Runtime>(plan_, loaded_.recipe, world, fixture.source());
     Diagnostics problems;
-    auto rates = optim::make_lr_schedule(loaded_.recipe.lr_scheduler(), 0.001, 0.1, 10, problems);
+    auto rates = plan::make_lr_schedule(loaded_.recipe.lr_scheduler(), 0.001, 0.1, 10, problems);
     trainer_ = std::make_unique<train::Trainer>(*runtime_, loaded_.recipe, *rates);
   }
   train::Runtime& runtime() { return *runtime_; }

@@ -1,6 +1,5 @@
 // What trades memory for time, and what trades precision for speed, must not change what is computed.
 #include <cmath>
-#include <memory>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,7 +8,6 @@
 
 #include "parity/parity.h"
 #include "rank_suite.h"
-#include "temporary_folder.h"
 #include "train/initial_values.h"
 #include "train/setup.h"
 #include "train/trainer.h"
@@ -185,33 +183,6 @@ const std::vector<test::RankCase> kCases = {
      },
      1, 2},
     {"activations that wait elsewhere give the same gradients", offload_everywhere},
-    {"batches of different lengths go through the stages",
-     [](comm::World& w) {
-       std::unique_ptr<test::TemporaryFolder> folder;
-       if (w.rank() == 0) {
-         folder = std::make_unique<test::TemporaryFolder>();
-         std::string rows;
-         for (int i = 0; i < 64; ++i) {
-           rows += "{\"input_ids\": [1";
-           for (int k = 1; k < 4 + (i * 7) % 13; ++k) rows += fmt::format(", {}", (i * 31 + k * 17) % 68);
-           rows += "]}\n";
-         }
-         folder->write("rows.jsonl", rows);
-       }
-       const auto path = w.broadcast_text(folder ? folder->path().native() : "");
-       for (const auto& mesh : kMeshes) {
-         if (w.size() % mesh.least_ranks != 0) continue;
-         const int dp = w.size() / mesh.least_ranks;
-         test::TinyRun run{.layers = 5, .tied = mesh.tied, .global_batch = 16 * dp, .local_batch = 8};
-         run.distributed = mesh.distributed;
-         run.model_parallel =
-             mesh.model_parallel + (mesh.model_parallel.empty() ? "" : ", ") + "variable_seq_lengths: true";
-         run.dataset = fmt::format("_target_: tokens, path: {}/rows.jsonl, pad_token_id: 0", path);
-         run.sections = "dataloader: {shuffle: false}\n";
-         test::check_parity(w, run, "different lengths, " + run.distributed);
-       }
-       w.control().barrier()->wait();
-     }},
     {"weights that are not initialised are zero",
      [](comm::World& w) {
        test::TinyRun run{.global_batch = 4 * w.size(), .local_batch = 4};

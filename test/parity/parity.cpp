@@ -21,11 +21,11 @@ std::string recipe_text(const TinyRun& run, bool single) {
                                run.family, run.layers, run.tied);
   std::string text = fmt::format(
       "model: {{config: {{{}, initializer_range: 0.2{}{}}}, torch_dtype: {}}}\n"
-      "dataset: {{{}}}\n"
+      "dataset: {}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 40, num_epochs: null}}\n"
       "optimizer: {{lr: 0.01}}\n{}",
       model, run.model.empty() ? "" : ", ", run.model, run.dtype,
-      run.dataset.empty() ? "_target_: mock, vocab_size: 68, seq_length: 16, num_samples: 64" : run.dataset,
+      run.dataset.empty() ? "{_target_: mock, vocab_size: 68, seq_length: 16, num_samples: 64}" : run.dataset,
       run.global_batch,
       !single                ? run.local_batch
       : run.single_batch > 0 ? run.single_batch
@@ -60,8 +60,7 @@ train::Trace on_one_rank(const std::string& text, int steps, int gradients_of) {
 void check_parity(comm::World& world, const TinyRun& run, const std::string& what) {
   const bool exact = run.dtype == "float64";
   const int gradients_of = exact ? -1 : 0;
-  const auto mesh =
-      train::trace_steps(load_recipe(recipe_text(run, false)), world, run.steps, gradients_of, run.runtime);
+  const auto mesh = train::trace_steps(load_recipe(recipe_text(run, false)), world, run.steps, gradients_of, run.runtime);
   if (world.rank() != 0) return;
   const auto difference = train::compare(mesh, on_one_rank(recipe_text(run, true), run.steps, gradients_of));
   const double tolerance = exact ? 1e-9 : 1e-5;

@@ -21,6 +21,7 @@ std::string render(const std::string& source, const std::string& messages = "[]"
 std::string failure(const std::string& source) {
   Diagnostics problems;
   const auto made = ChatTemplate::parse(source, "t", problems);
+  if (!made) CHECK(problems.at(0).id == "bad-template");
   if (!made) return std::to_string(problems.at(0).where.line) + ": " + problems.at(0).message;
   try {
     return "no failure: " + made->render(ordered_json::parse("[]"), false, {});

@@ -1,5 +1,8 @@
 // How a run ends when something goes wrong: the right diagnostic and exit code on the rank that noticed.
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <new>
 #include <thread>
 
@@ -53,6 +56,38 @@ TEST_CASE("a backend that is none, and a device that is not there", "[train]") {
   CHECK(id_of(ExitCode::kBadInput, [] { comm::open_world("gossip", {}); }) == "unknown-backend");
   if (at::Context::hasCUDA()) return;
   CHECK(id_of(ExitCode::kEnvironment, [] { comm::open_world("loopback", {.device = at::kCUDA}); }) == "no-device");
+}
+
+TEST_CASE("a backend that this build or machine lacks", "[train]") {
+  if (at::Context::hasCUDA()) return;
+  CHECK(id_of(ExitCode::kEnvironment, [] { comm::open_world("nccl", {}); }) == "backend-unavailable");
+}
+
+TEST_CASE("states of another optimizer, and a head that should be tied, are not loaded", "[train]") {
+  const test::TemporaryFolder folder;
+  const auto train = [&](const std::vector<std::string>& words) {
+    const auto loaded = recipe(folder, words);
+    return comm::run_ranks(1, [&](comm::World& world) { run_training(loaded, world); });
+  };
+  const std::vector<std::string> first = {"checkpoint.enabled=true", "step_scheduler.max_steps=2"};
+  REQUIRE(train(first).ok());
+  const auto other = train({"checkpoint.enabled=true", "optimizer.amsgrad=true"});
+  INFO(other.text);
+  CHECK(other.code == ExitCode::kCheckpoint);
+  CHECK(other.text.find("error[optimizer-differs]") != std::string::npos);
+
+  const auto model = folder.path() / "epoch_0_step_1/model";
+  REQUIRE(std::filesystem::exists(model / "config.json"));
+  std::ifstream in(model / "config.json");
+  std::string config(std::istreambuf_iterator<char>(in), {});
+  const std::string untied = "\"tie_word_embeddings\": false";
+  REQUIRE(config.find(untied) != std::string::npos);
+  config.replace(config.find(untied), untied.size(), "\"tie_word_embeddings\": true");
+  std::ofstream(model / "config.json") << config;
+  const auto tied = train({"model={pretrained_model_name_or_path: " + model.native() + "}"});
+  INFO(tied.text);
+  CHECK(tied.code == ExitCode::kBadInput);
+  CHECK(tied.text.find("error[weights-not-tied]") != std::string::npos);
 }
 
 TEST_CASE("a mesh with more ranks than one process runs is not verified in one", "[train]") {

@@ -28,7 +28,7 @@ struct RunState {
   std::string optimizer = {};  ///< "adamw" or "adam"
   std::uint64_t seed = 0;      ///< of every random stream, with the step: the whole state of the random numbers
   std::int64_t global_batch_size = 0;
-  std::string lr_schedule = {};  ///< JSON object: optim::LrSettings
+  std::string lr_schedule = {};  ///< JSON object: plan::LrSettings
   std::optional<LossScale> loss_scale = {};
   std::optional<double> loss = {};           ///< of the step
   std::optional<double> val_loss = {};       ///< of checkpoint.best_metric_key, where it was computed at this step

@@ -1,4 +1,4 @@
-#include "optim/lr_schedule.h"
+#include "plan/lr_schedule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace automodel::optim {
+namespace automodel::plan {
 namespace {
 
 using config::DecayStyle;
@@ -189,4 +189,4 @@ LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& sect
   return recipe;
 }
 
-}  // namespace automodel::optim
+}  // namespace automodel::plan

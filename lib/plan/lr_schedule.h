@@ -11,7 +11,7 @@
 #include "base/diagnostic.h"
 #include "config/training_config.h"
 
-namespace automodel::optim {
+namespace automodel::plan {
 
 /// A schedule with every default filled in; what a checkpoint keeps of it. A section like those of a recipe, so that
 /// config::to_dict writes it and config::Reader reads it.
@@ -61,4 +61,4 @@ std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedul
 LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& section, const LrSettings& recipe,
                             const LrSettings& checkpoint, Diagnostics& problems);
 
-}  // namespace automodel::optim
+}  // namespace automodel::plan

@@ -1,4 +1,4 @@
-#include "optim/lr_schedule.h"
+#include "plan/lr_schedule.h"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 #include "config/recipe.h"
 #include "golden_file.h"
 
-namespace automodel::optim {
+namespace automodel::plan {
 namespace {
 
 struct Case {
@@ -143,4 +143,4 @@ TEST_CASE("a resumed run continues with the settings that the recipe says count"
   CHECK(problems[0].message == "wd_incr_steps is 40 here and 20 in the checkpoint");
 }
 
-}  // namespace automodel::optim
+}  // namespace automodel::plan

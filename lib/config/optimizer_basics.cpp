@@ -1,0 +1,41 @@
+#include "config/optimizer_basics.h"
+
+#include <regex>
+#include <variant>
+
+#include <fmt/format.h>
+
+namespace automodel::config {
+
+OptimizerBasics basics_of(const OptimizerConfig& config) {
+  return std::visit(
+      [](const auto& c) {
+        return OptimizerBasics{c.lr(), c.weight_decay(), c.param_group_overrides()};
+      },
+      config);
+}
+
+Diagnostics check_overrides(const std::vector<ParamGroupOverride>& overrides) {
+  Diagnostics problems;
+  for (std::size_t i = 0; i < overrides.size(); ++i) {
+    const std::string key = fmt::format("optimizer.param_group_overrides.{}.pattern", i);
+    try {
+      const std::regex compiled(overrides[i].pattern());
+      if (overrides[i].pattern().empty())
+        problems.push_back({"missing-key",
+                            fmt::format("{} is empty", key),
+                            "a regular expression for parameter names, for example 'norm|bias'",
+                            {},
+                            key});
+    } catch (const std::regex_error&) {
+      problems.push_back({"bad-value",
+                          fmt::format("{} is not a regular expression: '{}'", key, overrides[i].pattern()),
+                          "escape brackets and dots with a backslash",
+                          {},
+                          key});
+    }
+  }
+  return problems;
+}
+
+}  // namespace automodel::config
