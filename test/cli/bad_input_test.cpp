@@ -189,7 +189,7 @@ TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing wri
 
 TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]") {
   const test::TemporaryFolder folder;
-  folder.write("r.yaml", kBase + "distributed: {tp_size: 4}\n");  // two key-value heads
+  folder.write("r.yaml", kBase + "distributed: {tp_size: 8}\n");  // four heads
   const auto outcome = test::run_program(folder, "plan r.yaml --json");
   INFO(outcome.out << outcome.err);
   CHECK(outcome.code == 3);
