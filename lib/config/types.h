@@ -83,6 +83,7 @@ struct VariantOf<std::variant<T...>> : std::true_type {};
 template <class E>
 std::vector<std::string_view> enum_names() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(EnumNames<E>::names));
   for (const auto& row : EnumNames<E>::names) names.push_back(row.name);
   return names;
 }

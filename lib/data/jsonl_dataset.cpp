@@ -75,7 +75,9 @@ class Opening {
     const std::vector<std::pair<std::string_view, std::string*>> known = {
         {"prompt", &options_.prompt_key}, {"response", &options_.response_key}, {"messages", &options_.messages_key}};
     options_.mask_prompt = config_.mask_prompt();
-    for (const auto& [name, column] : config_.column_mapping()) {
+    for (const auto& each : config_.column_mapping()) {
+      const auto& name = each.first;  // clang 14 does not let a lambda have a part of a structured binding
+      const auto& column = each.second;
       const auto found = std::find_if(known.begin(), known.end(), [&](const auto& row) { return row.first == name; });
       if (found != known.end())
         *found->second = column;
