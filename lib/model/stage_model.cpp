@@ -141,8 +141,9 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   }
   if (options_.autocast)
     for (const auto& weight : weights_.all())
-      if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() == 2)
+      if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() >= 2)
         weight->parameter.product_type = options_.autocast;
+  for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = options_.fused_accumulation;
   anchor_ = ops::anchor(options_.device);
 }
 
@@ -161,7 +162,7 @@ std::vector<at::Tensor> StageModel::observed(
 }
 
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
-  if (!modules_.embeddings) return {hidden, {}};
+  if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
   const auto part = [&](const std::vector<at::Tensor>& in) {
     auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
     if (spec_.embedding_scale != 1) x = x * rounded_to(spec_.embedding_scale, x.scalar_type());
@@ -175,24 +176,50 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   return {out[0], {}};
 }
 
-StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
-  for (const auto& layer : layers_) {
-    const auto run = [&](const std::vector<at::Tensor>& in) {
-      if (options.keep != Keep::kInputs) return layer->forward(in, microbatch, options.keep);
-      return ops::checkpoint(
-          [part = layer.get(), microbatch](const std::vector<at::Tensor>& again) {
-            return part->forward(again, microbatch, Keep::kAll);
-          },
-          in);
+std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
+                                              const ForwardOptions& options) {
+  const auto run = [&](const std::vector<at::Tensor>& in) {
+    if (options.keep != Keep::kInputs) return layer.forward(in, microbatch, options.keep);
+    return ops::checkpoint(
+        [part = &layer, microbatch](const std::vector<at::Tensor>& again) {
+          return part->forward(again, microbatch, Keep::kAll);
+        },
+        in);
+  };
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = run;
+  for (auto unit = layer.units.rbegin(); unit != layer.units.rend(); ++unit)
+    part = [this, unit = *unit, inner = std::move(part)](const std::vector<at::Tensor>& in) {
+      return observed(unit, in, inner);
     };
-    std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = run;
-    for (auto unit = layer->units.rbegin(); unit != layer->units.rend(); ++unit)
-      part = [this, unit = *unit, inner = std::move(part)](const std::vector<at::Tensor>& in) {
-        return observed(unit, in, inner);
-      };
-    const auto out = part({stream.x, stream.delta});
+  return part({stream.x, stream.delta});
+}
+
+StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
+  std::shared_ptr<ops::ActivationOffload::Pass> pass;
+  if (options_.offload != nullptr && c10::GradMode::is_enabled()) pass = options_.offload->begin();
+  int group = 0;  // that the next offloaded layer is
+  for (const auto& layer : layers_) {
+    if (!pass || layer->index >= options_.offloaded_layers) {
+      auto out = run_layer(*layer, stream, microbatch, options);
+      if (pass) {  // the first layer that stays: the last of the others has left when it is done
+        pass->finish_forward();
+        out = ops::tap(out, [pass] { pass->announce(); });
+        pass.reset();
+      }
+      stream = {out[0], out[1]};
+      continue;
+    }
+    auto out = ops::tap({stream.x, stream.delta}, [pass, group] { pass->done(group); });
+    {
+      const ops::Recorded::Scope scope(pass->begin_group());
+      out = run_layer(*layer, {out[0], out[1]}, microbatch, options);
+    }
+    pass->end_group();
+    out = ops::tap(out, [pass, group] { pass->need(group); });
+    ++group;
     stream = {out[0], out[1]};
   }
+  if (pass) pass->finish_forward();
   return stream;
 }
 
@@ -203,6 +230,7 @@ at::Tensor StageModel::head_logits(const Stream& stream, const Microbatch& micro
   auto logits = options_.seams.tensor->column(y, drawn(head_product_, microbatch));
   for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
     if (cap > 0) logits = at::tanh(logits / cap) * cap;
+  if (options_.output) logits = logits.to(*options_.output);
   return logits;
 }
 

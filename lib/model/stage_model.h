@@ -14,6 +14,7 @@
 #include "arch/model_spec.h"
 #include "model/blocks.h"
 #include "model/weights.h"
+#include "ops/offload.h"
 
 namespace automodel::model {
 
@@ -44,6 +45,11 @@ struct StageOptions {
   std::optional<at::ScalarType> autocast = {};  ///< of matrix products
   double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
   const arch::AdapterSpec* adapters = nullptr;  ///< outlives the stage; null: the weights themselves are trained
+  bool fused_accumulation = false;              ///< weight gradients are summed in their own type, never rounded first
+  bool cast_inputs = true;                      ///< what comes from another stage takes `type`, else it keeps its own
+  std::optional<at::ScalarType> output = {};    ///< that logits are cast to before the loss
+  ops::ActivationOffload* offload = nullptr;    ///< null: activations stay where they are
+  int offloaded_layers = 0;                     ///< the first so many layers of the model leave the device
 };
 
 /// What a layer keeps between its forward and its backward pass.
@@ -91,6 +97,8 @@ class StageModel {
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
+  std::vector<at::Tensor> run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
+                                    const ForwardOptions& options);
   at::Tensor head_logits(const Stream& stream, const Microbatch& microbatch);
   void sum_statistics(RouterStatistics& routers);
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);

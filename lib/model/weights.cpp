@@ -30,6 +30,7 @@ Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& 
     weight->expert = info.is_expert();
     weight->tensor_sharded = placement.tensor_sharded;
     weight->tensor_partial = placement.tensor_partial;
+    weight->tensor_replicas = placement.tensor_replicas;
     weight->copy = !info.tied_to.empty();
     weight->parameter.name = info.fqn;
     weight->parameter.frozen = !weight->trained;

@@ -103,6 +103,7 @@ class LinearBackward : public Backward {
     weight_gradients(gradient, x_, layer_);
     return {dx};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
   const char* name() const override { return "linear"; }
 
  private:

@@ -76,6 +76,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.kept = whole;
     out.working = gradients;
   }
+  out.of_kernel = tokens * r.bytes * (w.joined + w.value);
   // Inputs of the four products and the gradients of their results.
   double operands = 0;
   if (t.queries) operands += w.hidden + w.joined;

@@ -32,6 +32,7 @@ struct LayerActivations {
   double kept = 0;              ///< from the forward to the backward pass
   double kept_for_weights = 0;  ///< after an input-gradient pass (I) until the weight-gradient pass (W)
   double working = 0;           ///< more than `kept` that the backward pass needs at its peak
+  double of_kernel = 0;         ///< the part of `kept` that a GPU's attention kernel keeps itself
 };
 
 /// One decoder layer. Kept are, in elements a token (h hidden, q and v query and value width, k key-value width, f the

@@ -199,7 +199,8 @@ int moments_of(const config::OptimizerConfig& optimizer) {
 Estimate make_estimate(const TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware) {
   Estimate out;
   out.hardware = std::move(hardware);
-  out.sharding = plan_sharding(recipe.distributed(), plan.mesh.sizes());
+  out.sharding = plan_sharding(recipe.distributed(), plan.mesh.sizes(), plan.expert_tensor);
+  out.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may ask for it
   out.recompute = recipe.distributed->checkpointing();
   out.moments = moments_of(recipe.optimizer());
   out.memory = plan_memory(plan, {.sharding = out.sharding,

@@ -12,15 +12,17 @@ namespace {
 using arch::Role;
 
 /// Elements on one rank of the tp and ep groups: products and tables are cut, vectors are not.
-void add_elements(const arch::ParameterCounts& counts, const mesh::MeshSizes& sizes, StageElements& out) {
+void add_elements(const arch::ParameterCounts& counts, const TrainingPlan& plan, StageElements& out) {
+  const auto& sizes = plan.mesh.sizes();
+  const int expert_ranks = sizes.ep * plan.expert_tensor;
   double unit = 0;
   for (std::size_t i = 0; i < arch::kRoleCount; ++i) {
     const auto role = static_cast<Role>(i);
     const auto elements = static_cast<double>(counts.by_role[i]);
     const bool whole = role == Role::kNorm || role == Role::kRouter || role == Role::kPositions;
     if (role == Role::kExpert) {
-      out.expert += elements / sizes.ep;
-      unit += elements / sizes.ep;
+      out.expert += elements / expert_ranks;
+      unit += elements / expert_ranks;
     } else {
       out.dense += elements / (whole ? 1 : sizes.tp);
       unit += elements / (whole ? 1 : sizes.tp);
@@ -57,6 +59,7 @@ void add_adapters(const TrainingPlan& plan, const StagePart& part, StageElements
 /// What a stage keeps of a microbatch and works with.
 struct StageCost {
   double kept = 0, kept_for_weights = 0, working = 0;  ///< of the layers
+  double away = 0;                                     ///< in host memory
   HeadActivations head = {};
   double head_kept() const { return head.kept + head.logits; }
 };
@@ -108,6 +111,7 @@ class RankWalk {
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
       shares.buffers = messages();
+      for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
     evaluation.weights += gathered(false);
@@ -175,14 +179,23 @@ class RankWalk {
   StageCost cost_of(const StagePlan& stage) const {
     StageCost out;
     const auto& spec = plan_.model->spec;
+    const int offloaded = plan_.cuda && plan_.levers.offloading ? plan_.levers.offloading->layers : 0;
+    double stays = 0, largest = 0;  // of offloaded layers
     for (const int layer : stage.part.layers) {
       auto request = activation_;
       if (plan_.adapters) request.trained = plan_.adapters->layers[static_cast<std::size_t>(layer)];
       const auto each = layer_activations(spec, layer, request);
-      out.kept += each.kept;
+      // What the attention kernel keeps does not leave.
+      const double away = layer < offloaded ? each.kept - each.of_kernel : 0;
+      out.away += away;
+      out.kept += each.kept - away;
+      stays += away > 0 ? each.of_kernel : 0;
+      largest = std::max(largest, away);
       out.kept_for_weights += each.kept_for_weights;
       out.working = std::max(out.working, each.working);
     }
+    // When the others went backward, one offloaded layer works and the next is on its way.
+    out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
     if (stage.part.has_head) out.head = head_activations(spec, activation_, !plan_.cuda);
     return out;
   }
@@ -294,18 +307,17 @@ StageElements stage_elements(const TrainingPlan& plan, int stage) {
   StageElements out;
   const auto& part = plan.pipeline->stages[static_cast<std::size_t>(stage)].part;
   const auto& layout = plan.model->layout;
-  const auto& sizes = plan.mesh.sizes();
-  if (part.has_embedding) add_elements(arch::count_parameters(layout, {.embeddings = true}), sizes, out);
+  if (part.has_embedding) add_elements(arch::count_parameters(layout, {.embeddings = true}), plan, out);
   // Layers are of one kind or of two.
   std::array<std::optional<arch::ParameterCounts>, 2> kinds;
   for (const int layer : part.layers) {
     auto& counts = kinds[layout.moe_layers[static_cast<std::size_t>(layer)] ? 1 : 0];
     if (!counts) counts = arch::count_layer(layout, layer);
-    add_elements(*counts, sizes, out);
+    add_elements(*counts, plan, out);
   }
   if (part.has_norm || part.has_head) {
     const bool own_head = part.has_head && (layout.head_tied_to.empty() || !part.has_embedding);
-    add_elements(arch::count_parameters(layout, {.norm = part.has_norm, .head = own_head}), sizes, out);
+    add_elements(arch::count_parameters(layout, {.norm = part.has_norm, .head = own_head}), plan, out);
   }
   if (plan.adapters) {
     add_adapters(plan, part, out);

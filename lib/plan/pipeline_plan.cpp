@@ -218,7 +218,7 @@ class PipelinePlanning {
         fqns_ = stage_fqns(names, ranges_of(layers.counts));
     } else if (layout_) {
       fqns_ = stage_fqns(names, *layout_);
-    } else if (auto even = stage_fqns(names, stages_, *per_rank, problems)) {
+    } else if (auto even = stage_fqns(names, stages_, *per_rank, problems)) {  // every stage gets a layer
       fqns_ = std::move(*even);
     }
     report_.refuse_all(std::move(problems), "");

@@ -193,6 +193,11 @@ std::string to_json(const TrainingPlan& plan, ActionFormat actions) {
   write_mesh(json, plan.mesh);
   json.key("moe_mesh");
   write_moe_mesh(json, plan.mesh);
+  json.key("zero_dp_strategy");
+  if (plan.zero_level)
+    json.value(*plan.zero_level);
+  else
+    json.value(nullptr);
   json.member("device", plan.cuda ? "cuda" : "cpu");
   write_batch(json, plan.batch);
   write_types(json, plan.types);

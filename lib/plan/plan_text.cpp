@@ -47,8 +47,11 @@ std::string mesh_text(const TrainingPlan& plan) {
   add("tp", s.tp);
   add("ep", s.ep);
   const int world = plan.mesh.world_size();
-  return fmt::format("mesh      {} rank{}{}{}, {} on {}\n", world, world == 1 ? "" : "s", axes.empty() ? "" : ": ",
-                     axes, mesh::name_of(plan.mesh.strategy()), plan.cuda ? "cuda" : "cpu");
+  const std::string level = plan.zero_level ? fmt::format(" (zero_dp_strategy {}, {})", *plan.zero_level,
+                                                          config::name_of_level(*plan.zero_level))
+                                            : "";
+  return fmt::format("mesh      {} rank{}{}{}, {}{} on {}\n", world, world == 1 ? "" : "s", axes.empty() ? "" : ": ",
+                     axes, mesh::name_of(plan.mesh.strategy()), level, plan.cuda ? "cuda" : "cpu");
 }
 
 /// What tensor- and context-parallel ranks divide, and how they exchange it.
@@ -114,6 +117,10 @@ std::string batch_text(const TrainingPlan& plan) {
   if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
   if (plan.levers.loss_scaler) out += ", dynamic loss scale";
   if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
+  if (plan.cuda && plan.levers.offloading)
+    out += fmt::format("\noffload   activations of the first {} layers wait in host memory for their backward pass{}",
+                       plan.levers.offloading->layers,
+                       plan.levers.offloading->double_buffering ? ", come back into two buffers" : "");
   return out + "\n";
 }
 

@@ -42,7 +42,9 @@ struct TypePlan {
   DType master = DType::kFloat32;
   DType gradient = DType::kFloat32;
   DType reduce = DType::kFloat32;
-  DType message = DType::kFloat32;  ///< between stages
+  DType message = DType::kFloat32;   ///< between stages
+  bool cast_inputs = true;           ///< a stage computes with what it receives in `compute`, else in `message`
+  std::optional<DType> output = {};  ///< of logits before the loss, where it is not `compute`
 };
 
 struct StagePlan {
@@ -73,7 +75,9 @@ struct TrainingPlan {
   std::optional<Estimate> estimate = {};      ///< with the pipeline
   arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
   ContextPlan context = {};
-  bool pipelined = false;  ///< pp_size > 1: the recipe's pipeline section counts
+  int expert_tensor = 1;               ///< ranks that hold parts of the same experts
+  std::optional<int> zero_level = {};  ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it
+  bool pipelined = false;              ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};
   std::vector<config::IgnoredKey> ignored = {};

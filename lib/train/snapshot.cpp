@@ -52,7 +52,7 @@ Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
         const auto end = std::min(segment.offset + segment.length, buffer.end);
         if (begin >= end || segment.weight->copy || (adapters_only() && !segment.weight->trained)) continue;
         // Experts have no copies along the tensor axis: their own grid holds them apart.
-        if (!segment.weight->expert && !segment.weight->tensor_sharded && runtime.place().tp != 0) continue;
+        if (!segment.weight->expert && !first_of_its_kind(*segment.weight, runtime.place().tp)) continue;
         buffer.shares.push_back(
             {segment.weight, segment.first + begin - segment.offset, begin, end - begin, segment.weight->trained});
       }

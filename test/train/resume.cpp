@@ -81,6 +81,7 @@ std::vector<Mesh> meshes(int ranks) {
   if (ranks == 4) {
     out.push_back({"strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}"});
     out.push_back({"strategy: fsdp2, dp_size: 4, dp_replicate_size: 2", "", 2});
+    out.push_back({"strategy: fsdp2, tp_size: 4"});  // more ranks than key-value heads
   }
   return out;
 }

@@ -174,6 +174,8 @@ void UnitStorage::finish_reduce() {
   in_flight_.clear();
   if (groups_.replicate) groups_.replicate->all_reduce(sum, comm::ReduceOp::kSum)->wait();
   const auto home = options_.offloaded ? options_.offload : options_.device;
+  if (!options_.shard_optimizer && !options_.offloaded && !sum.is_alias_of(grads_))
+    sum = grads_.copy_(sum);  // it travelled in another type; there is no second whole buffer
   sum = sum.to(at::TensorOptions().dtype(options_.gradient).device(home));
   if (accumulated_)
     reduced_gradient_.add_(sum);

@@ -63,6 +63,7 @@ class Rule {
   model::Placement product() const {
     const bool bias = parameter_.fqn.ends_with(".bias");
     const bool turned = arch::stores_inputs_first(module_);
+    if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
     if (divides_columns(style_)) {
       const auto sections =
           style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, module_) : std::vector<std::int64_t>{};
@@ -80,11 +81,21 @@ class Rule {
     if (divides_columns(style_)) {
       if (!last) return whole(true);
       if (parameter_.layer < 0) return vocabulary(true);
+      if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
       return cut(0,
                  style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, module_) : std::vector<std::int64_t>{});
     }
     if (divides_rows(style_)) return last ? whole(true) : cut(1, {});
     return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
+  }
+
+  bool of_keys() const { return module_.ends_with(".k_proj") || module_.ends_with(".v_proj"); }
+  /// There are more ranks than heads of keys and values: neighbours hold the same head, that of their queries.
+  model::Placement shared_head() const {
+    const int replicas = place_.size / spec_.kv_heads;
+    return {.slice = model::even_slice(0, parameter_.shape[0], spec_.kv_heads, place_.rank / replicas),
+            .tensor_sharded = true,
+            .tensor_replicas = replicas};
   }
 
   /// True for a norm inside attention.

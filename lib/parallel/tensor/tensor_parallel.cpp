@@ -37,6 +37,7 @@ TensorStyle TensorParallel::style_of(const ops::Parameter& weight) const {
 
 std::int64_t TensorParallel::local(std::int64_t count, const ops::Parameter& weight) const {
   if (!divided(weight)) return count;
+  if (count < size() && size() % count == 0) return 1;  // neighbouring ranks have the same one
   AUTOMODEL_CHECK(count % size() == 0, "heads do not divide among tensor-parallel ranks");
   return count / size();
 }
