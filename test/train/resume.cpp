@@ -30,22 +30,27 @@ struct Mesh {
 
 constexpr int kGlobal = 8;
 
+const std::string kSizes =
+    "hidden_size: 32, intermediate_size: 48, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 67, "
+    "max_position_embeddings: 32, initializer_range: 0.2, ";
+
 /// What is trained.
 struct Subject {
-  std::string model = "model_type: llama, num_hidden_layers: 5, tie_word_embeddings: true";
+  std::string model = kSizes + "model_type: llama, num_hidden_layers: 5, tie_word_embeddings: true";
   std::string more = {};  ///< further lines of the recipe
 };
 const Subject kAdapters{.more = "peft: {dim: 4, alpha: 8, dropout: 0.1}\n"};
-const Subject kExperts{.model =
-                           "model_type: mixtral, num_hidden_layers: 2, num_local_experts: 4, "
-                           "num_experts_per_tok: 2, sliding_window: null"};
+const Subject kExperts{.model = kSizes +
+                                "model_type: mixtral, num_hidden_layers: 2, num_local_experts: 4, "
+                                "num_experts_per_tok: 2, sliding_window: null"};
+const Subject kGpt2{.model =
+                        "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 67, "
+                        "attn_pdrop: 0, resid_pdrop: 0, embd_pdrop: 0, initializer_range: 0.2"};
 
 std::string recipe(const Mesh& mesh, const fs::path& root, const std::string& dtype, const Subject& subject = {},
                    bool async = false) {
   return fmt::format(
-      "model: {{config: {{{}, hidden_size: 32, intermediate_size: 48, num_attention_heads: 4, "
-      "num_key_value_heads: 2, vocab_size: 67, max_position_embeddings: 32, initializer_range: 0.2}}, torch_dtype: "
-      "{}}}\n"
+      "model: {{config: {{{}}}, torch_dtype: {}}}\n"
       "dataset: {{_target_: mock, vocab_size: 67, seq_length: 12, num_samples: 64}}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 100, num_epochs: null, "
       "ckpt_every_steps: 1}}\n"
@@ -194,12 +199,8 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        const SharedFolder folder(w);
        const auto losses = [&](const std::string& strategy) {
-         auto text = recipe({"strategy: " + strategy, "", kGlobal / w.size()}, folder / strategy, "float32");
-         const auto begin = text.find("model_type"), end = text.find("tie_word");
-         text.replace(begin, end - begin,
-                      "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 67, "
-                      "attn_pdrop: 0, resid_pdrop: 0, embd_pdrop: 0, ");
-         return train_to(w, text, 3);
+         const Mesh mesh{"strategy: " + strategy, "", kGlobal / w.size()};
+         return train_to(w, recipe(mesh, folder / strategy, "float32", kGpt2), 3);
        };
        RANK_CHECK(near(losses("fsdp2"), losses("ddp"), 1e-6));
      }},
