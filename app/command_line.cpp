@@ -60,9 +60,9 @@ class Help : public CLI::Formatter {
 
 void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kRecipe) {
-    sub.add_option("RECIPE", options.recipe,
-                   "Recipe (YAML); relative paths in it are beside it or in the working directory")
-        ->required();
+    auto* recipe = sub.add_option("RECIPE", options.recipe,
+                                  "Recipe (YAML); relative paths in it are beside it or in the working directory");
+    if (!(command.takes & kEstimates)) recipe->required();  // --calibrate can do without
     sub.allow_extras();
   }
   if (command.takes & kJson) sub.add_flag("--json", options.json, "One JSON document on standard output");
@@ -102,6 +102,8 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)")
         ->type_name("SIZE");
     sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");
+    sub.add_flag("--calibrate", options.calibrate,
+                 "Measure this machine first (seconds): the parts of the recipe's model, or without RECIPE usual ones");
     sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
     sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
   }
@@ -194,6 +196,8 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   for (std::size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;
     options[i].overrides = subs[i]->remaining();
+    if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate)
+      return refuse_words("RECIPE is required", help);
     if (commands[i].takes & kShell)
       for (std::size_t k = 0; k < subs.size(); ++k) options[i].known.push_back(describe(*subs[k], commands[k]));
     return commands[i].run(options[i]);

@@ -75,7 +75,7 @@ int run_train(const Options& options) {
   const auto result =
       plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
   if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
-  return ranks > 1 ? launch::run_mpirun(ranks, options.recipe, options.overrides)
+  return ranks > 1 ? launch::run_ranks(launch::Work::kTrain, ranks, options.recipe, options.overrides)
                    : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
 }
 
@@ -92,7 +92,7 @@ int run_verify(const Options& options) {
 constexpr std::array kCommands = {
     Command{"train", "train RECIPE [--nproc-per-node N] [OVERRIDE...]",
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
-    Command{"plan", "plan RECIPE [--world-size N] [--json] [OVERRIDE...]",
+    Command{"plan", "plan RECIPE [--world-size N] [--calibrate] [--json] [OVERRIDE...]",
             "Print what would run: mesh, stages, schedule, memory, time, proofs",
             kRecipe | kJson | kWorldSize | kPictures | kDryRun | kEstimates, run_plan},
     Command{"verify", "verify RECIPE [OVERRIDE...]",

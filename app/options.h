@@ -23,6 +23,7 @@ struct Options {
   std::string trace = {};     ///< file
   std::string memory = {};    ///< of a rank's device: hardware.memory
   bool require_fit = false;   ///< refuse a plan that does not fit
+  bool calibrate = false;     ///< measure this machine first
   bool search = false;
   std::string apply = {};  ///< file that the best recipe of a search goes to
   // Of a Slurm job.

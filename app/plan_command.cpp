@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <thread>
+
 #include <fmt/format.h>
 
 #include "base/bytes.h"
@@ -63,17 +66,59 @@ int run_search(const Options& options, const config::LoadedRecipe& loaded, plan:
   return code(ExitCode::kOk);
 }
 
+/// The schedule with every forward pass one unit, and below it with the durations that are estimated.
+std::string draw(const plan::TrainingPlan& plan) {
+  const auto& pipeline = *plan.pipeline;
+  std::vector<schedule::SvgChart> charts = {
+      {&pipeline.timeline, {.title = pipeline.name + ", a forward pass takes 1", .in_seconds = false}}};
+  if (plan.estimate)
+    charts.push_back({&plan.estimate->time.timeline,
+                      {.title = fmt::format("{} as estimated ({}: {})", pipeline.name, plan.estimate->hardware.name,
+                                            plan.estimate->hardware.origin)}});
+  return schedule::timeline_svg(charts);
+}
+
+/// Measures the parts of the recipe's model, or of usual ones, with as many ranks as would share this machine, and
+/// messages between two. Returns the exit code.
+int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (loaded == nullptr) {
+    const int failed = launch::run_ranks(launch::Work::kCalibrateUsual, 1, "", {});
+    return failed != 0 || cores < 2 ? failed : launch::run_ranks(launch::Work::kCalibrateUsual, 2, "", {});
+  }
+  const auto result =
+      plan::make_plan(*loaded, {.world_size = options.world_size, .ranks_per_node = options.gpus_per_node});
+  if (!result.plan) return refuse(result.problems, *loaded, options.json, result.exit);
+  const int world = result.plan->mesh.world_size();
+  const int local = std::min(world, options.gpus_per_node.value_or(world));
+  const int ranks = std::min(local, std::max(1, cores / plan::threads_of_rank(local)));
+  const int failed = launch::run_ranks(launch::Work::kCalibrate, ranks, options.recipe, options.overrides);
+  if (failed != 0 || ranks > 1 || world == 1) return failed;
+  return launch::run_ranks(launch::Work::kCalibrateLinks, 2, "", {});
+}
+
 }  // namespace
 
 int run_plan(const Options& given) {
   const auto options = with_memory(given);
+  if (options.recipe.empty()) {
+    if (const int failed = calibrate(options, nullptr); failed != 0) return failed;
+    const auto made = plan::own_calibration(plan::machine_name());
+    out(options.json ? plan::to_json(made) : plan::to_text(made));
+    return code(ExitCode::kOk);
+  }
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
+  if (options.calibrate) {
+    if (const int failed = calibrate(options, &loaded); failed != 0) return failed;
+    if (!options.json) err(plan::to_text(plan::own_calibration(plan::machine_name())));
+  }
+  const auto calibration = plan::parse_calibration(plan::calibration_text());
   const plan::PlanRequest request{.world_size = options.world_size,
                                   .training = false,
                                   .cuda_available = launch::cuda_present(),
                                   .ranks_per_node = options.gpus_per_node,
-                                  .calibration = plan::read_calibration(plan::calibration_path())};
+                                  .calibration = calibration ? &*calibration : nullptr};
   if (options.search) return run_search(options, loaded, request);
   const auto result = plan::make_plan(loaded, request);
   if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
@@ -81,9 +126,7 @@ int run_plan(const Options& given) {
   const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute
                       : options.actions == "lowered" ? plan::ActionFormat::kLowered
                                                      : plan::ActionFormat::kNone;
-  if (plan.pipeline && !options.timeline.empty() &&
-      !write_file(options.timeline,
-                  schedule::timeline_svg(plan.pipeline->timeline, {.title = plan.pipeline->name, .in_seconds = false})))
+  if (plan.pipeline && !options.timeline.empty() && !write_file(options.timeline, draw(plan)))
     return code(ExitCode::kEnvironment);
   if (plan.pipeline && !options.trace.empty() &&
       !write_file(options.trace,

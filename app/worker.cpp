@@ -1,11 +1,13 @@
 // One rank of a training run. `automodel train` and `automodel verify` become this program:
-// automodel-worker [--verify] RECIPE [OVERRIDE...].
+// automodel-worker [--verify|--calibrate] RECIPE [OVERRIDE...]. `automodel plan --calibrate` runs it as well, without a
+// recipe with --calibrate-usual or --calibrate-links.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "comm/backends.h"
 #include "comm/world.h"
 #include "config/recipe.h"
+#include "train/calibrate.h"
 #include "train/run.h"
 #include "train/verify_run.h"
 
@@ -55,11 +58,23 @@ int main(int argc, char** argv) {
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a cause, not a signal
   std::vector<std::string> words(argv + 1, argv + argc);
-  const bool verify = words.front() == "--verify";
-  if (verify) words.erase(words.begin());
-  if (words.empty()) return static_cast<int>(ExitCode::kBadInput);
-  const std::string recipe = words.front();
-  words.erase(words.begin());
+  const auto take = [&](const char* flag) {
+    const bool found = !words.empty() && words.front() == flag;
+    if (found) words.erase(words.begin());
+    return found;
+  };
+  const bool verify = take("--verify");
+  const auto calibrates = take("--calibrate")         ? std::optional(train::Measured::kModel)
+                          : take("--calibrate-usual") ? std::optional(train::Measured::kUsualModels)
+                          : take("--calibrate-links") ? std::optional(train::Measured::kLinks)
+                                                      : std::nullopt;
+  const bool needs_recipe = calibrates.value_or(train::Measured::kModel) == train::Measured::kModel;
+  if (words.empty() && needs_recipe) return static_cast<int>(ExitCode::kBadInput);
+  std::string recipe;
+  if (needs_recipe) {
+    recipe = words.front();
+    words.erase(words.begin());
+  }
   int code = 0;
   try {
     if (verify && !started_by_launcher()) {
@@ -72,8 +87,10 @@ int main(int argc, char** argv) {
     }
     const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
     comm::run_guarded(*world, [&](comm::World& w) {
+      if (!needs_recipe) return train::run_calibration({}, w, *calibrates);
       const auto loaded = load(w, recipe, words);
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
+      if (calibrates) return train::run_calibration(loaded, w, *calibrates);
       code = static_cast<int>(verify ? train::run_verification(loaded, w) : train::run_training(loaded, w));
     });
   } catch (const Error& error) {

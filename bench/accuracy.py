@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Trains small recipes on this machine and compares what their plans predicted with what the runs needed.
 
-  accuracy.py AUTOMODEL [--markdown FILE] [--runs N]
+  accuracy.py AUTOMODEL [--markdown FILE] [--runs N] [--only WORD] [--note TEXT]
 
-Every run ends with estimate.json (predicted and measured peak of tensor bytes on the heaviest rank, step time); this
-program makes the runs, one after another, and a table of those files.
+Each row: `automodel plan --calibrate` of the recipe, one run, and a second run whose plan knows the first. Every run
+ends with estimate.json (predicted and measured peak of tensor bytes on the heaviest rank, step time); this program makes
+the runs, one after another, and a table of those files.
 """
 import argparse
 import json
@@ -20,12 +21,12 @@ model:
   config: {model}
 distributed: {{{distributed}}}
 dataset: {{_target_: mock, vocab_size: {vocab}, seq_length: {length}}}
-step_scheduler: {{global_batch_size: {batch}, local_batch_size: {local}, max_steps: 4, num_epochs: null}}
+step_scheduler: {{global_batch_size: {batch}, local_batch_size: {local}, max_steps: {steps}, num_epochs: null}}
 checkpoint: {{enabled: false, checkpoint_dir: run}}
 logging: {{tensorboard: false}}
 """
 SMALL = dict(family="llama", hidden=256, ffn=704, layers=4, kv=4, vocab=1000, length=128, batch=8, local=8, ranks=1,
-             distributed="strategy: ddp")
+             distributed="strategy: ddp", steps=12)
 
 
 def case(name, **changes):
@@ -61,23 +62,51 @@ CASES = [
 
 
 def run(automodel, name, settings, folder):
+    """estimate.json of two runs: after a calibration, and after that and the first run."""
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE.format(model=MODEL.format(**settings), **settings))
-    words = [automodel, "train", str(recipe)]
-    if settings["ranks"] > 1:
-        words += ["--nproc-per-node", str(settings["ranks"])]
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
-    result = folder / "run" / "estimate.json"
-    if not result.exists():
-        raise RuntimeError(f"{name}: exit {done.returncode}\n{done.stderr[-800:]}")
-    return json.loads(result.read_text())
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       AUTOMODEL_CALIBRATION=str(folder / "calibration.json"))
+
+    def execute(words):
+        done = subprocess.run([automodel, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+        if done.returncode != 0:
+            raise RuntimeError(f"{name}: {words[0]} ended with {done.returncode}\n{done.stderr[-800:]}")
+
+    execute(["plan", str(recipe), "--calibrate"])
+    results = []
+    for _ in range(2):
+        execute(["train", str(recipe), "--nproc-per-node", str(settings["ranks"])])
+        results.append(json.loads((folder / "run" / "estimate.json").read_text()))
+    return results
 
 
-def row(name, ranks, estimate):
-    predicted, measured = estimate["predicted_tensor_bytes"], estimate["measured_tensor_bytes"]
-    return (f"| {name} | {ranks} | {predicted / 2**20:.1f} | {measured / 2**20:.1f} | {100 * (predicted / measured - 1):+.1f} % "
-            f"| {estimate['predicted_step_seconds'] * 1e3:.0f} | {estimate['measured_step_seconds'] * 1e3:.0f} |")
+def difference(predicted, measured):
+    return f"{100 * (predicted / measured - 1):+.1f} %"
+
+
+def row(name, ranks, estimates):
+    first, second = estimates
+    predicted, measured = first["predicted_tensor_bytes"], first["measured_tensor_bytes"]
+    cells = [name, ranks, f"{predicted / 2**20:.1f}", f"{measured / 2**20:.1f}", difference(predicted, measured)]
+    for each in estimates:
+        step, took = each["predicted_step_seconds"], each["measured_step_seconds"]
+        cells += [f"{step * 1e3:.1f}", f"{took * 1e3:.1f}", difference(step, took)]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def share_within(results, which, limit):
+    near = [abs(each[which]["predicted_step_seconds"] / each[which]["measured_step_seconds"] - 1) <= limit for each in results]
+    return f"{sum(near)} of {len(near)}"
+
+
+def page(rows, results, note):
+    load = os.getloadavg()[2]
+    memory = [abs(each[0]["predicted_tensor_bytes"] / each[0]["measured_tensor_bytes"] - 1) for each in results]
+    return PAGE.format(
+        note=" " + note if note else "", cores=os.cpu_count(), load=f"{load:.1f}", memory=f"{100 * max(memory):.1f} %", tenth=share_within(results, 0, 0.1),
+        fifth=share_within(results, 0, 0.2), again=share_within(results, 1, 0.1), again_fifth=share_within(results, 1, 0.2),
+        rows="\n".join(rows))
 
 
 def main():
@@ -85,28 +114,37 @@ def main():
     parser.add_argument("automodel", type=lambda path: str(pathlib.Path(path).resolve()))
     parser.add_argument("--markdown", type=pathlib.Path)
     parser.add_argument("--runs", type=int, default=len(CASES))
+    parser.add_argument("--note", default="", help="a sentence for the page, about what else the machine did")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
     options = parser.parse_args()
-    rows = []
+    rows, results = [], []
     for name, settings in CASES[:options.runs]:
+        if options.only not in name:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                rows.append(row(name, settings["ranks"], run(options.automodel, name, settings, pathlib.Path(folder))))
+                estimates = run(options.automodel, name, settings, pathlib.Path(folder))
             except (RuntimeError, subprocess.TimeoutExpired) as problem:
                 print(problem, flush=True)
                 continue
+        results.append(estimates)
+        rows.append(row(name, settings["ranks"], estimates))
         print(rows[-1], flush=True)
         if options.markdown:
-            options.markdown.write_text(PAGE + "\n".join(rows) + "\n")
+            options.markdown.write_text(page(rows, results, options.note))
 
 
 PAGE = """# How near estimates are
 
-Made by `bench/accuracy.py`: each row is a short run on the CPU of one machine. Memory is the peak of tensor bytes on the heaviest rank (parameters, gradients, optimizer, activations, buffers), predicted by the plan and counted by the run; libraries are not in it. Every run writes such a line at its end and `estimate.json` beside its metrics.
+Made by `bench/accuracy.py` on a machine with {cores} cores (load average of the last quarter of an hour: {load}). Each row is a recipe: `automodel plan --calibrate` measures its parts, then it is trained twice for some steps. Every run writes such a line at its end and `estimate.json` beside its metrics.{note}
 
-Step times here are without calibration, on a machine that was busy with other work: they say nothing yet about how near predicted times are.
+- **Memory** is the peak of tensor bytes on the heaviest rank (parameters, gradients, optimizer, activations, buffers), predicted by the plan and counted by the run; libraries are not in it. The largest difference is {memory}.
+- **Time, first run**: predicted from the calibration alone; measured is the median of the steps after the first. Within 10 %: {tenth}; within 20 %: {fifth}.
+- **Time, second run**: predicted from the calibration, corrected by the first run. Within 10 %: {again}; within 20 %: {again_fifth}.
 
-| run | ranks | predicted MiB | measured MiB | difference | predicted ms | measured ms |
-| --- | --- | --- | --- | --- | --- | --- |
+| run | ranks | predicted MiB | measured MiB | difference | first: predicted ms | measured ms | difference | second: predicted ms | measured ms | difference |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{rows}
 """
 
 if __name__ == "__main__":

@@ -71,6 +71,10 @@ struct PipelineConfig {
   Field<std::optional<std::vector<std::vector<std::string>>>> module_fqns_per_model_part{
       "module_fqns_per_model_part", std::nullopt,
       "The modules of every stage, by fully qualified name, instead of an even split."};
+  Field<std::optional<std::string>> pipeline_model_parallel_layout{
+      "pipeline_model_parallel_layout", std::nullopt,
+      "Megatron Core's layout of the stages, for example Et*3|(tt|)*29,t|L: E embedding, t layer, L loss, | between "
+      "stages."};
   Field<bool> patch_inner_model{"patch_inner_model", true, "Replace the forward of the inner model.",
                                 Ignored{"a stage is built from its own modules; no forward is replaced"}};
   Field<bool> patch_causal_lm_model{"patch_causal_lm_model", true, "Replace the forward of the language model.",

@@ -57,6 +57,18 @@ int wait_for(pid_t child, const sigset_t& blocked) {
   }
 }
 
+/// What tells the worker.
+std::string_view flag_of(Work work) {
+  switch (work) {
+    case Work::kTrain: break;
+    case Work::kVerify: return "--verify";
+    case Work::kCalibrate: return "--calibrate";
+    case Work::kCalibrateUsual: return "--calibrate-usual";
+    case Work::kCalibrateLinks: return "--calibrate-links";
+  }
+  return "";
+}
+
 constexpr const char* kWorkerHint =
     "automodel-worker is installed beside automodel; set AUTOMODEL_WORKER where it is elsewhere";
 
@@ -81,25 +93,25 @@ std::string worker_path() {
 }
 
 int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides) {
-  std::vector<std::string> words = {worker_path()};
-  if (work == Work::kVerify) words.emplace_back("--verify");
-  words.push_back(recipe);
-  words.insert(words.end(), overrides.begin(), overrides.end());
-  return become(words, kWorkerHint);
+  return become(rank_words(work, 1, worker_path(), recipe, overrides), kWorkerHint);
 }
 
-std::vector<std::string> mpirun_words(int ranks, const std::string& worker, const std::string& recipe,
-                                      const std::vector<std::string>& overrides) {
-  std::vector<std::string> words = {"mpirun", "-np", std::to_string(ranks), "--bind-to", "none"};
-  if (ranks > static_cast<int>(std::thread::hardware_concurrency())) words.emplace_back("--oversubscribe");
-  if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+std::vector<std::string> rank_words(Work work, int ranks, const std::string& worker, const std::string& recipe,
+                                    const std::vector<std::string>& overrides) {
+  std::vector<std::string> words;
+  if (ranks > 1) {
+    words = {"mpirun", "-np", std::to_string(ranks), "--bind-to", "none"};
+    if (ranks > static_cast<int>(std::thread::hardware_concurrency())) words.emplace_back("--oversubscribe");
+    if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  }
   words.push_back(worker);
-  words.push_back(recipe);
+  if (const auto flag = flag_of(work); !flag.empty()) words.emplace_back(flag);
+  if (!recipe.empty()) words.push_back(recipe);
   words.insert(words.end(), overrides.begin(), overrides.end());
   return words;
 }
 
-int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
+int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
   const auto worker = worker_path();
   if (access(worker.c_str(), X_OK) != 0) return cannot_start(worker, kWorkerHint);
   sigset_t blocked, before;
@@ -109,7 +121,8 @@ int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::stri
   std::fflush(nullptr);
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child < 0) return cannot_start("mpirun", "the limit on processes is reached");
+  const std::string program = ranks > 1 ? "mpirun" : worker;
+  if (child < 0) return cannot_start(program, "the limit on processes is reached");
   if (child > 0) return wait_for(child, blocked);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(static_cast<int>(ExitCode::kEnvironment));
@@ -117,7 +130,7 @@ int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::stri
   winsize size{};
   if (isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
     setenv(metrics::kTerminalVariable, std::to_string(size.ws_col).c_str(), 1);
-  _exit(become(mpirun_words(ranks, worker, recipe, overrides),
+  _exit(become(rank_words(work, ranks, worker, recipe, overrides),
                "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"));
 }
 

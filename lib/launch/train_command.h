@@ -17,18 +17,18 @@ bool cuda_present();
 std::string worker_path();
 
 /// What the worker is to do.
-enum class Work { kTrain, kVerify };
+enum class Work { kTrain, kVerify, kCalibrate, kCalibrateUsual, kCalibrateLinks };
 
 /// Becomes the worker. Returns the exit code only where that fails, after saying why.
 int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides);
 
-/// Runs `mpirun -np RANKS worker ...` and returns its exit code; as exec_worker where that fails. SIGTERM, on which
-/// mpirun would kill the ranks within a second, reaches them as SIGUSR1: they end their step first. mpirun does not
-/// outlive this process.
-int run_mpirun(int ranks, const std::string& recipe, const std::vector<std::string>& overrides);
+/// Runs `mpirun -np RANKS worker ...`, or the worker itself for one rank, and returns its exit code; as exec_worker
+/// where that fails. SIGTERM, on which mpirun would kill the ranks within a second, reaches them as SIGUSR1: they end
+/// their step first. What is started does not outlive this process.
+int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector<std::string>& overrides);
 
-/// The words of that command line.
-std::vector<std::string> mpirun_words(int ranks, const std::string& worker, const std::string& recipe,
-                                      const std::vector<std::string>& overrides);
+/// The words of that command line; `recipe` may be empty where the work needs none.
+std::vector<std::string> rank_words(Work work, int ranks, const std::string& worker, const std::string& recipe,
+                                    const std::vector<std::string>& overrides);
 
 }  // namespace automodel::launch

@@ -31,11 +31,13 @@ struct Weight {
 };
 
 /// Weights that one decoder layer has, or the embedding, or norm and head. A tied head is a unit of its own, laid out
-/// as the embedding is, so that their shards belong together.
+/// as the embedding is, so that their shards belong together. The adapters of a layer are one too: they are trained,
+/// what they stand beside is not.
 struct Unit {
   std::string name = {};
   std::vector<Weight*> weights = {};
   bool expert = false;
+  bool trained() const;  ///< any of them
 };
 
 /// What a rank takes of a tensor; the whole where no parallelism cuts it.

@@ -50,6 +50,11 @@ at::Tensor forward(const at::Tensor& x, const GroupedLinear& layer, const Rows& 
   return y;
 }
 
+at::Tensor for_backward(const at::Tensor& x, const GroupedLinear& layer) {
+  if (layer.stacked == nullptr) return kept_input(x, layer.each.front());
+  return kept_input(x, Linear{.weights = {layer.stacked}});
+}
+
 class GroupedLinearBackward : public Backward {
  public:
   GroupedLinearBackward(at::Tensor x, at::ScalarType input_type, const GroupedLinear& layer, Rows rows)
@@ -116,7 +121,8 @@ at::Tensor grouped_linear(const at::Tensor& x, const GroupedLinear& layer, std::
     input = x.detach().to(any.value.scalar_type()).contiguous();
     y = forward(input, layer, kept);
   }
-  if (records({x})) record({y}, {x}, std::make_unique<GroupedLinearBackward>(input, x.scalar_type(), layer, kept));
+  if (records({x}))
+    record({y}, {x}, std::make_unique<GroupedLinearBackward>(for_backward(input, layer), x.scalar_type(), layer, kept));
   return y;
 }
 

@@ -38,6 +38,56 @@ void for_each_cast(const Linear& layer, at::ScalarType type, Run&& run) {
   }
 }
 
+void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
+  if (const auto type = layer.weights.front()->product_type) {
+    const auto low = x.to(*type);
+    for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
+      out.narrow(1, column, columns).copy_(at::mm(low, weight.t()));
+    });
+    return;
+  }
+  if (const auto whole = whole_weight(layer); whole.defined()) {
+    at::mm_out(out, x, whole.t());
+    return;
+  }
+  std::int64_t column = 0;
+  for (const auto* weight : layer.weights) {
+    auto part = out.narrow(1, column, weight->shape[0]);
+    at::mm_out(part, x, weight->value.t());
+    column += weight->shape[0];
+  }
+}
+
+at::Tensor base_input_gradient(const at::Tensor& gradient, const Linear& layer) {
+  if (const auto type = layer.weights.front()->product_type) {
+    at::Tensor sum;
+    for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
+      const auto part = at::mm(gradient.narrow(1, column, columns).to(*type), weight).to(gradient.scalar_type());
+      sum = sum.defined() ? sum.add_(part) : part;
+    });
+    return sum;
+  }
+  if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(gradient, whole);
+  at::Tensor dx;
+  std::int64_t column = 0;
+  for (const auto* weight : layer.weights) {
+    const auto part = gradient.narrow(1, column, weight->shape[0]);
+    if (dx.defined())
+      at::addmm_out(dx, dx, part, weight->value);
+    else
+      dx = at::mm(part, weight->value);
+    column += weight->shape[0];
+  }
+  return dx;
+}
+
+template <class Rule>
+bool any_of_parameters(const Linear& layer, Rule&& rule) {
+  return std::any_of(layer.weights.begin(), layer.weights.end(), rule) ||
+         std::any_of(layer.adapters.begin(), layer.adapters.end(),
+                     [&](const LowRank& term) { return term && (rule(term.a) || rule(term.b)); });
+}
+
 class LinearBackward : public Backward {
  public:
   LinearBackward(at::Tensor x, at::ScalarType input_type, std::vector<std::int64_t> input_shape, const Linear& layer)
@@ -72,35 +122,20 @@ std::int64_t Linear::outputs() const {
 }
 
 at::Tensor product(const at::Tensor& x, const Linear& layer) {
-  if (layer.weights.front()->product_type) {
-    auto y = at::empty({x.size(0), layer.outputs()}, x.options());
-    product_into(y, x, layer);
-    return y;
-  }
-  if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(x, whole.t());
   auto y = at::empty({x.size(0), layer.outputs()}, x.options());
   product_into(y, x, layer);
   return y;
 }
 
 void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
-  if (const auto type = layer.weights.front()->product_type) {
-    const auto low = x.to(*type);
-    for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
-      out.narrow(1, column, columns).copy_(at::mm(low, weight.t()));
-    });
-    return;
-  }
-  if (const auto whole = whole_weight(layer); whole.defined()) {
-    at::mm_out(out, x, whole.t());
-    return;
-  }
-  std::int64_t column = 0;
-  for (const auto* weight : layer.weights) {
-    auto part = out.narrow(1, column, weight->shape[0]);
-    at::mm_out(part, x, weight->value.t());
-    column += weight->shape[0];
-  }
+  base_product_into(out, x, layer);
+  add_low_rank(out, x, layer);
+}
+
+at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
+  auto dx = base_input_gradient(gradient, layer);
+  add_low_rank_input_gradient(dx, gradient, layer);
+  return dx;
 }
 
 void add_biases(at::Tensor y, const Linear& layer) {
@@ -110,29 +145,6 @@ void add_biases(at::Tensor y, const Linear& layer) {
     if (layer.biases[i] != nullptr) y.narrow(1, column, columns).add_(layer.biases[i]->value);
     column += columns;
   }
-}
-
-at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
-  if (const auto type = layer.weights.front()->product_type) {
-    at::Tensor sum;
-    for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
-      const auto part = at::mm(gradient.narrow(1, column, columns).to(*type), weight).to(gradient.scalar_type());
-      sum = sum.defined() ? sum.add_(part) : part;
-    });
-    return sum;
-  }
-  if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(gradient, whole);
-  at::Tensor dx;
-  std::int64_t column = 0;
-  for (const auto* weight : layer.weights) {
-    const auto part = gradient.narrow(1, column, weight->shape[0]);
-    if (dx.defined())
-      at::addmm_out(dx, dx, part, weight->value);
-    else
-      dx = at::mm(part, weight->value);
-    column += weight->shape[0];
-  }
-  return dx;
 }
 
 void bias_gradients(const at::Tensor& gradient, const Linear& layer) {
@@ -150,10 +162,16 @@ void weight_gradients(const at::Tensor& gradient, const at::Tensor& x, const Lin
     weight_gradient(layer.weights, x, gradient);
   else
     weight_gradient(layer.weights, gradient, x);
+  low_rank_gradients(gradient, x, layer);
 }
 
 bool any_trained(const Linear& layer) {
-  return std::any_of(layer.weights.begin(), layer.weights.end(), [](const Parameter* w) { return w->trained(); });
+  return any_of_parameters(layer, [](const Parameter* w) { return w->trained(); });
+}
+
+at::Tensor kept_input(const at::Tensor& x, const Linear& layer) {
+  if (any_of_parameters(layer, [](const Parameter* w) { return !w->frozen; })) return x;
+  return at::empty({1}, x.options()).expand(x.sizes());
 }
 
 at::Tensor linear(const at::Tensor& x, const Linear& layer) {
@@ -171,7 +189,9 @@ at::Tensor linear(const at::Tensor& x, const Linear& layer) {
     out_shape.back() = y.size(1);
     y = y.view(out_shape);
   }
-  if (records({x})) record({y}, {x}, std::make_unique<LinearBackward>(flat, x.scalar_type(), std::move(shape), layer));
+  if (records({x}))
+    record({y}, {x},
+           std::make_unique<LinearBackward>(kept_input(flat, layer), x.scalar_type(), std::move(shape), layer));
   return y;
 }
 

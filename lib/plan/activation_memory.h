@@ -8,6 +8,14 @@
 
 namespace automodel::plan {
 
+/// Products of a layer whose inputs a weight's gradient needs: all of them, or those beside which adapters are trained.
+struct TrainedProducts {
+  bool queries = true;  ///< of queries, keys and values
+  bool output = true;   ///< of attention
+  bool up = true;       ///< of the MLP
+  bool down = true;
+};
+
 /// How a microbatch is computed on one rank.
 struct ActivationRequest {
   std::int64_t tokens = 0;    ///< of a microbatch on this rank (context parallelism applied)
@@ -17,6 +25,7 @@ struct ActivationRequest {
   bool sequence_parallel = false;
   bool fused_attention = true;  ///< a kernel that keeps no scores serves soft caps and sinks too
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  TrainedProducts trained = {};
 };
 
 struct LayerActivations {
@@ -32,6 +41,7 @@ struct LayerActivations {
 ///   the MLP's inputs to its activation 2f (f where it is not gated) and the activation's result f;
 /// with norms after attention and MLP 2h more; with norms of queries and keys the projections twice; scores where no
 /// kernel without them serves (a soft cap or sinks on the CPU). Experts count top_k times, shared ones once.
+/// A product beside which nothing is trained keeps no input: the norms' results and the activation's then go.
 /// With full recomputation only the residual stream before the layer is kept, and `working` is the rest.
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& request);
 

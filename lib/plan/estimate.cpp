@@ -59,9 +59,13 @@ std::string time_text(const Estimate& estimate, const TrainingPlan& plan) {
   out += fmt::format("          {} tokens/s, {} a rank; MFU {:.1f}% of {:.4g} TFLOP/s ({}: {})\n",
                      format_count(time.tokens_per_second), format_count(time.tokens_per_second / world), 100 * time.mfu,
                      estimate.hardware.peak / 1e12, estimate.hardware.name, estimate.hardware.origin);
+  if (const auto& past = estimate.past; past.runs > 0)
+    out += fmt::format("          corrected by {} past run{} (last {}): computed {}, measured {}; tensors at most {}\n",
+                       past.runs, past.runs == 1 ? "" : "s", past.when, format_seconds(past.uncorrected),
+                       format_seconds(past.seconds), format_bytes(past.bytes));
   out += fmt::format(
-      "          FLOPs a step {:.4g} = 3 x forward ({} tokens; attention causal, recomputation not counted)\n",
-      time.flops, plan.batch.tokens());
+      "          FLOPs a step {:.4g} = 3 x forward{} ({} tokens; attention causal, recomputation not counted)\n",
+      time.flops, plan.adapters ? ", of frozen weights 2 x" : "", plan.batch.tokens());
   for (const auto& each : time.traffic)
     out += fmt::format("          {} x{} over {}: {} a rank and step ({}), {}\n", each.axis, each.size,
                        name_of(each.link), format_bytes(each.bytes), each.what, format_seconds(each.seconds));
@@ -115,16 +119,22 @@ void write_memory(JsonWriter& json, const MemoryPlan& memory) {
   json.end_object();
 }
 
-void write_time(JsonWriter& json, const TimePlan& time) {
+void write_time(JsonWriter& json, const Estimate& estimate) {
+  const auto& time = estimate.time;
+  const auto& past = estimate.past;
   json.key("time");
   json.begin_object();
   json.member("step", time.step);
+  json.member("computed_step", past.runs > 0 ? past.uncorrected : time.step);
+  json.member("past_runs", past.runs);
+  json.member("past_tensor_bytes", past.bytes);
   json.member("schedule", time.schedule);
   json.member("data_parallel", time.communication);
   json.member("optimizer", time.optimizer);
   json.member("flops", time.flops);
   json.member("flops_formula",
-              "3 x forward: 2 x matrix elements a token + 2 x (query + value width) x keys seen, causal");
+              "3 x forward, 2 x where weights are frozen: 2 x matrix elements a token + 2 x (query + value width) x "
+              "keys seen, causal");
   json.member("tokens_per_second", time.tokens_per_second);
   json.member("mfu", time.mfu);
   json.member("bubble_fraction", time.bubble);
@@ -135,6 +145,7 @@ void write_time(JsonWriter& json, const TimePlan& time) {
     json.member("forward", stage.forward);
     json.member("backward_input", stage.backward_input);
     json.member("backward_weight", stage.backward_weight);
+    json.member("backward", stage.backward);
     json.end_object();
   }
   json.end_array();
@@ -155,6 +166,24 @@ void write_time(JsonWriter& json, const TimePlan& time) {
 }
 
 }  // namespace
+
+Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
+                       const Calibration* calibration, Diagnostics& problems) {
+  RatesRequest rates;
+  if (plan.model)
+    rates = {.spec = &plan.model->spec,
+             .layout = &plan.model->layout,
+             .microbatch = plan.batch.microbatch,
+             .sequence = plan.batch.planned_length() / plan.mesh.sizes().cp};
+  return choose_hardware(recipe.hardware(),
+                         {.cuda = plan.cuda,
+                          .compute = plan.types.compute,
+                          .world_size = plan.mesh.world_size(),
+                          .per_node = ranks_per_node,
+                          .calibration = calibration,
+                          .rates = rates},
+                         problems);
+}
 
 int moments_of(const config::OptimizerConfig& optimizer) {
   return std::visit(
@@ -194,10 +223,10 @@ void write_members(JsonWriter& json, const Estimate& estimate) {
   json.member("origin", estimate.hardware.origin);
   json.member("peak_flops", estimate.hardware.peak);
   json.member("ranks_per_node", estimate.hardware.per_node);
-  json.member("calibrated", estimate.hardware.measured);
+  json.member("calibrated", estimate.hardware.measured());
   json.end_object();
   write_memory(json, estimate.memory);
-  write_time(json, estimate.time);
+  write_time(json, estimate);
 }
 
 }  // namespace automodel::plan

@@ -12,6 +12,15 @@
 
 namespace automodel::plan {
 
+/// What runs of this plan took (past_runs.h); no runs: the estimate is what was computed.
+struct PastCorrection {
+  int runs = 0;
+  std::string when = {};   ///< the newest
+  double uncorrected = 0;  ///< seconds a step, as computed
+  double seconds = 0;      ///< a step, measured: what the estimate was made to agree with
+  double bytes = 0;        ///< of tensors on the heaviest rank, measured
+};
+
 struct Estimate {
   Hardware hardware = {};
   Sharding sharding = {};
@@ -19,8 +28,12 @@ struct Estimate {
   int moments = 2;
   MemoryPlan memory = {};
   TimePlan time = {};
+  PastCorrection past = {};
 };
 
+/// The machine of a plan whose mesh, types and microbatches are chosen.
+Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
+                       const Calibration* calibration, Diagnostics& problems);
 /// Tensors that an optimizer keeps for each parameter.
 int moments_of(const config::OptimizerConfig& optimizer);
 /// Estimates for a plan that has a pipeline.

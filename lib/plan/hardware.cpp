@@ -9,10 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
-#include "base/json_writer.h"
 #include "base/spelling.h"
-#include "config/node.h"
-#include "config/value.h"
 
 namespace automodel::plan {
 namespace {
@@ -58,54 +55,88 @@ double host_memory() {
   return 0;
 }
 
-/// Peak rate of a core in FLOP/s of float32: clock x lanes x 2 (fused multiply-add) x 2 units.
-double core_peak() {
+/// The first processor by /proc/cpuinfo.
+struct Processor {
+  std::string name = "unknown processor";
+  double peak = 0;  ///< FLOP/s of float32 of a core: clock x lanes x 2 (fused multiply-add) x 2 units
+};
+Processor processor() {
   std::ifstream file("/proc/cpuinfo");
+  Processor out;
   double clock = 2.5e9;
   double lanes = 4;
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("cpu MHz")) clock = std::max(clock, std::atof(line.substr(line.find(':') + 1).c_str()) * 1e6);
+    const auto value = [&] { return line.substr(std::min(line.find(':') + 2, line.size())); };
+    if (line.starts_with("model name")) out.name = value();
+    if (line.starts_with("cpu MHz")) clock = std::max(clock, std::atof(value().c_str()) * 1e6);
     if (!line.starts_with("flags")) continue;
     lanes = line.find(" avx512f") != std::string::npos ? 16 : line.find(" avx2") != std::string::npos ? 8 : 4;
     break;
   }
-  return clock * lanes * 4;
+  out.peak = clock * lanes * 4;
+  return out;
+}
+
+int cores() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// Takes what was measured on this machine.
+void use_calibration(Hardware& out, const HardwareRequest& request, int local) {
+  const auto& calibration = *request.calibration;
+  if (calibration.machine != machine_name()) {
+    if (!calibration.samples.empty()) out.origin += "; the calibration is of another machine";
+    return;
+  }
+  if (calibration.framework > 0) out.framework = calibration.framework;
+  if (const auto& link = calibration.link; link.bandwidth > 0)
+    out.node = {link.bandwidth, link.latency, link.gather, link.scatter, link.sum};
+  if (request.rates.spec == nullptr) return;
+  auto wanted = request.rates;
+  wanted.type = name_of(request.compute);
+  wanted.threads = out.threads;
+  wanted.ranks = std::min(local, std::max(1, cores() / out.threads));
+  out.rates = choose_rates(calibration, wanted);
+  if (!out.rates) return;
+  const auto& rates = *out.rates;
+  const auto& layer = rates.layers.layers.back().time;
+  // Rates of other numbers of threads grow with them.
+  const double threads = static_cast<double>(out.threads) / rates.layers.threads;
+  out.share *= threads;
+  out.origin = fmt::format("calibrated {}", calibration.when);
+  if (!rates.exact)
+    out.origin += fmt::format(" with {}, {}x{} tokens: --calibrate measures these sizes", rates.layers.model,
+                              rates.layers.microbatch, rates.layers.sequence);
+  out.peak = rates.layers.peak * out.share;
+  out.memory_bandwidth = rates.layers.memory_bandwidth * out.share;
+  out.optimizer_rate = rates.layers.optimizer_rate * out.share;
+  const auto efficiency = [&](double work, double seconds) { return work / seconds / rates.layers.peak; };
+  out.forward_efficiency = efficiency(layer.work, layer.forward);
+  out.backward_efficiency = efficiency(2 * layer.work, layer.backward);
+  out.head_efficiency = efficiency(3 * rates.head.head.work, rates.head.head.forward + rates.head.head.backward);
+  out.layer_overhead = 0;
 }
 
 /// This machine's processor, shared by the ranks that run on it.
 Hardware host(const HardwareRequest& request) {
   Hardware out;
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   out.per_node = request.per_node.value_or(request.world_size);
-  const int local = std::min(out.per_node, request.world_size);
+  const int local = std::max(1, std::min(out.per_node, request.world_size));
   out.name = "cpu";
-  out.origin = fmt::format("this machine's {} cores, not calibrated", cores);
-  if (const double memory = host_memory(); memory > 0) out.memory = memory / std::max(1, local);
-  const double share = std::max(1, cores / std::max(1, local)) * std::min(1.0, static_cast<double>(cores) / local);
-  const double type = request.compute == DType::kFloat64 ? 0.5 : 1.0;
-  out.peak = core_peak() * share * type;
+  out.origin = fmt::format("this machine's {} cores, not calibrated", cores());
+  if (const double memory = host_memory(); memory > 0) out.memory = memory / local;
+  out.threads = threads_of_rank(local);
+  out.share = std::min(1.0, static_cast<double>(cores()) / (static_cast<double>(local) * out.threads));
+  const double threads = out.threads * out.share;
+  out.peak = processor().peak * threads * (request.compute == DType::kFloat64 ? 0.5 : 1.0);
   out.forward_efficiency = out.backward_efficiency = out.head_efficiency = 0.5;
-  out.memory_bandwidth = 8 * kGB * share;
+  out.memory_bandwidth = 8 * kGB * threads;
   out.layer_overhead = 60e-6;
   out.step_overhead = 200e-6;
   out.node = {4 * kGB, 5e-6};
   out.network = {1.2 * kGB, 30e-6};
   out.framework = 220 * kMiB;
-  if (const auto& c = request.calibration) {
-    // Measured with one thread: ranks share the cores.
-    out.origin = fmt::format("calibrated{}{}", c->when.empty() ? "" : " ", c->when);
-    out.measured = true;
-    out.peak = c->peak * share * type;
-    out.forward_efficiency = c->forward_efficiency;
-    out.backward_efficiency = c->backward_efficiency;
-    out.head_efficiency = c->head_efficiency;
-    out.memory_bandwidth = c->memory_bandwidth * share;
-    out.layer_overhead = c->layer_overhead;
-    out.step_overhead = c->step_overhead;
-    out.optimizer_rate = c->optimizer_rate * share;
-    if (c->link_bandwidth > 0) out.node = {c->link_bandwidth, c->link_latency};
-    if (c->framework > 0) out.framework = c->framework;
-  }
+  if (request.calibration != nullptr) use_calibration(out, request, local);
   return out;
 }
 
@@ -126,14 +157,6 @@ Hardware device(const DeviceProfile& profile, const HardwareRequest& request) {
   out.per_node = request.per_node.value_or(profile.per_node);
   out.framework = 1.5 * 1024 * kMiB;  // context, libraries' workspaces, communicators' buffers
   return out;
-}
-
-double number(const config::Value& map, std::string_view key) {
-  const auto* found = map.find(key);
-  if (found == nullptr) return 0;
-  if (const auto* real = found->number()) return *real;
-  if (const auto* whole = found->integer()) return static_cast<double>(*whole);
-  return 0;
 }
 
 }  // namespace
@@ -158,62 +181,14 @@ const DeviceProfile* find_device(std::string_view name) {
   return found == kProfiles.end() ? nullptr : &*found;
 }
 
-namespace {
-
-struct CalibrationField {
-  std::string_view key;
-  double Calibration::*member;
-};
-constexpr std::array kCalibrationFields = {
-    CalibrationField{"peak_flops", &Calibration::peak},
-    CalibrationField{"forward_efficiency", &Calibration::forward_efficiency},
-    CalibrationField{"backward_efficiency", &Calibration::backward_efficiency},
-    CalibrationField{"head_efficiency", &Calibration::head_efficiency},
-    CalibrationField{"memory_bandwidth", &Calibration::memory_bandwidth},
-    CalibrationField{"layer_overhead", &Calibration::layer_overhead},
-    CalibrationField{"step_overhead", &Calibration::step_overhead},
-    CalibrationField{"optimizer_rate", &Calibration::optimizer_rate},
-    CalibrationField{"link_bandwidth", &Calibration::link_bandwidth},
-    CalibrationField{"link_latency", &Calibration::link_latency},
-    CalibrationField{"framework_bytes", &Calibration::framework},
-};
-
-}  // namespace
-
-std::string calibration_path() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value != nullptr ? value : "");
-  };
-  if (const auto path = variable("AUTOMODEL_CALIBRATION"); !path.empty()) return path;
-  const auto cache = variable("XDG_CACHE_HOME");
-  return (cache.empty() ? variable("HOME") + "/.cache" : cache) + "/automodel/calibration.json";
+std::string machine_name() {
+  return fmt::format("{}, {} cores", processor().name, cores());
 }
 
-std::optional<Calibration> read_calibration(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  Diagnostics problems;
-  const auto value = config::to_value(config::parse_yaml(text, path, problems));  // JSON is YAML
-  if (!problems.empty() || value.map() == nullptr) return std::nullopt;
-  Calibration out;
-  for (const auto& field : kCalibrationFields) out.*field.member = number(value, field.key);
-  if (const auto* when = value.find("when"); when != nullptr && when->string() != nullptr) out.when = *when->string();
-  if (const auto* type = value.find("dtype"); type != nullptr && type->string() != nullptr) out.type = *type->string();
-  const bool usable = out.peak > 0 && out.forward_efficiency > 0 && out.backward_efficiency > 0 &&
-                      out.head_efficiency > 0 && out.memory_bandwidth > 0 && out.optimizer_rate > 0;
-  return usable ? std::optional(out) : std::nullopt;
-}
-
-std::string to_json(const Calibration& calibration) {
-  JsonWriter json;
-  json.begin_object();
-  json.member("when", calibration.when);
-  json.member("dtype", calibration.type);
-  for (const auto& field : kCalibrationFields) json.member(field.key, calibration.*field.member);
-  json.end_object();
-  return json.take();
+int threads_of_rank(int local_ranks) {
+  const char* given = std::getenv("OMP_NUM_THREADS");
+  const int wanted = given != nullptr ? std::atoi(given) : 0;
+  return wanted > 0 ? wanted : std::max(1, cores() / std::max(1, local_ranks));
 }
 
 Hardware choose_hardware(const config::HardwareConfig& config, const HardwareRequest& request, Diagnostics& problems) {

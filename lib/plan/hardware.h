@@ -11,6 +11,7 @@
 #include "base/diagnostic.h"
 #include "base/dtype.h"
 #include "config/run_config.h"
+#include "plan/calibration.h"
 
 namespace automodel::plan {
 
@@ -18,6 +19,8 @@ namespace automodel::plan {
 struct Link {
   double bandwidth = 0;  ///< bytes a second
   double latency = 0;    ///< seconds until the first byte arrives
+  /// Of collectives, in bytes of the larger tensor as a ring moves them; 0: as `bandwidth`.
+  double gather = 0, scatter = 0, sum = 0;
   bool operator==(const Link&) const = default;
 };
 
@@ -58,33 +61,26 @@ struct Hardware {
   double optimizer_rate = 0;  ///< elements a second that the optimizer updates, norm included; 0: by memory bandwidth
   Link node = {};
   Link network = {};
-  int per_node = 8;       ///< ranks of one machine
-  double framework = 0;   ///< bytes of a rank beside tensors: libraries, contexts, communicators
-  bool measured = false;  ///< rates come from a calibration
+  int per_node = 8;                 ///< ranks of one machine
+  double framework = 0;             ///< bytes of a rank beside tensors: libraries, contexts, communicators
+  std::optional<Rates> rates = {};  ///< from a calibration: what parts of the model take
+  int threads = 1;                  ///< of a rank
+  double share = 1;                 ///< of a rank's threads that have a core
+  bool measured() const { return rates.has_value(); }
 };
 
-/// What was measured on this machine, with one thread; a JSON file that estimates for the CPU are made with where it is
-/// there. Efficiencies are shares of `peak` that whole layers and the head reach.
-struct Calibration {
-  double peak = 0, forward_efficiency = 0, backward_efficiency = 0, head_efficiency = 0;
-  double memory_bandwidth = 0, layer_overhead = 0, step_overhead = 0, optimizer_rate = 0;
-  double link_bandwidth = 0, link_latency = 0;
-  double framework = 0;
-  std::string type = {};  ///< the compute type it was measured in
-  std::string when = {};
-};
-/// $AUTOMODEL_CALIBRATION, else automodel/calibration.json below $XDG_CACHE_HOME or ~/.cache.
-std::string calibration_path();
-/// Empty where there is no such file or it is not one.
-std::optional<Calibration> read_calibration(const std::string& path);
-std::string to_json(const Calibration& calibration);
+/// Processor and cores of this machine: what a calibration is for.
+std::string machine_name();
+/// Threads that a rank computes with where so many share a machine: $OMP_NUM_THREADS, else its share of the cores.
+int threads_of_rank(int local_ranks);
 
 struct HardwareRequest {
   bool cuda = false;
   DType compute = DType::kFloat32;
   int world_size = 1;
   std::optional<int> per_node = {};
-  std::optional<Calibration> calibration = {};  ///< used for the CPU
+  const Calibration* calibration = nullptr;  ///< used for the CPU
+  RatesRequest rates = {};                   ///< what is computed; without a model rates are those of the table
 };
 /// Profile, recipe keys and calibration together. Problems: bad-value for a profile or a size that is none.
 Hardware choose_hardware(const config::HardwareConfig& config, const HardwareRequest& request, Diagnostics& problems);

@@ -12,7 +12,7 @@
 namespace automodel::plan {
 namespace {
 
-constexpr std::string_view kKey = "pipeline_model_parallel_layout";
+constexpr std::string_view kLayoutStringKey = "pipeline_model_parallel_layout";
 constexpr std::size_t kLongest = 1 << 20;
 
 struct Letter {
@@ -35,7 +35,7 @@ struct Mark {
 using Marks = std::vector<Mark>;
 
 Diagnostic bad_layout(std::string message, std::string help) {
-  return {"bad-value", std::move(message), std::move(help), {}, std::string(kKey)};
+  return {"bad-value", std::move(message), std::move(help), {}, std::string(kLayoutStringKey)};
 }
 
 /// The number of a "*n" at `at`, and the place behind it; nothing where there is no such thing.

@@ -8,6 +8,7 @@
 #include "arch/counts.h"
 #include "arch/modules.h"
 #include "plan/model_names.h"
+#include "plan/pipeline_layout.h"
 #include "plan/schedule_choice.h"
 #include "plan/virtual_stages.h"
 #include "schedule/csv.h"
@@ -18,13 +19,15 @@ namespace automodel::plan {
 namespace {
 
 constexpr const char* kSection = "distributed.pipeline";
+constexpr const char* kStageLayoutKey = "distributed.pipeline.pipeline_model_parallel_layout";
 
 /// What is decided step by step; every step may end it with a problem.
 class PipelinePlanning {
  public:
-  PipelinePlanning(TrainingPlan& plan, const config::LoadedRecipe& recipe, Located& report)
+  PipelinePlanning(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request, Located& report)
       : plan_(plan),
         recipe_(recipe),
+        request_(request),
         report_(report),
         ranks_(plan.mesh.sizes().pp),
         settings_(section()),
@@ -32,10 +35,14 @@ class PipelinePlanning {
 
   void run() {
     if (!choose_generator() || !plan_microbatches() || !split() || !make_schedule()) return;
-    if (model_ != nullptr) describe_stages();
     out_.timeline = schedule::simulate(out_.schedule.training, out_.schedule.placement, out_.schedule.shape,
                                        schedule::unit_costs(stages_));
     plan_.pipeline = std::move(out_);
+    if (model_ == nullptr) return;
+    if (plan_.pipelined && settings_.layers_per_stage->automatic)
+      balance();
+    else
+      describe_stages();
   }
 
  private:
@@ -128,9 +135,18 @@ class PipelinePlanning {
       report_.refuse_all(std::move(problems), "");
       return report_.ok() ? std::optional(static_cast<int>(fqns->size()) / ranks_) : std::nullopt;
     }
+    if (settings_.pipeline_model_parallel_layout()) {
+      if (!read_layout()) return std::nullopt;
+      const auto stages = static_cast<int>(layout_->stages.size());
+      problems = check_split_schedule(stages, ranks_, single, v ? Placement::kV : Placement::kLoop);
+      for (auto& problem : problems) problem.key = kStageLayoutKey;
+      report_.refuse_all(std::move(problems), "");
+      return report_.ok() ? std::optional(stages / ranks_) : std::nullopt;
+    }
     if (!layers.counts.empty()) {
       problems = check_split_schedule(static_cast<int>(layers.counts.size()), ranks_, single,
                                       v ? Placement::kV : Placement::kLoop);
+      for (auto& problem : problems) problem.key = "distributed.pipeline.layers_per_stage";
       report_.refuse_all(std::move(problems), "");
       return report_.ok() ? std::optional(static_cast<int>(layers.counts.size()) / ranks_) : std::nullopt;
     }
@@ -147,6 +163,37 @@ class PipelinePlanning {
     report_.refuse_all(std::move(problems), "");
     if (!counted) return std::nullopt;
     return counted->per_rank;
+  }
+
+  /// Megatron Core's layout string.
+  bool read_layout() {
+    const auto& layers = settings_.layers_per_stage();
+    if (settings_.module_fqns_per_model_part() || layers.count || layers.automatic || !layers.counts.empty()) {
+      report_.refuse("bad-value", kStageLayoutKey, "a layout together with another key that divides the layers",
+                     "remove layers_per_stage or module_fqns_per_model_part, or the layout");
+      return false;
+    }
+    Diagnostics problems;
+    PipelineLayoutRequest wanted{.layers = model_ != nullptr ? model_->spec.layers : 1, .pp_size = ranks_};
+    wanted.layout = parse_layout(*settings_.pipeline_model_parallel_layout(), problems);
+    if (wanted.layout && model_ == nullptr)
+      problems.push_back({"missing-key",
+                          "a layout for a model whose sizes are unknown",
+                          "give --model.config PATH (a config.json)",
+                          {},
+                          "pipeline_model_parallel_layout"});
+    else if (wanted.layout)
+      layout_ = place_layers(wanted, problems);
+    const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
+    if (layout_ && chunks && *chunks != layout_->chunks.value_or(1))
+      problems.push_back({"bad-value",
+                          fmt::format("the layout has {} chunks a rank, virtual_pipeline_model_parallel_size says {}",
+                                      layout_->chunks.value_or(1), *chunks),
+                          "the layout says it all: remove virtual_pipeline_model_parallel_size",
+                          {},
+                          "pipeline_model_parallel_layout"});
+    report_.refuse_all(std::move(problems), kSection);
+    return report_.ok();
   }
 
   bool split() {
@@ -169,8 +216,10 @@ class PipelinePlanning {
                        "the list must add up to the model's layers");
       else
         fqns_ = stage_fqns(names, ranges_of(layers.counts));
+    } else if (layout_) {
+      fqns_ = stage_fqns(names, *layout_);
     } else if (auto even = stage_fqns(names, stages_, *per_rank, problems)) {  // every stage gets a layer
-      fqns_ = layers.automatic ? stage_fqns(names, balanced()) : std::move(*even);
+      fqns_ = std::move(*even);
     }
     report_.refuse_all(std::move(problems), "");
     return report_.ok();
@@ -186,12 +235,35 @@ class PipelinePlanning {
     return out;
   }
 
-  std::vector<LayerRange> balanced() const {
-    const auto length = sequence();
-    std::vector<double> cost;
-    for (int i = 0; i < model_->spec.layers; ++i)
-      cost.push_back(arch::layer_flops_per_token(model_->spec, model_->layout, i, length));
-    return balanced_layers(stages_, cost, 0.0, arch::head_flops_per_token(model_->spec));
+  /// Stages of equal time, as far as memory allows: a rank that does not fit gets fewer layers, and others more.
+  void balance() {
+    Diagnostics ignored;  // the estimate reports them
+    const auto hardware = plan_hardware(plan_, recipe_.recipe, request_.ranks_per_node, request_.calibration, ignored);
+    const auto sharding = plan_sharding(recipe_.recipe.distributed(), plan_.mesh.sizes());
+    const auto recompute = recipe_.recipe.distributed->checkpointing();
+    const auto cost = split_cost(plan_, {.hardware = hardware, .sharding = sharding, .recompute = recompute});
+    const auto names = names_of(model_->layout);
+    std::vector<int> most(static_cast<std::size_t>(stages_), model_->spec.layers);
+    const auto first = balanced_layers(stages_, cost);
+    for (auto ranges = first; !ranges.empty(); ranges = balanced_layers(stages_, cost, most)) {
+      fqns_ = stage_fqns(names, ranges);
+      describe_stages();
+      const auto memory = plan_memory(plan_, {.sharding = sharding,
+                                              .recompute = recompute,
+                                              .moments = moments_of(recipe_.recipe.optimizer()),
+                                              .capacity = hardware.memory,
+                                              .framework = hardware.framework});
+      if (memory.fit != Fit::kDoesNotFit) return;
+      for (const auto& stage : plan_.pipeline->stages) {
+        auto& limit = most[static_cast<std::size_t>(stage.stage)];
+        const auto layers = static_cast<int>(stage.part.layers.size());
+        const auto& rank = memory.ranks[static_cast<std::size_t>(stage.pp_rank)];
+        if (rank.most().total() > *memory.capacity) limit = std::min(limit, layers - 1);
+      }
+    }
+    // No split fits: that of equal time, which the estimate then calls too large.
+    fqns_ = stage_fqns(names, first);
+    describe_stages();
   }
 
   std::int64_t sequence() const { return plan_.batch.planned_length(); }
@@ -227,26 +299,42 @@ class PipelinePlanning {
 
   void describe_stages() {
     const auto parts = split_model(tree_, fqns_);
+    auto& stages = plan_.pipeline->stages;
+    stages.clear();
     StageShapeRequest shapes{.hidden = model_->spec.hidden,
                              .vocab = model_->spec.vocab,
                              .microbatch_size = plan_.batch.microbatch,
                              .sequence_length = sequence(),
                              .dtype = plan_.types.message};
     for (int s = 0; s < stages_; ++s) {
-      StagePlan stage{
-          .stage = s, .pp_rank = out_.schedule.placement.rank_of({s}), .part = parts[static_cast<std::size_t>(s)]};
+      StagePlan stage{.stage = s,
+                      .pp_rank = plan_.pipeline->schedule.placement.rank_of({s}),
+                      .part = parts[static_cast<std::size_t>(s)]};
       const double tokens = static_cast<double>(shapes.microbatch_size * shapes.sequence_length);
       for (const int layer : stage.part.layers)
         stage.flops +=
             tokens * arch::layer_flops_per_token(model_->spec, model_->layout, layer, shapes.sequence_length);
       if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_->spec);
+      if (plan_.adapters) add_adapters(stage, tokens);
       stage.io = stage_io(shapes, s == 0, stage.part.has_head);
-      out_.stages.push_back(std::move(stage));
+      stages.push_back(std::move(stage));
     }
+  }
+
+  void add_adapters(StagePlan& stage, double tokens) const {
+    const auto& layers = stage.part.layers;
+    for (const auto& info : plan_.adapters->all) {
+      if (info.role != arch::Role::kAdapter) continue;
+      const bool here =
+          info.layer < 0 ? stage.part.has_head : std::find(layers.begin(), layers.end(), info.layer) != layers.end();
+      if (here) stage.adapters += info.shape.elements();
+    }
+    stage.flops += 2 * tokens * static_cast<double>(stage.adapters);
   }
 
   TrainingPlan& plan_;
   const config::LoadedRecipe& recipe_;
+  const PlanRequest& request_;
   Located& report_;
   int ranks_;
   config::PipelineConfig settings_;
@@ -257,52 +345,15 @@ class PipelinePlanning {
   int stages_ = 1;
   arch::ModuleTree tree_ = {};
   StageFqns fqns_ = {};
+  std::optional<PipelineLayout> layout_ = {};
   PipelinePlan out_ = {};
 };
 
 }  // namespace
 
-void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, Located& report) {
-  PipelinePlanning(plan, recipe, report).run();
-}
-
-std::vector<LayerRange> balanced_layers(int stages, const std::vector<double>& layer_cost, double first_cost,
-                                        double last_cost) {
-  const int layers = static_cast<int>(layer_cost.size());
-  std::vector<double> sum(layer_cost.size() + 1, 0.0);
-  for (std::size_t i = 0; i < layer_cost.size(); ++i) sum[i + 1] = sum[i] + layer_cost[i];
-  /// Ends of the stages when none may cost more than `limit` and each takes as much as it can; empty where it does not
-  /// fit.
-  const auto fill = [&](double limit) {
-    std::vector<int> ends;
-    int begin = 0;
-    for (int s = 0; s < stages; ++s) {
-      const double extra = (s == 0 ? first_cost : 0) + (s + 1 == stages ? last_cost : 0);
-      const int room = layers - (stages - s - 1);  // every later stage needs a layer
-      int end = begin + 1;
-      while (end < room &&
-             sum[static_cast<std::size_t>(end + 1)] - sum[static_cast<std::size_t>(begin)] + extra <= limit)
-        ++end;
-      if (sum[static_cast<std::size_t>(end)] - sum[static_cast<std::size_t>(begin)] + extra > limit || end > room)
-        return std::vector<int>();
-      ends.push_back(end);
-      begin = end;
-    }
-    return ends.back() == layers ? ends : std::vector<int>();
-  };
-  double low = 0, high = sum.back() + first_cost + last_cost;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (fill(middle).empty() ? low : high) = middle;
-  }
-  const auto ends = fill(high);
-  std::vector<LayerRange> out;
-  int begin = 0;
-  for (const int end : ends) {
-    out.push_back({begin, end});
-    begin = end;
-  }
-  return out;
+void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request,
+                   Located& report) {
+  PipelinePlanning(plan, recipe, request, report).run();
 }
 
 }  // namespace automodel::plan

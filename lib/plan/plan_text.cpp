@@ -88,6 +88,24 @@ std::string model_text(const TrainingPlan& plan) {
                      format_count(static_cast<double>(parameters)), spec.tied_embeddings ? ", tied embeddings" : "");
 }
 
+std::string adapters_text(const TrainingPlan& plan) {
+  if (!plan.adapters) return "";
+  const auto& spec = plan.adapters->spec;
+  const auto& modules = plan.adapters->modules;
+  constexpr std::size_t kShown = 8;
+  std::string names =
+      fmt::format("{}", fmt::join(modules.begin(), modules.begin() + std::min(kShown, modules.size()), ", "));
+  if (modules.size() > kShown) names += ", ...";
+  std::int64_t all = 0;
+  for (const auto& parameter : plan.adapters->all)
+    if (parameter.tied_to.empty()) all += parameter.shape.elements();
+  const auto trained = static_cast<double>(plan.adapters->elements);
+  return fmt::format(
+      "adapters  LoRA of rank {}, scale {:g}{}, beside {} weights ({}): {} parameters are trained ({:.2g}%)\n",
+      spec.rank, spec.scale(), spec.dropout > 0 ? fmt::format(", dropout {:g}", spec.dropout) : "", spec.weights.size(),
+      names, format_count(trained), 100 * trained / static_cast<double>(all));
+}
+
 std::string batch_text(const TrainingPlan& plan) {
   const auto& b = plan.batch;
   std::string out = fmt::format("batch     {} sequences a step = {} data-parallel x {} run{} x {} microbatch{} of {}",
@@ -106,18 +124,22 @@ std::string batch_text(const TrainingPlan& plan) {
   return out + "\n";
 }
 
-std::string stages_text(const PipelinePlan& pipeline) {
-  double heaviest = 0, lightest = pipeline.stages.front().flops;
-  for (const auto& stage : pipeline.stages) {
-    heaviest = std::max(heaviest, stage.flops);
-    lightest = std::min(lightest, stage.flops);
-  }
+/// Load is the time of both passes where it is estimated, else arithmetic.
+std::string stages_text(const TrainingPlan& plan) {
+  const auto& pipeline = *plan.pipeline;
+  std::vector<double> loads;
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
+    loads.push_back(plan.estimate ? plan.estimate->time.stages[s].forward + plan.estimate->time.stages[s].backward
+                                  : pipeline.stages[s].flops);
+  const auto [lightest, heaviest] = std::minmax_element(loads.begin(), loads.end());
   TextTable table({"stage", "rank", "modules", "parameters", "GFLOP/mb", "load", "output"});
   for (const auto& stage : pipeline.stages) {
-    const double load = heaviest > 0 ? stage.flops / heaviest : 1;
+    const double own = loads[static_cast<std::size_t>(stage.stage)];
+    const double load = *heaviest > 0 ? own / *heaviest : 1;
     table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(stage.part),
-               format_count(static_cast<double>(stage.part.parameters)), fmt::format("{:.3g}", stage.flops / 1e9),
-               fmt::format("{:.0f}%{}", 100 * load, load == 1 && lightest < heaviest ? " heaviest" : ""),
+               format_count(static_cast<double>(stage.part.parameters + stage.adapters)),
+               fmt::format("{:.3g}", stage.flops / 1e9),
+               fmt::format("{:.0f}%{}", 100 * load, own == *heaviest && *lightest < *heaviest ? " heaviest" : ""),
                shape_text(stage.io.output)});
   }
   return table.text();
@@ -146,9 +168,9 @@ std::string schedule_text(const TrainingPlan& plan) {
 
 std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
   std::string out = fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + sharing_text(plan) +
-                    model_text(plan) + batch_text(plan);
+                    model_text(plan) + adapters_text(plan) + batch_text(plan);
   if (plan.pipeline) {
-    if (!plan.pipeline->stages.empty()) out += stages_text(*plan.pipeline);
+    if (!plan.pipeline->stages.empty()) out += stages_text(plan);
     if (plan.pipelined) {
       out += schedule_text(plan);
       const auto& timeline = plan.pipeline->timeline;

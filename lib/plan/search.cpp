@@ -161,6 +161,11 @@ class Search {
   }
 
   std::int64_t sequence() const { return base_->batch.planned_length(); }
+  double trained_share() const {
+    if (!base_->adapters) return 1;
+    const auto elements = static_cast<double>(base_->adapters->elements);
+    return elements / (elements + static_cast<double>(arch::count_parameters(base_->model->spec).total()));
+  }
 
   void draft_mesh(const mesh::MeshSizes& sizes) {
     const int local = base_->batch.global / sizes.dp();
@@ -175,7 +180,8 @@ class Search {
                           .hardware = out_.hardware,
                           .cuda = base_->cuda,
                           .sequence = sequence(),
-                          .moments = moments_};
+                          .moments = moments_,
+                          .trained = trained_share()};
     for (const int microbatch : kMicrobatches) {
       if (local % microbatch != 0) continue;
       request.microbatch = microbatch;
@@ -262,10 +268,7 @@ class Search {
     }
     const int stages = s.pp * draft.choice.stages_per_rank;
     std::string counts;
-    const auto& spec = *draft.request.spec;
-    std::vector<double> cost;
-    for (int i = 0; i < spec.layers; ++i) cost.push_back(layer_cost_[static_cast<std::size_t>(i)]);
-    for (const auto& range : balanced_layers(stages, cost, 0, head_cost_))
+    for (const auto& range : balanced_layers(stages, cost_))
       counts += fmt::format("{}{}", counts.empty() ? "" : ", ", range.size());
     out.push_back(
         set("distributed.pipeline", fmt::format("{{pp_schedule: {}, pp_microbatch_size: {}, layers_per_stage: [{}]}}",
@@ -276,8 +279,8 @@ class Search {
   void plan_best() {
     const auto& spec = base_->model->spec;
     for (int i = 0; i < spec.layers; ++i)
-      layer_cost_.push_back(arch::layer_flops_per_token(spec, base_->model->layout, i, sequence()));
-    head_cost_ = arch::head_flops_per_token(spec);
+      cost_.layers.push_back(arch::layer_flops_per_token(spec, base_->model->layout, i, sequence()));
+    cost_.last = arch::head_flops_per_token(spec);
     for (const auto& draft : drafts_) {
       if (out_.planned >= request_.plans && !out_.best.empty()) break;
       const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
@@ -322,8 +325,7 @@ class Search {
   std::vector<Draft> drafts_ = {};
   std::map<std::string, Refusal> refused_ = {};
   double smallest_unfit_ = 0;
-  std::vector<double> layer_cost_ = {};
-  double head_cost_ = 0;
+  SplitCost cost_ = {};
 };
 
 std::string mesh_text(const mesh::MeshSizes& s) {

@@ -1,7 +1,8 @@
 // How long a step takes: arithmetic and communication of every stage, put through the schedule.
 //
 // Model FLOPs of a step = 3 x (forward FLOPs of a token, arch::flops_per_token, causal attention counted half) x
-// tokens: the backward pass costs twice the forward pass, and what is recomputed is not counted. MFU = model FLOPs /
+// tokens: the backward pass costs twice the forward pass, and what is recomputed is not counted. Where adapters are
+// trained, the products with frozen weights count twice: they have no weight gradients. MFU = model FLOPs /
 // (step time x peak rate x ranks).
 #pragma once
 
@@ -11,6 +12,7 @@
 
 #include "arch/layout.h"
 #include "arch/model_spec.h"
+#include "plan/balanced_split.h"
 #include "plan/hardware.h"
 #include "plan/memory_plan.h"
 #include "schedule/simulate.h"
@@ -32,8 +34,8 @@ struct StageTime {
   double forward = 0;
   double backward_input = 0;
   double backward_weight = 0;
-  double flops = 0;  ///< forward, of a rank
-  double backward() const { return backward_input + backward_weight; }
+  double backward = 0;  ///< both gradients in one pass
+  double flops = 0;     ///< forward, of a rank
 };
 
 struct TimePlan {
@@ -58,12 +60,17 @@ struct TimeRequest {
 /// Needs the plan's pipeline.
 TimePlan plan_time(const TrainingPlan& plan, const TimeRequest& request);
 
+/// What the layers, the embedding and the head cost, both passes, wherever they stand. Needs the plan's model and
+/// batch.
+SplitCost split_cost(const TrainingPlan& plan, const TimeRequest& request);
+
 /// The MLP's part of a layer's arithmetic: what selective recomputation does twice.
 double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence);
 
 /// Seconds of a collective over `size` ranks with `bytes` on each: rings, as NCCL and MPI run them for large messages.
 double all_reduce_seconds(double bytes, int size, const Link& link);
-double all_gather_seconds(double bytes, int size, const Link& link);  ///< also reduce-scatter; bytes of the whole
+double all_gather_seconds(double bytes, int size, const Link& link);      ///< bytes of the whole
+double reduce_scatter_seconds(double bytes, int size, const Link& link);  ///< bytes of the whole
 double all_to_all_seconds(double bytes, int size, const Link& link);
 
 /// The link of a group of `size` ranks that are `stride` apart: its class, and its bandwidth where the ranks of a

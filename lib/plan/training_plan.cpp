@@ -6,6 +6,7 @@
 
 #include "config/optimizer_basics.h"
 #include "plan/lr_schedule.h"
+#include "plan/past_runs.h"
 #include "plan/pipeline_plan.h"
 #include "plan/tensor_choice.h"
 
@@ -149,7 +150,8 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
   std::optional<DType> output;
   const auto& strategy = recipe.distributed->strategy();
   if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy); fsdp != nullptr) {
-    // A policy that nobody wrote down is NeMo AutoModel's on CUDA; on a CPU low precision is slower as well as coarser.
+    // A policy that nobody wrote down is NeMo AutoModel's on CUDA; on a CPU low precision is slower as well as
+    // coarser.
     const bool given = report.given("distributed.mp_policy");
     const auto policy = fsdp->mp_policy().value_or(config::MixedPrecisionPolicy::standard());
     if (given || (cuda && !configured && !m.fp16())) {
@@ -255,15 +257,10 @@ bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
 
 void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& request, Located& report) {
   Diagnostics problems;
-  auto hardware = choose_hardware(recipe.hardware(),
-                                  {.cuda = plan.cuda,
-                                   .compute = plan.types.compute,
-                                   .world_size = plan.mesh.world_size(),
-                                   .per_node = request.ranks_per_node,
-                                   .calibration = request.calibration},
-                                  problems);
+  auto hardware = plan_hardware(plan, recipe, request.ranks_per_node, request.calibration, problems);
   report.refuse_all(std::move(problems), "");
   if (plan.pipeline && plan.model && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
+  if (request.calibration != nullptr) apply_past_runs(*request.calibration, plan);
 }
 
 }  // namespace
@@ -308,13 +305,14 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }
+    if (model) plan.adapters = choose_adapters(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
     if (request.training)
       for (const auto& key : loaded.unsupported)
         report.refuse_plan("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
                            "automodel plan shows everything of this recipe that is not supported");
-    if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, report);
+    if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, request, report);
     estimate(plan, recipe, request, report);
     plan.ignored = loaded.ignored;
     plan.unsupported = loaded.unsupported;
@@ -327,6 +325,10 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   result.problems = std::move(report.problems());
   result.warnings = std::move(report.warnings());
   return result;
+}
+
+std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan) {
+  return plan.adapters ? plan.adapters->all : arch::parameters(plan.model->layout);
 }
 
 std::uint64_t fingerprint(const TrainingPlan& plan) {
@@ -344,6 +346,12 @@ std::uint64_t fingerprint(const TrainingPlan& plan) {
                   name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
   mix(fmt::format("{}", plan.zero_level.value_or(-1)));
   if (plan.model) mix(plan.model->config_text);
+  if (plan.adapters) {
+    const auto& spec = plan.adapters->spec;
+    mix(fmt::format("{} {} {} {} {}", spec.rank, spec.alpha, spec.dropout, spec.dropout_first,
+                    static_cast<int>(spec.start)));
+    for (const auto& weight : spec.weights) mix(weight);
+  }
   for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
   mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
   mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");

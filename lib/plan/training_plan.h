@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
+#include "plan/adapter_choice.h"
 #include "plan/context_choice.h"
 #include "plan/estimate.h"
 #include "plan/levers.h"
@@ -50,7 +51,8 @@ struct StagePlan {
   int stage = 0;
   int pp_rank = 0;
   StagePart part = {};
-  double flops = 0;  ///< of the forward pass of a microbatch
+  std::int64_t adapters = 0;  ///< elements of adapters
+  double flops = 0;           ///< of the forward pass of a microbatch
   StageIo io = {};
 };
 
@@ -68,6 +70,7 @@ struct TrainingPlan {
   TypePlan types = {};
   Levers levers = {};
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
+  std::optional<AdapterPlan> adapters = {};   ///< absent where the model's own weights are trained
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
   std::optional<Estimate> estimate = {};      ///< with the pipeline
   arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
@@ -85,8 +88,8 @@ struct PlanRequest {
   std::optional<int> world_size = {};  ///< absent: what the recipe's sizes multiply to
   bool training = false;               ///< refuse what can be planned but not trained
   bool cuda_available = false;
-  std::optional<int> ranks_per_node = {};       ///< absent: what the device's machines usually have
-  std::optional<Calibration> calibration = {};  ///< of this machine
+  std::optional<int> ranks_per_node = {};    ///< absent: what the device's machines usually have
+  const Calibration* calibration = nullptr;  ///< of this machine
 };
 
 struct PlanResult {
@@ -98,6 +101,9 @@ struct PlanResult {
 
 /// Plans the recipe, or says everything that keeps it from being planned.
 PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& request);
+
+/// Everything of the model that has values: parameters and buffers, and the matrices of adapters.
+std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan);
 
 /// A number that two ranks share exactly when they planned the same.
 std::uint64_t fingerprint(const TrainingPlan& plan);

@@ -111,12 +111,15 @@ class Chart {
     bottom_ = kTop + pitch_ * timeline.shape.ranks;
   }
 
-  std::string draw() {
-    const double width = std::max(right_, kLeft + 600) + kRight;
-    put("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
+  double width() const { return std::max(right_, kLeft + 600) + kRight; }
+  double height() const { return bottom_ + 66; }
+
+  /// `top`: where in the file it begins.
+  std::string draw(double top) {
+    put("<svg xmlns=\"http://www.w3.org/2000/svg\" {2}width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
         "{1:.0f}\" "
         "font-family=\"Helvetica, Arial, sans-serif\">\n",
-        width, bottom_ + 66);
+        width(), height(), top > 0 ? fmt::format("y=\"{:.0f}\" ", top) : "");
     put("<defs><pattern id=\"idle\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
         "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#f3f3f1\"/><rect width=\"1.5\" "
         "height=\"6\" fill=\"#dcdcd8\"/></pattern></defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
@@ -307,7 +310,23 @@ class Chart {
 }  // namespace
 
 std::string timeline_svg(const Timeline& timeline, const SvgOptions& options) {
-  return Chart(timeline, options).draw();
+  return Chart(timeline, options).draw(0);
+}
+
+std::string timeline_svg(const std::vector<SvgChart>& charts) {
+  double width = 0, height = 0;
+  std::string parts;
+  for (const auto& each : charts) {
+    Chart chart(*each.timeline, each.options);
+    width = std::max(width, chart.width());
+    parts += chart.draw(height);
+    height += chart.height();
+  }
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
+             "{1:.0f}\">\n",
+             width, height) +
+         parts + "</svg>\n";
 }
 
 }  // namespace automodel::schedule

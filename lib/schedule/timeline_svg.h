@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "schedule/simulate.h"
 
@@ -18,5 +19,12 @@ struct SvgOptions {
 /// reducing grey. The halves of an overlapped pair are joined by a line. No scripts, no outside references, all text
 /// escaped.
 std::string timeline_svg(const Timeline& timeline, const SvgOptions& options = {});
+
+/// Several charts below each other in one file.
+struct SvgChart {
+  const Timeline* timeline;
+  SvgOptions options = {};
+};
+std::string timeline_svg(const std::vector<SvgChart>& charts);
 
 }  // namespace automodel::schedule

@@ -30,6 +30,7 @@
 #include "train/stop_signal.h"
 #include "train/tensor_memory.h"
 #include "train/trainer.h"
+#include "train/world_settings.h"
 
 namespace automodel::train {
 namespace {
@@ -116,7 +117,7 @@ class Run {
       : loaded_(loaded), recipe_(loaded.recipe), world_(world), hook_(hook) {}
 
   ExitCode execute() {
-    choose_threads();
+    use_threads(world_);
     count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
     checkpointing_ = std::make_unique<Checkpointing>(*setup_, [this](const std::string& line) { say(line); });
@@ -140,12 +141,6 @@ class Run {
   }
 
  private:
-  void choose_threads() {
-    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    at::set_num_threads(std::max(1, cores / std::max(1, world_.local_size())));
-  }
-
   void banner() {
     if (world_.rank() != 0) return;
     reports_->line(plan::to_text(setup_->plan));
@@ -250,12 +245,8 @@ class Run {
     out.num_tokens_per_step = result.tokens;
     out.num_label_tokens = result.label_tokens;
     out.step_time = seconds;
-    if (const auto peak = recipe_.hardware->peak_tflops()) {
-      double flops = 0;  // forward of all microbatches; backward costs twice as much
-      for (const auto& stage : setup_->plan.pipeline->stages) flops += stage.flops;
-      flops *= 3.0 * setup_->plan.batch.microbatches * setup_->plan.batch.runs * setup_->plan.mesh.size(mesh::kDp);
-      out.mfu = flops / seconds / (*peak * 1e12 * world_.size());
-    }
+    if (const auto peak = recipe_.hardware->peak_tflops(); peak && setup_->plan.estimate)
+      out.mfu = setup_->plan.estimate->time.flops / seconds / (*peak * 1e12 * world_.size());
     reports_->step(out);
   }
 

@@ -1,13 +1,15 @@
 #include "train/run_estimate.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <ctime>
 #include <sstream>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "base/bytes.h"
 #include "base/json_writer.h"
+#include "plan/past_runs.h"
 #include "train/tensor_memory.h"
 
 namespace automodel::train {
@@ -20,6 +22,23 @@ double median(std::vector<double> values) {
 
 double difference(double predicted, double measured) {
   return measured > 0 ? predicted / measured - 1 : 0;
+}
+
+/// Adds the run to what plans of the same recipe are corrected by. A calibration of another machine stays as it is.
+void remember(const plan::TrainingPlan& plan, double seconds, double bytes) {
+  const auto text = plan::calibration_text();
+  const auto machine = plan::machine_name();
+  const auto there = plan::parse_calibration(text);
+  if (plan::calibration_path().empty() || (there && !plan.cuda && there->machine != machine)) return;
+  auto calibration = there ? *there : plan::own_calibration(machine);
+  const auto& estimate = *plan.estimate;
+  calibration.add_run({.key = plan::run_key(plan),
+                       .recipe = plan.recipe_path,
+                       .when = fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr))),
+                       .seconds = {seconds},
+                       .predicted = {estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step},
+                       .bytes = {bytes}});
+  plan::write_calibration(calibration);  // a folder that cannot be written is no reason to end a run
 }
 
 }  // namespace
@@ -44,6 +63,7 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   for (const auto& phase : {plan::Phase::kFirstStep, plan::Phase::kSteady, plan::Phase::kInitialization})
     predicted = std::max(predicted, estimate.memory.ranks[static_cast<std::size_t>(heaviest)].in(phase).tensors());
   const double step = median({steps_.begin() + 1, steps_.end()});
+  remember(plan_, step, measured);
   JsonWriter out;
   out.begin_object();
   out.member("recipe", plan_.recipe_path);
@@ -55,7 +75,9 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   out.member("measured_step_seconds", step);
   out.member("steps", steps_.size());
   out.member("hardware", estimate.hardware.origin);
-  out.member("calibrated", estimate.hardware.measured);
+  out.member("calibrated", estimate.hardware.measured());
+  out.member("past_runs", estimate.past.runs);
+  out.member("computed_step_seconds", estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step);
   out.end_object();
   json = out.take();
   return fmt::format(

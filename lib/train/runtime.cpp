@@ -234,7 +234,8 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
                                 .cast_inputs = plan_.types.cast_inputs,
                                 .output = output,
                                 .offload = offload_.get(),
-                                .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
+                                .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0,
+                                .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr};
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
         number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));
     stage->data_parallel().bind(source);
@@ -259,7 +260,7 @@ void Runtime::make_optimizer() {
   const bool first_replica = !groups_.dense.replicate || groups_.dense.replicate->rank() == 0;
   for (auto& stage : stages_)
     for (auto* storage : stage->data_parallel().storages()) {
-      const bool whole = !stage->data_parallel().options().shard_optimizer;
+      const bool whole = !storage->sharded();
       const auto& reduce = storage->unit().expert ? groups_.expert : groups_.dense;
       optim::Target target{.value = storage->master(),
                            .gradient = [storage] { return storage->gradient(); },
@@ -343,6 +344,8 @@ void Runtime::sum_tied_gradients() {
       if (copy) head = storage;
       if (storage->unit().weights.front()->info.role == arch::Role::kEmbedding) embedding = storage;
     }
+  for (auto* each : {embedding, head})
+    if (each != nullptr && !each->unit().trained()) return;
   if (groups_.tied) {
     auto* mine = embedding != nullptr ? embedding : head;
     groups_.tied->all_reduce(mine->gradient(), comm::ReduceOp::kSum)->wait();

@@ -18,11 +18,14 @@ namespace fs = std::filesystem;
 
 plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
   use_settings(world, loaded.recipe);
+  // Stages may be balanced by it: all ranks take that of the first.
+  const auto calibration =
+      plan::parse_calibration(world.broadcast_text(world.rank() == 0 ? plan::calibration_text() : ""));
   auto result = plan::make_plan(loaded, {.world_size = world.size(),
                                          .training = true,
                                          .cuda_available = world.device().is_cuda(),
                                          .ranks_per_node = world.local_size(),
-                                         .calibration = plan::read_calibration(plan::calibration_path())});
+                                         .calibration = calibration ? &*calibration : nullptr});
   if (result.plan && !loaded.recipe.dataset())
     result.problems.push_back(
         {"missing-key", "the recipe has no dataset", "add 'dataset:' with a _target_", {}, "dataset"});

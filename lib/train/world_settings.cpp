@@ -7,9 +7,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 
 #include "comm/backends.h"
+#include "plan/hardware.h"
 
 namespace automodel::train {
 namespace {
@@ -58,6 +60,10 @@ void use_settings(comm::World& world, const config::Recipe& recipe) {
   std::string backend = recipe.dist_env->backend().value_or(enough ? "nccl" : "mpi");
   if (backend == "gloo") backend = "mpi";
   comm::use_device(world, at::kCUDA, backend);
+}
+
+void use_threads(const comm::World& world) {
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(plan::threads_of_rank(world.local_size()));
 }
 
 }  // namespace automodel::train

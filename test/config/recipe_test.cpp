@@ -217,4 +217,27 @@ TEST_CASE("the schema is JSON, and knows every key", "[config]") {
   CHECK(recipe_keys().size() > 200);
 }
 
+TEST_CASE("modules of adapters are a name or a list of names, and one key says which", "[config][peft]") {
+  const auto peft = [](const std::string& keys) { return read(kModel + "peft: {" + keys + "}\n"); };
+  const auto patterns = [&](const std::string& keys) {
+    const auto loaded = peft(keys);
+    REQUIRE(loaded.problems.empty());
+    return loaded.recipe.peft()->target_modules->patterns;
+  };
+  CHECK(patterns("target_modules: '*_proj'") == std::vector<std::string>{"*_proj"});
+  CHECK(patterns("target_modules: [q_proj, v_proj]") == std::vector<std::string>{"q_proj", "v_proj"});
+  CHECK(patterns("target_modules: null, _target_: nemo_automodel.components._peft.lora.PeftConfig").empty());
+  CHECK(shown(peft("target_modules: {a: b}")) == std::vector<std::string>{"2:24 bad-type peft.target_modules"});
+  CHECK(shown(peft("target_modules: [1]")) == std::vector<std::string>{"2:25 bad-type peft.target_modules"});
+  CHECK(shown(peft("target_modules: a, exclude_modules: b")) ==
+        std::vector<std::string>{"2:27 bad-value peft.exclude_modules"});
+  CHECK(shown(peft("match_all_linear: true, exclude_modules: b")) ==
+        std::vector<std::string>{"2:8 bad-value peft.match_all_linear"});
+  CHECK(shown(peft("dim: 0")) == std::vector<std::string>{"2:13 bad-value peft.dim"});
+  CHECK(shown(peft("dropout: 1.0")) == std::vector<std::string>{"2:17 bad-value peft.dropout"});
+  CHECK(shown(peft("lora_dtype: int64")) == std::vector<std::string>{"2:20 bad-type peft.lora_dtype"});
+  CHECK(shown(peft("rank: 4")) == std::vector<std::string>{"2:8 unknown-key peft.rank"});
+  CHECK_FALSE(read(kModel + "peft: null\n").recipe.peft());
+}
+
 }  // namespace automodel::config

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Runs the script that `automodel slurm` prints under a real Slurm: controller, node daemon and munge on loopback.
 
-  slurm_test.py AUTOMODEL [TRAIN]     exit 77: Slurm is not installed, or this machine does not let it run
+  slurm_test.py AUTOMODEL [train]     exit 77: Slurm is not installed, or this machine does not let it run
 
-With TRAIN the job trains (the worker is needed); without, the worker is a stand-in that reports how it was started and
-ends with 10 once, which the script must answer with a requeue.
+With `train` two ranks train: they are told to stop in the middle, save, go back into the queue, resume and train to the
+end. Without (no worker is built), the worker is a stand-in that reports how it was started and ends with 10 once, which
+the script must answer with a requeue.
 """
+import json
 import os
 import pathlib
+import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -41,6 +45,7 @@ class Cluster:
 
     def start(self):
         controller, node = free_ports(2)
+        user = pwd.getpwuid(os.getuid()).pw_name
         run = self.folder
         for name in ("state", "spool", "log"):
             (run / name).mkdir()
@@ -54,10 +59,11 @@ class Cluster:
 SlurmctldHost={self.host}(127.0.0.1)
 SlurmctldPort={controller}
 SlurmdPort={node}
-SlurmUser={os.environ.get("USER", "root") if os.getuid() else "root"}
+SlurmUser={user}
+SlurmdUser={user}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={run}/munge.socket
+AuthInfo=socket={run}/munge.socket,cred_expire=5
 StateSaveLocation={run}/state
 SlurmdSpoolDir={run}/spool
 SlurmctldPidFile={run}/slurmctld.pid
@@ -99,6 +105,27 @@ PartitionName=all Nodes={self.host} Default=YES MaxTime=INFINITE State=UP OverSu
                 daemon.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 daemon.kill()
+                daemon.wait()
+        # Steps and ranks of a job that still runs: slurmd does not take them with it.
+        for pid in self.left_over():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def left_over(self):
+        """Processes with this cluster's configuration in their environment."""
+        mark = f"SLURM_CONF={self.config}".encode()
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
 
 
 def wait_for(condition, seconds, what):
@@ -116,9 +143,11 @@ model:
     num_key_value_heads: 2, vocab_size: 260, max_position_embeddings: 64}
 distributed: {strategy: ddp, dp_size: 2}
 dataset: {_target_: mock, vocab_size: 260, seq_length: 32}
-step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: 4000, num_epochs: null}
-checkpoint: {checkpoint_dir: run, enabled: false}
+step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: STEPS, num_epochs: null, ckpt_every_steps: 100000}
+checkpoint: {checkpoint_dir: run}
+logging: {tensorboard: false}
 """
+STEPS = 1500
 
 # Ends with 10 on SIGUSR1 the first time, and with 0 after a restart.
 STAND_IN = """#!/bin/bash
@@ -136,7 +165,7 @@ def check(condition, message):
 
 
 def script_for(automodel, folder, launcher):
-    (folder / "recipe.yaml").write_text(RECIPE)
+    (folder / "recipe.yaml").write_text(RECIPE.replace("STEPS", str(STEPS)))
     made = subprocess.run([automodel, "slurm", "recipe.yaml", "--nodes", "1", "--ranks-per-node", "2", "--time", "5",
                            "--launcher", launcher, "--job-name", "tiny"], cwd=folder, capture_output=True, text=True)
     check(made.returncode == 0, made.stderr)
@@ -146,40 +175,64 @@ def script_for(automodel, folder, launcher):
     return made.stdout
 
 
+def submit(cluster, folder, text):
+    # The pause in which Slurm ends a requeued script.
+    (folder / "job.sh").write_text(text.replace("sleep 60", "sleep 20"))
+    sent = cluster.run(["sbatch", "--parsable", "job.sh"], cwd=folder)
+    check(sent.returncode == 0, sent.stderr)
+    return int(sent.stdout.split(";")[0])
+
+
+def stop_and_requeue(cluster, job, stopped):
+    """Sends the signal that a job gets before its time is up; waits until it runs again."""
+    cluster.run(["scancel", "--signal=USR1", "--batch", str(job)])
+    wait_for(stopped, 30, "the signal")
+    wait_for(lambda: int(cluster.state(job).get("Restarts", 0)) == 1, 30, "the requeue")
+    # A requeued job waits until the credentials of its first run are too old to be used again.
+    wait_for(lambda: cluster.state(job).get("JobState") in ("RUNNING", "COMPLETING", "COMPLETED"), 40, "the second run")
+
+
 def requeue(cluster, folder, script, automodel):
     """A job that is told to stop goes back into the queue and starts again."""
     stand_in = folder / "stand-in"
     stand_in.write_text(STAND_IN)
     stand_in.chmod(0o755)
-    text = script.replace(f"{automodel} train", f"{stand_in} train").replace("sleep 60", "sleep 20")
+    text = script.replace(f"{automodel} train", f"{stand_in} train")
     check(str(stand_in) in text, "the script does not start the program")
-    (folder / "job.sh").write_text(text)
-    sent = cluster.run(["sbatch", "--parsable", "job.sh"], cwd=folder)
-    check(sent.returncode == 0, sent.stderr)
-    job = int(sent.stdout.split(";")[0])
+    job = submit(cluster, folder, text)
     seen = folder / "seen"
     wait_for(lambda: seen.exists() and seen.read_text().count("started 0") >= 2, 60, "the two ranks")
-    cluster.run(["scancel", "--signal=USR1", "--batch", str(job)])
-    wait_for(lambda: "rank told to stop" in seen.read_text(), 30, "the signal")
-    # A requeued job may have to wait out its begin time.
-    wait_for(lambda: int(cluster.state(job).get("Restarts", 0)) == 1, 60, "the requeue")
-    cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now+8"])
-    wait_for(lambda: cluster.state(job).get("JobState") == "COMPLETED", 180, "the second run")
+    stop_and_requeue(cluster, job, lambda: "rank told to stop" in seen.read_text())
+    wait_for(lambda: cluster.state(job).get("JobState") == "COMPLETED", 60, "the end")
     check("started 1" in seen.read_text(), seen.read_text())
 
 
-def train(cluster, folder, script):
-    """Two ranks train, and stop with 10 when they are told to."""
-    (folder / "job.sh").write_text(script.replace('scontrol requeue "$SLURM_JOB_ID"', "true").replace("sleep 60", "true"))
-    sent = cluster.run(["sbatch", "--parsable", "job.sh"], cwd=folder)
-    check(sent.returncode == 0, sent.stderr)
-    job = int(sent.stdout.split(";")[0])
+def steps_of(folder):
     losses = folder / "run" / "training.jsonl"
-    wait_for(lambda: losses.exists() and losses.read_text().count("\n") >= 3, 180, "three steps")
-    cluster.run(["scancel", "--signal=USR1", "--batch", str(job)])
-    wait_for(lambda: cluster.state(job).get("JobState") not in ("RUNNING", "COMPLETING", "PENDING"), 120, "the end")
+    if not losses.exists():
+        return []
+    return [json.loads(line)["step"] for line in losses.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def train(cluster, folder, script):
+    """Two ranks train, are told to stop, save, start again from there and train to the end."""
+    job = submit(cluster, folder, script)
+    wait_for(lambda: len(steps_of(folder)) >= 20, 60, "twenty steps")
+    latest = folder / "run" / "LATEST"
+    stop_and_requeue(cluster, job, latest.exists)
+    saved = latest.resolve().name
+    wait_for(lambda: cluster.state(job).get("JobState") in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), 60, "the end")
     state = cluster.state(job)
-    check(state.get("ExitCode", "").startswith("10:"), f"{state.get('JobState')} with exit code {state.get('ExitCode')}")
+    check(state["JobState"] == "COMPLETED" and state["ExitCode"] == "0:0" and state["Restarts"] == "1",
+          f"{state['JobState']} with exit code {state['ExitCode']} after {state['Restarts']} restarts")
+    check(steps_of(folder) == list(range(STEPS)), "the steps of both runs are not those of one")
+    output = "".join(path.read_text(errors="replace") for path in (folder / "logs").rglob("*") if path.is_file())
+    stopped = int(saved.rsplit("_", 1)[1])
+    check(stopped + 1 < STEPS, "the job was at its end before it was told to stop")
+    for line in (f"stopped by a signal after step {stopped}", f"step {stopped} is done", f"run       steps {stopped + 1} to"):
+        check(line in output, f"no '{line}' in the job's output:\n{output[-3000:]}")
+    check(latest.resolve().name.endswith(f"_{STEPS - 1}"), f"the newest checkpoint is {latest.resolve().name}")
+    return stopped
 
 
 def main():
@@ -189,7 +242,8 @@ def main():
         print(f"skipped: no {', '.join(missing)} here (Debian: slurm-wlm, munge)")
         return SKIP
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                      OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm="isolated", OMPI_MCA_ras="^slurm")
+                      OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm="isolated", OMPI_MCA_ras="^slurm",
+                      AUTOMODEL_CALIBRATION="")
     with tempfile.TemporaryDirectory(prefix="slurm") as name:
         folder = pathlib.Path(name)
         cluster = Cluster(folder / "cluster")
@@ -207,14 +261,14 @@ def main():
             script_for(automodel, work, "srun")
             script = script_for(automodel, work, "mpirun")
             (work / "logs").mkdir()
-            requeue(cluster, work, script, automodel)
-            print("requeued and started again")
-            if len(sys.argv) > 2:
-                train(cluster, work, script)
-                print("trained, stopped with exit code 10")
+            if "train" in sys.argv[2:]:
+                print(f"stopped after step {train(cluster, work, script)}, requeued, resumed, trained {STEPS} steps")
+            else:
+                requeue(cluster, work, script, automodel)
+                print("requeued and started again")
         except (AssertionError, TimeoutError) as problem:
             print(f"failed: {problem}")
-            for log in sorted((folder / "work").rglob("*.log")) + sorted((cluster.folder / "log").glob("*")):
+            for log in sorted(path for path in (folder / "work" / "logs").rglob("*") if path.is_file()) + sorted((cluster.folder / "log").glob("*")):
                 print(f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]))
             return 1
         finally:

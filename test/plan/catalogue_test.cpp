@@ -53,6 +53,14 @@ TEST_CASE("models of the catalogue have the parameters that their publishers say
            Known{"google/gemma-2-9b", 9241705984},
            Known{"google/gemma-3-270m", 268098176},
            Known{"google/gemma-3-1b-it", 999885952},
+           Known{"google/gemma-3-4b-pt", 3880263168},  // without its vision tower, as the next two
+           Known{"google/gemma-3-12b-it", 11766034176},
+           Known{"google/gemma-3-27b-it", 27009346304},
+           Known{"HuggingFaceTB/SmolLM2-135M", 134515008},
+           Known{"HuggingFaceTB/SmolLM2-360M", 361821120},
+           Known{"HuggingFaceTB/SmolLM2-1.7B", 1711376384},
+           Known{"mistralai/Mistral-Small-24B-Base-2501", 23572403200},
+           Known{"distilbert/distilgpt2", 81912576},
            Known{"microsoft/phi-4", 14659507200},
            Known{"microsoft/Phi-3-mini-4k-instruct", 3821079552},
            Known{"deepseek-ai/DeepSeek-V3", 671026419200},
@@ -89,7 +97,8 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
   const auto loaded = config::read_recipe(
       "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
       "dataset: {_target_: nemo_automodel.components.datasets.llm.squad.make_squad_dataset, split: train}\n"
-      "packed_sequence: {packed_sequence_size: 2048}\npeft: {dim: 8}\nfp8: {enabled: false}\n_part: &part {a: 1}\n",
+      "packed_sequence: {packed_sequence_size: 2048}\nquantization: {load_in_4bit: true}\nfp8: {enabled: "
+      "false}\n_part: &part {a: 1}\n",
       "recipe.yaml", {}, {});
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
@@ -99,7 +108,7 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
   std::vector<std::string> keys;
   for (const auto& each : result.plan->unsupported) keys.push_back(each.key);
   std::sort(keys.begin(), keys.end());
-  CHECK(keys == std::vector<std::string>{"dataset", "peft"});
+  CHECK(keys == std::vector<std::string>{"dataset", "quantization"});
   const auto training = make_plan(loaded, {.training = true});
   REQUIRE_FALSE(training.plan);
 }

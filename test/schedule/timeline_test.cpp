@@ -49,6 +49,18 @@ void check_well_formed(const std::string& xml) {
 
 }  // namespace
 
+TEST_CASE("charts stand below each other in one file", "[schedule]") {
+  const auto first = timeline_of("1F1B", {2, 1, 4}), second = timeline_of("1F1B", {2, 1, 4}, 0.5);
+  const std::string svg = timeline_svg({{&first, {"units", false}}, {&second, {"seconds", true}}});
+  check_well_formed(svg);
+  CHECK(count(svg, "<svg ") == 3);
+  CHECK_THAT(svg, Catch::Contains(">units: bubble"));
+  CHECK_THAT(svg, Catch::Contains(">seconds: bubble"));
+  const auto alone = timeline_svg(first, {"units", false});
+  const auto height = alone.substr(alone.find("height=\"") + 8, alone.find("\" viewBox") - alone.find("height=\"") - 8);
+  CHECK_THAT(svg, Catch::Contains("y=\"" + height + "\" width"));  // the second begins where the first ends
+}
+
 TEST_CASE("a chart has a lane for each rank, a box for each computation and the bubble in its title", "[schedule]") {
   const std::string svg = timeline_svg(timeline_of("1F1B", {4, 1, 8}), {"1F1B", false});
   check_well_formed(svg);

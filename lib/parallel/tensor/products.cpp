@@ -184,7 +184,8 @@ at::Tensor column_product(comm::Communicator& group, const at::Tensor& x, const 
     ops::add_biases(flat(y), layer);
   }
   if (ops::records({x}))
-    ops::record({y}, {x}, std::make_unique<ColumnBackward>(group, here, x.scalar_type(), layer, options));
+    ops::record({y}, {x},
+                std::make_unique<ColumnBackward>(group, ops::kept_input(here, layer), x.scalar_type(), layer, options));
   return y;
 }
 
@@ -210,7 +211,8 @@ at::Tensor row_product(comm::Communicator& group, const at::Tensor& x, const ops
     ops::add_biases(flat(y), layer);
   }
   if (ops::records({x}))
-    ops::record({y}, {x}, std::make_unique<RowBackward>(group, here, x.scalar_type(), layer, options));
+    ops::record({y}, {x},
+                std::make_unique<RowBackward>(group, ops::kept_input(here, layer), x.scalar_type(), layer, options));
   return y;
 }
 

@@ -1,0 +1,78 @@
+#include "plan/past_runs.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace automodel::plan {
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+void stretch(TimePlan& time, double factor) {
+  for (auto& stage : time.stages)
+    for (double* part : {&stage.forward, &stage.backward_input, &stage.backward_weight, &stage.backward})
+      *part *= factor;
+  for (auto& event : time.timeline.events) {
+    event.start *= factor;
+    event.end *= factor;
+  }
+  for (auto& rank : time.timeline.ranks)
+    for (double* part : {&rank.busy, &rank.idle, &rank.communicating}) *part *= factor;
+  time.timeline.makespan *= factor;
+  for (double* part : {&time.schedule, &time.communication, &time.optimizer, &time.step}) *part *= factor;
+  time.tokens_per_second /= factor;
+  time.mfu /= factor;
+}
+
+}  // namespace
+
+std::string run_key(const TrainingPlan& plan) {
+  std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
+  const auto mix = [&](std::string_view text) {
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    hash = (hash ^ 0xFFU) * 1099511628211ULL;
+  };
+  const auto& sizes = plan.mesh.sizes();
+  const auto& estimate = *plan.estimate;
+  const auto& sharding = estimate.sharding;
+  const auto& levers = plan.levers;
+  mix(plan.model->config_text);
+  mix(fmt::format("{} {} {} {} {} {} {}", sizes.pp, sizes.dp_replicate, sizes.dp_shard, sizes.cp, sizes.tp, sizes.ep,
+                  mesh::name_of(plan.mesh.strategy())));
+  mix(fmt::format("{} {} {} {} {}", plan.batch.local, plan.batch.runs, plan.batch.microbatch, plan.batch.microbatches,
+                  plan.batch.planned_length()));
+  mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
+                  name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
+  mix(fmt::format("{} {} {} {} {} {} {} {}", sharding.optimizer, sharding.gradients, sharding.parameters,
+                  sharding.reshard_after_forward, sharding.defer_reduction, sharding.offloaded,
+                  sharding.sequence_parallel, sharding.prefetch));
+  mix(fmt::format("{} {} {} {} {}", static_cast<int>(estimate.recompute), levers.kept_microbatches.value_or(-1),
+                  levers.deferred_head.value_or(-1), levers.delay_weight_gradients,
+                  levers.autocast ? name_of(*levers.autocast) : ""));
+  mix(fmt::format("{} {} {} {}", plan.context.heads, plan.context.keys, plan.context.gather, estimate.moments));
+  mix(plan.pipeline->name);
+  for (const auto& stage : plan.pipeline->stages) mix(fmt::format("{} {}", stage.pp_rank, stage.part.layers.size()));
+  mix(fmt::format("{} {} {}", estimate.hardware.name, estimate.hardware.per_node, estimate.hardware.threads));
+  return fmt::format("{:016x}", hash);
+}
+
+void apply_past_runs(const Calibration& calibration, TrainingPlan& plan) {
+  if (!plan.estimate || calibration.runs.empty()) return;
+  auto& estimate = *plan.estimate;
+  if (!plan.cuda && calibration.machine != machine_name()) return;
+  const auto* runs = calibration.find_runs(run_key(plan));
+  if (runs == nullptr || runs->bytes.empty()) return;
+  estimate.past = {.runs = static_cast<int>(runs->seconds.size()),
+                   .when = runs->when,
+                   .uncorrected = estimate.time.step,
+                   .seconds = median(runs->seconds),
+                   .bytes = *std::max_element(runs->bytes.begin(), runs->bytes.end())};
+  stretch(estimate.time, estimate.past.seconds / estimate.time.step);
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,18 @@
+// What runs of the same plan on this machine took, and how that corrects its estimate.
+#pragma once
+
+#include <string>
+
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+
+/// Equal for plans that take the same time on the same machine: mesh, batch, types, model, schedule, stages, strategy,
+/// device. Sixteen hexadecimal digits.
+std::string run_key(const TrainingPlan& plan);
+
+/// Makes the estimate's step time the median of what past runs took, everything that it is made of in proportion, and
+/// says so in `past`. Nothing changes without such runs.
+void apply_past_runs(const Calibration& calibration, TrainingPlan& plan);
+
+}  // namespace automodel::plan

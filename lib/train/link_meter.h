@@ -1,0 +1,14 @@
+// How fast messages and collectives between the ranks of a machine are.
+#pragma once
+
+#include <optional>
+
+#include "comm/world.h"
+#include "plan/calibration.h"
+
+namespace automodel::train {
+
+/// All ranks together; the numbers of the slowest one. Empty in a world of one rank.
+std::optional<plan::LinkSample> measure_link(comm::World& world);
+
+}  // namespace automodel::train
