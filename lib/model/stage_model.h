@@ -44,12 +44,12 @@ struct StageOptions {
   std::int64_t ignore_label = -100;
   std::optional<at::ScalarType> autocast = {};  ///< of matrix products
   double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
+  const arch::AdapterSpec* adapters = nullptr;  ///< outlives the stage; null: the weights themselves are trained
   bool fused_accumulation = false;              ///< weight gradients are summed in their own type, never rounded first
   bool cast_inputs = true;                      ///< what comes from another stage takes `type`, else it keeps its own
   std::optional<at::ScalarType> output = {};    ///< that logits are cast to before the loss
   ops::ActivationOffload* offload = nullptr;    ///< null: activations stay where they are
   int offloaded_layers = 0;                     ///< the first so many layers of the model leave the device
-  const arch::AdapterSpec* adapters = nullptr;  ///< outlives the stage; null: the weights themselves are trained
 };
 
 /// What a layer keeps between its forward and its backward pass.

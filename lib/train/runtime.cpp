@@ -92,7 +92,8 @@ void LocalStage::finish() {
   data_parallel_.finish();
   if (divisor_ == 0 || data_parallel_.options().defer_reduction) return;
   const ops::NoGraph guard;
-  for (auto* storage : data_parallel_.storages()) storage->gradient().div_(divisor_);
+  for (auto* storage : data_parallel_.storages())
+    if (storage->gradient().defined()) storage->gradient().div_(divisor_);  // nothing of a frozen unit
 }
 
 void LocalStage::last_backward() {
@@ -230,12 +231,12 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
                                 .ignore_label = ignore,
                                 .autocast = autocast,
                                 .logit_softcap = softcap,
+                                .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
                                 .fused_accumulation = plan_.levers.fused_accumulation,
                                 .cast_inputs = plan_.types.cast_inputs,
                                 .output = output,
                                 .offload = offload_.get(),
-                                .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0,
-                                .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr};
+                                .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
         number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));
     stage->data_parallel().bind(source);

@@ -114,7 +114,7 @@ void offload_everywhere(comm::World& w) {
     run.model_parallel = fmt::format("cpu_offloading: true, cpu_offloading_num_layers: {}", layers);
     const auto loaded = test::load_recipe(test::recipe_text(run, false));
     const train::Setup setup(loaded, w);
-    train::Runtime runtime(setup.plan, loaded.recipe, w, train::initial_values(setup.plan.model->spec, setup.seed()),
+    train::Runtime runtime(setup.plan, loaded.recipe, w, train::initial_values(setup.plan, setup.seed()),
                            {.offload_on_cpu = true});
     train::Trainer trainer(runtime, loaded.recipe, *setup.rates);
     const auto plan = setup.steps->plan(0);

@@ -74,15 +74,6 @@ class Rule {
     return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
   }
 
-  bool of_keys() const { return module_.ends_with(".k_proj") || module_.ends_with(".v_proj"); }
-  /// There are more ranks than heads of keys and values: neighbours hold the same head, that of their queries.
-  model::Placement shared_head() const {
-    const int replicas = place_.size / spec_.kv_heads;
-    return {.slice = model::even_slice(0, parameter_.shape[0], spec_.kv_heads, place_.rank / replicas),
-            .tensor_sharded = true,
-            .tensor_replicas = replicas};
-  }
-
   /// Beside a product that is divided by its results B is divided with it, beside one that is divided by its inputs A
   /// is. The other matrix is whole, and each rank has its part of the sum that makes its gradient.
   model::Placement adapter() const {
@@ -96,6 +87,15 @@ class Rule {
     }
     if (divides_rows(style_)) return last ? whole(true) : cut(1, {});
     return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
+  }
+
+  bool of_keys() const { return module_.ends_with(".k_proj") || module_.ends_with(".v_proj"); }
+  /// There are more ranks than heads of keys and values: neighbours hold the same head, that of their queries.
+  model::Placement shared_head() const {
+    const int replicas = place_.size / spec_.kv_heads;
+    return {.slice = model::even_slice(0, parameter_.shape[0], spec_.kv_heads, place_.rank / replicas),
+            .tensor_sharded = true,
+            .tensor_replicas = replicas};
   }
 
   /// True for a norm inside attention.
