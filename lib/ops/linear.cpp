@@ -96,7 +96,7 @@ class LinearBackward : public Backward {
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
-    const auto gradient = gradients[0].reshape({x_.size(0), -1});
+    const auto gradient = gradients[0].reshape({x_.size(0), layer_.outputs()});  // there may be no rows
     at::Tensor dx;
     if (needed[0]) dx = input_gradient(gradient, layer_).view(input_shape_).to(input_type_);
     bias_gradients(gradient, layer_);

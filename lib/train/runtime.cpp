@@ -83,8 +83,17 @@ void LocalStage::reduce(bool last) {
     data_parallel_.weight_gradients_done();
   }
   if (!last) return;
-  if (divisor_ > 0) pipeline::scale_grads_by_divisor(model_.weights(), divisor_);
+  if (divisor_ > 0 && data_parallel_.options().defer_reduction)
+    pipeline::scale_grads_by_divisor(model_.weights(), divisor_);
   data_parallel_.reduce();
+}
+
+void LocalStage::finish() {
+  data_parallel_.finish();
+  if (divisor_ == 0 || data_parallel_.options().defer_reduction) return;
+  const ops::NoGraph guard;
+  for (auto* storage : data_parallel_.storages())
+    if (storage->gradient().defined()) storage->gradient().div_(divisor_);  // nothing of a frozen unit
 }
 
 void LocalStage::last_backward() {
@@ -295,7 +304,7 @@ void Runtime::begin_step() {
 }
 
 void Runtime::finish_gradients() {
-  for (auto& stage : stages_) stage->data_parallel().finish();
+  for (auto& stage : stages_) stage->finish();
   if (tensor_) sum_partial_gradients();
   sum_tied_gradients();
 }

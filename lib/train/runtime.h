@@ -124,7 +124,8 @@ class LocalStage : public pipeline::StageSharding {
   pipeline::Stage& stage() { return stage_; }
   /// Weight gradients of the head wait for the end of a run, those of so many microbatches (0: all).
   void defer_head(int limit);
-  /// REDUCE_GRAD divides by this first: scale_grads_in_schedule. 0: not.
+  /// Gradients are divided by this: scale_grads_in_schedule. 0: not. REDUCE_GRAD does it, before it reduces; where each
+  /// microbatch was reduced on its own, finish() does.
   void set_divisor(double divisor) { divisor_ = divisor; }
 
   void unshard() override { data_parallel_.unshard(); }
@@ -133,6 +134,8 @@ class LocalStage : public pipeline::StageSharding {
   void last_backward() override;
   void weight_gradients_begin() override { data_parallel_.weight_gradients_begin(); }
   void weight_gradients_done() override { data_parallel_.weight_gradients_done(); }
+  /// All gradients are reduced when this returns, and divided.
+  void finish();
 
  private:
   model::StageModel model_;
