@@ -76,13 +76,17 @@ std::int64_t active_parameters(const ModelSpec& spec) {
   return counts.total() - experts + experts / spec.moe->experts * spec.moe->top_k;
 }
 
-double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer, std::int64_t sequence,
-                             bool causal) {
+double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer) {
   const auto counts = count_layer(layout, layer);
   double matrices = static_cast<double>(counts.matrix);
   if (spec.moe) matrices += static_cast<double>(counts.expert_matrix) * spec.moe->top_k / spec.moe->experts;
+  return 2 * matrices;
+}
+
+double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer, std::int64_t sequence,
+                             bool causal) {
   const double widths = spec.query_width() + spec.value_width();
-  return 2 * matrices + 2 * widths * keys_seen(spec, layer, sequence, causal);
+  return layer_product_flops_per_token(spec, layout, layer) + 2 * widths * keys_seen(spec, layer, sequence, causal);
 }
 
 double head_flops_per_token(const ModelSpec& spec) {

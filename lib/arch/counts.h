@@ -52,6 +52,8 @@ std::int64_t active_parameters(const ModelSpec& spec);
 /// times this is Megatron Core's model FLOPs a token.
 double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer, std::int64_t sequence,
                              bool causal = true);
+/// The first term of it: the products with weights.
+double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer);
 double head_flops_per_token(const ModelSpec& spec);
 /// Of all layers of a portion and, where it holds the head, the head.
 double flops_per_token(const ModelSpec& spec, const Layout& layout, const Portion& portion, std::int64_t sequence,

@@ -7,7 +7,7 @@ namespace automodel::arch {
 namespace {
 
 constexpr std::array<std::string_view, kRoleCount> kRoleNames = {
-    "embedding", "positions", "norm", "attention", "mlp", "router", "experts", "shared experts", "head"};
+    "embedding", "positions", "norm", "attention", "mlp", "router", "experts", "shared experts", "head", "adapters"};
 
 }  // namespace
 

@@ -21,8 +21,9 @@ enum class Role : std::uint8_t {
   kExpert,
   kSharedExpert,
   kHead,
+  kAdapter,  ///< a matrix of a low-rank adapter (adapters.h); in no layout
 };
-inline constexpr std::size_t kRoleCount = 9;
+inline constexpr std::size_t kRoleCount = 10;
 std::string_view name_of(Role role);
 
 /// A parameter of a layer, or of the ends of the model. In a name "{}" stands for the number of the expert.

@@ -21,6 +21,10 @@ Parameter whole(const ParameterTemplate& from) {
 
 }  // namespace
 
+bool stores_inputs_first(std::string_view module) {
+  return module.ends_with(".c_attn") || module.ends_with(".c_proj") || module.ends_with(".c_fc");
+}
+
 std::vector<Parameter> layer_parameters(const Layout& layout, int layer) {
   const auto prefix = layout.layer_fqn(layer) + ".";
   const auto& templates = layout.layer(layer);

@@ -22,10 +22,16 @@ struct Parameter {
   int expert = -1;
   bool trainable = true;     ///< false: a buffer that checkpoints hold
   std::string tied_to = {};  ///< FQN of the parameter whose storage this is; such a tensor is not on disk
+  std::string adapts = {};   ///< of an adapter's matrix: FQN of the weight that it stands beside
+  bool frozen = false;       ///< stays as it is: adapters are trained instead
+  bool trained() const { return trainable && !frozen; }
   bool is_expert() const { return role == Role::kExpert; }
   /// FQN of the module that holds it.
   std::string_view module() const { return std::string_view(fqn).substr(0, fqn.rfind('.')); }
 };
+
+/// True for modules whose weights are stored as [in, out]: GPT-2's.
+bool stores_inputs_first(std::string_view module);
 
 /// Parameters of one layer, in the order of the forward pass.
 std::vector<Parameter> layer_parameters(const Layout& layout, int layer);

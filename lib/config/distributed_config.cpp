@@ -55,6 +55,28 @@ void read_scope(Reader& reader, const Node& node, const std::string& path, void*
   static_cast<CheckpointingScope*>(out)->scopes = std::move(found);
 }
 
+struct LevelName {
+  std::string_view name;
+  int level;
+  bool less = false;
+};
+/// The first four are the names of the levels, in their order.
+constexpr std::array kLevels = {LevelName{"no_shard", 0},           LevelName{"optim", 1},
+                                LevelName{"optim_grads", 2},        LevelName{"optim_grads_params", 3},
+                                LevelName{"grads_params", 3, true}, LevelName{"params", 3, true}};
+
+void read_level(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& level = *static_cast<ShardingLevel*>(out);
+  const auto number = node.kind == Node::Kind::kScalar ? parse_integer(node.text) : std::nullopt;
+  if (number && *number >= -1000 && *number <= 1000) return void(level = {.level = static_cast<int>(*number)});
+  std::vector<std::string_view> names;
+  for (const auto& each : kLevels) names.push_back(each.name);
+  const int found = detail::read_word(reader, node, path, names);
+  if (found < 0) return;
+  const auto& chosen = kLevels[static_cast<std::size_t>(found)];
+  level = {.level = chosen.level, .named_less = chosen.less};
+}
+
 void read_layers_per_stage(Reader& reader, const Node& node, const std::string& path, void* out) {
   auto& value = *static_cast<LayersPerStage*>(out);
   value = {};
@@ -101,6 +123,23 @@ TypeInfo CheckpointingScope::config_type() {
           [] {
             Value out;
             out.set("type", Value::List{"string", "array", "null"});
+            return out;
+          }};
+}
+
+std::string_view name_of_level(int level) {
+  return level < 0 || level > 3 ? std::string_view() : kLevels[static_cast<std::size_t>(level)].name;
+}
+
+TypeInfo ShardingLevel::config_type() {
+  return {[]() -> std::string { return "integer or level"; }, read_level,
+          [](const void* value) -> Value { return static_cast<const ShardingLevel*>(value)->level; },
+          [] {
+            Value::List names;
+            for (int level = 0; level < 4; ++level) names.emplace_back(level);
+            for (const auto& each : kLevels) names.emplace_back(each.name);
+            Value out;
+            out.set("enum", std::move(names));
             return out;
           }};
 }
@@ -152,9 +191,8 @@ Diagnostics check(const DistributedConfig& config) {
     if (megatron->activation_checkpointing() == ActivationCheckpointing::kSelective)
       add("bad-value", "activation_checkpointing",
           "selective activation checkpointing is not an option of megatron_fsdp", "use full, or strategy fsdp2 or ddp");
-    if (megatron->zero_dp_strategy() < 0 || megatron->zero_dp_strategy() > 3)
-      add("bad-value", "zero_dp_strategy",
-          fmt::format("zero_dp_strategy must be 0, 1, 2 or 3, got {}", megatron->zero_dp_strategy()),
+    if (const int level = megatron->zero_dp_strategy(); name_of_level(level).empty())
+      add("bad-value", "zero_dp_strategy", fmt::format("zero_dp_strategy must be 0, 1, 2 or 3, got {}", level),
           "0 shards nothing, 1 optimizer states, 2 and gradients, 3 and parameters");
   }
   if (const auto* fsdp = std::get_if<FSDP2Config>(&config.strategy()))

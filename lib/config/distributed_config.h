@@ -104,9 +104,11 @@ struct MixedPrecisionPolicy {
   Field<std::optional<DType>> param_dtype{"param_dtype", std::nullopt,
                                           "Type of the parameters that are computed with."};
   Field<std::optional<DType>> reduce_dtype{"reduce_dtype", std::nullopt, "Type that gradients are reduced in."};
-  Field<std::optional<DType>> output_dtype{"output_dtype", std::nullopt, "Type that a stage's output is cast to."};
-  Field<bool> cast_forward_inputs{"cast_forward_inputs", true, "Cast a unit's inputs to param_dtype.",
-                                  Ignored{"what a stage receives always has the type that it computes in"}};
+  Field<std::optional<DType>> output_dtype{"output_dtype", std::nullopt,
+                                           "Type that a stage's output is cast to: messages between stages, logits."};
+  Field<bool> cast_forward_inputs{"cast_forward_inputs", true,
+                                  "Cast what a stage receives to param_dtype; else its residual stream keeps the type "
+                                  "of the message."};
 
   /// NeMo AutoModel's default: bfloat16 parameters, float32 reduction.
   static MixedPrecisionPolicy standard();
@@ -154,7 +156,7 @@ struct FSDP2Config {
   static constexpr bool kImplied = true;
   Field<bool> sequence_parallel{"sequence_parallel", false,
                                 "Shard norms and residuals over tp ranks along the sequence."};
-  Field<Value> tp_plan{"tp_plan", nullptr,
+  Field<Value> tp_plan{"tp_plan|tp_shard_plan", nullptr,
                        "Tensor-parallel style of every module (a mapping of name patterns to styles), or the name of a "
                        "plan; null takes the family's own."};
   Field<bool> patch_is_packed_sequence{
@@ -192,7 +194,20 @@ struct FSDP2Config {
       "multimodal", {}, "Vision and audio towers.", Ignored{"the models here have a language tower only"}};
 };
 
-/// NeMo AutoModel's MegatronFSDPConfig, and the option names of its predecessor nvFSDP.
+/// What Megatron-FSDP shards, by number or by name: 0 no_shard, 1 optim, 2 optim_grads, 3 optim_grads_params. Also
+/// nvFSDP's documented `params` and `grads_params`: 3, the least that shards what they name. An int that is out of
+/// range is read and refused by check().
+struct ShardingLevel {
+  int level = 3;
+  bool named_less = false;                ///< the name leaves out what is sharded with it
+  operator int() const { return level; }  // NOLINT(google-explicit-constructor): it is the number
+  bool operator==(const ShardingLevel&) const = default;
+  static TypeInfo config_type();
+};
+/// "no_shard", "optim", "optim_grads", "optim_grads_params"; "" for no level.
+std::string_view name_of_level(int level);
+
+/// NeMo AutoModel's MegatronFSDPConfig, and the option names of its predecessor nvFSDP as other spellings of the keys.
 struct MegatronFSDPConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("megatron_fsdp"), std::string_view("megatron-fsdp"),
@@ -200,11 +215,16 @@ struct MegatronFSDPConfig {
   static constexpr std::string_view kDoc =
       "Megatron-FSDP: optimizer states, gradients and parameters sharded step by step (zero_dp_strategy).";
   Field<std::optional<std::vector<std::string>>> megatron_fsdp_unit_modules{
-      "megatron_fsdp_unit_modules", std::nullopt, "Module classes that are gathered and freed together.",
+      "megatron_fsdp_unit_modules|nvfsdp_unit_modules", std::nullopt,
+      "Module classes that are gathered and freed together.",
       Ignored{"units are decoder layers, the embedding, and norm and head"}};
-  Field<int> zero_dp_strategy{"zero_dp_strategy", 3,
-                              "What is sharded: 0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters."};
-  Field<bool> init_fsdp_with_meta_device{"init_fsdp_with_meta_device", false, "Build without memory first.",
+  Field<ShardingLevel> zero_dp_strategy{
+      "zero_dp_strategy|data_parallel_sharding_strategy",
+      {},
+      "What is sharded: 0 (no_shard) nothing, 1 (optim) optimizer states, 2 (optim_grads) and gradients, 3 "
+      "(optim_grads_params) and parameters."};
+  Field<bool> init_fsdp_with_meta_device{"init_fsdp_with_meta_device|init_nvfsdp_with_meta_device", false,
+                                         "Build without memory first.",
                                          Ignored{"every rank makes only its own part of the weights from the start"}};
   Field<bool> grad_reduce_in_fp32{"grad_reduce_in_fp32", false,
                                   "Reduce gradients in float32 whatever the parameters' type."};
@@ -223,13 +243,14 @@ struct MegatronFSDPConfig {
   Field<bool> disable_bucketing{"disable_bucketing", false, "Reduce a whole stage's gradients at once."};
   Field<bool> calculate_per_token_loss{"calculate_per_token_loss", false, "Divide by tokens instead of sequences.",
                                        Ignored{"the loss is always the mean over all label tokens"}};
-  Field<bool> keep_fp8_transpose_cache{"keep_fp8_transpose_cache", false, "Keep transposed FP8 weights.",
-                                       Ignored{"there are no FP8 weights"}};
+  Field<bool> keep_fp8_transpose_cache{"keep_fp8_transpose_cache|keep_fp8_transpose_cache_when_using_custom_fsdp",
+                                       false, "Keep transposed FP8 weights.", Ignored{"there are no FP8 weights"}};
   Field<bool> nccl_ub{"nccl_ub", false, "Register NCCL user buffers.", Ignored{"no buffers are registered with NCCL"}};
   Field<bool> fsdp_double_buffer{"fsdp_double_buffer", false, "Two persistent buffers for gathered parameters.",
                                  Ignored{"each unit gathers into a buffer of its own"}};
   Field<ActivationCheckpointing> activation_checkpointing{"activation_checkpointing", ActivationCheckpointing::kOff,
                                                           "Recompute activations in the backward pass."};
+  Field<Value> tp_plan{"tp_plan|tp_shard_plan", nullptr, "As with strategy fsdp2 (nvFSDP's tp_shard_plan)."};
 };
 
 /// NeMo AutoModel's DDPConfig.

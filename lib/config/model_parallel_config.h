@@ -112,8 +112,8 @@ struct ModelParallelConfig {
       "grad_sync_func", {}, "Python function.", Ignored{"the schedule says when gradients are reduced"}};
   Field<Callable> param_sync_func{
       "param_sync_func", {}, "Python function.", Ignored{"the schedule says when parameters are gathered"}};
-  Field<bool> deterministic_mode{"deterministic_mode", false, "Deterministic kernels only.",
-                                 Ignored{"on a CPU every run of a mesh gives the same bits already"}};
+  Field<bool> deterministic_mode{"deterministic_mode", false,
+                                 "On a GPU only kernels that give the same bits in every run."};
   Field<bool> enable_autocast{"enable_autocast", false, "Run matrix products in autocast_dtype."};
   Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt, "Type of autocast; null: params_dtype."};
   Field<std::optional<int>> num_microbatches_with_partial_activation_checkpoints{
@@ -122,8 +122,7 @@ struct ModelParallelConfig {
   // Optimizations
   Field<bool> gradient_accumulation_fusion{
       "gradient_accumulation_fusion", false,
-      "Accumulate weight gradients inside the product, straight into the float32 main gradient.",
-      Ignored{"weight gradients are always added to the gradient buffer in place"}};
+      "Accumulate weight gradients inside the product, straight into the float32 main gradient."};
   Field<bool> async_tensor_model_parallel_allreduce{"async_tensor_model_parallel_allreduce", false, "Deprecated.",
                                                     Ignored{"Megatron Core ignores it"}};
   Field<bool> use_te_rng_tracker{"use_te_rng_tracker", false, "Transformer Engine's random numbers.",
@@ -167,8 +166,10 @@ struct ModelParallelConfig {
                                              "Type of the activations that stages exchange."};
   Field<bool> variable_seq_lengths{"variable_seq_lengths", false, "The sequence length may change between steps.",
                                    Ignored{"each step takes the length of its batches"}};
-  Field<bool> overlap_p2p_comm{"overlap_p2p_comm", false, "Overlap pipeline communication with computation."};
-  Field<bool> batch_p2p_comm{"batch_p2p_comm", true, "Send and receive in batches."};
+  Field<bool> overlap_p2p_comm{"overlap_p2p_comm", false, "Overlap pipeline communication with computation.",
+                               Ignored{"messages between stages always travel while ranks compute"}};
+  Field<bool> batch_p2p_comm{"batch_p2p_comm", true, "Send and receive in batches.",
+                             Ignored{"receives are always posted ahead, and what is sent together goes together"}};
   Field<bool> batch_p2p_sync{"batch_p2p_sync", true, "Synchronise the device after a batch.",
                              Ignored{"it works around a defect of old PyTorch releases"}};
   Field<bool> use_ring_exchange_p2p{"use_ring_exchange_p2p", false, "Custom PyTorch build.",
@@ -188,19 +189,18 @@ struct ModelParallelConfig {
                              Ignored{"there are no multi-token-prediction layers"}};
   // CPU offloading
   Field<bool> cpu_offloading{"cpu_offloading", false, "Keep activations in host memory between forward and backward."};
-  Field<int> cpu_offloading_num_layers{"cpu_offloading_num_layers", 0, "Layers whose activations are offloaded.",
-                                       Ignored{"activations are not offloaded"}};
+  Field<int> cpu_offloading_num_layers{"cpu_offloading_num_layers", 0,
+                                       "Layers, from the first, whose activations are offloaded."};
   Field<Callable> cpu_offloading_context{
       "_cpu_offloading_context", {}, "Python context.", Ignored{"internal to Megatron Core"}};
-  Field<bool> cpu_offloading_activations{"cpu_offloading_activations", true, "Offload activations.",
-                                         Ignored{"activations are not offloaded"}};
+  Field<bool> cpu_offloading_activations{"cpu_offloading_activations", true, "Offload activations."};
   Field<bool> cpu_offloading_weights{"cpu_offloading_weights", false, "Offload weights.",
-                                     Ignored{"distributed.offload_policy offloads master values and gradients"}};
-  Field<bool> cpu_offloading_double_buffering{"cpu_offloading_double_buffering", false, "Two buffers for reloading.",
-                                              Ignored{"activations are not offloaded"}};
+                                     Ignored{"Transformer Engine, which would do it, ignores it as well; "
+                                             "distributed.offload_policy keeps master values and gradients in host "
+                                             "memory"}};
+  Field<bool> cpu_offloading_double_buffering{"cpu_offloading_double_buffering", false, "Two buffers for reloading."};
   Field<bool> cpu_offloading_retain_pinned_cpu_buffers{"cpu_offloading_retain_pinned_cpu_buffers", false,
-                                                       "Keep page-locked buffers between steps.",
-                                                       Ignored{"activations are not offloaded"}};
+                                                       "Keep page-locked buffers between steps."};
   // Timing
   Field<bool> barrier_with_L1_time{"barrier_with_L1_time", true, "Barrier before timers.",
                                    Ignored{"timers need no barrier"}};

@@ -149,6 +149,11 @@ class SectionReading {
   }
 
  private:
+  /// True for every spelling of the field's key.
+  static bool names(const FieldInfo& field, std::string_view key) {
+    return field.key == key || std::find(field.aliases.begin(), field.aliases.end(), key) != field.aliases.end();
+  }
+
   void add_slots(void* section, const std::vector<FieldInfo>& fields) {
     for (const auto& field : fields) {
       if (field.form == FieldInfo::Form::kFlat) {
@@ -171,8 +176,10 @@ class SectionReading {
     }
     for (std::size_t i = 0; i < choice.alternatives.size(); ++i)
       if (i != chosen)
-        for (const auto& row : choice.alternatives[i].type->fields())
+        for (const auto& row : choice.alternatives[i].type->fields()) {
           elsewhere_.push_back({row.key, choice.alternatives[i].name, choice.key});
+          for (const auto alias : row.aliases) elsewhere_.push_back({alias, choice.alternatives[i].name, choice.key});
+        }
     if (chosen >= choice.alternatives.size()) {
       unsure_ = true;
       return;
@@ -198,9 +205,7 @@ class SectionReading {
       return;
     for (const auto& slot : slots_) {
       const FieldInfo& field = *slot.field;
-      if (field.form == FieldInfo::Form::kKey &&
-          (field.key == entry.key ||
-           std::find(field.aliases.begin(), field.aliases.end(), entry.key) != field.aliases.end()))
+      if (field.form == FieldInfo::Form::kKey && names(field, entry.key))
         return read_key(entry, field, field.of(slot.section));
       if (field.form == FieldInfo::Form::kPrefix && entry.key.size() > field.key.size() + 1 &&
           entry.key.starts_with(field.key) && entry.key[field.key.size()] == '_')
@@ -216,17 +221,24 @@ class SectionReading {
 
   void read_key(const Node::Entry& entry, const FieldInfo& field, void* value) {
     const std::string path = join_path(path_, field.key);
-    for (const auto& other : node_.entries)
-      if (&other != &entry && entry.key != field.key && other.key == field.key)
-        return reader_.report("duplicate-key", entry.where, path,
-                              fmt::format("'{}' and '{}' mean the same", entry.key, field.key), "keep one");
+    const Node::Entry* earlier = nullptr;  // another spelling of the key that was read already
+    for (const auto& other : node_.entries) {
+      if (&other == &entry) break;
+      if (names(field, other.key)) earlier = &other;
+    }
+    const Value said = earlier != nullptr ? field.type->dump(value) : Value();
     reader_.note_origin(path, entry.value, entry.where);
     if (!field.ignored.empty()) reader_.note_ignored(path, field.ignored, entry.where);
     if (!field.unsupported.empty() && switched_on(entry.value))
       reader_.note_unsupported(path, std::string(field.unsupported), entry.where);
     const auto before = reader_.problem_count();
     field.type->read(reader_, entry.value, path, value);
-    if (!field.check || reader_.problem_count() != before) return;
+    if (reader_.problem_count() != before) return;
+    if (earlier != nullptr && field.type->dump(value) != said)
+      return reader_.report(
+          "duplicate-key", entry.where, path,
+          fmt::format("'{}' and '{}' mean the same and say different things", earlier->key, entry.key), "keep one");
+    if (!field.check) return;
     if (const auto reason = field.check(value); !reason.empty())
       reader_.report("bad-value", entry.value.where, path,
                      fmt::format("{} {}, got {}", path, reason, kind_name(entry.value)), std::string(field.doc));

@@ -22,6 +22,7 @@ void add_located(LoadedRecipe& loaded, Diagnostics& list, Diagnostics problems, 
 void check_recipe(LoadedRecipe& loaded) {
   const Recipe& recipe = loaded.recipe;
   add_located(loaded, loaded.problems, check(recipe.distributed()), "distributed");
+  if (recipe.peft()) add_located(loaded, loaded.problems, check(*recipe.peft()), "peft");
   const auto refuse = [&](std::string id, std::string key, std::string message, std::string help) {
     const auto where = loaded.origins.nearest(key);
     loaded.problems.push_back({std::move(id), std::move(message), std::move(help), where, std::move(key)});
@@ -45,6 +46,10 @@ void check_recipe(LoadedRecipe& loaded) {
 }
 
 }  // namespace
+
+int seed_of(const Recipe& recipe) {
+  return recipe.seed().value_or(recipe.rng->seed().value_or(42));
+}
 
 LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<const Override> overrides,
                          const Environment& environment) {

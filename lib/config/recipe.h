@@ -13,6 +13,7 @@
 #include "config/model_config.h"
 #include "config/model_parallel_config.h"
 #include "config/override.h"
+#include "config/peft_config.h"
 #include "config/reader.h"
 #include "config/run_config.h"
 #include "config/training_config.h"
@@ -47,6 +48,8 @@ struct Recipe {
       Prefix{}, "validation_dataset", {}, "Further validation sets; metrics go to validation_NAME.jsonl."};
   Field<DataloaderConfig> validation_dataloader{"validation_dataloader", {}, "How validation data is loaded."};
   Field<PackedSequenceConfig> packed_sequence{"packed_sequence", {}, "Several rows of training data in one sequence."};
+  Field<std::optional<PeftConfig>> peft{"peft", std::nullopt,
+                                        "Low-rank adapters (LoRA) that are trained instead of the model's weights."};
   Field<OptimizerConfig> optimizer{"optimizer", AdamWConfig{}, "The optimizer."};
   Field<std::optional<LrSchedulerConfig>> lr_scheduler{"lr_scheduler", std::nullopt,
                                                        "Learning-rate schedule; none: a constant rate."};
@@ -75,8 +78,6 @@ struct Recipe {
   Field<Value> skypilot{"skypilot", nullptr, "SkyPilot launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> nemo_run{"nemo_run", nullptr, "NeMo-Run launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};
-  Field<Value> peft{"peft", nullptr, "Adapters (LoRA) instead of all parameters.",
-                    Unsupported{"adapters are not trained here; estimates are those of training all parameters"}};
   Field<Value> fp8{"fp8", nullptr, "Products in float8.", Unsupported{"there are no float8 products"}};
   Field<Value> quantization{"quantization", nullptr, "Quantized base weights.",
                             Unsupported{"weights are not quantized"}};
@@ -101,6 +102,9 @@ struct Recipe {
                                   Ignored{"NeMo AutoModel does not read it; distributed does this"}};
 };
 
+/// The seed of weights, data order and dropout.
+int seed_of(const Recipe& recipe);
+
 /// A recipe as it was read, with where everything came from.
 struct LoadedRecipe {
   Recipe recipe;
@@ -111,7 +115,7 @@ struct LoadedRecipe {
   std::vector<IgnoredKey> unsupported;  ///< what keeps the recipe from being trained, though it can be planned
   Diagnostics problems;                 ///< empty when the recipe can be used
   Diagnostics warnings;
-  int seed() const { return recipe.seed().value_or(recipe.rng->seed().value_or(42)); }
+  int seed() const { return seed_of(recipe); }
 };
 
 /// Reads `text` as the recipe `path`. Never throws for what the text holds: look at `problems`.

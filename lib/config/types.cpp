@@ -14,6 +14,16 @@ Value row_schema(const FieldInfo& field) {
   return out;
 }
 
+/// The key and its other spellings.
+void add_row(Value& properties, const FieldInfo& field) {
+  properties.set(field.key, row_schema(field));
+  for (const auto alias : field.aliases) {
+    Value schema = row_schema(field);
+    schema.set("description", "Older spelling of " + std::string(field.key) + ".");
+    properties.set(alias, schema);
+  }
+}
+
 }  // namespace
 
 Value dump_section(const void* section, const std::vector<FieldInfo>& fields) {
@@ -51,7 +61,7 @@ Value section_schema(const std::vector<FieldInfo>& fields) {
   bool open = false;
   for (const auto& field : fields) {
     switch (field.form) {
-      case FieldInfo::Form::kKey: properties.set(field.key, row_schema(field)); break;
+      case FieldInfo::Form::kKey: add_row(properties, field); break;
       case FieldInfo::Form::kPrefix: {
         const Value schema = field.type->schema();
         const Value* items = schema.find("additionalProperties");
@@ -64,7 +74,7 @@ Value section_schema(const std::vector<FieldInfo>& fields) {
         std::vector<std::string_view> names;
         for (const auto& alternative : choice.alternatives) {
           names.insert(names.end(), alternative.names.begin(), alternative.names.end());
-          for (const auto& row : alternative.type->fields()) properties.set(row.key, row_schema(row));
+          for (const auto& row : alternative.type->fields()) add_row(properties, row);
         }
         properties.set(choice.key, enum_schema(names));
         break;

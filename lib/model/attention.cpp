@@ -52,6 +52,8 @@ class Attention : public Block {
     output_ = {.weights = {w.parameter(output + ".weight")}, .transposed = transposed};
     AUTOMODEL_CHECK(output_.weights[0] != nullptr, "no output projection below " + prefix);
     if (auto* bias = w.parameter(output + ".bias")) output_.biases = {bias};
+    adapt(context, project_);
+    adapt(context, output_);
     query_norm_ = w.parameter(prefix + ".self_attn.q_norm.weight");
     key_norm_ = w.parameter(prefix + ".self_attn.k_norm.weight");
     heads_ = context.seams.tensor->local(spec_.heads, *project_.weights[0]);
@@ -65,10 +67,10 @@ class Attention : public Block {
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
-    const auto qkv = context_.seams.tensor->column(y, project_);
+    const auto qkv = context_.seams.tensor->column(y, drawn(project_, microbatch));
     auto options = options_;
     options.segments = microbatch.segments;
-    return context_.seams.tensor->row(mix(qkv, microbatch, options), output_);
+    return context_.seams.tensor->row(mix(qkv, microbatch, options), drawn(output_, microbatch));
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "arch/adapters.h"
 #include "arch/model_spec.h"
 #include "model/rope_table.h"
 #include "model/router_statistics.h"
@@ -26,6 +27,8 @@ struct Microbatch {
   std::int64_t label_tokens = 0;  ///< of the whole sequences
   at::Tensor real = {};           ///< bool, false for padding; undefined where there is none
   std::shared_ptr<RouterStatistics> routers = {};  ///< null where there is no auxiliary loss
+  /// Of the adapters' dropout, in training; its tokens are the rows of `ids`.
+  std::shared_ptr<const ops::DropoutDraw> draw = {};
   /// What RoPE tables must hold, and what kinds of RoPE that depend on the length of the text go by.
   std::int64_t reach() const { return extent > 0 ? extent : length; }
   /// True where the tokens here are the whole sequence, also under context parallelism (generation).
@@ -37,9 +40,15 @@ struct BlockContext {
   const arch::ModelSpec& spec;
   const Weights& weights;
   Seams seams;
-  RopeTable* rope;          ///< of full-attention layers
-  RopeTable* sliding_rope;  ///< of sliding layers; the same where the model has one table
+  RopeTable* rope;                              ///< of full-attention layers
+  RopeTable* sliding_rope;                      ///< of sliding layers; the same where the model has one table
+  const arch::AdapterSpec* adapters = nullptr;  ///< null where the weights themselves are trained
 };
+
+/// Puts the adapters of a product's weights beside them.
+void adapt(const BlockContext& context, ops::Linear& layer);
+/// The product as it works on this microbatch: with its draw of dropout.
+ops::Linear drawn(const ops::Linear& layer, const Microbatch& microbatch);
 
 /// A block maps y [batch, tokens, width] (normed) to its contribution to the residual stream, of the same shape.
 class Block {

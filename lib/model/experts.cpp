@@ -43,7 +43,7 @@ Experts::Experts(const arch::ModelSpec& spec, const Weights& weights, const std:
 
 /// gpt-oss: (up + 1) gate sigmoid(alpha gate), gate at most and up at most so far from 0 as the limit.
 at::Tensor Experts::clamped(const at::Tensor& wide) const {
-  const auto pairs = wide.view({wide.size(0), -1, 2});
+  const auto pairs = wide.view({wide.size(0), wide.size(1) / 2, 2});  // there may be no rows
   auto gate = pairs.select(2, 0), up = pairs.select(2, 1);
   if (limit_ > 0) {
     gate = gate.clamp(std::nullopt, limit_);

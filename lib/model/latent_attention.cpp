@@ -17,10 +17,11 @@ namespace {
 
 constexpr double kLatentNormEps = 1e-6;  // of both latent norms, whatever rms_norm_eps says
 
-ops::Linear product_of(const Weights& weights, const std::string& fqn) {
-  ops::Linear out{.weights = {weights.parameter(fqn + ".weight")}};
+ops::Linear product_of(const BlockContext& context, const std::string& fqn) {
+  ops::Linear out{.weights = {context.weights.parameter(fqn + ".weight")}};
   AUTOMODEL_CHECK(out.weights[0] != nullptr, "no weight " + fqn);
-  if (auto* bias = weights.parameter(fqn + ".bias")) out.biases = {bias};
+  if (auto* bias = context.weights.parameter(fqn + ".bias")) out.biases = {bias};
+  adapt(context, out);
   return out;
 }
 
@@ -31,14 +32,14 @@ class LatentAttention : public Block {
     const auto& w = context.weights;
     const std::string at = prefix + ".self_attn.";
     if (latent_.q_rank > 0) {
-      q_down_ = product_of(w, at + "q_a_proj");
+      q_down_ = product_of(context, at + "q_a_proj");
       q_norm_ = w.parameter(at + "q_a_layernorm.weight");
     }
-    q_up_ = product_of(w, at + (latent_.q_rank > 0 ? "q_b_proj" : "q_proj"));
-    kv_down_ = product_of(w, at + "kv_a_proj_with_mqa");
+    q_up_ = product_of(context, at + (latent_.q_rank > 0 ? "q_b_proj" : "q_proj"));
+    kv_down_ = product_of(context, at + "kv_a_proj_with_mqa");
     kv_norm_ = w.parameter(at + "kv_a_layernorm.weight");
-    kv_up_ = product_of(w, at + "kv_b_proj");
-    output_ = product_of(w, at + "o_proj");
+    kv_up_ = product_of(context, at + "kv_b_proj");
+    output_ = product_of(context, at + "o_proj");
     heads_ = context.seams.tensor->local(context.spec.heads, *q_up_.weights[0]);
     options_.scale = context.spec.attention_scale;
   }
@@ -46,10 +47,12 @@ class LatentAttention : public Block {
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
     // The low-rank parts belong to all heads: they are computed where the residual stream is.
     auto& tensor = *context_.seams.tensor;
-    const auto low_q = latent_.q_rank > 0 ? ops::rms_norm(ops::linear(y, q_down_), *q_norm_, kLatentNormEps) : y;
-    const auto low = ops::split(ops::linear(y, kv_down_), {latent_.kv_rank, latent_.rope_dim});
-    const auto wide_q = tensor.column(low_q, q_up_);
-    const auto wide_kv = tensor.column(ops::rms_norm(low[0], *kv_norm_, kLatentNormEps), kv_up_);
+    const auto low_q = latent_.q_rank > 0
+                           ? ops::rms_norm(tensor.tokenwise(y, drawn(q_down_, microbatch)), *q_norm_, kLatentNormEps)
+                           : y;
+    const auto low = ops::split(tensor.tokenwise(y, drawn(kv_down_, microbatch)), {latent_.kv_rank, latent_.rope_dim});
+    const auto wide_q = tensor.column(low_q, drawn(q_up_, microbatch));
+    const auto wide_kv = tensor.column(ops::rms_norm(low[0], *kv_norm_, kLatentNormEps), drawn(kv_up_, microbatch));
     const auto shared_key = tensor.enter(low[1]);
     const std::int64_t batch = wide_q.size(0), tokens = wide_q.size(1), nope = latent_.nope_dim,
                        rope = latent_.rope_dim;
@@ -59,7 +62,7 @@ class LatentAttention : public Block {
         turn(shared_key.reshape({batch, tokens, 1, rope}), microbatch).expand({batch, tokens, heads_, rope});
     const auto out =
         attend(at::cat({q[0], turn(q[1], microbatch)}, -1), at::cat({kv[0], key_part}, -1), kv[1], microbatch);
-    return tensor.row(out.reshape({batch, tokens, heads_ * latent_.v_dim}), output_);
+    return tensor.row(out.reshape({batch, tokens, heads_ * latent_.v_dim}), drawn(output_, microbatch));
   }
 
  private:

@@ -41,11 +41,13 @@ class Mlp : public Block {
     down_ = {.weights = {w.parameter(down + ".weight")}, .transposed = up_.transposed};
     AUTOMODEL_CHECK(down_.weights[0] != nullptr, "no weight " + down);
     if (auto* bias = w.parameter(down + ".bias")) down_.biases = {bias};
+    adapt(context, up_);
+    adapt(context, down_);
   }
 
-  at::Tensor forward(const at::Tensor& y, const Microbatch&) override {
-    const auto wide = tensor_.column(y, up_);
-    return tensor_.row(gated_ ? ops::gated(wide, gate_) : ops::activate(wide, gate_), down_);
+  at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
+    const auto wide = tensor_.column(y, drawn(up_, microbatch));
+    return tensor_.row(gated_ ? ops::gated(wide, gate_) : ops::activate(wide, gate_), drawn(down_, microbatch));
   }
 
  private:

@@ -32,6 +32,7 @@ class BalancedBackward : public ops::Backward {
     if (!gradients[0].defined()) return {joined.to(type_)};
     return {gradients[0] + joined.to(type_)};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(probabilities_); }
   const char* name() const override { return "balanced"; }
 
  private:

@@ -36,6 +36,8 @@ class TensorSeam {
   virtual at::Tensor column(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
   /// The last product of a block, back to the residual stream.
   virtual at::Tensor row(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
+  /// A product that works on each token of the residual stream alike, on the tokens that are here.
+  virtual at::Tensor tokenwise(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
   /// The tokens of the residual stream that are here, of something that has a row for every token: [batch, tokens,
   /// ...], without a graph.
   virtual at::Tensor tokens(const at::Tensor& x) { return x; }

@@ -18,12 +18,15 @@ namespace automodel::model {
 namespace {
 
 /// The parameters of the stage's modules. A tied head stands in the list only where the embedding does not.
-std::vector<arch::Parameter> parameters_of(const arch::Layout& layout, const StageModules& modules) {
+std::vector<arch::Parameter> parameters_of(const arch::Layout& layout, const StageModules& modules,
+                                           const arch::AdapterSpec* adapters) {
   std::vector<arch::Parameter> out;
-  for (auto& parameter : arch::parameters(layout)) {
+  auto all = arch::parameters(layout);
+  if (adapters != nullptr) all = arch::with_adapters(std::move(all), *adapters);
+  for (auto& parameter : all) {
     const bool end = parameter.layer < 0;
     const bool embedding = parameter.role == arch::Role::kEmbedding || parameter.role == arch::Role::kPositions;
-    const bool head = parameter.role == arch::Role::kHead;
+    const bool head = parameter.role == arch::Role::kHead || parameter.role == arch::Role::kAdapter;
     if (!end && std::find(modules.layers.begin(), modules.layers.end(), parameter.layer) == modules.layers.end())
       continue;
     if (end && embedding && !modules.embeddings) continue;
@@ -54,11 +57,11 @@ double rounded_to(double value, at::ScalarType type) {
 
 struct StageModel::Layer {
   int index;
-  int unit, expert_unit;
+  std::vector<int> units = {};  ///< all of the layer, in the order of Weights::units()
   Norm input_norm, after_attention, before_mlp, after_mlp;
   std::unique_ptr<Block> attention, mlp;
 
-  Layer(const BlockContext& context, const std::string& prefix, int number) : index(number), unit(-1), expert_unit(-1) {
+  Layer(const BlockContext& context, const std::string& prefix, int number) : index(number) {
     const auto& w = context.weights;
     const bool sandwich = context.spec.sandwich_norms;
     input_norm = Norm(context, first_existing(w, prefix, {"input_layernorm", "ln_1"}));
@@ -72,7 +75,9 @@ struct StageModel::Layer {
     attention = context.spec.latent ? make_latent_attention(context, prefix) : make_attention(context, prefix, number);
     mlp = context.spec.is_moe(number) ? make_moe(context, prefix, number) : make_mlp(context, prefix + ".mlp", number);
     for (const auto& weight : w.all())
-      if (weight->info.layer == number) (weight->expert ? expert_unit : unit) = weight->unit;
+      if (weight->info.layer == number && std::find(units.begin(), units.end(), weight->unit) == units.end())
+        units.push_back(weight->unit);
+    std::sort(units.begin(), units.end());
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch, Keep keep) {
@@ -99,7 +104,8 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     : spec_(spec),
       modules_(std::move(modules)),
       options_(std::move(options)),
-      weights_(parameters_of(layout, modules_), options_.placement ? options_.placement : PlacementRule(whole)) {
+      weights_(parameters_of(layout, modules_, options_.adapters),
+               options_.placement ? options_.placement : PlacementRule(whole)) {
   AUTOMODEL_CHECK(spec_.plan_only.empty(), "a model that can only be planned was built: " + spec_.plan_only);
   if (options_.seams.tensor == nullptr) options_.seams.tensor = &no_tensor_;
   if (options_.seams.context == nullptr) options_.seams.context = &no_context_;
@@ -109,8 +115,12 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   if (spec_.sliding_rope)
     sliding_rope_ =
         std::make_unique<RopeTable>(*spec_.sliding_rope, spec_.max_positions, options_.type, options_.device);
-  const BlockContext context{spec_, weights_, options_.seams, rope_.get(),
-                             sliding_rope_ ? sliding_rope_.get() : rope_.get()};
+  const BlockContext context{spec_,
+                             weights_,
+                             options_.seams,
+                             rope_.get(),
+                             sliding_rope_ ? sliding_rope_.get() : rope_.get(),
+                             options_.adapters};
   for (const int layer : modules_.layers)
     layers_.push_back(std::make_unique<Layer>(context, layout.layer_fqn(layer), layer));
   for (const auto& weight : weights_.all()) {
@@ -124,10 +134,16 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     head_unit_ = weights_.find(layout.norm + ".weight")->unit;
   }
   if (modules_.head && head_ == nullptr) head_ = embedding_;
+  if (modules_.head) {
+    head_product_ = {.weights = {head_}};
+    adapt(context, head_product_);
+    for (const auto& term : head_product_.adapters) head_adapter_unit_ = weights_.find(term.a->name)->unit;
+  }
   if (options_.autocast)
     for (const auto& weight : weights_.all())
-      if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() == 2)
+      if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() >= 2)
         weight->parameter.product_type = options_.autocast;
+  for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = options_.fused_accumulation;
   anchor_ = ops::anchor(options_.device);
 }
 
@@ -146,7 +162,7 @@ std::vector<at::Tensor> StageModel::observed(
 }
 
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
-  if (!modules_.embeddings) return {hidden, {}};
+  if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
   const auto part = [&](const std::vector<at::Tensor>& in) {
     auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
     if (spec_.embedding_scale != 1) x = x * rounded_to(spec_.embedding_scale, x.scalar_type());
@@ -160,38 +176,72 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   return {out[0], {}};
 }
 
-StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
-  for (const auto& layer : layers_) {
-    const auto run = [&](const std::vector<at::Tensor>& in) {
-      if (options.keep != Keep::kInputs) return layer->forward(in, microbatch, options.keep);
-      return ops::checkpoint(
-          [part = layer.get(), microbatch](const std::vector<at::Tensor>& again) {
-            return part->forward(again, microbatch, Keep::kAll);
-          },
-          in);
+std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
+                                              const ForwardOptions& options) {
+  const auto run = [&](const std::vector<at::Tensor>& in) {
+    if (options.keep != Keep::kInputs) return layer.forward(in, microbatch, options.keep);
+    return ops::checkpoint(
+        [part = &layer, microbatch](const std::vector<at::Tensor>& again) {
+          return part->forward(again, microbatch, Keep::kAll);
+        },
+        in);
+  };
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = run;
+  for (auto unit = layer.units.rbegin(); unit != layer.units.rend(); ++unit)
+    part = [this, unit = *unit, inner = std::move(part)](const std::vector<at::Tensor>& in) {
+      return observed(unit, in, inner);
     };
-    const auto out = observed(layer->unit, {stream.x, stream.delta},
-                              [&](const std::vector<at::Tensor>& in) { return observed(layer->expert_unit, in, run); });
+  return part({stream.x, stream.delta});
+}
+
+StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
+  std::shared_ptr<ops::ActivationOffload::Pass> pass;
+  if (options_.offload != nullptr && c10::GradMode::is_enabled()) pass = options_.offload->begin();
+  int group = 0;  // that the next offloaded layer is
+  for (const auto& layer : layers_) {
+    if (!pass || layer->index >= options_.offloaded_layers) {
+      auto out = run_layer(*layer, stream, microbatch, options);
+      if (pass) {  // the first layer that stays: the last of the others has left when it is done
+        pass->finish_forward();
+        out = ops::tap(out, [pass] { pass->announce(); });
+        pass.reset();
+      }
+      stream = {out[0], out[1]};
+      continue;
+    }
+    auto out = ops::tap({stream.x, stream.delta}, [pass, group] { pass->done(group); });
+    {
+      const ops::Recorded::Scope scope(pass->begin_group());
+      out = run_layer(*layer, {out[0], out[1]}, microbatch, options);
+    }
+    pass->end_group();
+    out = ops::tap(out, [pass, group] { pass->need(group); });
+    ++group;
     stream = {out[0], out[1]};
   }
+  if (pass) pass->finish_forward();
   return stream;
 }
 
-at::Tensor StageModel::head_logits(const Stream& stream) {
+at::Tensor StageModel::head_logits(const Stream& stream, const Microbatch& microbatch) {
   auto y = norm_                    ? norm_.after_adding(stream.x, stream.delta).second
            : stream.delta.defined() ? stream.x + stream.delta
                                     : stream.x;
-  auto logits = options_.seams.tensor->column(y, ops::Linear{.weights = {head_}});
+  auto logits = options_.seams.tensor->column(y, drawn(head_product_, microbatch));
   for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
     if (cap > 0) logits = at::tanh(logits / cap) * cap;
+  if (options_.output) logits = logits.to(*options_.output);
   return logits;
 }
 
 std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
                                                   const std::function<at::Tensor(const Stream&)>& part) {
   return observed(head_unit_, {stream.x, stream.delta}, [&](const std::vector<at::Tensor>& in) {
-    const auto whole = [&](const std::vector<at::Tensor>& values) {
+    const auto bare = [&](const std::vector<at::Tensor>& values) {
       return std::vector<at::Tensor>{part({values[0], values[1]})};
+    };
+    const auto whole = [&](const std::vector<at::Tensor>& values) {
+      return observed(head_adapter_unit_, values, bare);
     };
     // A copy of the embedding that serves as head is a unit of its own, inside the norm's.
     if (head_weight_unit_ >= 0 && head_weight_unit_ != head_unit_) return observed(head_weight_unit_, in, whole);
@@ -229,8 +279,8 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
   if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
   return observed_head(stream, [&](const Stream& in) {
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
-    const auto loss =
-        options_.seams.tensor->loss(head_logits(in), microbatch.labels, options.loss_scale, options_.ignore_label);
+    const auto loss = options_.seams.tensor->loss(head_logits(in, microbatch), microbatch.labels, options.loss_scale,
+                                                  options_.ignore_label);
     // Ranks that share the tokens of a microbatch add up their losses; this part is the same on all of them.
     return microbatch.routers ? loss + microbatch.routers->loss() / options_.seams.context->size() : loss;
   })[0];
@@ -238,8 +288,8 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
 
 at::Tensor StageModel::logits(const Microbatch& microbatch, const at::Tensor& hidden) {
   const auto stream = run_layers(enter(microbatch, hidden), microbatch, {});
-  return observed_head(stream,
-                       [&](const Stream& in) { return options_.seams.tensor->whole_logits(head_logits(in)); })[0];
+  return observed_head(
+      stream, [&](const Stream& in) { return options_.seams.tensor->whole_logits(head_logits(in, microbatch)); })[0];
 }
 
 }  // namespace automodel::model

@@ -9,10 +9,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "arch/adapters.h"
 #include "arch/layout.h"
 #include "arch/model_spec.h"
 #include "model/blocks.h"
 #include "model/weights.h"
+#include "ops/offload.h"
 
 namespace automodel::model {
 
@@ -42,6 +44,12 @@ struct StageOptions {
   std::int64_t ignore_label = -100;
   std::optional<at::ScalarType> autocast = {};  ///< of matrix products
   double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
+  const arch::AdapterSpec* adapters = nullptr;  ///< outlives the stage; null: the weights themselves are trained
+  bool fused_accumulation = false;              ///< weight gradients are summed in their own type, never rounded first
+  bool cast_inputs = true;                      ///< what comes from another stage takes `type`, else it keeps its own
+  std::optional<at::ScalarType> output = {};    ///< that logits are cast to before the loss
+  ops::ActivationOffload* offload = nullptr;    ///< null: activations stay where they are
+  int offloaded_layers = 0;                     ///< the first so many layers of the model leave the device
 };
 
 /// What a layer keeps between its forward and its backward pass.
@@ -89,7 +97,9 @@ class StageModel {
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
-  at::Tensor head_logits(const Stream& stream);
+  std::vector<at::Tensor> run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
+                                    const ForwardOptions& options);
+  at::Tensor head_logits(const Stream& stream, const Microbatch& microbatch);
   void sum_statistics(RouterStatistics& routers);
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);
   /// Runs `part` as unit `unit`, telling the observer.
@@ -106,7 +116,8 @@ class StageModel {
   std::unique_ptr<RopeTable> rope_, sliding_rope_;
   std::vector<std::unique_ptr<Layer>> layers_;
   ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;
-  int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1;
+  ops::Linear head_product_ = {};
+  int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1, head_adapter_unit_ = -1;
   Norm norm_ = {};
   at::Tensor anchor_;
   UnitObserver* observer_ = nullptr;

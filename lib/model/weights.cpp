@@ -8,6 +8,8 @@ namespace automodel::model {
 namespace {
 
 std::string unit_name(const arch::Parameter& info) {
+  if (info.role == arch::Role::kAdapter)
+    return info.layer >= 0 ? "adapters of layer " + std::to_string(info.layer) : "adapters of the head";
   if (info.layer >= 0) return "layer " + std::to_string(info.layer);
   if (info.role == arch::Role::kPositions) return "positions";
   if (info.role == arch::Role::kEmbedding) return "embedding";
@@ -24,12 +26,14 @@ Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& 
     weight->info = info;
     weight->full.assign(info.shape.begin(), info.shape.end());
     weight->slice = placement.slice;
-    weight->trained = placement.trained && info.trainable;
+    weight->trained = placement.trained && info.trained();
     weight->expert = info.is_expert();
     weight->tensor_sharded = placement.tensor_sharded;
     weight->tensor_partial = placement.tensor_partial;
+    weight->tensor_replicas = placement.tensor_replicas;
     weight->copy = !info.tied_to.empty();
     weight->parameter.name = info.fqn;
+    weight->parameter.frozen = !weight->trained;
     weight->parameter.shape = weight->slice.shape(weight->full);
     const std::string name = unit_name(info);
     const auto unit = std::find_if(units_.begin(), units_.end(),
@@ -42,6 +46,10 @@ Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& 
   }
   for (auto& unit : units_)
     std::stable_partition(unit.weights.begin(), unit.weights.end(), [](const Weight* w) { return w->full.size() > 1; });
+}
+
+bool Unit::trained() const {
+  return std::any_of(weights.begin(), weights.end(), [](const Weight* weight) { return weight->trained; });
 }
 
 Weight* Weights::find(std::string_view fqn) const {

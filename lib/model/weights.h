@@ -26,15 +26,18 @@ struct Weight {
   bool expert = false;          ///< lives on the expert grid: reduced among the ranks that hold the same experts
   bool tensor_sharded = false;  ///< each tp rank has another part
   bool tensor_partial = false;  ///< each tp rank computes a share of the gradient of the same values: to be summed
+  int tensor_replicas = 1;      ///< neighbouring tp ranks that hold the same part and a share of its gradient each
   bool copy = false;            ///< a second copy of a tied weight: its gradient joins that of the first
 };
 
 /// Weights that one decoder layer has, or the embedding, or norm and head. A tied head is a unit of its own, laid out
-/// as the embedding is, so that their shards belong together.
+/// as the embedding is, so that their shards belong together. The adapters of a layer are one too: they are trained,
+/// what they stand beside is not.
 struct Unit {
   std::string name = {};
   std::vector<Weight*> weights = {};
   bool expert = false;
+  bool trained() const;  ///< any of them
 };
 
 /// What a rank takes of a tensor; the whole where no parallelism cuts it.
@@ -44,6 +47,7 @@ struct Placement {
   bool trained = true;
   bool tensor_sharded = false;
   bool tensor_partial = false;
+  int tensor_replicas = 1;
 };
 using PlacementRule = std::function<Placement(const arch::Parameter&)>;
 

@@ -65,6 +65,7 @@ class GatedBackward : public Backward {
     });
     return {dx};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
   const char* name() const override { return "gated"; }
 
  private:
@@ -80,6 +81,7 @@ class ActivateBackward : public Backward {
     NoGraph guard;
     return {apply_backward(gradients[0], x_, gate_)};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
   const char* name() const override { return "activate"; }
 
  private:

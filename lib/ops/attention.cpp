@@ -49,6 +49,9 @@ class AttentionBackward : public Backward {
     ops::backward(gradients[0].contiguous(), q_, k_, v_, whole_, options_, dq, dk, dv);
     return {dq, dk, dv};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
+    for (auto* each : {&q_, &k_, &v_, &whole_.out, &whole_.logsum}) visit(*each);
+  }
   const char* name() const override { return "attention"; }
 
  private:
@@ -87,6 +90,9 @@ class RopeAttentionBackward : public Backward {
                   out.v);
     rope_in_place(turned_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1);
     return {dqkv};
+  }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
+    for (auto* each : {&qkv_, &whole_.out, &whole_.logsum}) visit(*each);
   }
   const char* name() const override { return "rope_attention"; }
 

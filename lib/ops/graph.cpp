@@ -14,6 +14,8 @@ namespace {
 
 namespace autograd = torch::autograd;
 
+thread_local Recorded* current_list = nullptr;  // one rank a thread: loopback ranks have their own
+
 class Node : public autograd::Node {
  public:
   explicit Node(std::unique_ptr<Backward> backward) : backward_(std::move(backward)) {}
@@ -26,6 +28,7 @@ class Node : public autograd::Node {
     for (std::size_t i = 0; i < needed.size(); ++i) needed[i] = task_should_compute_output(i);
     return backward->backward(std::move(gradients), needed);
   }
+  Backward* pending() { return backward_.get(); }
 
  private:
   std::unique_ptr<Backward> backward_;
@@ -48,12 +51,27 @@ void record(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor
   for (const auto& input : inputs)
     edges.push_back(input.defined() ? autograd::impl::gradient_edge(input) : autograd::Edge());
   node->set_next_edges(std::move(edges));
+  if (current_list != nullptr) current_list->nodes_.push_back(node);
   for (const auto& output : outputs) {
     if (output.defined())
       autograd::set_history(output, node);
     else
       node->add_input_metadata(autograd::Node::undefined_input());
   }
+}
+
+void Recorded::visit_saved(const std::function<void(std::size_t operation, at::Tensor& saved)>& visit) const {
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    if (const auto node = nodes_[i].lock())
+      if (auto* backward = std::static_pointer_cast<Node>(node)->pending(); backward != nullptr)
+        backward->visit_saved([&](at::Tensor& saved) { visit(i, saved); });
+}
+
+Recorded::Scope::Scope(Recorded& list) : before_(current_list) {
+  current_list = &list;
+}
+Recorded::Scope::~Scope() {
+  current_list = before_;
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,9 @@ class Backward {
   /// `gradients`: one for each output, undefined where nothing flowed back. Returns one for each recorded input; those
   /// for which `needed` is false may be undefined. Called at most once, without a graph of its own.
   virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) = 0;
+  /// Calls `visit` with each activation that is kept for backward(), to be looked at or replaced by an equal one; not
+  /// with parameters, tables and what belongs to others.
+  virtual void visit_saved(const std::function<void(at::Tensor&)>& visit) { static_cast<void>(visit); }
   virtual const char* name() const = 0;
 };
 
@@ -30,6 +34,29 @@ bool records(const std::vector<at::Tensor>& inputs);
 /// Makes `outputs` (fresh tensors, computed outside of autograd) the results of an operation on `inputs`.
 void record(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
             std::unique_ptr<Backward> backward);
+
+/// The operations that were recorded on this thread while a Scope of it lived. Does not keep them alive.
+class Recorded {
+ public:
+  /// Activations that they keep (Backward::visit_saved), each with the number of its operation, in the order of
+  /// recording; those of operations that are gone or went backward are left out.
+  void visit_saved(const std::function<void(std::size_t operation, at::Tensor& saved)>& visit) const;
+
+  class Scope {
+   public:
+    explicit Scope(Recorded& list);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Recorded* before_;
+  };
+
+ private:
+  friend void record(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&, std::unique_ptr<Backward>);
+  std::vector<std::weak_ptr<void>> nodes_ = {};
+};
 
 /// Runs the backward pass from `outputs` with `gradients`; gradients of leaves are added to their grad().
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients);

@@ -1,6 +1,7 @@
 #include "ops/grouped_linear.h"
 
 #include <numeric>
+#include <optional>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -23,13 +24,22 @@ void for_groups(const Rows& rows, Visit&& visit) {
   }
 }
 
+/// out = x weight, the product in `type` where one is given.
+void stacked_product(at::Tensor out, const at::Tensor& x, const at::Tensor& weight,
+                     const std::optional<at::ScalarType>& type) {
+  if (type && *type != x.scalar_type())
+    out.copy_(at::mm(x.to(*type), weight.to(*type)));
+  else
+    at::mm_out(out, x, weight);
+}
+
 at::Tensor forward(const at::Tensor& x, const GroupedLinear& layer, const Rows& rows) {
   auto y = at::empty({x.size(0), layer.outputs()}, x.options());
   for_groups(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
     auto out = y.narrow(0, first, count);
     const auto in = x.narrow(0, first, count);
     if (layer.stacked != nullptr) {
-      at::mm_out(out, in, layer.stacked->value.select(0, group));
+      stacked_product(out, in, layer.stacked->value.select(0, group), layer.stacked->product_type);
       if (layer.bias != nullptr) out.add_(layer.bias->value.select(0, group));
     } else {
       const auto& linear = layer.each[static_cast<std::size_t>(group)];
@@ -38,6 +48,11 @@ at::Tensor forward(const at::Tensor& x, const GroupedLinear& layer, const Rows& 
     }
   });
   return y;
+}
+
+at::Tensor for_backward(const at::Tensor& x, const GroupedLinear& layer) {
+  if (layer.stacked == nullptr) return kept_input(x, layer.each.front());
+  return kept_input(x, Linear{.weights = {layer.stacked}});
 }
 
 class GroupedLinearBackward : public Backward {
@@ -56,7 +71,7 @@ class GroupedLinearBackward : public Backward {
       if (dx.defined()) {
         auto out = dx.narrow(0, first, count);
         if (layer_.stacked != nullptr)
-          at::mm_out(out, part, layer_.stacked->value.select(0, group).t());
+          stacked_product(out, part, layer_.stacked->value.select(0, group).t(), layer_.stacked->product_type);
         else
           out.copy_(input_gradient(part, layer_.each[static_cast<std::size_t>(group)]));
       }
@@ -73,6 +88,7 @@ class GroupedLinearBackward : public Backward {
     if (dx.defined()) dx = dx.to(input_type_);
     return {dx};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
   const char* name() const override { return "grouped_linear"; }
 
  private:
@@ -105,7 +121,8 @@ at::Tensor grouped_linear(const at::Tensor& x, const GroupedLinear& layer, std::
     input = x.detach().to(any.value.scalar_type()).contiguous();
     y = forward(input, layer, kept);
   }
-  if (records({x})) record({y}, {x}, std::make_unique<GroupedLinearBackward>(input, x.scalar_type(), layer, kept));
+  if (records({x}))
+    record({y}, {x}, std::make_unique<GroupedLinearBackward>(for_backward(input, layer), x.scalar_type(), layer, kept));
   return y;
 }
 

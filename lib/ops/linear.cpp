@@ -38,51 +38,7 @@ void for_each_cast(const Linear& layer, at::ScalarType type, Run&& run) {
   }
 }
 
-class LinearBackward : public Backward {
- public:
-  LinearBackward(at::Tensor x, at::ScalarType input_type, std::vector<std::int64_t> input_shape, const Linear& layer)
-      : x_(std::move(x)), input_type_(input_type), input_shape_(std::move(input_shape)), layer_(layer) {}
-
-  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
-    if (!gradients[0].defined()) return {at::Tensor()};
-    NoGraph guard;
-    const auto gradient = gradients[0].reshape({x_.size(0), -1});
-    at::Tensor dx;
-    if (needed[0]) dx = input_gradient(gradient, layer_).view(input_shape_).to(input_type_);
-    bias_gradients(gradient, layer_);
-    weight_gradients(gradient, x_, layer_);
-    return {dx};
-  }
-  const char* name() const override { return "linear"; }
-
- private:
-  at::Tensor x_;
-  at::ScalarType input_type_;
-  std::vector<std::int64_t> input_shape_;
-  Linear layer_;
-};
-
-}  // namespace
-
-std::int64_t Linear::outputs() const {
-  std::int64_t sum = 0;
-  for (const auto* weight : weights) sum += outputs_of(*weight, transposed);
-  return sum;
-}
-
-at::Tensor product(const at::Tensor& x, const Linear& layer) {
-  if (layer.weights.front()->product_type) {
-    auto y = at::empty({x.size(0), layer.outputs()}, x.options());
-    product_into(y, x, layer);
-    return y;
-  }
-  if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(x, whole.t());
-  auto y = at::empty({x.size(0), layer.outputs()}, x.options());
-  product_into(y, x, layer);
-  return y;
-}
-
-void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
+void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
   if (const auto type = layer.weights.front()->product_type) {
     const auto low = x.to(*type);
     for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
@@ -102,16 +58,7 @@ void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
   }
 }
 
-void add_biases(at::Tensor y, const Linear& layer) {
-  std::int64_t column = 0;
-  for (std::size_t i = 0; i < layer.biases.size(); ++i) {
-    const auto columns = outputs_of(*layer.weights[i], layer.transposed);
-    if (layer.biases[i] != nullptr) y.narrow(1, column, columns).add_(layer.biases[i]->value);
-    column += columns;
-  }
-}
-
-at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
+at::Tensor base_input_gradient(const at::Tensor& gradient, const Linear& layer) {
   if (const auto type = layer.weights.front()->product_type) {
     at::Tensor sum;
     for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
@@ -134,6 +81,72 @@ at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
   return dx;
 }
 
+template <class Rule>
+bool any_of_parameters(const Linear& layer, Rule&& rule) {
+  return std::any_of(layer.weights.begin(), layer.weights.end(), rule) ||
+         std::any_of(layer.adapters.begin(), layer.adapters.end(),
+                     [&](const LowRank& term) { return term && (rule(term.a) || rule(term.b)); });
+}
+
+class LinearBackward : public Backward {
+ public:
+  LinearBackward(at::Tensor x, at::ScalarType input_type, std::vector<std::int64_t> input_shape, const Linear& layer)
+      : x_(std::move(x)), input_type_(input_type), input_shape_(std::move(input_shape)), layer_(layer) {}
+
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    NoGraph guard;
+    const auto gradient = gradients[0].reshape({x_.size(0), layer_.outputs()});  // there may be no rows
+    at::Tensor dx;
+    if (needed[0]) dx = input_gradient(gradient, layer_).view(input_shape_).to(input_type_);
+    bias_gradients(gradient, layer_);
+    weight_gradients(gradient, x_, layer_);
+    return {dx};
+  }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
+  const char* name() const override { return "linear"; }
+
+ private:
+  at::Tensor x_;
+  at::ScalarType input_type_;
+  std::vector<std::int64_t> input_shape_;
+  Linear layer_;
+};
+
+}  // namespace
+
+std::int64_t Linear::outputs() const {
+  std::int64_t sum = 0;
+  for (const auto* weight : weights) sum += outputs_of(*weight, transposed);
+  return sum;
+}
+
+at::Tensor product(const at::Tensor& x, const Linear& layer) {
+  auto y = at::empty({x.size(0), layer.outputs()}, x.options());
+  product_into(y, x, layer);
+  return y;
+}
+
+void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
+  base_product_into(out, x, layer);
+  add_low_rank(out, x, layer);
+}
+
+at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
+  auto dx = base_input_gradient(gradient, layer);
+  add_low_rank_input_gradient(dx, gradient, layer);
+  return dx;
+}
+
+void add_biases(at::Tensor y, const Linear& layer) {
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < layer.biases.size(); ++i) {
+    const auto columns = outputs_of(*layer.weights[i], layer.transposed);
+    if (layer.biases[i] != nullptr) y.narrow(1, column, columns).add_(layer.biases[i]->value);
+    column += columns;
+  }
+}
+
 void bias_gradients(const at::Tensor& gradient, const Linear& layer) {
   std::int64_t column = 0;
   for (std::size_t i = 0; i < layer.biases.size(); ++i) {
@@ -149,10 +162,16 @@ void weight_gradients(const at::Tensor& gradient, const at::Tensor& x, const Lin
     weight_gradient(layer.weights, x, gradient);
   else
     weight_gradient(layer.weights, gradient, x);
+  low_rank_gradients(gradient, x, layer);
 }
 
 bool any_trained(const Linear& layer) {
-  return std::any_of(layer.weights.begin(), layer.weights.end(), [](const Parameter* w) { return w->trained(); });
+  return any_of_parameters(layer, [](const Parameter* w) { return w->trained(); });
+}
+
+at::Tensor kept_input(const at::Tensor& x, const Linear& layer) {
+  if (any_of_parameters(layer, [](const Parameter* w) { return !w->frozen; })) return x;
+  return at::empty({1}, x.options()).expand(x.sizes());
 }
 
 at::Tensor linear(const at::Tensor& x, const Linear& layer) {
@@ -170,7 +189,9 @@ at::Tensor linear(const at::Tensor& x, const Linear& layer) {
     out_shape.back() = y.size(1);
     y = y.view(out_shape);
   }
-  if (records({x})) record({y}, {x}, std::make_unique<LinearBackward>(flat, x.scalar_type(), std::move(shape), layer));
+  if (records({x}))
+    record({y}, {x},
+           std::make_unique<LinearBackward>(kept_input(flat, layer), x.scalar_type(), std::move(shape), layer));
   return y;
 }
 

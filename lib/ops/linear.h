@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/low_rank.h"
 #include "ops/parameter.h"
 
 namespace automodel::ops {
@@ -15,6 +17,8 @@ struct Linear {
   Parameters weights = {};
   Parameters biases = {};
   bool transposed = false;
+  std::vector<LowRank> adapters = {};            ///< none, or one for each weight
+  std::shared_ptr<const DropoutDraw> draw = {};  ///< of the adapters' dropout; null: none
   std::int64_t outputs() const;
 };
 
@@ -25,7 +29,7 @@ at::Tensor linear(const at::Tensor& x, const Parameters& weights, const Paramete
 
 // What that operation is made of, for operations that put communication in between; none of them records.
 
-/// x [n, in] times the weights, without biases: [n, out].
+/// x [n, in] times the weights, with the adapters' terms, without biases: [n, out].
 at::Tensor product(const at::Tensor& x, const Linear& layer);
 /// The same into `out`, whose rows are contiguous.
 void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer);
@@ -35,9 +39,11 @@ void add_biases(at::Tensor y, const Linear& layer);
 at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer);
 /// Adds to the biases' gradients.
 void bias_gradients(const at::Tensor& gradient, const Linear& layer);
-/// Adds to the weights' gradients, now or (WeightGradients) later.
+/// Adds to the gradients of weights and adapters, now or (WeightGradients) later.
 void weight_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer);
-/// True where a weight is trained: its gradient needs x.
+/// True where a weight or an adapter is trained: its gradient needs x.
 bool any_trained(const Linear& layer);
+/// x for the backward pass; where nothing will be trained a tensor of the same shape and without memory.
+at::Tensor kept_input(const at::Tensor& x, const Linear& layer);
 
 }  // namespace automodel::ops

@@ -78,6 +78,9 @@ class RmsNormBackward : public Backward {
     if (added_) return {dx, dx};
     return {dx};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
+    for (auto* each : {&x_, &rstd_}) visit(*each);
+  }
   const char* name() const override { return "rms_norm"; }
 
  private:
@@ -135,6 +138,9 @@ class LayerNormBackward : public Backward {
     accumulate(weight_, dweight);
     accumulate(bias_, dbias);
     return {dx};
+  }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
+    for (auto* each : {&x_, &mean_, &rstd_}) visit(*each);
   }
   const char* name() const override { return "layer_norm"; }
 

@@ -28,9 +28,17 @@ at::Tensor joined(const std::vector<at::Tensor>& parts) {
   return first.as_strided({rows, first.size(1)}, {first.size(1), 1});
 }
 
-/// out = a^T b where fresh, out += a^T b else.
-void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
-  if (out.scalar_type() != a.scalar_type()) {  // low-precision operands, float32 gradient
+/// out = a^T b where fresh, out += a^T b else. With `fused` products of low precision are summed in `out`'s type.
+void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b, bool fused) {
+  const auto type = out.scalar_type();
+  if (type != a.scalar_type() && fused && !a.is_cpu()) {
+    if (fresh)
+      at::mm_out(out, a.t(), b, type);
+    else
+      at::addmm_out(out, out, a.t(), b, type);
+  } else if (type != a.scalar_type() && fused) {  // products of two bfloat16 or float16 numbers are exact in float32
+    add_product(out, fresh, a.to(type), b.to(type), false);
+  } else if (type != a.scalar_type()) {  // low-precision operands, float32 gradient
     const auto product = at::mm(a.t(), b);
     if (fresh)
       out.copy_(product);
@@ -93,13 +101,14 @@ void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gr
     grads.push_back(parameter->grad);
   }
   const auto whole = all_trained && same_age ? joined(grads) : at::Tensor();
+  const bool fused = parameters.front()->fused_accumulation;
   if (whole.defined()) {
-    add_product(whole, parameters.front()->fresh, gradient, x);
+    add_product(whole, parameters.front()->fresh, gradient, x, fused);
   } else {
     std::int64_t row = 0;
     for (auto* parameter : parameters) {
       const auto rows = parameter->shape[0];
-      if (parameter->trained()) add_product(parameter->grad, parameter->fresh, gradient.narrow(1, row, rows), x);
+      if (parameter->trained()) add_product(parameter->grad, parameter->fresh, gradient.narrow(1, row, rows), x, fused);
       row += rows;
     }
   }
@@ -121,11 +130,12 @@ void accumulate_stacked(Parameter& parameter, const at::Tensor& x, const at::Ten
   if (!parameter.trained()) return;
   NoGraph guard;
   make_defined(parameter);
+  const auto type = parameter.product_type.value_or(x.scalar_type());
   std::int64_t first = 0;
   for (std::size_t g = 0; g < rows.size(); first += rows[g++])
     if (rows[g] > 0)
-      add_product(parameter.grad.select(0, static_cast<std::int64_t>(g)), false, x.narrow(0, first, rows[g]),
-                  gradient.narrow(0, first, rows[g]));
+      add_product(parameter.grad.select(0, static_cast<std::int64_t>(g)), false, x.narrow(0, first, rows[g]).to(type),
+                  gradient.narrow(0, first, rows[g]).to(type), parameter.fused_accumulation);
 }
 
 void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const std::vector<std::int64_t>& rows) {

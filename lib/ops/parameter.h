@@ -24,6 +24,9 @@ struct Parameter {
   at::Tensor grad = {};
   /// Products with this parameter run in this type, results have the type of the other operand (autocast).
   std::optional<at::ScalarType> product_type = {};
+  bool frozen = false;  ///< never trained: operations need not keep what its gradient takes
+  /// Weight gradients of low-precision operands are summed in the gradient's type, not rounded to theirs first.
+  bool fused_accumulation = false;
   WeightGradients* waiting = nullptr;  ///< where this one's products go first, while it has room; null: nowhere
   bool fresh = true;                   ///< nothing was added to `grad` since the step began: its content is undefined
   bool trained() const { return grad.defined(); }

@@ -49,8 +49,10 @@ double scores(const arch::ModelSpec& spec, const ActivationRequest& r) {
 
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   const auto w = widths_of(spec, layer, r);
-  const double experts_kept = w.experts * (2 * w.hidden + w.expert_up + w.expert_down);
-  double elements = 4 * w.stream + w.joined + w.value + w.up + w.down + experts_kept;
+  const auto& t = r.trained;
+  const double experts_kept = w.experts * ((t.up ? 2 : 1) * w.hidden + w.expert_up + (t.down ? w.expert_down : 0));
+  const double norms = (t.queries ? w.stream : 0) + (t.up ? w.stream : 0);
+  double elements = 2 * w.stream + norms + w.joined + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
   if (spec.sandwich_norms) elements += 2 * w.stream;
   if (spec.qk_norm) elements += w.joined;
   if (spec.latent) elements += spec.latent->q_rank + 2.0 * spec.latent->kv_rank;
@@ -67,17 +69,21 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.working = whole - out.kept + gradients;
   } else if (r.recompute == config::ActivationCheckpointing::kSelective) {
     // Attention is kept, the norm and the MLP after it are computed again.
-    const double again = w.up + w.down + experts_kept + (spec.sandwich_norms ? w.stream : 0);
+    const double again = w.up + (t.down ? w.down : 0) + experts_kept + (spec.sandwich_norms ? w.stream : 0);
     out.kept = whole - tokens * r.bytes * again;
     out.working = gradients + tokens * r.bytes * again;
   } else {
     out.kept = whole;
     out.working = gradients;
   }
+  out.of_kernel = tokens * r.bytes * (w.joined + w.value);
   // Inputs of the four products and the gradients of their results.
-  const double operands = 2 * w.hidden + w.value + w.down + w.experts * (w.hidden + w.expert_down);
-  const double results = w.joined + 2 * w.hidden + w.up + w.experts * (w.hidden + w.expert_up);
-  out.kept_for_weights = tokens * r.bytes * (operands + results);
+  double operands = 0;
+  if (t.queries) operands += w.hidden + w.joined;
+  if (t.output) operands += w.value + w.hidden;
+  if (t.up) operands += w.hidden + w.up + w.experts * (w.hidden + w.expert_up);
+  if (t.down) operands += w.down + w.hidden + w.experts * (w.expert_down + w.hidden);
+  out.kept_for_weights = tokens * r.bytes * operands;
   return out;
 }
 

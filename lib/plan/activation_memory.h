@@ -8,6 +8,14 @@
 
 namespace automodel::plan {
 
+/// Products of a layer whose inputs a weight's gradient needs: all of them, or those beside which adapters are trained.
+struct TrainedProducts {
+  bool queries = true;  ///< of queries, keys and values
+  bool output = true;   ///< of attention
+  bool up = true;       ///< of the MLP
+  bool down = true;
+};
+
 /// How a microbatch is computed on one rank.
 struct ActivationRequest {
   std::int64_t tokens = 0;    ///< of a microbatch on this rank (context parallelism applied)
@@ -17,12 +25,14 @@ struct ActivationRequest {
   bool sequence_parallel = false;
   bool fused_attention = true;  ///< a kernel that keeps no scores serves soft caps and sinks too
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  TrainedProducts trained = {};
 };
 
 struct LayerActivations {
   double kept = 0;              ///< from the forward to the backward pass
   double kept_for_weights = 0;  ///< after an input-gradient pass (I) until the weight-gradient pass (W)
   double working = 0;           ///< more than `kept` that the backward pass needs at its peak
+  double of_kernel = 0;         ///< the part of `kept` that a GPU's attention kernel keeps itself
 };
 
 /// One decoder layer. Kept are, in elements a token (h hidden, q and v query and value width, k key-value width, f the
@@ -31,6 +41,7 @@ struct LayerActivations {
 ///   the MLP's inputs to its activation 2f (f where it is not gated) and the activation's result f;
 /// with norms after attention and MLP 2h more; with norms of queries and keys the projections twice; scores where no
 /// kernel without them serves (a soft cap or sinks on the CPU). Experts count top_k times, shared ones once.
+/// A product beside which nothing is trained keeps no input: the norms' results and the activation's then go.
 /// With full recomputation only the residual stream before the layer is kept, and `working` is the rest.
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& request);
 

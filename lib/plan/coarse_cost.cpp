@@ -44,11 +44,13 @@ Parts parts_of(const CoarseRequest& r) {
   out.layers = spec.layers;
   out.per_rank = std::ceil(out.layers / (r.sizes.pp * r.stages_per_rank)) * r.stages_per_rank;
   out.forward = seconds(flops, r.hardware.forward_efficiency) + moved + r.hardware.layer_overhead + inside;
-  out.backward = seconds(2 * flops, r.hardware.backward_efficiency) + 2 * moved + r.hardware.layer_overhead + inside;
+  out.backward =
+      seconds((1 + r.trained) * flops, r.hardware.backward_efficiency) + 2 * moved + r.hardware.layer_overhead + inside;
   if (r.recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
   if (r.recompute == config::ActivationCheckpointing::kSelective)
     out.backward += feed_forward_share(spec, *r.layout, layer, r.sequence) * out.forward;
-  out.head = 3 * seconds(tokens * arch::head_flops_per_token(spec) / r.sizes.tp, r.hardware.head_efficiency);
+  out.head =
+      (2 + r.trained) * seconds(tokens * arch::head_flops_per_token(spec) / r.sizes.tp, r.hardware.head_efficiency);
   const auto counts = arch::count_layer(*r.layout, layer);
   const auto experts = static_cast<double>(counts.of(arch::Role::kExpert));
   out.elements =
@@ -108,22 +110,23 @@ CoarseCost coarse_cost(const CoarseRequest& r) {
                                                    : 1.0;
   double traffic = gathers * all_gather_seconds(elements * compute, s.shards, link.link);
   const bool each = s.gradients && !s.defer_reduction;
-  traffic +=
-      (s.optimizer ? 1 : 2) * (each ? r.microbatches : 1) * all_gather_seconds(elements * reduce, s.shards, link.link);
-  traffic += all_reduce_seconds(shard * reduce, s.replicas, copies.link);
+  traffic += (s.optimizer ? 1 : 2) * (each ? r.microbatches : 1) *
+             all_gather_seconds(elements * r.trained * reduce, s.shards, link.link);
+  traffic += all_reduce_seconds(shard * r.trained * reduce, s.replicas, copies.link);
   const double exposed = r.cuda ? std::max(0.05 * traffic, traffic - 0.8 * busy) : traffic;
-  const double updated = s.optimizer ? shard : elements;
+  const double updated = r.trained * (s.optimizer ? shard : elements);
   out.step = busy / (1 - bubble_of(r)) + exposed + updated * (2 * gradient + 6 * master) / r.hardware.memory_bandwidth +
              r.hardware.step_overhead;
 
   // Memory.
   double weights = s.parameters && s.reshard_after_forward ? 3 * elements / std::max(1.0, parts.per_rank) * compute
                                                            : elements * compute;
-  const double held = s.optimizer ? shard : elements;
+  const double held = r.trained * (s.optimizer ? shard : elements);
+  if (!s.offloaded && s.parameters) weights += (1 - r.trained) * shard * compute;
   if (!s.offloaded && (s.optimizer || master != compute || r.types.master != r.types.compute)) weights += held * master;
   const double moments = s.offloaded ? 0 : held * master * r.moments;
-  const double whole = each ? elements / std::max(1.0, parts.per_rank) : elements;
-  const double gradients = whole * gradient + (s.optimizer ? 2 * shard * gradient : 0);
+  const double whole = r.trained * (each ? elements / std::max(1.0, parts.per_rank) : elements);
+  const double gradients = whole * gradient + (s.optimizer ? 2 * r.trained * shard * gradient : 0);
   out.memory = weights + moments + gradients + in_flight(r, parts) * parts.kept + parts.working + r.hardware.framework;
   if (r.sizes.pp == 1) out.memory += parts.logits * (r.cuda ? 3 : 1);
   return out;

@@ -30,6 +30,7 @@ struct CoarseRequest {
   int stages_per_rank = 1;
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
   int moments = 2;
+  double trained = 1;  ///< share of the parameters that is trained; below 1 no frozen weight has a gradient
 };
 struct CoarseCost {
   double step = 0;    ///< seconds

@@ -1,5 +1,7 @@
 #include "plan/context_choice.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace automodel::plan {
@@ -57,7 +59,7 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=
                                            arch::TensorStyle::kRowwiseSplit;
-  const int groups = divided ? spec.kv_heads / sizes.tp : spec.kv_heads;
+  const int groups = divided ? std::max(1, spec.kv_heads / sizes.tp) : spec.kv_heads;
   if (groups % plan.heads != 0)
     report.refuse_plan("indivisible", plan.keys == 1 ? kTypeKey : kSizesKey,
                        fmt::format("{} key-value heads of a rank are not divisible by the {} ranks that exchange heads",

@@ -64,8 +64,8 @@ std::string time_text(const Estimate& estimate, const TrainingPlan& plan) {
                        past.runs, past.runs == 1 ? "" : "s", past.when, format_seconds(past.uncorrected),
                        format_seconds(past.seconds), format_bytes(past.bytes));
   out += fmt::format(
-      "          FLOPs a step {:.4g} = 3 x forward ({} tokens; attention causal, recomputation not counted)\n",
-      time.flops, plan.batch.tokens());
+      "          FLOPs a step {:.4g} = 3 x forward{} ({} tokens; attention causal, recomputation not counted)\n",
+      time.flops, plan.adapters ? ", of frozen weights 2 x" : "", plan.batch.tokens());
   for (const auto& each : time.traffic)
     out += fmt::format("          {} x{} over {}: {} a rank and step ({}), {}\n", each.axis, each.size,
                        name_of(each.link), format_bytes(each.bytes), each.what, format_seconds(each.seconds));
@@ -133,7 +133,8 @@ void write_time(JsonWriter& json, const Estimate& estimate) {
   json.member("optimizer", time.optimizer);
   json.member("flops", time.flops);
   json.member("flops_formula",
-              "3 x forward: 2 x matrix elements a token + 2 x (query + value width) x keys seen, causal");
+              "3 x forward, 2 x where weights are frozen: 2 x matrix elements a token + 2 x (query + value width) x "
+              "keys seen, causal");
   json.member("tokens_per_second", time.tokens_per_second);
   json.member("mfu", time.mfu);
   json.member("bubble_fraction", time.bubble);
@@ -198,7 +199,8 @@ int moments_of(const config::OptimizerConfig& optimizer) {
 Estimate make_estimate(const TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware) {
   Estimate out;
   out.hardware = std::move(hardware);
-  out.sharding = plan_sharding(recipe.distributed(), plan.mesh.sizes());
+  out.sharding = plan_sharding(recipe.distributed(), plan.mesh.sizes(), plan.expert_tensor);
+  out.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may ask for it
   out.recompute = recipe.distributed->checkpointing();
   out.moments = moments_of(recipe.optimizer());
   out.memory = plan_memory(plan, {.sharding = out.sharding,

@@ -1,5 +1,7 @@
 #include "plan/levers.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace automodel::plan {
@@ -43,10 +45,71 @@ std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute) {
   return out;
 }
 
+/// Megatron Core's rules for cpu_offloading; absent where nothing leaves the device.
+std::optional<ActivationOffloading> offloading_of(const config::ModelParallelConfig& m, const LeverRequest& request,
+                                                  Recompute recompute, Located& report) {
+  const std::string key = "model_parallel.cpu_offloading", layers = key + "_num_layers";
+  if (!m.cpu_offloading()) {
+    for (const char* child : {"_num_layers", "_activations", "_double_buffering", "_retain_pinned_cpu_buffers"})
+      if (report.given(key + child))
+        report.warn("no-effect", key + child, key + child + " has no effect without cpu_offloading",
+                    "set model_parallel.cpu_offloading: true");
+    return std::nullopt;
+  }
+  if (request.pp > 1)
+    report.refuse("bad-value", key,
+                  "offloading of activations does not work with pipeline parallelism (Megatron Core's rule)",
+                  "set distributed.activation_checkpointing: full");
+  if (recompute != Recompute::kNone)
+    report.refuse("bad-value", key,
+                  "offloading of activations does not work with activation checkpointing (Megatron Core's rule)",
+                  "choose one: set distributed.activation_checkpointing: false, or remove cpu_offloading");
+  const ActivationOffloading out{.layers = m.cpu_offloading_num_layers(),
+                                 .double_buffering = m.cpu_offloading_double_buffering(),
+                                 .retain_host_buffers = m.cpu_offloading_retain_pinned_cpu_buffers()};
+  if (out.layers < 0 || (request.layers && out.layers >= *request.layers)) {
+    report.refuse("bad-value", layers,
+                  fmt::format("activations of {} layers cannot be offloaded{}", out.layers,
+                              request.layers ? fmt::format(": the model has {}", *request.layers) : ""),
+                  request.layers ? fmt::format("0 to {}: the last layer goes backward first", *request.layers - 1)
+                                 : "0 or more, and fewer than the model has layers");
+    return std::nullopt;
+  }
+  const auto nothing = [&](const std::string& where, const std::string& why, const std::string& help) {
+    report.warn("no-effect", where, "no activations are offloaded: " + why, help);
+  };
+  if (out.layers == 0)
+    nothing(key, "cpu_offloading_num_layers is 0", "set cpu_offloading_num_layers to 1 or more");
+  else if (!m.cpu_offloading_activations())
+    nothing(key + "_activations", "cpu_offloading_activations is false", "set it to true, or remove cpu_offloading");
+  else if (!request.cuda)
+    nothing(key, "on a CPU they are in host memory already", "remove it, or plan for device: cuda");
+  if (out.layers == 0 || !m.cpu_offloading_activations()) return std::nullopt;
+  return out;
+}
+
+/// Megatron Core's weight shards beyond the tensor-parallel ranks are gathered for each use; here sharding over
+/// data-parallel ranks does that.
+void check_weight_shards(const config::ModelParallelConfig& m, const config::LoadedRecipe& loaded, Located& report) {
+  const auto check = [&](const std::string& key, const std::optional<int>& shards, int ranks) {
+    if (shards && *shards > ranks && *shards % std::max(1, ranks) == 0)  // else Megatron Core's rule is broken as well
+      report.refuse("unsupported-option", "model_parallel." + key,
+                    fmt::format("{} weight shards over {} tensor-parallel rank{} are not supported", *shards, ranks,
+                                ranks == 1 ? "" : "s"),
+                    "remove it; strategy fsdp2, or megatron_fsdp with zero_dp_strategy 3, shards weights over "
+                    "data-parallel ranks and gathers them for use");
+  };
+  check("tensor_parallel_num_weight_shards", m.tensor_parallel_num_weight_shards(),
+        loaded.recipe.distributed->tp_size().value_or(1));
+  check("expert_tensor_parallel_num_weight_shards", m.expert_tensor_parallel_num_weight_shards(),
+        m.expert_tensor_parallel_size().value_or(1));
+}
+
 }  // namespace
 
-Levers plan_levers(const config::LoadedRecipe& loaded, int pp, DType compute, Located& report) {
+Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& request, Located& report) {
   const auto& recipe = loaded.recipe;
+  const int pp = request.pp;
   const auto& m = recipe.model_parallel();
   Levers out;
   out.recompute = recompute_of(recipe.distributed(), report);
@@ -60,22 +123,21 @@ Levers plan_levers(const config::LoadedRecipe& loaded, int pp, DType compute, Lo
                 "set distributed.activation_checkpointing: full");
   if (m.defer_embedding_wgrad_compute() && pp > 1) out.deferred_head = m.wgrad_deferral_limit();
   out.delay_weight_gradients = m.delay_wgrad_compute();
-  out.autocast = autocast_of(recipe, compute);
-  out.loss_scaler = compute == DType::kFloat16;
+  out.autocast = autocast_of(recipe, request.compute);
+  out.loss_scaler = request.compute == DType::kFloat16;
+  out.fused_accumulation = m.gradient_accumulation_fusion();
+  out.deterministic = m.deterministic_mode();
+  if (out.deterministic && !request.cuda)
+    report.warn("no-effect", "model_parallel.deterministic_mode",
+                "on a CPU every run of a mesh gives the same bits already", "remove it, or plan for device: cuda");
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&recipe.distributed->strategy()))
     out.check_gradients = megatron->check_for_nan_in_grad();
   if (m.hybrid_context_parallel())
     report.refuse("unsupported-option", "model_parallel.hybrid_context_parallel",
                   "a context-parallel size chosen for each sequence is not supported",
                   "remove it; distributed.cp_size holds for all sequences");
-  if (m.cpu_offloading() && pp > 1)
-    report.refuse("bad-value", "model_parallel.cpu_offloading",
-                  "offloading of activations does not work with pipeline parallelism (Megatron Core's rule)",
-                  "set distributed.activation_checkpointing: full");
-  else if (m.cpu_offloading())
-    report.refuse("unsupported-option", "model_parallel.cpu_offloading",
-                  "activations cannot be kept in host memory between forward and backward",
-                  "set distributed.activation_checkpointing: full, which keeps the input of each layer alone");
+  out.offloading = offloading_of(m, request, out.recompute, report);
+  check_weight_shards(m, loaded, report);
   return out;
 }
 

@@ -17,6 +17,13 @@ enum class Recompute {
   kSelective,  ///< what attention needs; norm, products and activation of the MLP are computed again
 };
 
+/// Activations of the first layers wait for their backward pass in host memory. Source: Megatron Core, cpu_offloading.
+struct ActivationOffloading {
+  int layers = 0;
+  bool double_buffering = false;     ///< they come back into two buffers that stay
+  bool retain_host_buffers = false;  ///< page-locked buffers are kept between microbatches and steps
+};
+
 struct Levers {
   Recompute recompute = Recompute::kNone;
   /// Of the microbatches that a rank has in flight, so many keep everything: forward number k recomputes where
@@ -33,9 +40,21 @@ struct Levers {
   bool loss_scaler = false;
   /// A gradient that is not finite stops the run before the optimizer.
   bool check_gradients = true;
+  /// Weight gradients of low-precision products are summed in the gradient's type. Source: Megatron Core,
+  /// gradient_accumulation_fusion.
+  bool fused_accumulation = false;
+  /// On a GPU only kernels whose sums have an order.
+  bool deterministic = false;
+  std::optional<ActivationOffloading> offloading = {};
 };
 
-/// Reads and checks the switches. `pp` is the number of pipeline ranks.
-Levers plan_levers(const config::LoadedRecipe& recipe, int pp, DType compute, Located& report);
+/// What the switches are checked against.
+struct LeverRequest {
+  int pp = 1;  ///< pipeline ranks
+  DType compute = DType::kFloat32;
+  bool cuda = false;
+  std::optional<int> layers = {};  ///< of the model; absent where its sizes are unknown
+};
+Levers plan_levers(const config::LoadedRecipe& recipe, const LeverRequest& request, Located& report);
 
 }  // namespace automodel::plan

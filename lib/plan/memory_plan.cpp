@@ -1,6 +1,7 @@
 #include "plan/memory_plan.h"
 
 #include <algorithm>
+#include <map>
 
 #include "arch/counts.h"
 #include "plan/training_plan.h"
@@ -11,15 +12,17 @@ namespace {
 using arch::Role;
 
 /// Elements on one rank of the tp and ep groups: products and tables are cut, vectors are not.
-void add_elements(const arch::ParameterCounts& counts, const mesh::MeshSizes& sizes, StageElements& out) {
+void add_elements(const arch::ParameterCounts& counts, const TrainingPlan& plan, StageElements& out) {
+  const auto& sizes = plan.mesh.sizes();
+  const int expert_ranks = sizes.ep * plan.expert_tensor;
   double unit = 0;
   for (std::size_t i = 0; i < arch::kRoleCount; ++i) {
     const auto role = static_cast<Role>(i);
     const auto elements = static_cast<double>(counts.by_role[i]);
     const bool whole = role == Role::kNorm || role == Role::kRouter || role == Role::kPositions;
     if (role == Role::kExpert) {
-      out.expert += elements / sizes.ep;
-      unit += elements / sizes.ep;
+      out.expert += elements / expert_ranks;
+      unit += elements / expert_ranks;
     } else {
       out.dense += elements / (whole ? 1 : sizes.tp);
       unit += elements / (whole ? 1 : sizes.tp);
@@ -28,9 +31,35 @@ void add_elements(const arch::ParameterCounts& counts, const mesh::MeshSizes& si
   out.largest_unit = std::max(out.largest_unit, unit);
 }
 
+/// Elements of an adapter's matrix on one rank of the tp group: parallel/tensor/placement.h says which is cut.
+double local_elements(const TrainingPlan& plan, const arch::Parameter& adapter) {
+  const auto style = plan.tensor.style_of(arch::plan_name(adapter.adapts));
+  const bool columns = style == arch::TensorStyle::kColwise || style == arch::TensorStyle::kColwiseGathered;
+  const bool rows = style == arch::TensorStyle::kRowwise || style == arch::TensorStyle::kRowwiseSplit;
+  const bool cut = arch::is_last_matrix(adapter) ? columns : rows;
+  return static_cast<double>(adapter.shape.elements()) / (cut ? plan.mesh.sizes().tp : 1);
+}
+
+void add_adapters(const TrainingPlan& plan, const StagePart& part, StageElements& out) {
+  std::map<int, double> units;
+  for (const auto& info : plan.adapters->all) {
+    if (info.role != Role::kAdapter) continue;
+    const bool here = info.layer < 0
+                          ? part.has_head
+                          : std::find(part.layers.begin(), part.layers.end(), info.layer) != part.layers.end();
+    if (here) units[info.layer] += local_elements(plan, info);
+  }
+  for (const auto& [layer, elements] : units) {
+    out.trained_dense += elements;
+    out.largest_trained = std::max(out.largest_trained, elements);
+  }
+  out.dense += out.trained_dense;
+}
+
 /// What a stage keeps of a microbatch and works with.
 struct StageCost {
   double kept = 0, kept_for_weights = 0, working = 0;  ///< of the layers
+  double away = 0;                                     ///< in host memory
   HeadActivations head = {};
   double head_kept() const { return head.kept + head.logits; }
 };
@@ -61,6 +90,8 @@ class RankWalk {
       total_.dense += elements_.back().dense;
       total_.expert += elements_.back().expert;
       total_.largest_unit = std::max(total_.largest_unit, elements_.back().largest_unit);
+      total_.trained_dense += elements_.back().trained_dense;
+      total_.trained_expert += elements_.back().trained_expert;
     }
   }
 
@@ -80,6 +111,7 @@ class RankWalk {
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
       shares.buffers = messages();
+      for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
     evaluation.weights += gathered(false);
@@ -89,7 +121,7 @@ class RankWalk {
     evaluation.buffers = messages();
     auto& checkpoint = at(Phase::kCheckpoint);
     checkpoint.gradients = between_steps();
-    const double snapshot = masters() + moments();
+    const double snapshot = trained_masters() + moments();
     (plan_.cuda ? checkpoint.host : checkpoint.buffers) += snapshot;
     for (std::size_t i = 0; i < kPhaseCount; ++i)
       if (out.phases[i].total() > out.most().total()) out.peak = static_cast<Phase>(i);
@@ -98,18 +130,26 @@ class RankWalk {
 
  private:
   std::int64_t sequence() const { return plan_.batch.planned_length(); }
-  double sharded(double factor) const {
-    return factor * (total_.dense / request_.sharding.shards + total_.expert / request_.sharding.expert_shards);
+  double shard_of(double dense, double expert) const {
+    return dense / request_.sharding.shards + expert / request_.sharding.expert_shards;
   }
-  double optimizer_elements() const { return request_.sharding.optimizer ? sharded(1) : total_.total(); }
+  double trained_shard() const { return shard_of(total_.trained_dense, total_.trained_expert); }
+  double optimizer_elements() const { return request_.sharding.optimizer ? trained_shard() : total_.trained(); }
   bool separate_masters() const {
     return request_.sharding.optimizer || request_.sharding.offloaded || plan_.types.master != plan_.types.compute;
   }
-  double masters() const { return separate_masters() ? optimizer_elements() * size_of(plan_.types.master) : 0; }
+  double trained_masters() const { return separate_masters() ? optimizer_elements() * size_of(plan_.types.master) : 0; }
+  /// Frozen values are kept in the type that they are computed with in, beside gathered ones only as shards.
+  double frozen_shards() const {
+    if (!request_.sharding.parameters) return 0;
+    return shard_of(total_.dense - total_.trained_dense, total_.expert - total_.trained_expert) *
+           size_of(plan_.types.compute);
+  }
+  double masters() const { return trained_masters() + frozen_shards(); }
   double moments() const { return request_.moments * optimizer_elements() * size_of(plan_.types.master); }
-  double whole_gradients() const { return total_.total() * size_of(plan_.types.gradient); }
+  double whole_gradients() const { return total_.trained() * size_of(plan_.types.gradient); }
   /// Reduced gradients that stay until the next step has its own.
-  double reduced() const { return request_.sharding.optimizer ? sharded(size_of(plan_.types.gradient)) : 0; }
+  double reduced() const { return request_.sharding.optimizer ? trained_shard() * size_of(plan_.types.gradient) : 0; }
   double between_steps() const {
     const double reduced_here = request_.sharding.offloaded ? 0 : reduced();
     return (request_.sharding.gradients ? 0 : whole_gradients()) + reduced_here;
@@ -139,12 +179,23 @@ class RankWalk {
   StageCost cost_of(const StagePlan& stage) const {
     StageCost out;
     const auto& spec = plan_.model->spec;
+    const int offloaded = plan_.cuda && plan_.levers.offloading ? plan_.levers.offloading->layers : 0;
+    double stays = 0, largest = 0;  // of offloaded layers
     for (const int layer : stage.part.layers) {
-      const auto each = layer_activations(spec, layer, activation_);
-      out.kept += each.kept;
+      auto request = activation_;
+      if (plan_.adapters) request.trained = plan_.adapters->layers[static_cast<std::size_t>(layer)];
+      const auto each = layer_activations(spec, layer, request);
+      // What the attention kernel keeps does not leave.
+      const double away = layer < offloaded ? each.kept - each.of_kernel : 0;
+      out.away += away;
+      out.kept += each.kept - away;
+      stays += away > 0 ? each.of_kernel : 0;
+      largest = std::max(largest, away);
       out.kept_for_weights += each.kept_for_weights;
       out.working = std::max(out.working, each.working);
     }
+    // When the others went backward, one offloaded layer works and the next is on its way.
+    out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
     if (stage.part.has_head) out.head = head_activations(spec, activation_, !plan_.cuda);
     return out;
   }
@@ -182,7 +233,8 @@ class RankWalk {
     for (const auto& slot : plan_.pipeline->schedule.training[static_cast<std::size_t>(rank_)])
       for (const auto& action : slot.actions()) follow(action);
     // All reductions on their way: whole gradients, their sums, and copies where they travel in another type.
-    const double copies = plan_.types.reduce == plan_.types.gradient ? 0 : total_.total() * size_of(plan_.types.reduce);
+    const double copies =
+        plan_.types.reduce == plan_.types.gradient ? 0 : total_.trained() * size_of(plan_.types.reduce);
     now_.gradients = std::max(now_.gradients, old + (s.defer_reduction || !s.gradients ? whole_gradients() : 0)) +
                      reduced() + copies;
     note(0, 0, 0);
@@ -219,11 +271,11 @@ class RankWalk {
     const bool allocate = !has_gradients_[stage];
     now_.activations -= cost.head.kept;
     now_.logits -= cost.head.logits;
-    note(cost.working, 0, allocate ? elements_[stage].largest_unit * unit : 0);
+    note(cost.working, 0, allocate ? elements_[stage].largest_trained * unit : 0);
     now_.activations -= cost.kept;
     if (!allocate || !request_.sharding.defer_reduction) return;
     has_gradients_[stage] = true;
-    now_.gradients += elements_[stage].total() * unit;
+    now_.gradients += elements_[stage].trained() * unit;
   }
 
   const TrainingPlan& plan_;
@@ -255,18 +307,24 @@ StageElements stage_elements(const TrainingPlan& plan, int stage) {
   StageElements out;
   const auto& part = plan.pipeline->stages[static_cast<std::size_t>(stage)].part;
   const auto& layout = plan.model->layout;
-  const auto& sizes = plan.mesh.sizes();
-  if (part.has_embedding) add_elements(arch::count_parameters(layout, {.embeddings = true}), sizes, out);
+  if (part.has_embedding) add_elements(arch::count_parameters(layout, {.embeddings = true}), plan, out);
   // Layers are of one kind or of two.
   std::array<std::optional<arch::ParameterCounts>, 2> kinds;
   for (const int layer : part.layers) {
     auto& counts = kinds[layout.moe_layers[static_cast<std::size_t>(layer)] ? 1 : 0];
     if (!counts) counts = arch::count_layer(layout, layer);
-    add_elements(*counts, sizes, out);
+    add_elements(*counts, plan, out);
   }
   if (part.has_norm || part.has_head) {
     const bool own_head = part.has_head && (layout.head_tied_to.empty() || !part.has_embedding);
-    add_elements(arch::count_parameters(layout, {.norm = part.has_norm, .head = own_head}), sizes, out);
+    add_elements(arch::count_parameters(layout, {.norm = part.has_norm, .head = own_head}), plan, out);
+  }
+  if (plan.adapters) {
+    add_adapters(plan, part, out);
+  } else {
+    out.trained_dense = out.dense;
+    out.trained_expert = out.expert;
+    out.largest_trained = out.largest_unit;
   }
   return out;
 }

@@ -68,7 +68,12 @@ struct StageElements {
   double dense = 0;
   double expert = 0;
   double largest_unit = 0;  ///< of the units that are gathered together
+  // Of those the trained ones: all, or the adapters.
+  double trained_dense = 0;
+  double trained_expert = 0;
+  double largest_trained = 0;
   double total() const { return dense + expert; }
+  double trained() const { return trained_dense + trained_expert; }
 };
 /// Needs the plan's pipeline.
 MemoryPlan plan_memory(const TrainingPlan& plan, const MemoryRequest& request);

@@ -14,7 +14,7 @@ using arch::Module;
 using arch::ModuleKind;
 using arch::ModuleTree;
 
-constexpr std::string_view kKey = "distributed.pipeline.module_fqns_per_model_part";
+constexpr std::string_view kSplitKey = "distributed.pipeline.module_fqns_per_model_part";
 
 /// The module is `mark`ed or lies inside one that is.
 bool inside_marked(const ModuleTree& tree, int module, const std::vector<int>& marks, int mark) {
@@ -74,7 +74,7 @@ class Check {
 
  private:
   void refuse(std::string_view id, std::string message, std::string help) {
-    problems_.push_back({std::string(id), std::move(message), std::move(help), {}, std::string(kKey)});
+    problems_.push_back({std::string(id), std::move(message), std::move(help), {}, std::string(kSplitKey)});
   }
 
   void place(const std::string& fqn, int stage) {
@@ -209,7 +209,7 @@ std::vector<StagePart> split_model(const ModuleTree& tree, const StageFqns& name
 
 Diagnostics check_split(const ModuleTree& tree, const StageFqns& names) {
   if (names.empty())
-    return {{"bad-value", "no stages are named", "name the modules of every stage", {}, std::string(kKey)}};
+    return {{"bad-value", "no stages are named", "name the modules of every stage", {}, std::string(kSplitKey)}};
   return Check(tree, names).run();
 }
 
@@ -219,7 +219,7 @@ Diagnostics check_split_schedule(int stages, int pp_size, bool single_stage, Pla
                         fmt::format("{} stages are named for {} pipeline ranks", stages, pp_size),
                         fmt::format("{}; name {} stages", rule, use),
                         {},
-                        std::string(kKey)}};
+                        std::string(kSplitKey)}};
   };
   const int below = stages / pp_size * pp_size;
   const auto two = fmt::format("{}", 2 * pp_size);

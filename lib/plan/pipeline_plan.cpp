@@ -218,7 +218,7 @@ class PipelinePlanning {
         fqns_ = stage_fqns(names, ranges_of(layers.counts));
     } else if (layout_) {
       fqns_ = stage_fqns(names, *layout_);
-    } else if (auto even = stage_fqns(names, stages_, *per_rank, problems)) {
+    } else if (auto even = stage_fqns(names, stages_, *per_rank, problems)) {  // every stage gets a layer
       fqns_ = std::move(*even);
     }
     report_.refuse_all(std::move(problems), "");
@@ -315,9 +315,21 @@ class PipelinePlanning {
         stage.flops +=
             tokens * arch::layer_flops_per_token(model_->spec, model_->layout, layer, shapes.sequence_length);
       if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_->spec);
+      if (plan_.adapters) add_adapters(stage, tokens);
       stage.io = stage_io(shapes, s == 0, stage.part.has_head);
       stages.push_back(std::move(stage));
     }
+  }
+
+  void add_adapters(StagePlan& stage, double tokens) const {
+    const auto& layers = stage.part.layers;
+    for (const auto& info : plan_.adapters->all) {
+      if (info.role != arch::Role::kAdapter) continue;
+      const bool here =
+          info.layer < 0 ? stage.part.has_head : std::find(layers.begin(), layers.end(), info.layer) != layers.end();
+      if (here) stage.adapters += info.shape.elements();
+    }
+    stage.flops += 2 * tokens * static_cast<double>(stage.adapters);
   }
 
   TrainingPlan& plan_;

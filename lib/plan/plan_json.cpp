@@ -70,7 +70,7 @@ void write_stage(JsonWriter& json, const StagePlan& stage) {
   json.member("pp_rank", stage.pp_rank);
   json.member("fqns", stage.part.fqns);
   json.member("num_layers", stage.part.layers.size());
-  json.member("params", stage.part.parameters);
+  json.member("params", stage.part.parameters + stage.adapters);
   json.member("flops_per_microbatch", stage.flops);
   write_meta(json, "inputs", stage.io.input);
   write_meta(json, "outputs", stage.io.output);
@@ -167,6 +167,19 @@ void write_types(JsonWriter& json, const TypePlan& types) {
   json.end_object();
 }
 
+void write_adapters(JsonWriter& json, const TrainingPlan& plan) {
+  if (!plan.adapters) return json.value(nullptr);
+  const auto& spec = plan.adapters->spec;
+  json.begin_object();
+  json.member("rank", spec.rank);
+  json.member("alpha", spec.alpha);
+  json.member("dropout", spec.dropout);
+  json.member("target_modules", plan.adapters->modules);
+  json.member("weights", spec.weights);
+  json.member("trained_parameters", plan.adapters->elements);
+  json.end_object();
+}
+
 }  // namespace
 
 std::string to_json(const TrainingPlan& plan, ActionFormat actions) {
@@ -180,9 +193,16 @@ std::string to_json(const TrainingPlan& plan, ActionFormat actions) {
   write_mesh(json, plan.mesh);
   json.key("moe_mesh");
   write_moe_mesh(json, plan.mesh);
+  json.key("zero_dp_strategy");
+  if (plan.zero_level)
+    json.value(*plan.zero_level);
+  else
+    json.value(nullptr);
   json.member("device", plan.cuda ? "cuda" : "cpu");
   write_batch(json, plan.batch);
   write_types(json, plan.types);
+  json.key("adapters");
+  write_adapters(json, plan);
   json.key("pipeline");
   write_pipeline(json, plan, actions);
   if (plan.estimate) write_members(json, *plan.estimate);

@@ -47,8 +47,11 @@ std::string mesh_text(const TrainingPlan& plan) {
   add("tp", s.tp);
   add("ep", s.ep);
   const int world = plan.mesh.world_size();
-  return fmt::format("mesh      {} rank{}{}{}, {} on {}\n", world, world == 1 ? "" : "s", axes.empty() ? "" : ": ",
-                     axes, mesh::name_of(plan.mesh.strategy()), plan.cuda ? "cuda" : "cpu");
+  const std::string level = plan.zero_level ? fmt::format(" (zero_dp_strategy {}, {})", *plan.zero_level,
+                                                          config::name_of_level(*plan.zero_level))
+                                            : "";
+  return fmt::format("mesh      {} rank{}{}{}, {}{} on {}\n", world, world == 1 ? "" : "s", axes.empty() ? "" : ": ",
+                     axes, mesh::name_of(plan.mesh.strategy()), level, plan.cuda ? "cuda" : "cpu");
 }
 
 /// What tensor- and context-parallel ranks divide, and how they exchange it.
@@ -85,6 +88,24 @@ std::string model_text(const TrainingPlan& plan) {
                      format_count(static_cast<double>(parameters)), spec.tied_embeddings ? ", tied embeddings" : "");
 }
 
+std::string adapters_text(const TrainingPlan& plan) {
+  if (!plan.adapters) return "";
+  const auto& spec = plan.adapters->spec;
+  const auto& modules = plan.adapters->modules;
+  constexpr std::size_t kShown = 8;
+  std::string names =
+      fmt::format("{}", fmt::join(modules.begin(), modules.begin() + std::min(kShown, modules.size()), ", "));
+  if (modules.size() > kShown) names += ", ...";
+  std::int64_t all = 0;
+  for (const auto& parameter : plan.adapters->all)
+    if (parameter.tied_to.empty()) all += parameter.shape.elements();
+  const auto trained = static_cast<double>(plan.adapters->elements);
+  return fmt::format(
+      "adapters  LoRA of rank {}, scale {:g}{}, beside {} weights ({}): {} parameters are trained ({:.2g}%)\n",
+      spec.rank, spec.scale(), spec.dropout > 0 ? fmt::format(", dropout {:g}", spec.dropout) : "", spec.weights.size(),
+      names, format_count(trained), 100 * trained / static_cast<double>(all));
+}
+
 std::string batch_text(const TrainingPlan& plan) {
   const auto& b = plan.batch;
   std::string out = fmt::format("batch     {} sequences a step = {} data-parallel x {} run{} x {} microbatch{} of {}",
@@ -96,6 +117,10 @@ std::string batch_text(const TrainingPlan& plan) {
   if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
   if (plan.levers.loss_scaler) out += ", dynamic loss scale";
   if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
+  if (plan.cuda && plan.levers.offloading)
+    out += fmt::format("\noffload   activations of the first {} layers wait in host memory for their backward pass{}",
+                       plan.levers.offloading->layers,
+                       plan.levers.offloading->double_buffering ? ", come back into two buffers" : "");
   return out + "\n";
 }
 
@@ -112,7 +137,8 @@ std::string stages_text(const TrainingPlan& plan) {
     const double own = loads[static_cast<std::size_t>(stage.stage)];
     const double load = *heaviest > 0 ? own / *heaviest : 1;
     table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(stage.part),
-               format_count(static_cast<double>(stage.part.parameters)), fmt::format("{:.3g}", stage.flops / 1e9),
+               format_count(static_cast<double>(stage.part.parameters + stage.adapters)),
+               fmt::format("{:.3g}", stage.flops / 1e9),
                fmt::format("{:.0f}%{}", 100 * load, own == *heaviest && *lightest < *heaviest ? " heaviest" : ""),
                shape_text(stage.io.output)});
   }
@@ -142,7 +168,7 @@ std::string schedule_text(const TrainingPlan& plan) {
 
 std::string to_text(const TrainingPlan& plan, ActionFormat actions) {
   std::string out = fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + sharing_text(plan) +
-                    model_text(plan) + batch_text(plan);
+                    model_text(plan) + adapters_text(plan) + batch_text(plan);
   if (plan.pipeline) {
     if (!plan.pipeline->stages.empty()) out += stages_text(plan);
     if (plan.pipelined) {

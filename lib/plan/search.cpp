@@ -161,6 +161,11 @@ class Search {
   }
 
   std::int64_t sequence() const { return base_->batch.planned_length(); }
+  double trained_share() const {
+    if (!base_->adapters) return 1;
+    const auto elements = static_cast<double>(base_->adapters->elements);
+    return elements / (elements + static_cast<double>(arch::count_parameters(base_->model->spec).total()));
+  }
 
   void draft_mesh(const mesh::MeshSizes& sizes) {
     const int local = base_->batch.global / sizes.dp();
@@ -175,7 +180,8 @@ class Search {
                           .hardware = out_.hardware,
                           .cuda = base_->cuda,
                           .sequence = sequence(),
-                          .moments = moments_};
+                          .moments = moments_,
+                          .trained = trained_share()};
     for (const int microbatch : kMicrobatches) {
       if (local % microbatch != 0) continue;
       request.microbatch = microbatch;

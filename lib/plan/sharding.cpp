@@ -4,12 +4,12 @@
 
 namespace automodel::plan {
 
-Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes) {
+Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes, int expert_tensor) {
   Sharding out;
   const bool pipelined = sizes.pp > 1;
   out.shards = sizes.dp_shard * sizes.cp;
   out.replicas = sizes.dp_replicate;
-  out.expert_shards = std::max(1, sizes.per_stage() / sizes.ep);
+  out.expert_shards = std::max(1, sizes.per_stage() / (sizes.ep * expert_tensor));
   const auto& strategy = distributed.strategy();
   if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy)) {
     out.optimizer = out.gradients = out.parameters = true;

@@ -20,6 +20,8 @@ struct Sharding {
   int expert_shards = 1;               ///< of an expert's parameter
   int replicas = 1;                    ///< copies of a shard over which gradients are summed too
 };
-Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes);
+/// `expert_tensor`: ranks that hold parts of the same experts.
+Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes,
+                       int expert_tensor = 1);
 
 }  // namespace automodel::plan

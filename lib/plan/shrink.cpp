@@ -199,6 +199,11 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
   alone.strategy = config::Strategy(config::DDPConfig{});
   out.single.recipe.distributed = alone;
   out.single.recipe.model_parallel = config::ModelParallelConfig{};
+  if (plan.model->spec.router_sums() > 0) {  // auxiliary losses of routers are those of microbatches
+    auto scheduler = out.single.recipe.step_scheduler();
+    scheduler.local_batch_size = plan.batch.microbatch;
+    out.single.recipe.step_scheduler = scheduler;
+  }
   out.summary = fmt::format("hidden {}, {} heads, {} key-value heads, vocabulary {}, {} tokens a sequence{}",
                             sizes.hidden, sizes.heads, sizes.kv_heads, sizes.vocab, sizes.length,
                             sizes.experts > 0 ? fmt::format(", {} experts", sizes.experts) : "");

@@ -25,6 +25,15 @@ std::string common_divisors(std::initializer_list<std::int64_t> sizes) {
   return out;
 }
 
+/// The sizes that divide query heads and key-value heads, or with `shared` are multiples of these.
+std::string head_divisors(int heads, int kv_heads, bool shared) {
+  std::string out;
+  for (int d = 1; d <= std::min(heads, 1024); ++d)
+    if (heads % d == 0 && (kv_heads % d == 0 || (shared && d % kv_heads == 0)))
+      out += (out.empty() ? "" : ", ") + std::to_string(d);
+  return out;
+}
+
 /// Products that belong together: what one takes is what the others leave.
 struct BlockNames {
   std::string_view name;
@@ -104,7 +113,7 @@ class TensorCheck {
             key, fmt::format("{} is {} but {} is {}", first_name, arch::name_of(*first), name, arch::name_of(style)),
             "fitting are colwise with rowwise, and colwise_rep or replicated with rowwise_rep or replicated");
     }
-    sizes(block, *first);
+    sizes(layer, block, *first);
   }
 
   /// The low-rank parts belong to all heads, and the shared key is used by the heads here.
@@ -129,12 +138,15 @@ class TensorCheck {
            (last == TensorStyle::kRowwiseSplit || alike(last));
   }
 
-  void sizes(const BlockNames& block, TensorStyle first) {
+  void sizes(int layer, const BlockNames& block, TensorStyle first) {
     if (first != TensorStyle::kColwise && first != TensorStyle::kColwiseGathered) return;
     if (block.heads) {
+      // More ranks than key-value heads: neighbours hold the same one, where it is a weight of its own.
+      const bool own = first == TensorStyle::kColwise && has(layer, "self_attn.k_proj");
+      const bool shared = own && spec_.kv_heads < tp_ && tp_ % spec_.kv_heads == 0;
       const auto possible =
-          fmt::format("tp_size can be {} for this model", common_divisors({spec_.heads, spec_.kv_heads}));
-      if (first == TensorStyle::kColwise && spec_.kv_heads != spec_.heads)
+          fmt::format("tp_size can be {} for this model", head_divisors(spec_.heads, spec_.kv_heads, own));
+      if (first == TensorStyle::kColwise && spec_.kv_heads != spec_.heads && !shared)
         divides(spec_.kv_heads, "num_key_value_heads", possible);
       divides(first == TensorStyle::kColwise ? spec_.heads : std::int64_t{spec_.kv_heads} * spec_.head_dim,
               first == TensorStyle::kColwise ? "num_attention_heads" : "the width of keys and values", possible);
@@ -254,7 +266,12 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
                                     const mesh::MeshSizes& sizes, const SequenceLength& length, Located& report) {
   const std::string key = "distributed.tp_plan";
   const auto* fsdp = std::get_if<config::FSDP2Config>(&loaded.recipe.distributed->strategy());
-  const config::Value given = fsdp != nullptr ? fsdp->tp_plan() : config::Value();
+  const auto given = std::visit(
+      [](const auto& strategy) -> config::Value {
+        if constexpr (requires { strategy.tp_plan(); }) return strategy.tp_plan();
+        return {};
+      },
+      loaded.recipe.distributed->strategy());
   const bool sequence = wants_sequence_parallel(loaded.recipe);
   const auto overlap = OverlapChoice(loaded.recipe, sizes.tp, sequence, report)();
   if (sizes.tp == 1) {

@@ -47,9 +47,9 @@ class Timing {
     run_schedule();
     out_.optimizer = optimizer_seconds();
     out_.step = out_.schedule + out_.communication + out_.optimizer + hardware_.step_overhead;
-    double forward = 0;
-    for (const auto& stage : plan_.pipeline->stages) forward += stage.flops;
-    out_.flops = 3 * forward * plan_.batch.microbatches * plan_.batch.runs * sizes_.dp();
+    double flops = 0;
+    for (const auto& stage : plan_.pipeline->stages) flops += 3 * stage.flops - frozen_flops(stage);
+    out_.flops = flops * plan_.batch.microbatches * plan_.batch.runs * sizes_.dp();
     const double tokens = static_cast<double>(plan_.batch.global) * static_cast<double>(sequence_);
     out_.tokens_per_second = tokens / out_.step;
     out_.mfu = out_.flops / (out_.step * hardware_.peak * sizes_.world());
@@ -60,6 +60,33 @@ class Timing {
  private:
   double pass_seconds(double flops, double efficiency, double moved) const {
     return flops / (hardware_.peak * efficiency) + moved / hardware_.memory_bandwidth;
+  }
+
+  /// Of weight gradients that nobody computes: a third of the products with frozen weights, of a microbatch.
+  double frozen_flops(const StagePlan& stage) const {
+    if (!plan_.adapters) return 0;
+    double out = stage.part.has_head ? arch::head_flops_per_token(plan_.model->spec) : 0;
+    for (const int layer : stage.part.layers)
+      out += arch::layer_product_flops_per_token(plan_.model->spec, plan_.model->layout, layer);
+    return out * static_cast<double>(plan_.batch.microbatch * sequence_);
+  }
+
+  /// Frozen weights have no gradients.
+  PartTime trained(PartTime part) const {
+    if (!plan_.adapters) return part;
+    part.backward -= part.backward_weight;
+    part.backward_weight = 0;
+    return part;
+  }
+
+  void add_adapters(const StagePlan& stage, StageTime& out) const {
+    const double flops = 2 * tokens_ * static_cast<double>(stage.adapters) / sizes_.tp;
+    PartTime part{.work = flops};
+    part.forward = pass_seconds(flops, hardware_.forward_efficiency, 0);
+    part.backward_input = pass_seconds(flops, hardware_.backward_efficiency, 0);
+    part.backward_weight = pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
+    part.backward = part.backward_input + part.backward_weight;
+    add(out, part, 0, 0);
   }
 
   /// One layer without communication: as it was measured, or by rates of arithmetic and of memory.
@@ -97,7 +124,7 @@ class Timing {
     const auto& spec = plan_.model->spec;
     const auto& layout = plan_.model->layout;
     const double flops = tokens_ * arch::layer_flops_per_token(spec, layout, layer, sequence_) / sizes_.tp;
-    const auto part = layer_time(layer, flops);
+    const auto part = trained(layer_time(layer, flops));
     double again = 0;
     if (request_.recompute == config::ActivationCheckpointing::kFull) again = part.forward;
     if (request_.recompute == config::ActivationCheckpointing::kSelective)
@@ -110,6 +137,7 @@ class Timing {
     for (const int layer : stage.part.layers) add_layer(out, layer);
     if (stage.part.has_embedding) add_embedding(out);
     if (stage.part.has_head) add_head(out);
+    if (plan_.adapters) add_adapters(stage, out);
     return out;
   }
 
@@ -137,6 +165,7 @@ class Timing {
       part.forward = 2 * stream / hardware_.memory_bandwidth;
       part.backward = part.backward_weight = 4 * stream / hardware_.memory_bandwidth;
     }
+    part = trained(part);
     part.work = 0;
     part.forward += all_reduce_seconds(stream, sizes_.tp, tp_.link);
     add(out, part, 0, 0);
@@ -154,6 +183,7 @@ class Timing {
       part.backward_input = part.backward_weight = part.forward;
       part.backward = 2 * part.forward;
     }
+    part = trained(part);
     part.work = flops;
     part.forward += sizes_.tp > 1 ? 3 * tp_.link.latency * sizes_.tp : 0;
     const double sum = all_reduce_seconds(tokens_ * spec.hidden * compute_, sizes_.tp, tp_.link);
@@ -163,12 +193,13 @@ class Timing {
   }
 
   double stage_bytes(int stage, double bytes) const { return stage_elements(plan_, stage).total() * bytes; }
+  double trained_bytes(int stage, double bytes) const { return stage_elements(plan_, stage).trained() * bytes; }
   double gather_seconds(int stage) const {
     if (!sharding_.parameters) return 0;
     return all_gather_seconds(stage_bytes(stage, compute_), sharding_.shards, shard_.link);
   }
   double reduce_seconds(int stage) const {
-    const double bytes = stage_bytes(stage, size_of(plan_.types.reduce));
+    const double bytes = trained_bytes(stage, size_of(plan_.types.reduce));
     const double sum = sharding_.optimizer ? reduce_scatter_seconds(bytes, sharding_.shards, shard_.link)
                                            : all_reduce_seconds(bytes, sharding_.shards, shard_.link);
     return sum +
@@ -212,7 +243,7 @@ class Timing {
       // The new values go to all ranks after the optimizer.
       double most = 0;
       for (int s = 0; s < stages; ++s)
-        most = std::max(most, all_gather_seconds(stage_bytes(s, compute_), sharding_.shards, shard_.link));
+        most = std::max(most, all_gather_seconds(trained_bytes(s, compute_), sharding_.shards, shard_.link));
       out_.communication += most;
     }
   }
@@ -241,8 +272,9 @@ class Timing {
       for (const auto& stage : plan_.pipeline->stages) {
         if (stage.pp_rank != rank) continue;
         const auto part = stage_elements(plan_, stage.stage);
-        elements +=
-            sharding_.optimizer ? part.dense / sharding_.shards + part.expert / sharding_.expert_shards : part.total();
+        elements += sharding_.optimizer
+                        ? part.trained_dense / sharding_.shards + part.trained_expert / sharding_.expert_shards
+                        : part.trained();
       }
       most = std::max(most, elements);
     }
@@ -261,12 +293,14 @@ class Timing {
           plan_.pipeline->stages[static_cast<std::size_t>(busiest)].part.layers.size())
         busiest = static_cast<int>(s);
     int layers = 0;
-    double elements = 0, messages = 0;
+    double elements = 0, trained = 0, messages = 0;
     const int rank = plan_.pipeline->stages[static_cast<std::size_t>(busiest)].pp_rank;
     for (const auto& stage : plan_.pipeline->stages) {
       if (stage.pp_rank != rank) continue;
       layers += static_cast<int>(stage.part.layers.size());
-      elements += stage_elements(plan_, stage.stage).total();
+      const auto part = stage_elements(plan_, stage.stage);
+      elements += part.total();
+      trained += part.trained();
       messages += (stage.stage > 0 ? 1 : 0) + (stage.part.has_head ? 0 : 1);
     }
     const auto add = [&](std::string axis, int size, const GroupLink& group, double bytes, std::string_view what) {
@@ -286,7 +320,8 @@ class Timing {
       add("ep", sizes_.ep, ep_, 4 * share(sizes_.ep) * stream * spec.moe->top_k / sizes_.tp * layers * passes,
           "tokens to experts and back");
     const double reductions = reduces_each() ? passes : 1;
-    const double reduced = elements * size_of(plan_.types.reduce), whole = elements * compute_;
+    const double reduced = trained * size_of(plan_.types.reduce);
+    const double whole = (sharding_.parameters ? elements : trained) * compute_;
     const double gathers = !sharding_.parameters             ? (sharding_.optimizer ? 1 : 0)
                            : plan_.pipelined                 ? plan_.batch.runs
                            : sharding_.reshard_after_forward ? 2 * passes

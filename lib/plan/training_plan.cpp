@@ -121,6 +121,18 @@ void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& s
                   "overlap_p2p_comm and batch_p2p_comm cannot both be true", "choose one");
 }
 
+/// Megatron-FSDP's level of sharding.
+std::optional<int> plan_level(const config::LoadedRecipe& loaded, Located& report) {
+  const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&loaded.recipe.distributed->strategy());
+  if (megatron == nullptr) return std::nullopt;
+  const auto& level = megatron->zero_dp_strategy();
+  if (level.named_less)
+    report.warn("sharding-level", "distributed.zero_dp_strategy",
+                "parameters are sharded together with gradients and optimizer states: this is optim_grads_params",
+                "no_shard, optim, optim_grads or optim_grads_params");
+  return level.level;
+}
+
 TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* spec, bool cuda, Located& report) {
   const Recipe& recipe = loaded.recipe;
   const auto& m = recipe.model_parallel();
@@ -146,6 +158,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
       if (policy.param_dtype()) types.compute = *policy.param_dtype();
       types.reduce = policy.reduce_dtype().value_or(types.compute);
       if (given && policy.output_dtype()) output = policy.output_dtype();
+      types.cast_inputs = policy.cast_forward_inputs();
     }
   }
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
@@ -154,6 +167,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
     types.reduce = megatron->grad_reduce_in_fp32() ? DType::kFloat32 : types.compute;
   }
   types.message = output.value_or(types.compute);
+  if (output != types.compute) types.output = output;
   if (m.pipeline_dtype()) types.message = *m.pipeline_dtype();
   if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->dtype())
     types.message = *recipe.distributed->pipeline()->dtype();
@@ -262,8 +276,15 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     TrainingPlan plan{.mesh = mesh::DeviceMesh(*sizes, strategy_of(recipe.distributed()))};
     plan.recipe_path = loaded.path;
     plan.cuda = plans_for_cuda(recipe, request);
+    plan.zero_level = plan_level(loaded, report);
+    plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));
     plan.types = plan_types(loaded, spec, plan.cuda, report);
-    plan.levers = plan_levers(loaded, sizes->pp, plan.types.compute, report);
+    plan.levers = plan_levers(loaded,
+                              {.pp = sizes->pp,
+                               .compute = plan.types.compute,
+                               .cuda = plan.cuda,
+                               .layers = spec != nullptr ? std::optional<int>(spec->layers) : std::nullopt},
+                              report);
     plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
     check_optimizer(recipe, report);
     plan.pipelined = sizes->pp > 1;
@@ -284,6 +305,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }
+    if (model) plan.adapters = choose_adapters(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
     if (request.training)
@@ -305,6 +327,10 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   return result;
 }
 
+std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan) {
+  return plan.adapters ? plan.adapters->all : arch::parameters(plan.model->layout);
+}
+
 std::uint64_t fingerprint(const TrainingPlan& plan) {
   std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
   const auto mix = [&](std::string_view text) {
@@ -318,7 +344,14 @@ std::uint64_t fingerprint(const TrainingPlan& plan) {
                   plan.batch.microbatches, plan.batch.length));
   mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
                   name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
+  mix(fmt::format("{}", plan.zero_level.value_or(-1)));
   if (plan.model) mix(plan.model->config_text);
+  if (plan.adapters) {
+    const auto& spec = plan.adapters->spec;
+    mix(fmt::format("{} {} {} {} {}", spec.rank, spec.alpha, spec.dropout, spec.dropout_first,
+                    static_cast<int>(spec.start)));
+    for (const auto& weight : spec.weights) mix(weight);
+  }
   for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
   mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
   mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");

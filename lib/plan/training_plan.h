@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
+#include "plan/adapter_choice.h"
 #include "plan/context_choice.h"
 #include "plan/estimate.h"
 #include "plan/levers.h"
@@ -41,14 +42,17 @@ struct TypePlan {
   DType master = DType::kFloat32;
   DType gradient = DType::kFloat32;
   DType reduce = DType::kFloat32;
-  DType message = DType::kFloat32;  ///< between stages
+  DType message = DType::kFloat32;   ///< between stages
+  bool cast_inputs = true;           ///< a stage computes with what it receives in `compute`, else in `message`
+  std::optional<DType> output = {};  ///< of logits before the loss, where it is not `compute`
 };
 
 struct StagePlan {
   int stage = 0;
   int pp_rank = 0;
   StagePart part = {};
-  double flops = 0;  ///< of the forward pass of a microbatch
+  std::int64_t adapters = 0;  ///< elements of adapters
+  double flops = 0;           ///< of the forward pass of a microbatch
   StageIo io = {};
 };
 
@@ -66,11 +70,14 @@ struct TrainingPlan {
   TypePlan types = {};
   Levers levers = {};
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
+  std::optional<AdapterPlan> adapters = {};   ///< absent where the model's own weights are trained
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
   std::optional<Estimate> estimate = {};      ///< with the pipeline
   arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
   ContextPlan context = {};
-  bool pipelined = false;  ///< pp_size > 1: the recipe's pipeline section counts
+  int expert_tensor = 1;               ///< ranks that hold parts of the same experts
+  std::optional<int> zero_level = {};  ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it
+  bool pipelined = false;              ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};
   std::vector<config::IgnoredKey> ignored = {};
@@ -94,6 +101,9 @@ struct PlanResult {
 
 /// Plans the recipe, or says everything that keeps it from being planned.
 PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& request);
+
+/// Everything of the model that has values: parameters and buffers, and the matrices of adapters.
+std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan);
 
 /// A number that two ranks share exactly when they planned the same.
 std::uint64_t fingerprint(const TrainingPlan& plan);

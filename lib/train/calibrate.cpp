@@ -188,7 +188,7 @@ class Meter {
     model::StageOptions options{.type = type_};
     if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
     LocalStage local(schedule::Stage{0}, model_, std::move(modules), std::move(options), sharding, groups_);
-    local.data_parallel().bind(initial_values(model_.spec, 1));
+    local.data_parallel().bind(initial_values(plan_, 1));
     const std::vector<std::int64_t> shape = {out_.microbatch, out_.sequence, model_.spec.hidden};
     const auto hidden = at::empty(shape, at::kFloat);
     RandomStream(1, "hidden")

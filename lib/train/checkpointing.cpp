@@ -1,5 +1,6 @@
 #include "train/checkpointing.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -43,6 +44,7 @@ std::vector<int> all_ranks(const comm::World& world) {
 
 /// The type of the model's files: what the recipe asks for, else what the model is computed in.
 at::ScalarType stored_type(const Setup& setup) {
+  if (const auto& peft = setup.recipe().peft(); peft && peft->lora_dtype()) return scalar_type(*peft->lora_dtype());
   const auto& wanted = setup.recipe().model()->torch_dtype().dtype;
   return scalar_type(wanted ? *wanted : setup.plan.types.compute);
 }
@@ -63,6 +65,24 @@ std::string config_of(const plan::ModelChoice& model, at::ScalarType stored) {
   value.set("torch_dtype", name);
   value.set("tie_word_embeddings", model.spec.tied_embeddings);
   return config::to_json(value, 2) + "\n";
+}
+
+/// adapter_config.json. The base model is named by its folder, or as the recipe names it where that is a name in the
+/// Hugging Face cache.
+std::string adapter_config_of(const Setup& setup) {
+  const auto& model = *setup.plan.model;
+  const auto& spec = setup.plan.adapters->spec;
+  checkpoint::AdapterConfig out{.rank = spec.rank, .alpha = spec.alpha, .dropout = spec.dropout};
+  if (model.load_weights) {
+    const auto path = plan::find_path(model.name, setup.loaded.path);
+    std::error_code error;
+    out.base_model = path.empty() ? model.name : fs::canonical(model.folder, error).native();
+  }
+  out.transposed = std::any_of(spec.weights.begin(), spec.weights.end(), [](std::string_view weight) {
+    return arch::stores_inputs_first(weight.substr(0, weight.rfind('.')));
+  });
+  out.target_modules = setup.plan.adapters->modules;
+  return to_json(out);
 }
 
 /// Where the tokenizer of a run lies; empty where it has none of its own.
@@ -118,7 +138,7 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
     best_name_ = resume_->state().best;
     say_(fmt::format("resume    {}: step {} is done", resume_->path().native(), resume_->state().step));
     for (const auto& warning : resume_->warnings()) say_("resume    " + warning);
-    return;
+    if (!setup.plan.adapters) return;
   }
   const auto& model = *setup.plan.model;
   if (!model.load_weights) return;
@@ -139,10 +159,11 @@ void Checkpointing::probe_folder() const {
 }
 
 parallel::WeightSource Checkpointing::weights() const {
-  if (resume_) return resume_->weights();
-  if (pretrained_) return stored_values(pretrained_);
-  return initial_values(setup_.plan.model->spec, setup_.seed(),
-                        !setup_.recipe().model_parallel->perform_initialization());
+  if (resume_ && !setup_.plan.adapters) return resume_->weights();
+  const auto initial =
+      initial_values(setup_.plan, setup_.seed(), !setup_.recipe().model_parallel->perform_initialization());
+  const auto base = pretrained_ ? stored_values(pretrained_) : initial;
+  return setup_.plan.adapters ? adapters_over(base, resume_ ? resume_->weights() : initial) : base;
 }
 
 void Checkpointing::restore(Trainer& trainer) {
@@ -209,8 +230,12 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
 }
 
 void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint::RunState& state) const {
-  const auto& model = *setup_.plan.model;
-  request.texts = {{"model/config.json", config_of(model, stored_)}, {checkpoint::kStateName, to_json(state)}};
+  // Adapters do not open as a model: the folder has no config.json then.
+  if (setup_.plan.adapters)
+    request.texts = {{fmt::format("model/{}", checkpoint::kAdapterConfig), adapter_config_of(setup_)}};
+  else
+    request.texts = {{"model/config.json", config_of(*setup_.plan.model, stored_)}};
+  request.texts.emplace_back(checkpoint::kStateName, to_json(state));
   const auto folder = tokenizer_folder(setup_);
   if (folder.empty()) return;
   std::error_code error;

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/zeros.h>
 
-#include "arch/modules.h"
 #include "ops/graph.h"
 
 namespace automodel::train {
@@ -14,8 +13,8 @@ std::map<std::string, at::Tensor> gather(Runtime& runtime,
                                          bool trained_only) {
   const ops::NoGraph guard;
   std::map<std::string, at::Tensor> whole;
-  for (const auto& info : arch::parameters(runtime.plan().model->layout)) {
-    if (!info.tied_to.empty() || (trained_only && !info.trainable)) continue;
+  for (const auto& info : plan::all_parameters(runtime.plan())) {
+    if (!info.tied_to.empty() || (trained_only && !info.trained())) continue;
     whole[info.fqn] = at::zeros(std::vector<std::int64_t>(info.shape.begin(), info.shape.end()), at::kDouble);
   }
   std::map<std::string, const model::Weight*> weights;

@@ -12,9 +12,10 @@
 namespace automodel::train {
 namespace {
 
-enum class Kind { kNormal, kOne, kZero };
+enum class Kind { kNormal, kOne, kZero, kAdapter };
 
 Kind kind_of(const arch::ModelSpec& spec, const arch::Parameter& info) {
+  if (info.role == arch::Role::kAdapter) return arch::is_last_matrix(info) ? Kind::kZero : Kind::kAdapter;
   if (info.role == arch::Role::kNorm)
     return info.fqn.ends_with(".bias") || spec.norm_scale == arch::NormScale::kOnePlusInFloat ? Kind::kZero
                                                                                               : Kind::kOne;
@@ -26,6 +27,16 @@ Kind kind_of(const arch::ModelSpec& spec, const arch::Parameter& info) {
   return info.trainable && !info.fqn.ends_with("_bias") ? Kind::kNormal : Kind::kZero;
 }
 
+/// Elements [first, ...) of an adapter's A [rank, in].
+void fill_adapter(const RandomStream& stream, const arch::Parameter& info, arch::AdapterStart start,
+                  std::uint64_t first, std::span<float> out) {
+  const auto rank = static_cast<double>(info.shape[0]), in = static_cast<double>(info.shape[1]);
+  if (start == arch::AdapterStart::kXavier) return stream.fill_normal(first, out, 0.0, std::sqrt(2 / (in + rank)));
+  stream.fill_uniform(first, out);
+  const auto bound = static_cast<float>(1 / std::sqrt(in));
+  for (auto& value : out) value = (2 * value - 1) * bound;
+}
+
 double deviation(const arch::ModelSpec& spec, const arch::Parameter& info) {
   const bool residual = spec.learned_positions && info.fqn.ends_with("c_proj.weight");
   return residual ? spec.initializer_range / std::sqrt(2.0 * spec.layers) : spec.initializer_range;
@@ -33,21 +44,26 @@ double deviation(const arch::ModelSpec& spec, const arch::Parameter& info) {
 
 }  // namespace
 
-parallel::WeightSource initial_values(const arch::ModelSpec& spec, std::uint64_t seed, bool all_zero) {
-  return [spec, seed, all_zero](const model::Weight& weight, std::int64_t first, at::Tensor out) {
-    const Kind kind = all_zero ? Kind::kZero : kind_of(spec, weight.info);
-    if (kind != Kind::kNormal) {
+parallel::WeightSource initial_values(const plan::TrainingPlan& plan, std::uint64_t seed, bool all_zero) {
+  const auto start = plan.adapters ? plan.adapters->spec.start : arch::AdapterStart::kXavier;
+  return [spec = plan.model->spec, start, seed, all_zero](const model::Weight& weight, std::int64_t first,
+                                                          at::Tensor out) {
+    const Kind own = kind_of(spec, weight.info), kind = all_zero && own != Kind::kAdapter ? Kind::kZero : own;
+    if (kind == Kind::kOne || kind == Kind::kZero) {
       out.fill_(kind == Kind::kOne ? 1.0 : 0.0);
       return;
     }
     // A tied head has the values of the embedding that it shares.
     const RandomStream stream(seed, "init/" + (weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to));
     std::vector<float> values(static_cast<std::size_t>(out.numel()));
-    for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
-      stream.fill_normal(
-          static_cast<std::uint64_t>(run.full),
-          std::span(values).subspan(static_cast<std::size_t>(run.local - first), static_cast<std::size_t>(run.length)),
-          0.0, deviation(spec, weight.info));
+    for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel())) {
+      const auto part =
+          std::span(values).subspan(static_cast<std::size_t>(run.local - first), static_cast<std::size_t>(run.length));
+      if (kind == Kind::kAdapter)
+        fill_adapter(stream, weight.info, start, static_cast<std::uint64_t>(run.full), part);
+      else
+        stream.fill_normal(static_cast<std::uint64_t>(run.full), part, 0.0, deviation(spec, weight.info));
+    }
     const bool embedding = weight.info.role == arch::Role::kEmbedding ||
                            (weight.info.role == arch::Role::kHead && !weight.info.tied_to.empty());
     if (embedding && spec.pad_token && *spec.pad_token >= 0) {

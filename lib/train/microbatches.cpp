@@ -1,6 +1,7 @@
 #include "train/microbatches.h"
 
 #include <algorithm>
+#include <memory>
 
 #include <ATen/ops/from_blob.h>
 
@@ -50,6 +51,21 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
                                                           data::kIgnoredLabel),
          .real = part(real, first)});
   return out;
+}
+
+void draw_dropout(std::vector<model::Microbatch>& microbatches, const DropoutPlace& place) {
+  constexpr int kColumnBits = 22;  // sequences are shorter than that
+  std::int64_t row = place.first_row;
+  for (auto& microbatch : microbatches) {
+    const auto columns = parallel::token_places(microbatch.length, place.context, at::kCPU);
+    const auto* column = columns.const_data_ptr<std::int64_t>();
+    auto draw = std::make_shared<ops::DropoutDraw>();
+    draw->seed = place.seed;
+    draw->step = place.step;
+    for (std::int64_t i = 0; i < microbatch.ids.size(0); ++i, ++row)
+      for (std::int64_t t = 0; t < columns.numel(); ++t) draw->tokens.push_back((row << kColumnBits) | column[t]);
+    microbatch.draw = std::move(draw);
+  }
 }
 
 }  // namespace automodel::train

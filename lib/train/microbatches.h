@@ -16,4 +16,14 @@ namespace automodel::train {
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
                                                  parallel::ContextPlace place = {});
 
+/// What decides a step's dropout, and where the batch stands in the step.
+struct DropoutPlace {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  std::int64_t first_row = 0;  ///< number of the batch's first row among those of the global batch
+  parallel::ContextPlace context = {};
+};
+/// Gives the microbatches of a batch their draws. A token's numbers are the same on every mesh.
+void draw_dropout(std::vector<model::Microbatch>& microbatches, const DropoutPlace& place);
+
 }  // namespace automodel::train

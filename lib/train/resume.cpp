@@ -104,7 +104,10 @@ std::unique_ptr<Resume> Resume::find(const Setup& setup, comm::Communicator& gro
   checkpoint::together(group, [&] {
     Diagnostics problems;
     if (auto state = checkpoint::read_run_state(out->path_, problems)) out->state_ = std::move(*state);
-    out->model_ = WeightFiles::open(out->path_ / "model", *setup.plan.model, false, problems);
+    if (setup.plan.adapters)
+      out->adapters_ = AdapterFiles::open(out->path_ / "model", *setup.plan.adapters, problems);
+    else
+      out->model_ = WeightFiles::open(out->path_ / "model", *setup.plan.model, false, problems);
     if (auto folder = checkpoint::TensorFolder::open(out->path_ / "optim", kOptimizerStem, problems))
       out->optimizer_ = std::make_shared<const checkpoint::TensorFolder>(std::move(*folder));
     if (!problems.empty()) {
@@ -113,18 +116,23 @@ std::unique_ptr<Resume> Resume::find(const Setup& setup, comm::Communicator& gro
     }
   });
   out->warnings_ = differences(out->state_, setup);
+  if (out->adapters_ && out->adapters_->config().scale() != setup.plan.adapters->spec.scale())
+    out->warnings_.push_back(fmt::format("adapters are scaled by {} here and were by {} (peft.alpha / peft.dim)",
+                                         setup.plan.adapters->spec.scale(), out->adapters_->config().scale()));
   return out;
 }
 
 parallel::WeightSource Resume::weights() const {
-  return
-      [model = model_, optimizer = optimizer_](const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
-        const auto& name = weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to;
-        if (const auto master = optimizer->find(state_name(name, kMasterState)))
-          read_elements(master, 0, weight, first, out);
-        else
-          model->read(weight, first, out);
-      };
+  return [model = model_, adapters = adapters_, optimizer = optimizer_](const model::Weight& weight, std::int64_t first,
+                                                                        const at::Tensor& out) {
+    const auto& name = weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to;
+    if (const auto master = optimizer->find(state_name(name, kMasterState)))
+      read_elements(master, 0, weight, first, out);
+    else if (adapters)
+      adapters->read(weight, first, out);
+    else
+      model->read(weight, first, out);
+  };
 }
 
 void Resume::restore_optimizer(Runtime& runtime) const {

@@ -30,7 +30,7 @@ class Resume {
   /// Differences between the run that saved and this one that change what follows: lines for people.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  /// Master values where the checkpoint holds them, else the model's.
+  /// Master values where the checkpoint holds them, else the model's. Where adapters are trained: of these alone.
   parallel::WeightSource weights() const;
   /// Optimizer states and their count of steps. Throws Error (kCheckpoint, optimizer-differs).
   void restore_optimizer(Runtime& runtime) const;
@@ -40,7 +40,8 @@ class Resume {
   std::filesystem::path path_;
   checkpoint::RunState state_;
   std::vector<std::string> warnings_;
-  std::shared_ptr<const WeightFiles> model_;
+  std::shared_ptr<const WeightFiles> model_;      ///< null where adapters are trained
+  std::shared_ptr<const AdapterFiles> adapters_;  ///< null where not
   std::shared_ptr<const checkpoint::TensorFolder> optimizer_;
 };
 

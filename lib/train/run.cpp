@@ -245,12 +245,8 @@ class Run {
     out.num_tokens_per_step = result.tokens;
     out.num_label_tokens = result.label_tokens;
     out.step_time = seconds;
-    if (const auto peak = recipe_.hardware->peak_tflops()) {
-      double flops = 0;  // forward of all microbatches; backward costs twice as much
-      for (const auto& stage : setup_->plan.pipeline->stages) flops += stage.flops;
-      flops *= 3.0 * setup_->plan.batch.microbatches * setup_->plan.batch.runs * setup_->plan.mesh.size(mesh::kDp);
-      out.mfu = flops / seconds / (*peak * 1e12 * world_.size());
-    }
+    if (const auto peak = recipe_.hardware->peak_tflops(); peak && setup_->plan.estimate)
+      out.mfu = setup_->plan.estimate->time.flops / seconds / (*peak * 1e12 * world_.size());
     reports_->step(out);
   }
 

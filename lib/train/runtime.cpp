@@ -57,6 +57,10 @@ parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const 
 
 }  // namespace
 
+bool first_of_its_kind(const model::Weight& weight, int tp) {
+  return weight.tensor_sharded ? tp % weight.tensor_replicas == 0 : tp == 0;
+}
+
 LocalStage::LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules,
                        model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups)
     : model_(choice.spec, choice.layout, std::move(modules), std::move(options)),
@@ -79,8 +83,17 @@ void LocalStage::reduce(bool last) {
     data_parallel_.weight_gradients_done();
   }
   if (!last) return;
-  if (divisor_ > 0) pipeline::scale_grads_by_divisor(model_.weights(), divisor_);
+  if (divisor_ > 0 && data_parallel_.options().defer_reduction)
+    pipeline::scale_grads_by_divisor(model_.weights(), divisor_);
   data_parallel_.reduce();
+}
+
+void LocalStage::finish() {
+  data_parallel_.finish();
+  if (divisor_ == 0 || data_parallel_.options().defer_reduction) return;
+  const ops::NoGraph guard;
+  for (auto* storage : data_parallel_.storages())
+    if (storage->gradient().defined()) storage->gradient().div_(divisor_);  // nothing of a frozen unit
 }
 
 void LocalStage::last_backward() {
@@ -89,8 +102,8 @@ void LocalStage::last_backward() {
 }
 
 Runtime::Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world,
-                 const parallel::WeightSource& source)
-    : plan_(plan), recipe_(recipe), world_(world) {
+                 const parallel::WeightSource& source, RuntimeOptions options)
+    : plan_(plan), recipe_(recipe), world_(world), options_(options) {
   make_groups();
   make_stages(source);
   make_optimizer();
@@ -113,6 +126,11 @@ void Runtime::make_groups() {
   };
   groups_.pipeline = group(Axis::kPp, "pp");
   groups_.tensor = group(Axis::kTp, "tp");
+  if (const int kv_heads = plan_.model->spec.kv_heads; kv_heads < place_.tp_size && place_.tp_size % kv_heads == 0) {
+    const int replicas = place_.tp_size / kv_heads, first = place_.tp / replicas * replicas;
+    const auto ranks = mesh.group_of(rank, Axis::kTp);
+    groups_.shared_heads = world_.group({ranks.begin() + first, ranks.begin() + first + replicas}, "shared heads");
+  }
   groups_.context = group(Axis::kCp, "cp");
   if (place_.cp_size > 1) {
     // Neighbours of the group exchange heads; ranks at the same place of all such runs exchange keys.
@@ -197,6 +215,13 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
   }
   std::optional<at::ScalarType> autocast;
   if (plan_.levers.autocast) autocast = scalar_type(*plan_.levers.autocast);
+  std::optional<at::ScalarType> output;
+  if (plan_.types.output) output = scalar_type(*plan_.types.output);
+  if (const auto& offloading = plan_.levers.offloading;
+      offloading && (!world_.device().is_cpu() || options_.offload_on_cpu))
+    offload_ = std::make_unique<ops::ActivationOffload>(
+        world_.device(), ops::OffloadOptions{.double_buffering = offloading->double_buffering,
+                                             .retain_host_buffers = offloading->retain_host_buffers});
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
     model::StageOptions options{.type = scalar_type(plan_.types.compute),
@@ -205,7 +230,13 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
                                 .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
                                 .ignore_label = ignore,
                                 .autocast = autocast,
-                                .logit_softcap = softcap};
+                                .logit_softcap = softcap,
+                                .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
+                                .fused_accumulation = plan_.levers.fused_accumulation,
+                                .cast_inputs = plan_.types.cast_inputs,
+                                .output = output,
+                                .offload = offload_.get(),
+                                .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
         number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));
     stage->data_parallel().bind(source);
@@ -230,7 +261,7 @@ void Runtime::make_optimizer() {
   const bool first_replica = !groups_.dense.replicate || groups_.dense.replicate->rank() == 0;
   for (auto& stage : stages_)
     for (auto* storage : stage->data_parallel().storages()) {
-      const bool whole = !stage->data_parallel().options().shard_optimizer;
+      const bool whole = !storage->sharded();
       const auto& reduce = storage->unit().expert ? groups_.expert : groups_.dense;
       optim::Target target{.value = storage->master(),
                            .gradient = [storage] { return storage->gradient(); },
@@ -238,7 +269,7 @@ void Runtime::make_optimizer() {
       for (const auto& segment : storage->segments()) {
         const auto& weight = *segment.weight;
         // Experts are on a grid of their own, without tensor parallelism and replicas.
-        const bool on_grid = weight.expert || ((weight.tensor_sharded || place_.tp == 0) && first_replica);
+        const bool on_grid = weight.expert || (first_of_its_kind(weight, place_.tp) && first_replica);
         const bool mine = on_grid && (!whole || reduce.shard->rank() == 0) && !weight.copy;
         target.ranges.push_back({.name = weight.info.fqn,
                                  .first = segment.first,
@@ -273,24 +304,31 @@ void Runtime::begin_step() {
 }
 
 void Runtime::finish_gradients() {
-  for (auto& stage : stages_) stage->data_parallel().finish();
+  for (auto& stage : stages_) stage->finish();
   if (tensor_) sum_partial_gradients();
   sum_tied_gradients();
 }
 
-/// Weights that every tensor-parallel rank has and uses for other tokens or heads. Tensor-parallel ranks keep equal
-/// shards, so that what lies at one place belongs together.
+/// Weights that every tensor-parallel rank has and uses for other tokens or heads, and key-value heads that several
+/// ranks have for other queries.
 void Runtime::sum_partial_gradients() {
+  sum_over(*groups_.tensor, [](const model::Weight& weight) { return weight.tensor_partial; });
+  if (groups_.shared_heads)
+    sum_over(*groups_.shared_heads, [](const model::Weight& weight) { return weight.tensor_replicas > 1; });
+}
+
+/// Tensor-parallel ranks keep equal shards, so that what lies at one place belongs together.
+void Runtime::sum_over(comm::Communicator& group, const std::function<bool(const model::Weight&)>& chosen) {
   const ops::NoGraph guard;
   std::vector<at::Tensor> parts;
   for (auto& stage : stages_)
     for (auto* storage : stage->data_parallel().storages())
       for (const auto& segment : storage->segments())
-        if (segment.weight->tensor_partial && segment.weight->trained)
+        if (segment.weight->trained && chosen(*segment.weight))
           parts.push_back(storage->gradient().narrow(0, segment.offset, segment.length));
   if (parts.empty()) return;
   const auto all = at::cat(parts);
-  groups_.tensor->all_reduce(all, comm::ReduceOp::kSum)->wait();
+  group.all_reduce(all, comm::ReduceOp::kSum)->wait();
   std::int64_t offset = 0;
   for (auto& part : parts) {
     part.copy_(all.narrow(0, offset, part.numel()));
@@ -307,6 +345,8 @@ void Runtime::sum_tied_gradients() {
       if (copy) head = storage;
       if (storage->unit().weights.front()->info.role == arch::Role::kEmbedding) embedding = storage;
     }
+  for (auto* each : {embedding, head})
+    if (each != nullptr && !each->unit().trained()) return;
   if (groups_.tied) {
     auto* mine = embedding != nullptr ? embedding : head;
     groups_.tied->all_reduce(mine->gradient(), comm::ReduceOp::kSum)->wait();

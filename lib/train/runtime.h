@@ -1,6 +1,7 @@
 // The objects of one rank, made from the plan: the only place where the parallelisms meet.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "comm/world.h"
 #include "config/recipe.h"
 #include "model/stage_model.h"
+#include "ops/offload.h"
 #include "optim/optimizer.h"
 #include "parallel/context/context_parallel.h"
 #include "parallel/context/layout.h"
@@ -23,6 +25,8 @@ namespace automodel::train {
 struct Groups {
   std::shared_ptr<comm::Communicator> pipeline;
   std::shared_ptr<comm::Communicator> tensor;
+  std::shared_ptr<comm::Communicator>
+      shared_heads;  ///< tp ranks that hold the same key-value heads; null: each has own
   std::shared_ptr<comm::Communicator> context;
   std::shared_ptr<comm::Communicator> context_heads, context_keys;  ///< the two levels of context parallelism
   std::shared_ptr<comm::Communicator> experts;                      ///< ranks that share a layer's experts
@@ -39,6 +43,16 @@ struct Place {
   parallel::ContextPlace context() const { return {cp_size, cp}; }
 };
 
+/// What tests change.
+struct RuntimeOptions {
+  /// Offloaded activations are copied to other memory of the host although the device is the CPU.
+  bool offload_on_cpu = false;
+};
+
+/// True on the tensor-parallel rank that counts and saves what several hold alike; not for experts, which have a grid
+/// of their own.
+bool first_of_its_kind(const model::Weight& weight, int tp);
+
 /// One stage: model, storage, adapter to the schedule's actions.
 class LocalStage;
 
@@ -47,7 +61,7 @@ class Runtime {
  public:
   /// Makes the objects and fills the weights from `source`. The plan, the recipe and the world outlive this.
   Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world,
-          const parallel::WeightSource& source);
+          const parallel::WeightSource& source, RuntimeOptions options = {});
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -59,6 +73,8 @@ class Runtime {
   pipeline::Executor& executor() { return *executor_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   std::vector<LocalStage*> stages();
+  /// Null where no activations are offloaded.
+  const ops::ActivationOffload* offload() const { return offload_.get(); }
 
   /// Ranks that divide the tokens of the residual stream among them: those of a tensor-parallel group with sequence
   /// parallelism.
@@ -79,16 +95,19 @@ class Runtime {
   void make_stages(const parallel::WeightSource& source);
   void make_optimizer();
   void sum_partial_gradients();
+  void sum_over(comm::Communicator& group, const std::function<bool(const model::Weight&)>& chosen);
   void sum_tied_gradients();
 
   const plan::TrainingPlan& plan_;
   const config::Recipe& recipe_;
   comm::World& world_;
+  RuntimeOptions options_;
   Place place_ = {};
   Groups groups_ = {};
   std::unique_ptr<parallel::TensorParallel> tensor_;    ///< null without tensor parallelism
   std::unique_ptr<parallel::ContextParallel> context_;  ///< null without context parallelism
   std::unique_ptr<parallel::ExpertParallel> experts_;   ///< null for a model without experts
+  std::unique_ptr<ops::ActivationOffload> offload_;
   std::vector<std::unique_ptr<LocalStage>> stages_;
   std::unique_ptr<pipeline::Executor> executor_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -105,7 +124,8 @@ class LocalStage : public pipeline::StageSharding {
   pipeline::Stage& stage() { return stage_; }
   /// Weight gradients of the head wait for the end of a run, those of so many microbatches (0: all).
   void defer_head(int limit);
-  /// REDUCE_GRAD divides by this first: scale_grads_in_schedule. 0: not.
+  /// Gradients are divided by this: scale_grads_in_schedule. 0: not. REDUCE_GRAD does it, before it reduces; where each
+  /// microbatch was reduced on its own, finish() does.
   void set_divisor(double divisor) { divisor_ = divisor; }
 
   void unshard() override { data_parallel_.unshard(); }
@@ -114,6 +134,8 @@ class LocalStage : public pipeline::StageSharding {
   void last_backward() override;
   void weight_gradients_begin() override { data_parallel_.weight_gradients_begin(); }
   void weight_gradients_done() override { data_parallel_.weight_gradients_done(); }
+  /// All gradients are reduced when this returns, and divided.
+  void finish();
 
  private:
   model::StageModel model_;

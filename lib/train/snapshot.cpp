@@ -5,7 +5,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "arch/modules.h"
+#include "checkpoint/format/adapter.h"
 #include "model/slice.h"
 #include "ops/graph.h"
 #include "train/tensor_types.h"
@@ -15,6 +15,7 @@ namespace automodel::train {
 namespace {
 
 constexpr std::uint64_t kOptimizerFile = std::uint64_t{1} << 30;
+constexpr std::uint64_t kOneFile = std::uint64_t{1} << 62;
 
 /// How many ranks hold the same elements of a target, and which of them this is.
 std::pair<std::int64_t, std::int64_t> replicas(const parallel::ReduceGroups& groups, bool whole) {
@@ -41,7 +42,7 @@ Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
   // In the order of Runtime's targets: one a unit of storage.
   for (auto* stage : runtime.stages())
     for (auto* storage : stage->data_parallel().storages()) {
-      const bool whole = !stage->data_parallel().options().shard_optimizer;
+      const bool whole = !storage->sharded();
       const auto& groups = storage->unit().expert ? runtime.groups().expert : runtime.groups().dense;
       const auto [count, index] = replicas(groups, whole);
       const auto length = storage->master().numel();
@@ -49,14 +50,18 @@ Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
       for (const auto& segment : storage->segments()) {
         const auto begin = std::max(segment.offset, buffer.begin);
         const auto end = std::min(segment.offset + segment.length, buffer.end);
-        if (begin >= end || segment.weight->copy) continue;
+        if (begin >= end || segment.weight->copy || (adapters_only() && !segment.weight->trained)) continue;
         // Experts have no copies along the tensor axis: their own grid holds them apart.
-        if (!segment.weight->expert && !segment.weight->tensor_sharded && runtime.place().tp != 0) continue;
+        if (!segment.weight->expert && !first_of_its_kind(*segment.weight, runtime.place().tp)) continue;
         buffer.shares.push_back(
             {segment.weight, segment.first + begin - segment.offset, begin, end - begin, segment.weight->trained});
       }
       buffers_.push_back(std::move(buffer));
     }
+}
+
+bool Snapshot::adapters_only() const {
+  return runtime_.plan().adapters.has_value();
 }
 
 at::Tensor Snapshot::on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, bool copy) {
@@ -78,7 +83,9 @@ void Snapshot::add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, co
     if (trained_only && !share.trained) continue;
     const auto& fqn = share.weight->info.fqn;
     for (const auto& run : model::runs(share.weight->slice, share.weight->full, share.first, share.length))
-      part.pieces.push_back({.tensor = state.empty() ? fqn : state_name(fqn, state),
+      part.pieces.push_back({.tensor = !state.empty()    ? state_name(fqn, state)
+                                       : adapters_only() ? checkpoint::stored_adapter_name(fqn)
+                                                         : fqn,
                              .first = run.full,
                              .count = run.length,
                              .type = type,
@@ -90,16 +97,20 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
   const ops::NoGraph guard;
   const auto& optimizer = runtime_.optimizer();
   std::vector<checkpoint::TensorInfo> weights, states;
-  for (const auto& info : arch::parameters(runtime_.plan().model->layout)) {
-    if (!info.tied_to.empty()) continue;
+  for (const auto& info : plan::all_parameters(runtime_.plan())) {
+    if (!info.tied_to.empty() || info.frozen) continue;
     const std::vector<std::int64_t> shape(info.shape.begin(), info.shape.end());
-    weights.push_back({info.fqn, element_type(stored_), shape});
+    weights.push_back(
+        {adapters_only() ? checkpoint::stored_adapter_name(info.fqn) : info.fqn, element_type(stored_), shape});
     if (stored_ != master_) states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});
     if (!info.trainable) continue;
     for (const auto& state : optimizer.state_names())
       states.push_back({state_name(info.fqn, state), element_type(master_), shape});
   }
-  checkpoint::TensorPart model{"model", checkpoint::lay_out_folder(weights, "model", most_bytes), {}};
+  // The PEFT library reads one file.
+  const auto layout = adapters_only() ? checkpoint::lay_out_folder(weights, checkpoint::kAdapterStem, kOneFile)
+                                      : checkpoint::lay_out_folder(weights, "model", most_bytes);
+  checkpoint::TensorPart model{"model", layout, {}};
   checkpoint::TensorPart optim{"optim", checkpoint::lay_out_folder(states, kOptimizerStem, kOptimizerFile), {}};
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].shares.empty()) continue;

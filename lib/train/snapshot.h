@@ -23,7 +23,7 @@ std::string state_name(std::string_view parameter, std::string_view state);
 class Snapshot {
  public:
   /// `stored`: type of the model's files. Where it is not the type of the master values, these are saved beside the
-  /// optimizer's states.
+  /// optimizer's states. Where adapters are trained they are all that is saved, named as the PEFT library names them.
   Snapshot(Runtime& runtime, at::ScalarType stored);
 
   /// The model's and the optimizer's part of a checkpoint now. Without `copy` the pieces point into live host memory
@@ -45,6 +45,7 @@ class Snapshot {
     std::vector<at::Tensor> copies = {};  ///< of the values and of each state
   };
 
+  bool adapters_only() const;
   void add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, const at::Tensor& host, std::string_view state,
                   bool trained_only) const;
   at::Tensor on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, bool copy);

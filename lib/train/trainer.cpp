@@ -30,7 +30,10 @@ std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
 }  // namespace
 
 Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, plan::LrSchedule schedule, StepHooks hooks)
-    : runtime_(runtime), schedule_(std::move(schedule)), hooks_(std::move(hooks)) {
+    : runtime_(runtime),
+      schedule_(std::move(schedule)),
+      hooks_(std::move(hooks)),
+      seed_(static_cast<std::uint64_t>(config::seed_of(recipe))) {
   if (runtime.plan().levers.loss_scaler && !hooks_.grad_scale) scaler_.emplace();
   if (recipe.clip_grad_norm()) max_norm_ = recipe.clip_grad_norm()->max_norm();
   scale_in_schedule_ = runtime.plan().pipelined && recipe.distributed->pipeline() &&
@@ -60,8 +63,14 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   runtime_.begin_step();
   double loss = 0;
   for (std::size_t run = 0; run < batches.size(); ++run) {
-    const auto microbatches =
+    auto microbatches =
         make_microbatches(batches[run], runtime_.plan().batch.microbatch, world.device(), place.context());
+    if (runtime_.plan().adapters && runtime_.plan().adapters->spec.dropout > 0)
+      draw_dropout(microbatches,
+                   {.seed = seed_,
+                    .step = step,
+                    .first_row = (static_cast<std::int64_t>(run) * place.dp_size + place.dp) * batches[run].rows,
+                    .context = place.context()});
     runtime_.set_length(batches[run].length);
     pipeline::RunOptions options{.loss_scales = std::vector<double>(microbatches.size(), factor),
                                  .seed = result.grad_scale,

@@ -60,6 +60,7 @@ class Trainer {
   std::optional<optim::LossScaler> scaler_ = {};
   std::optional<double> max_norm_;
   bool scale_in_schedule_ = false;
+  std::uint64_t seed_;  ///< of dropout
 };
 
 }  // namespace automodel::train

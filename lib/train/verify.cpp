@@ -20,9 +20,10 @@ double relative(double a, double b) {
 
 }  // namespace
 
-Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps, int gradients_of) {
+Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps, int gradients_of,
+                  RuntimeOptions options) {
   const Setup setup(loaded, world);
-  Runtime runtime(setup.plan, loaded.recipe, world, initial_values(setup.plan.model->spec, setup.seed()));
+  Runtime runtime(setup.plan, loaded.recipe, world, initial_values(setup.plan, setup.seed()), options);
   Trainer trainer(runtime, loaded.recipe, *setup.rates);
   Trace trace;
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -38,7 +39,8 @@ Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int st
 std::vector<StepResult> results_of_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps,
                                          StepHooks hooks) {
   const Setup setup(loaded, world);
-  Runtime runtime(setup.plan, loaded.recipe, world, initial_values(setup.plan.model->spec, setup.seed()));
+  Runtime runtime(setup.plan, loaded.recipe, world,
+                  initial_values(setup.plan, setup.seed(), !loaded.recipe.model_parallel->perform_initialization()));
   Trainer trainer(runtime, loaded.recipe, *setup.rates, std::move(hooks));
   std::vector<StepResult> out;
   for (std::int64_t step = 0; step < steps; ++step) {

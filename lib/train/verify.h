@@ -23,7 +23,8 @@ struct Trace {
 
 /// Trains `steps` steps of the recipe in this world. Gradients are those of step `gradients_of` (from 0; -1: the last):
 /// the last step's are the strictest in float64, the first step's the only ones that float32 does not let drift apart.
-Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps, int gradients_of = -1);
+Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps, int gradients_of = -1,
+                  RuntimeOptions options = {});
 
 /// The results of `steps` steps of the recipe in this world.
 std::vector<StepResult> results_of_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps,

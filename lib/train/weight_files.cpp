@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "checkpoint/format/elements.h"
+#include "checkpoint/format/file.h"
 #include "model/slice.h"
 #include "ops/graph.h"
 
@@ -17,6 +18,7 @@ namespace automodel::train {
 namespace {
 
 constexpr std::int64_t kChunk = 1 << 20;  // elements read and converted at once
+constexpr std::uint64_t kLongestConfig = 1 << 24;
 
 /// Elements [first, first + count) of a stored tensor as `type`, into host memory.
 void read_converted(const checkpoint::StoredTensor& stored, std::int64_t first, std::int64_t count,
@@ -83,6 +85,61 @@ void WeightFiles::read(const model::Weight& weight, std::int64_t first, const at
   const auto& name = weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to;
   const auto& place = places_.at(name);
   read_elements(place.stored, place.first, weight, first, out);
+}
+
+std::shared_ptr<const AdapterFiles> AdapterFiles::open(const std::filesystem::path& folder,
+                                                       const plan::AdapterPlan& adapters, Diagnostics& problems) {
+  const auto path = folder / checkpoint::kAdapterConfig;
+  const auto text = checkpoint::read_file(path, problems, kLongestConfig);
+  const auto config = text ? checkpoint::parse_adapter_config(*text, path.native(), problems) : std::nullopt;
+  auto opened = checkpoint::TensorFolder::open(folder, checkpoint::kAdapterStem, problems);
+  if (!config || !opened) return nullptr;
+  std::shared_ptr<AdapterFiles> out(new AdapterFiles(std::move(*opened)));
+  out->config_ = *config;
+  const std::size_t before = problems.size();
+  const auto refuse = [&](const char* id, const std::string& name, const std::string& what) {
+    problems.push_back({id,
+                        fmt::format("'{}': the adapter matrix '{}' {}", folder.native(), name, what),
+                        "the checkpoint was saved with another peft section",
+                        {folder.native(), 0, 0},
+                        "peft"});
+  };
+  std::size_t found = 0;
+  for (const auto& info : adapters.all) {
+    if (info.role != arch::Role::kAdapter) continue;
+    const auto stored = out->folder_.find(checkpoint::stored_adapter_name(info.fqn));
+    const std::vector<std::int64_t> shape(info.shape.begin(), info.shape.end());
+    if (!stored) {
+      refuse("weights-missing", info.fqn, "is not there");
+    } else if (stored.info->shape != shape || !checkpoint::is_weight_type(stored.info->type)) {
+      refuse("weights-shape", info.fqn,
+             fmt::format("is {}, not {}", checkpoint::describe(*stored.info), arch::to_text(info.shape)));
+    } else {
+      ++found;
+    }
+    if (problems.size() > before) return nullptr;  // the others are alike
+  }
+  if (found < out->folder_.tensors().size()) {
+    problems.push_back({"weights-unexpected",
+                        fmt::format("'{}' has {} adapter matrices, the recipe asks for {}", folder.native(),
+                                    out->folder_.tensors().size(), found),
+                        "the checkpoint was saved with another peft section",
+                        {folder.native(), 0, 0},
+                        "peft"});
+    return nullptr;
+  }
+  return out;
+}
+
+void AdapterFiles::read(const model::Weight& weight, std::int64_t first, const at::Tensor& out) const {
+  read_elements(folder_.find(checkpoint::stored_adapter_name(weight.info.fqn)), 0, weight, first, out);
+}
+
+parallel::WeightSource adapters_over(parallel::WeightSource base, parallel::WeightSource adapters) {
+  return [base = std::move(base), adapters = std::move(adapters)](const model::Weight& weight, std::int64_t first,
+                                                                  const at::Tensor& out) {
+    (weight.info.role == arch::Role::kAdapter ? adapters : base)(weight, first, out);
+  };
 }
 
 parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files) {

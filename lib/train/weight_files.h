@@ -8,11 +8,13 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/diagnostic.h"
+#include "checkpoint/format/adapter.h"
 #include "checkpoint/format/element_type.h"
 #include "checkpoint/format/tensor_folder.h"
 #include "checkpoint/format/weight_names.h"
 #include "model/weights.h"
 #include "parallel/data/unit_storage.h"
+#include "plan/adapter_choice.h"
 #include "plan/model_choice.h"
 
 namespace automodel::train {
@@ -41,7 +43,26 @@ class WeightFiles {
   checkpoint::WeightPlaces places_;
 };
 
+/// The adapters of a checkpoint's folder, every name and shape checked.
+class AdapterFiles {
+ public:
+  /// Null after problems: those of TensorFolder::open and of the adapters' configuration; weights-missing,
+  /// weights-unexpected, weights-shape.
+  static std::shared_ptr<const AdapterFiles> open(const std::filesystem::path& folder,
+                                                  const plan::AdapterPlan& adapters, Diagnostics& problems);
+  const checkpoint::AdapterConfig& config() const { return config_; }
+  /// As parallel::WeightSource, of adapters alone.
+  void read(const model::Weight& weight, std::int64_t first, const at::Tensor& out) const;
+
+ private:
+  explicit AdapterFiles(checkpoint::TensorFolder folder) : folder_(std::move(folder)) {}
+  checkpoint::TensorFolder folder_;
+  checkpoint::AdapterConfig config_ = {};
+};
+
 /// A source that keeps its files open.
 parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files);
+/// Adapters from one source, everything else from another.
+parallel::WeightSource adapters_over(parallel::WeightSource base, parallel::WeightSource adapters);
 
 }  // namespace automodel::train

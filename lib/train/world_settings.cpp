@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
@@ -28,9 +29,26 @@ std::int64_t least(comm::World& world, std::int64_t mine) {
   return tensor.item<std::int64_t>();
 }
 
+/// Variables that libraries read when they start; what the user set stays.
+void set_default(const char* name, const char* value) {
+  setenv(name, value, /*overwrite=*/0);
+}
+
+void use_deterministic_kernels(bool only) {
+  if (only) {
+    set_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
+    set_default("NCCL_ALGO", "Ring");
+  }
+  auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() == only) return;
+  context.setDeterministicAlgorithms(only, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);  // nothing here reads what it did not write
+}
+
 }  // namespace
 
 void use_settings(comm::World& world, const config::Recipe& recipe) {
+  use_deterministic_kernels(recipe.model_parallel->deterministic_mode());
   if (const auto minutes = recipe.dist_env->timeout_minutes())
     world.set_deadline(std::chrono::milliseconds(std::llround(*minutes * 60'000)));
   const int devices = cuda_devices();

@@ -1,4 +1,4 @@
-// What a recipe says about the machine: the device, who carries its tensors, how long a wait may take.
+// What a recipe says about the machine: the device and its kernels, who carries its tensors, how long a wait may take.
 #pragma once
 
 #include "comm/world.h"
@@ -9,8 +9,9 @@ namespace automodel::train {
 /// Gives `world` the recipe's `device` and `dist_env`; called by all ranks before the first group. `device: auto` is
 /// CUDA where every rank has a device of it. Without `dist_env.backend`, GPUs talk through NCCL where each rank of a
 /// host has one of its own, and through MPI and host memory otherwise; `gloo` names the CPU backend, which is MPI, and
-/// host tensors always travel through it. Throws Error (kEnvironment, id `no-device` or `backend-unavailable`;
-/// kBadInput, id `unknown-backend`).
+/// host tensors always travel through it. With `model_parallel.deterministic_mode`
+/// PyTorch takes only kernels that give the same bits in every run, of the whole process. Throws Error (kEnvironment,
+/// id `no-device` or `backend-unavailable`; kBadInput, id `unknown-backend`).
 void use_settings(comm::World& world, const config::Recipe& recipe);
 
 /// Computes with as many threads as plan::threads_of_rank says, OMP_NUM_THREADS or this rank's share of the cores.

@@ -46,8 +46,8 @@ def train(folder, name, recipe):
         sys.exit(f"{name}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr}")
 
 
-def recipe(model, run, steps, lr):
-    return {"model": model, "device": "cpu", "optimizer": {"lr": lr, "weight_decay": 0.0},
+def recipe(model, run, steps, lr, **more):
+    return {**more, "model": model, "device": "cpu", "optimizer": {"lr": lr, "weight_decay": 0.0},
             "dataset": {"_target_": "mock", "vocab_size": 67, "seq_length": 12, "num_samples": 64},
             "step_scheduler": {"global_batch_size": 4, "local_batch_size": 4, "max_steps": steps, "num_epochs": None},
             "checkpoint": {"checkpoint_dir": run}, "logging": {"tensorboard": False}, **VALIDATION}
@@ -131,6 +131,30 @@ def adapters(folder):
         compare(f"{name}'s adapters merged", losses(open_model(out)), losses(model))
 
 
+def trained_adapters(folder):
+    try:
+        import peft
+    except ImportError:
+        print("adapters trained here: not tested, peft is not installed")
+        return
+    for name, section in (("llama", {"dim": 4}), ("tied_llama", {"exclude_modules": ["lm_head"]}),
+                          ("llama", {"match_all_linear": True, "dim": 3}),
+                          ("phi3", {"target_modules": ["qkv_proj", "*.layers.1.*down_proj"]}),
+                          ("gpt2", {"target_modules": ["c_attn", "c_proj", "c_fc"]})):
+        base = folder / f"hf_{name}"
+        run = f"peft_{name}_{len(str(section))}"
+        model = {"pretrained_model_name_or_path": str(base), "torch_dtype": "float32"}
+        train(folder, run, recipe(model, run, 4, 0.02, peft=section))
+        opened = peft.PeftModel.from_pretrained(open_model(base), folder / run / "LATEST/model").eval()
+        ours = our_losses(folder, run)
+        if max(abs(a - b) for a, b in zip(ours, losses(open_model(base)))) < 1e-2:
+            sys.exit("the adapters do nothing: this test could not fail")
+        compare(f"{name}'s adapters {section} trained here, opened in PEFT", ours, losses(opened))
+        out = folder / f"{run}_merged"
+        subprocess.run([PROGRAM, "checkpoint", "export", folder / run, out, "--merge"], check=True, capture_output=True)
+        compare("merged", ours, losses(open_model(out)))
+
+
 with tempfile.TemporaryDirectory() as place:
     place = pathlib.Path(place)
     for i, ids in enumerate(ROWS):
@@ -138,3 +162,4 @@ with tempfile.TemporaryDirectory() as place:
     written_here(place)
     written_there(place)
     adapters(place)
+    trained_adapters(place)

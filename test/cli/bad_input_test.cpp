@@ -75,6 +75,9 @@ const std::vector<BadInput> kTable = {
      "distributed.pp_size"},
     {"more stages than layers", kBase + "distributed: {pp_size: 16, pipeline: {}}\n", "", "too-many-stages", 4,
      "distributed.pp_size"},
+    {"more balanced stages than layers",
+     kBase + "distributed: {pp_size: 8, pipeline: {layers_per_stage: auto, pp_schedule: Interleaved1F1B}}\n", "",
+     "too-many-stages", 4, "distributed.pp_size"},
     {"layers that make no multiple of pp", kBase + "distributed: {pp_size: 3, pipeline: {layers_per_stage: 4}}\n", "",
      "indivisible", 4, "distributed.pipeline.layers_per_stage"},
     {"a schedule that is none", kBase + "distributed: {pp_size: 2, pipeline: {pp_schedule: 1f2b}}\n", "",
@@ -124,6 +127,28 @@ const std::vector<BadInput> kTable = {
      "model_parallel.timers"},
     {"a switch that is not supported", kBase + "model_parallel: {hybrid_context_parallel: true}\n", "",
      "unsupported-option", 4, "model_parallel.hybrid_context_parallel"},
+    {"offloading with a pipeline",
+     kBase + "distributed: {pp_size: 2, pipeline: {}}\nmodel_parallel: {cpu_offloading: true, "
+             "cpu_offloading_num_layers: 1}\n",
+     "", "bad-value", 5, "model_parallel.cpu_offloading"},
+    {"offloading with recomputation",
+     kBase + "distributed: {activation_checkpointing: full}\nmodel_parallel: {cpu_offloading: true, "
+             "cpu_offloading_num_layers: 1}\n",
+     "", "bad-value", 5, "model_parallel.cpu_offloading"},
+    {"offloading of all layers", kBase + "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 8}\n", "",
+     "bad-value", 4, "model_parallel.cpu_offloading_num_layers"},
+    {"weight shards beyond the tensor-parallel ranks",
+     kBase + "distributed: {tp_size: 2}\nmodel_parallel: {tensor_parallel_num_weight_shards: 4}\n", "",
+     "unsupported-option", 5, "model_parallel.tensor_parallel_num_weight_shards"},
+    {"Megatron's rule of weight shards",
+     kBase + "distributed: {tp_size: 2}\nmodel_parallel: {tensor_parallel_num_weight_shards: 3}\n", "", "bad-value", 5,
+     "model_parallel.tensor_parallel_num_weight_shards"},
+    {"an option of nvFSDP that contradicts",
+     kBase + "distributed: {strategy: nvfsdp, zero_dp_strategy: 1, data_parallel_sharding_strategy: optim_grads}\n", "",
+     "duplicate-key", 4, "distributed.zero_dp_strategy"},
+    {"a level of sharding that is none",
+     kBase + "distributed: {strategy: nvfsdp, data_parallel_sharding_strategy: all}\n", "", "bad-value", 4,
+     "distributed.zero_dp_strategy"},
     {"no model", kData + kSteps, "", "missing-key", 1, "model"},
     {"nothing at all", "", "", "missing-key", 1, ""},
 };
@@ -165,7 +190,7 @@ TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing wri
 
 TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]") {
   const test::TemporaryFolder folder;
-  folder.write("r.yaml", kBase + "distributed: {tp_size: 4}\n");  // two key-value heads
+  folder.write("r.yaml", kBase + "distributed: {tp_size: 8}\n");  // four heads
   const auto outcome = test::run_program(folder, "plan r.yaml --json");
   INFO(outcome.out << outcome.err);
   CHECK(outcome.code == 3);

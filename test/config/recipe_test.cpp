@@ -111,6 +111,67 @@ TEST_CASE("older spellings of keys fill the same field, and both at once are ref
         std::vector<std::string>{"2:42 duplicate-key dataset.seq_length"});
 }
 
+TEST_CASE("two spellings that say the same may stand beside each other", "[config]") {
+  CHECK(read(kModel + "dataset: {_target_: mock, seq_length: 64, seq_len: 64}\n").problems.empty());
+  const auto loaded = read(kModel + "distributed: {strategy: nvfsdp, zero_dp_strategy: 2}\n",
+                           {"--distributed.data_parallel_sharding_strategy", "optim"});
+  REQUIRE(loaded.problems.size() == 1);
+  CHECK(loaded.problems[0].id == "duplicate-key");
+  CHECK(loaded.problems[0].where.file == "command line (--distributed.data_parallel_sharding_strategy optim)");
+}
+
+TEST_CASE("nvFSDP's options are other spellings of Megatron-FSDP's", "[config]") {
+  const auto megatron = [](const std::string& options) {
+    const auto loaded = read(kModel + "distributed: {strategy: nvfsdp, " + options + "}\n");
+    INFO(options << to_text(loaded.problems));
+    REQUIRE(loaded.problems.empty());
+    return std::get<MegatronFSDPConfig>(loaded.recipe.distributed->strategy());
+  };
+  // The levels, by name and number, in both keys.
+  const std::vector<std::pair<std::string, int>> levels = {
+      {"no_shard", 0},     {"optim", 1},  {"optim_grads", 2}, {"optim_grads_params", 3},
+      {"grads_params", 3}, {"params", 3}, {"Optim_Grads", 2}};
+  for (const auto& [name, level] : levels) {
+    CHECK(megatron("data_parallel_sharding_strategy: " + name).zero_dp_strategy() == level);
+    CHECK(megatron("zero_dp_strategy: " + name).zero_dp_strategy() == level);
+    CHECK(megatron("data_parallel_sharding_strategy: " + std::to_string(level)).zero_dp_strategy() == level);
+  }
+  CHECK(megatron("overlap_grad_reduce: true").zero_dp_strategy() == 3);
+  // What the seed's nvfsdp_strategy_parallelize takes, with its defaults turned round.
+  const auto all = megatron(
+      "nvfsdp_unit_modules: [LlamaDecoderLayer], init_nvfsdp_with_meta_device: true, grad_reduce_in_fp32: true, "
+      "preserve_fp32_weights: true, overlap_grad_reduce: false, overlap_param_gather: false, check_for_nan_in_grad: "
+      "false, "
+      "average_in_collective: true, disable_bucketing: true, calculate_per_token_loss: true, "
+      "keep_fp8_transpose_cache_when_using_custom_fsdp: true, nccl_ub: true, fsdp_double_buffer: true, "
+      "tp_shard_plan: {lm_head: colwise}");
+  CHECK(all.megatron_fsdp_unit_modules() == std::vector<std::string>{"LlamaDecoderLayer"});
+  CHECK(all.init_fsdp_with_meta_device());
+  CHECK(all.keep_fp8_transpose_cache());
+  CHECK(all.grad_reduce_in_fp32());
+  CHECK_FALSE(all.check_for_nan_in_grad());
+  CHECK(all.tp_plan().find("lm_head") != nullptr);
+  // Mistakes, at their places.
+  const auto wrong = [](const std::string& options) {
+    return shown(read(kModel + "distributed:\n  strategy: megatron_fsdp\n" + options));
+  };
+  CHECK(wrong("  zero_dp_strategy: 3\n  data_parallel_sharding_strategy: optim\n") ==
+        std::vector<std::string>{"5:3 duplicate-key distributed.zero_dp_strategy"});
+  CHECK(wrong("  data_parallel_sharding_strategy: optim\n  zero_dp_strategy: 3\n") ==
+        std::vector<std::string>{"5:3 duplicate-key distributed.zero_dp_strategy"});
+  CHECK(wrong("  data_parallel_sharding_strategy: optim_grads_params\n  zero_dp_strategy: 3\n").empty());
+  CHECK(wrong("  nvfsdp_unit_modules: [A]\n  megatron_fsdp_unit_modules: [B]\n") ==
+        std::vector<std::string>{"5:3 duplicate-key distributed.megatron_fsdp_unit_modules"});
+  CHECK(wrong("  data_parallel_sharding_strategy: optim_params\n") ==
+        std::vector<std::string>{"4:36 bad-value distributed.zero_dp_strategy"});
+  CHECK(wrong("  data_parallel_sharding_strategy: 4\n")[0].find("bad-value distributed.zero_dp_strategy") !=
+        std::string::npos);
+  CHECK(wrong("  zero_dp_strategy: [1]\n")[0] == "4:21 bad-type distributed.zero_dp_strategy");
+  const auto elsewhere = read(kModel + "distributed:\n  strategy: fsdp2\n  data_parallel_sharding_strategy: optim\n");
+  REQUIRE(elsewhere.problems.size() == 1);
+  CHECK(elsewhere.problems[0].help == "it belongs to strategy: megatron_fsdp");
+}
+
 TEST_CASE("named validation sets, anchors and merge keys are read", "[config]") {
   const auto loaded = read(kModel +
                            "x: &d {_target_: mock, seq_len: 8}\nvalidation_dataset_small: "
@@ -154,6 +215,29 @@ TEST_CASE("the schema is JSON, and knows every key", "[config]") {
   CHECK(schema["properties"]["distributed"]["properties"].contains("zero_dp_strategy"));
   CHECK(schema["additionalProperties"] == false);
   CHECK(recipe_keys().size() > 200);
+}
+
+TEST_CASE("modules of adapters are a name or a list of names, and one key says which", "[config][peft]") {
+  const auto peft = [](const std::string& keys) { return read(kModel + "peft: {" + keys + "}\n"); };
+  const auto patterns = [&](const std::string& keys) {
+    const auto loaded = peft(keys);
+    REQUIRE(loaded.problems.empty());
+    return loaded.recipe.peft()->target_modules->patterns;
+  };
+  CHECK(patterns("target_modules: '*_proj'") == std::vector<std::string>{"*_proj"});
+  CHECK(patterns("target_modules: [q_proj, v_proj]") == std::vector<std::string>{"q_proj", "v_proj"});
+  CHECK(patterns("target_modules: null, _target_: nemo_automodel.components._peft.lora.PeftConfig").empty());
+  CHECK(shown(peft("target_modules: {a: b}")) == std::vector<std::string>{"2:24 bad-type peft.target_modules"});
+  CHECK(shown(peft("target_modules: [1]")) == std::vector<std::string>{"2:25 bad-type peft.target_modules"});
+  CHECK(shown(peft("target_modules: a, exclude_modules: b")) ==
+        std::vector<std::string>{"2:27 bad-value peft.exclude_modules"});
+  CHECK(shown(peft("match_all_linear: true, exclude_modules: b")) ==
+        std::vector<std::string>{"2:8 bad-value peft.match_all_linear"});
+  CHECK(shown(peft("dim: 0")) == std::vector<std::string>{"2:13 bad-value peft.dim"});
+  CHECK(shown(peft("dropout: 1.0")) == std::vector<std::string>{"2:17 bad-value peft.dropout"});
+  CHECK(shown(peft("lora_dtype: int64")) == std::vector<std::string>{"2:20 bad-type peft.lora_dtype"});
+  CHECK(shown(peft("rank: 4")) == std::vector<std::string>{"2:8 unknown-key peft.rank"});
+  CHECK_FALSE(read(kModel + "peft: null\n").recipe.peft());
 }
 
 }  // namespace automodel::config

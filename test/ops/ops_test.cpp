@@ -29,6 +29,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/graph.h"
+#include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
@@ -400,6 +401,45 @@ TEST_CASE("Adam and AdamW steps equal their formulas", "[ops]") {
     }
   const auto x = at::randn({300'000});
   CHECK(std::abs(sum_of_squares(x) / x.to(at::kDouble).square().sum().item<double>() - 1) < 1e-6);
+}
+
+TEST_CASE("fused accumulation sums low-precision products in the gradient's type", "[ops]") {
+  const auto x = at::randn({64, 8}, at::kFloat).to(at::kBFloat16),
+             dy = at::randn({64, 4}, at::kFloat).to(at::kBFloat16);
+  const auto exact = at::matmul(dy.to(at::kDouble).t(), x.to(at::kDouble));
+  const auto error = [&](bool fused, int times) {
+    Parameter weight{.name = "w", .shape = {4, 8}, .grad = at::zeros({4, 8}, at::kFloat), .fused_accumulation = fused};
+    for (int i = 0; i < times; ++i) accumulate_product({&weight}, dy, x);
+    return distance(weight.grad, exact * times);
+  };
+  for (const int times : {1, 3}) {
+    CHECK(error(true, times) < 1e-6);
+    CHECK(error(false, times) > 1e-4);  // each product was rounded to bfloat16
+  }
+  Parameter experts{
+      .name = "e", .shape = {2, 8, 4}, .grad = at::zeros({2, 8, 4}, at::kFloat), .fused_accumulation = true};
+  accumulate_stacked(experts, x, dy, {24, 40});
+  CHECK(distance(experts.grad[1],
+                 at::matmul(x.narrow(0, 24, 40).to(at::kDouble).t(), dy.narrow(0, 24, 40).to(at::kDouble))) < 1e-6);
+}
+
+TEST_CASE("products of stacked experts run in the type of autocast", "[ops]") {
+  Parameter weight = make({2, 6, 5}, at::kFloat);
+  const std::vector<std::int64_t> rows = {3, 4};
+  const auto run = [&](std::optional<at::ScalarType> type) {
+    weight.product_type = type;
+    weight.fresh = true;
+    const auto x = leaf(at::arange(42, at::kFloat).view({7, 6}).div(17).sin());
+    const auto y = grouped_linear(x, GroupedLinear{.stacked = &weight}, rows);
+    CHECK(y.scalar_type() == at::kFloat);
+    run_backward(Origin(y), at::arange(35, at::kFloat).view({7, 5}).div(13).cos());
+    return std::vector<at::Tensor>{y.detach(), x.grad().clone(), weight.grad.clone()};
+  };
+  const auto exact = run(std::nullopt), coarse = run(at::kBFloat16);
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    CHECK(distance(coarse[i], exact[i]) < 3e-2);
+    CHECK(distance(coarse[i], exact[i]) > 1e-4);
+  }
 }
 
 }  // namespace automodel::ops

@@ -72,7 +72,7 @@ struct Validated {
 Validated validate(comm::World& world, const std::string& text) {
   const auto loaded = test::load_recipe(text);
   const train::Setup setup(loaded, world);
-  train::Runtime runtime(setup.plan, loaded.recipe, world, train::initial_values(setup.plan.model->spec, setup.seed()));
+  train::Runtime runtime(setup.plan, loaded.recipe, world, train::initial_values(setup.plan, setup.seed()));
   train::Trainer trainer(runtime, loaded.recipe, *setup.rates);
   Validated out;
   const auto& loader = *setup.validation.at(0).second;

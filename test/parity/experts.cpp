@@ -87,6 +87,23 @@ const std::vector<test::RankCase> kCases = {
        check(w, {.model = kGptOss, .pp = 2, .schedule = "ZBVZeroBubble", .per_rank = 2});
      },
      4, 4},
+    {"experts that nobody chose",
+     [](comm::World& w) {
+       const std::vector<Model> many = {
+           {"gpt_oss", "num_local_experts: 16, num_experts_per_tok: 1, head_dim: 8, sliding_window: 8"},
+           {"mixtral", "num_local_experts: 16, num_experts_per_tok: 1, sliding_window: null"}};
+       for (const auto& model : many)  // 16 tokens at a time over four experts on each of four ranks
+         test::check_parity(w,
+                            {.layers = 4,
+                             .global_batch = 8,
+                             .local_batch = 1,
+                             .family = model.family,
+                             .model = model.keys,
+                             .distributed = "strategy: ddp, tp_size: 4, ep_size: 4",
+                             .model_parallel = "sequence_parallel: true"},
+                            std::string(model.family) + ", ranks without rows");
+     },
+     4, 4},
     {"overlap changes nothing",
      [](comm::World& w) {
        for (const auto* model : {&kDeepseek, &kGptOss}) {

@@ -1,10 +1,14 @@
 // What trades memory for time, and what trades precision for speed, must not change what is computed.
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
+#include <ATen/Context.h>
+
 #include "parity/parity.h"
 #include "rank_suite.h"
+#include "train/initial_values.h"
 #include "train/setup.h"
 #include "train/trainer.h"
 
@@ -70,6 +74,59 @@ void check_precision(comm::World& w, const std::string& dtype, const std::string
                                           exact[step].loss, step));
 }
 
+/// Every strategy, with tensor, context and expert parallelism where there are ranks for it; and that something moved.
+void offload_everywhere(comm::World& w) {
+  const std::string experts =
+      "num_local_experts: 4, num_experts_per_tok: 2, router_aux_loss_coef: 0.01, output_router_logits: true";
+  struct Case {
+    std::string distributed, family, model, megatron;
+    int shared = 1;  ///< ranks that share their samples
+  };
+  std::vector<Case> cases = {
+      {"strategy: ddp", "llama", "", ""},
+      {"strategy: fsdp2, reshard_after_forward: true", "llama", "", ""},
+      {"strategy: fsdp2, reshard_after_forward: false, defer_fsdp_grad_sync: false", "qwen3", "", ""},
+      {"strategy: megatron_fsdp, zero_dp_strategy: 2", "gemma2",
+       "head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5", ""},
+      {"strategy: fsdp2", "mixtral", experts, ""}};
+  if (w.size() % 2 == 0) {
+    cases.push_back({"strategy: ddp, tp_size: 2", "llama", "", "sequence_parallel: true", 2});
+    cases.push_back({"strategy: fsdp2, cp_size: 2", "llama", "", "", 2});
+    cases.push_back({"strategy: fsdp2, ep_size: 2", "mixtral", experts, "overlap_moe_expert_parallel_comm: true"});
+  }
+  for (const auto& each : cases)
+    for (const char* buffers :
+         {"", ", cpu_offloading_double_buffering: true",
+          ", cpu_offloading_double_buffering: true, cpu_offloading_retain_pinned_cpu_buffers: true"}) {
+      const int dp = w.size() / each.shared;
+      test::TinyRun run{
+          .layers = 5, .global_batch = 8 * dp, .local_batch = 4, .family = each.family, .model = each.model};
+      run.distributed = each.distributed;
+      run.model_parallel = fmt::format("cpu_offloading: true, cpu_offloading_num_layers: 3{}{}{}", buffers,
+                                       each.megatron.empty() ? "" : ", ", each.megatron);
+      if (each.family == "mixtral") run.single_batch = run.local_batch;  // auxiliary losses are of microbatches
+      run.runtime.offload_on_cpu = true;
+      test::check_parity(w, run, run.distributed + " / " + run.model_parallel);
+    }
+  const auto moved = [&](int layers) {
+    test::TinyRun run{.layers = 5, .global_batch = 4 * w.size(), .local_batch = 4};
+    run.distributed = "strategy: ddp";
+    run.model_parallel = fmt::format("cpu_offloading: true, cpu_offloading_num_layers: {}", layers);
+    const auto loaded = test::load_recipe(test::recipe_text(run, false));
+    const train::Setup setup(loaded, w);
+    train::Runtime runtime(setup.plan, loaded.recipe, w, train::initial_values(setup.plan, setup.seed()),
+                           {.offload_on_cpu = true});
+    train::Trainer trainer(runtime, loaded.recipe, *setup.rates);
+    const auto plan = setup.steps->plan(0);
+    trainer.step(0, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
+    RANK_EQUAL(runtime.offload()->counts().on_host, 0);
+    RANK_EQUAL(runtime.offload()->counts().out, runtime.offload()->counts().back);
+    return runtime.offload()->counts().out;
+  };
+  RANK_CHECK(moved(1) > 0);
+  RANK_EQUAL(moved(4), 4 * moved(1));
+}
+
 const std::vector<test::RankCase> kCases = {
     {"recomputed activations give the same gradients",
      [](comm::World& w) {
@@ -121,7 +178,75 @@ const std::vector<test::RankCase> kCases = {
        check_precision(w, "bfloat16", "", 0.02);
        check_precision(w, "float32", "bf16: true", 0.02);
        check_precision(w, "float32", "fp16: true", 0.01);
+       check_precision(w, "float32", "bf16: true, gradient_accumulation_fusion: true", 0.02);
        check_precision(w, "float32", "enable_autocast: true, autocast_dtype: bfloat16", 0.02);
+     },
+     1, 2},
+    {"activations that wait elsewhere give the same gradients", offload_everywhere},
+    {"weights that are not initialised are zero",
+     [](comm::World& w) {
+       test::TinyRun run{.global_batch = 4 * w.size(), .local_batch = 4};
+       run.distributed = "strategy: fsdp2";
+       run.model_parallel = "perform_initialization: false";
+       const auto steps = results_of(test::recipe_text(run, false), w, 1);
+       RANK_CHECK(std::abs(steps[0].loss - std::log(68.0)) < 1e-12);  // all tokens are equally likely
+     },
+     1, 2},
+    {"what a stage receives keeps its type or is cast",
+     [](comm::World& w) {
+       const auto loss = [&](const std::string& policy, const std::string& pipeline) {
+         test::TinyRun run{.global_batch = 8, .local_batch = 8, .dtype = "float32"};
+         run.distributed = "strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 2" +
+                           pipeline + "}, mp_policy: {" + policy + "}";
+         return results_of(test::recipe_text(run, false), w, 1)[0].loss;
+       };
+       const double exact = loss("param_dtype: float32", "");
+       const std::string low = "param_dtype: bfloat16, reduce_dtype: float32";
+       std::set<double> seen;
+       for (const std::string cast : {", cast_forward_inputs: true", ", cast_forward_inputs: false"}) {
+         for (const std::string message : {"", ", dtype: float32"}) {
+           const double coarse = loss(low + cast, message);
+           RANK_CHECK(std::abs(coarse - exact) < 0.02 * exact);
+           seen.insert(coarse);
+         }
+         // A message of the type of computation needs no cast.
+         RANK_EQUAL(loss(low + cast, ""), loss(low, ""));
+       }
+       RANK_EQUAL(seen.size(), 2U);  // only a wider message that is not cast makes a difference
+     },
+     2, 2},
+    {"the policy's output type is that of logits",
+     [](comm::World& w) {
+       const auto loss = [&](const std::string& policy) {
+         test::TinyRun run{.global_batch = 4 * w.size(), .local_batch = 4, .dtype = "float32"};
+         run.distributed = "strategy: fsdp2, mp_policy: {" + policy + "}";
+         return results_of(test::recipe_text(run, false), w, 1)[0].loss;
+       };
+       const double exact = loss("param_dtype: float32"), coarse = loss("param_dtype: float32, output_dtype: bfloat16");
+       RANK_CHECK(std::abs(coarse - exact) < 0.02 * exact);
+       RANK_CHECK(coarse != exact);
+       RANK_EQUAL(loss("param_dtype: float32, output_dtype: float32"), exact);
+     },
+     1, 2},
+    {"deterministic kernels are asked for",
+     [](comm::World& w) {
+       test::TinyRun run{.global_batch = 4 * w.size(), .local_batch = 4};
+       run.distributed = "strategy: ddp";
+       const auto plain = results_of(test::recipe_text(run, false), w, 1);
+       const auto together = [&] { w.control().barrier()->wait(); };  // ranks that are threads share the switch
+       together();
+       RANK_CHECK(!at::globalContext().deterministicAlgorithms());
+       together();
+       run.model_parallel = "deterministic_mode: true";
+       const auto chosen = results_of(test::recipe_text(run, false), w, 1);
+       RANK_CHECK(at::globalContext().deterministicAlgorithms());
+       RANK_CHECK(!at::globalContext().deterministicAlgorithmsWarnOnly());
+       RANK_EQUAL(plain[0].loss, chosen[0].loss);
+       together();
+       results_of(
+           test::recipe_text(
+               test::TinyRun{.global_batch = 4 * w.size(), .local_batch = 4, .distributed = "strategy: ddp"}, false),
+           w, 1);
      },
      1, 2},
     {"float16 skips what overflows and lowers its scale",

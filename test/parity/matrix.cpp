@@ -37,6 +37,7 @@ struct Choice {
   std::string model = {};
   bool tied = false;
   int runs = 1;
+  bool experts = false;  ///< brings a family of its own
 };
 
 struct Dimension {
@@ -64,8 +65,27 @@ Choice context(const std::string& name, int cp, const std::string& more = {}) {
           .cp = cp};
 }
 
-const char* const kExperts =
+Choice experts(const std::string& name, int ep, const std::string& family, const std::string& model,
+               const std::string& megatron = {}) {
+  Choice out{.name = name, .megatron = megatron, .family = family, .model = model, .experts = true};
+  if (ep > 1) out.distributed = fmt::format("ep_size: {}", ep);
+  return out;
+}
+
+Choice option(const std::string& name, const std::string& megatron) {
+  return {.name = name, .megatron = megatron};
+}
+
+const char* const kMixtral =
     "num_local_experts: 4, num_experts_per_tok: 2, router_aux_loss_coef: 0.0, output_router_logits: false";
+const char* const kDeepseek =
+    "n_routed_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 12, n_group: 4, topk_group: 2, "
+    "n_shared_experts: 1, first_k_dense_replace: 1, q_lora_rank: 16, kv_lora_rank: 12, qk_nope_head_dim: 8, "
+    "qk_rope_head_dim: 4, v_head_dim: 6";
+const char* const kGptOss =
+    "num_local_experts: 4, num_experts_per_tok: 2, head_dim: 8, sliding_window: 8, router_aux_loss_coef: 0.0";
+
+enum Place : std::size_t { kData = 1, kExperts = 4, kFamily = 8 };  // of dimensions that others look at
 
 std::vector<Dimension> dimensions() {
   return {
@@ -84,7 +104,10 @@ std::vector<Dimension> dimensions() {
         strategy("zero 2", "megatron_fsdp, zero_dp_strategy: 2", 2),
         strategy("zero 3", "megatron_fsdp, zero_dp_strategy: 3", 2), strategy("fsdp2", "fsdp2", 2),
         strategy("fsdp2 each microbatch", "fsdp2, defer_fsdp_grad_sync: false, reshard_after_forward: true", 2),
-        strategy("hsdp", "fsdp2, dp_replicate_size: 2", 4)}},
+        strategy("hsdp", "fsdp2, dp_replicate_size: 2", 4), strategy("fsdp2 offloaded", "fsdp2, offload_policy: {}", 2),
+        strategy("fsdp2 prefetched",
+                 "fsdp2, reshard_after_forward: true, enable_fsdp2_prefetch: true, fsdp2_forward_prefetch_depth: 2", 2),
+        strategy("zero 3 unbucketed", "megatron_fsdp, zero_dp_strategy: 3, disable_bucketing: true", 2)}},
       {"tensor",
        {{.name = "-"},
         {.name = "tp", .distributed = "tp_size: 2", .tp = 2},
@@ -97,14 +120,33 @@ std::vector<Dimension> dimensions() {
         context("a2a+p2p", 4, ", hierarchical_context_parallel_sizes: [2, 2]")}},
       {"experts",
        {{.name = "-"},
-        {.name = "moe", .family = "mixtral", .model = kExperts},
-        {.name = "ep", .distributed = "ep_size: 2", .family = "mixtral", .model = kExperts}}},
+        experts("moe", 1, "mixtral", kMixtral),
+        experts("ep", 2, "mixtral", kMixtral),
+        experts("ep, etp", 2, "mixtral", kMixtral, "expert_tensor_parallel_size: 2"),
+        experts("ep, latent attention", 2, "deepseek_v3", kDeepseek),
+        experts("ep, sinks", 2, "gpt_oss", kGptOss)}},
       {"checkpointing",
        {{.name = "-"},
         {.name = "full", .distributed = "activation_checkpointing: full"},
         {.name = "selective", .distributed = "activation_checkpointing: selective"}}},
       {"embeddings", {{.name = "untied"}, {.name = "tied", .tied = true}}},
       {"accumulation", {{.name = "1 run"}, {.name = "2 runs", .runs = 2}}},
+      {"family",
+       {{.name = "llama"},
+        {.name = "qwen3", .family = "qwen3", .model = "head_dim: 16"},
+        {.name = "gemma2", .family = "gemma2", .model = "head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5"},
+        {.name = "phi3", .family = "phi3", .model = "original_max_position_embeddings: 32, pad_token_id: 0"}}},
+      {"options",
+       {{.name = "-"},
+        option("deferred head",
+               "gradient_accumulation_fusion: true, defer_embedding_wgrad_compute: true, wgrad_deferral_limit: 1"),
+        option("delayed weight gradients", "delay_wgrad_compute: true"),
+        option("one microbatch not recomputed", "num_microbatches_with_partial_activation_checkpoints: 1"),
+        option("offloaded activations",
+               "cpu_offloading: true, cpu_offloading_num_layers: 3, cpu_offloading_double_buffering: true"),
+        option("overlap",
+               "tp_comm_overlap: true, tp_comm_overlap_rs_dgrad: true, overlap_moe_expert_parallel_comm: true"),
+        option("late weight gradients of experts", "overlap_dispatch_backward_with_experts_wgrad: true")}},
   };
 }
 
@@ -121,6 +163,7 @@ void append(std::string& list, const std::string& more) {
 
 Composed compose(const std::vector<Dimension>& all, const Combination& picked) {
   Composed out{.run = {.layers = 4, .global_batch = kGlobalBatch}};
+  out.run.runtime.offload_on_cpu = true;
   std::string pipeline;
   int dp = 1, runs = 1;
   for (std::size_t d = 0; d < all.size(); ++d) {
@@ -152,10 +195,15 @@ Outcome try_out(const Composed& composed) {
   const auto recipe = config::read_recipe(text, "matrix.yaml", {}, [](const std::string&) { return std::nullopt; });
   if (!recipe.problems.empty()) return {Outcome::Kind::kRefused, recipe.problems.front().message};
   const auto made = plan::make_plan(recipe, {.world_size = composed.ranks, .training = true});
-  if (!made.plan) return {Outcome::Kind::kRefused, made.problems.front().message};
+  if (!made.plan) {
+    for (const auto& problem : made.problems)
+      if (problem.message.empty() || problem.help.empty() || problem.where.line == 0)
+        return {Outcome::Kind::kWrong, "refused without message, help or place: " + problem.id};
+    return {Outcome::Kind::kRefused, made.problems.front().message};
+  }
   train::Trace mesh;
   const auto outcome = comm::run_ranks(composed.ranks, [&](comm::World& world) {
-    auto mine = train::trace_steps(recipe, world, composed.run.steps);
+    auto mine = train::trace_steps(recipe, world, composed.run.steps, -1, composed.run.runtime);
     if (world.rank() == 0) mesh = std::move(mine);
   });
   if (!outcome.ok()) return {Outcome::Kind::kWrong, outcome.text};
@@ -172,7 +220,8 @@ Outcome try_out(const Composed& composed) {
 std::vector<Combination> combinations(const std::vector<Dimension>& all, int sample, std::uint64_t seed) {
   std::vector<Combination> out;
   std::set<Combination> known;
-  const auto add = [&](const Combination& each) {
+  const auto add = [&](Combination each) {
+    if (all[kExperts].choices[each[kExperts]].experts) each[kFamily] = 0;
     if (compose(all, each).ranks <= kMostRanks && known.insert(each).second) out.push_back(each);
   };
   for (std::size_t a = 0; a < all.size(); ++a)
@@ -183,7 +232,8 @@ std::vector<Combination> combinations(const std::vector<Dimension>& all, int sam
           each[a] = i;
           each[b] = j;
           // Expert parallelism takes its ranks from the data-parallel ones.
-          if (all[4].choices[each[4]].name == "ep" && compose(all, each).ranks == 1) each[1] = 5;
+          if (all[kExperts].choices[each[kExperts]].name.starts_with("ep") && compose(all, each).ranks == 1)
+            each[kData] = 5;
           add(each);
         }
   const auto pairs = out.size();
@@ -201,7 +251,7 @@ std::vector<Combination> combinations(const std::vector<Dimension>& all, int sam
 std::string describe(const std::vector<Dimension>& all, const Combination& each) {
   std::string out;
   for (std::size_t d = 0; d < all.size(); ++d) {
-    if (each[d] == 0 && d != 1) continue;
+    if (each[d] == 0 && d != kData) continue;
     append(out, all[d].choices[each[d]].name);
   }
   return out;

@@ -60,7 +60,8 @@ train::Trace on_one_rank(const std::string& text, int steps, int gradients_of) {
 void check_parity(comm::World& world, const TinyRun& run, const std::string& what) {
   const bool exact = run.dtype == "float64";
   const int gradients_of = exact ? -1 : 0;
-  const auto mesh = train::trace_steps(load_recipe(recipe_text(run, false)), world, run.steps, gradients_of);
+  const auto mesh =
+      train::trace_steps(load_recipe(recipe_text(run, false)), world, run.steps, gradients_of, run.runtime);
   if (world.rank() != 0) return;
   const auto difference = train::compare(mesh, on_one_rank(recipe_text(run, true), run.steps, gradients_of));
   const double tolerance = exact ? 1e-9 : 1e-5;

@@ -23,8 +23,9 @@ struct TinyRun {
   std::string model = {};        ///< further keys of the model's configuration: "key: value, ..."
   std::string distributed = {};  ///< keys of the mesh's section: "strategy: ddp, pp_size: 2, ..."
   std::string model_parallel = {};
-  std::string dataset = {};   ///< value of that section; empty: random sequences of 16 tokens
-  std::string sections = {};  ///< whole lines that both recipes have
+  std::string dataset = {};            ///< value of that section; empty: random sequences of 16 tokens
+  std::string sections = {};           ///< whole lines that both recipes have
+  train::RuntimeOptions runtime = {};  ///< of the mesh
   int steps = 2;
 };
 

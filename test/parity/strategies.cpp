@@ -34,18 +34,19 @@ void check_flat(comm::World& w, const std::string& strategy, const test::TinyRun
   test::check_parity(w, run, strategy);
 }
 
-void check_pipelined(comm::World& w, const std::string& strategy, const std::string& schedule, int per_rank,
-                     bool tied) {
+void check_pipelined(comm::World& w, const std::string& strategy, const std::string& schedule, int per_rank, bool tied,
+                     const std::string& more = {}) {
   const int dp = w.size() / 2;
-  test::check_parity(w,
-                     {.layers = 5,
-                      .tied = tied,
-                      .global_batch = 16 * dp,
-                      .local_batch = 8,
-                      .distributed = fmt::format("{}, pp_size: 2, pipeline: {{pp_schedule: {}, pp_microbatch_size: 2}}",
-                                                 strategy, schedule),
-                      .model_parallel = fmt::format("virtual_pipeline_model_parallel_size: {}", per_rank)},
-                     fmt::format("{} under {}{}", strategy, schedule, tied ? ", tied" : ""));
+  test::check_parity(
+      w,
+      {.layers = 5,
+       .tied = tied,
+       .global_batch = 16 * dp,
+       .local_batch = 8,
+       .distributed = fmt::format("{}, pp_size: 2, pipeline: {{pp_schedule: {}, pp_microbatch_size: 2{}}}", strategy,
+                                  schedule, more),
+       .model_parallel = fmt::format("virtual_pipeline_model_parallel_size: {}", per_rank)},
+      fmt::format("{} under {}{}", strategy, schedule, tied ? ", tied" : ""));
 }
 
 const std::vector<test::RankCase> kCases = {
@@ -68,6 +69,15 @@ const std::vector<test::RankCase> kCases = {
          for (const char* options : {"", ", reshard_after_forward: false", ", defer_fsdp_grad_sync: false"})
            check_flat(
                w, fmt::format("strategy: fsdp2, dp_size: {}, dp_replicate_size: {}{}", w.size(), replicate, options));
+     },
+     2},
+    {"divided by the schedule",  // equal to the usual division where all microbatches have as many labels
+     [](comm::World& w) {
+       if (w.size() % 2 != 0) return;
+       for (const auto& strategy : kStrategies) {
+         check_pipelined(w, strategy, "1F1B", 1, true, ", scale_grads_in_schedule: true");
+         check_pipelined(w, strategy, "InterleavedZeroBubble", 2, false, ", scale_grads_in_schedule: true");
+       }
      },
      2},
     {"under pipelines",

@@ -7,7 +7,7 @@
 namespace automodel {
 namespace {
 
-/// tp 2; the other ranks are data-parallel, or stages where `pp` says so.
+/// The other ranks are data-parallel, or stages where `pp` says so.
 struct Mesh {
   std::string strategy = "strategy: ddp";
   bool sequence = false;
@@ -15,13 +15,14 @@ struct Mesh {
   std::string schedule = "1F1B";
   std::string more = {};      ///< keys of distributed
   std::string megatron = {};  ///< keys of model_parallel
+  int tp = 2;
 };
 
 void check(comm::World& w, const Mesh& mesh, test::TinyRun run = {}) {
-  const int dp = w.size() / 2 / mesh.pp;
+  const int dp = w.size() / mesh.tp / mesh.pp;
   run.global_batch = 8 * dp;
   run.local_batch = 4;
-  run.distributed = fmt::format("{}, tp_size: 2", mesh.strategy);
+  run.distributed = fmt::format("{}, tp_size: {}", mesh.strategy, mesh.tp);
   const bool fsdp = mesh.strategy.find("fsdp2") != std::string::npos;
   std::string megatron = mesh.megatron;
   if (mesh.sequence)
@@ -118,6 +119,31 @@ const std::vector<test::RankCase> kCases = {
        }
      },
      2, 2},
+    {"more ranks than key-value heads",
+     [](comm::World& w) {
+       const auto config = [](const std::string& family, int kv_heads, const std::string& more = {}) {
+         return fmt::format(
+             "model_type: {}, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, "
+             "num_key_value_heads: {}, vocab_size: 68, max_position_embeddings: 32{}",
+             family, kv_heads, more);
+       };
+       for (const char* strategy : {"strategy: ddp", "strategy: fsdp2", "strategy: megatron_fsdp, zero_dp_strategy: 2"})
+         for (const bool sequence : {false, true}) {
+           check(w, {.strategy = strategy, .sequence = sequence}, {.config = config("llama", 1)});
+           check(w, {.strategy = strategy, .sequence = sequence},
+                 {.config = config("llama", 1, ", attention_bias: true")});
+           if (w.size() % 4 != 0) continue;
+           check(w, {.strategy = strategy, .sequence = sequence, .tp = 4}, {.config = config("llama", 1)});
+           check(w, {.strategy = strategy, .sequence = sequence, .tp = 4}, {.config = config("qwen2", 2)});
+           check(w, {.strategy = strategy, .sequence = sequence, .tp = 4},
+                 {.config = config("qwen3", 2, ", head_dim: 16")});
+         }
+       if (w.size() % 8 != 0) return;
+       for (const char* type : {"p2p", "all_gather"})
+         check(w, {.strategy = "strategy: ddp, cp_size: 2", .pp = 2, .megatron = std::string("cp_comm_type: ") + type},
+               {.config = config("llama", 1)});
+     },
+     2},
     {"recomputed layers",
      [](comm::World& w) {
        for (const char* kind : {"full", "selective"})

@@ -97,7 +97,8 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
   const auto loaded = config::read_recipe(
       "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
       "dataset: {_target_: nemo_automodel.components.datasets.llm.squad.make_squad_dataset, split: train}\n"
-      "packed_sequence: {packed_sequence_size: 2048}\npeft: {dim: 8}\nfp8: {enabled: false}\n_part: &part {a: 1}\n",
+      "packed_sequence: {packed_sequence_size: 2048}\nquantization: {load_in_4bit: true}\nfp8: {enabled: "
+      "false}\n_part: &part {a: 1}\n",
       "recipe.yaml", {}, {});
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
@@ -107,7 +108,7 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
   std::vector<std::string> keys;
   for (const auto& each : result.plan->unsupported) keys.push_back(each.key);
   std::sort(keys.begin(), keys.end());
-  CHECK(keys == std::vector<std::string>{"dataset", "peft"});
+  CHECK(keys == std::vector<std::string>{"dataset", "quantization"});
   const auto training = make_plan(loaded, {.training = true});
   REQUIRE_FALSE(training.plan);
 }

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "golden_file.h"
+#include "plan/plan_json.h"
+#include "plan/plan_text.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
@@ -126,6 +128,52 @@ TEST_CASE("recomputation keeps the residual stream only", "[plan]") {
   CHECK(of(some) < of(whole));
   CHECK(again.estimate->time.step > whole.estimate->time.step);
   CHECK(again.estimate->time.flops == Approx(whole.estimate->time.flops));
+}
+
+TEST_CASE("nvFSDP's names of sharding become Megatron-FSDP's levels, and the plan says so", "[plan]") {
+  const auto level = [](const std::string& name) {
+    return planned(tiny("strategy: nvfsdp, dp_size: 2, data_parallel_sharding_strategy: " + name));
+  };
+  const std::vector<std::string> names = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+  for (int i = 0; i < 4; ++i) {
+    const auto plan = level(names[static_cast<std::size_t>(i)]);
+    const auto same = planned(tiny(fmt::format("strategy: megatron_fsdp, dp_size: 2, zero_dp_strategy: {}", i)));
+    CHECK(plan.zero_level == i);
+    CHECK(fingerprint(plan) == fingerprint(same));
+    CHECK(to_text(plan, ActionFormat::kNone)
+              .find(fmt::format("(zero_dp_strategy {}, {})", i, names[static_cast<std::size_t>(i)])) !=
+          std::string::npos);
+    CHECK(to_json(plan, ActionFormat::kNone).find(fmt::format("\"zero_dp_strategy\":{}", i)) != std::string::npos);
+    CHECK(plan.warnings.empty());
+  }
+  for (const char* name : {"params", "grads_params"}) {
+    const auto plan = level(name);
+    CHECK(plan.zero_level == 3);
+    REQUIRE(plan.warnings.size() == 1);
+    CHECK(plan.warnings[0].id == "sharding-level");
+    CHECK(plan.warnings[0].key == "distributed.zero_dp_strategy");
+  }
+  CHECK_FALSE(planned(tiny("strategy: fsdp2")).zero_level);
+}
+
+TEST_CASE("offloaded layers are in host memory, and the device holds two at most", "[plan]") {
+  const auto on_gpu = [](const std::string& megatron) {
+    auto text = tiny("strategy: ddp", "hardware: {profile: h100}\nmodel_parallel: {" + megatron + "}\n");
+    text.replace(0, std::string("device: cpu").size(), "device: cuda");
+    return planned(text).estimate->memory.ranks[0].in(Phase::kSteady);
+  };
+  const auto whole = on_gpu(""), some = on_gpu("cpu_offloading: true, cpu_offloading_num_layers: 3"),
+             most = on_gpu("cpu_offloading: true, cpu_offloading_num_layers: 7");
+  CHECK(some.activations < whole.activations);
+  CHECK(most.activations < some.activations);
+  CHECK(some.host == Approx(whole.activations - some.activations));
+  CHECK(most.host == Approx(some.host * 7 / 3));
+  CHECK(most.activations > whole.activations - most.host);  // two of them are back while they are needed
+  const auto cpu =
+      planned(tiny("strategy: ddp", "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 3}\n"));
+  CHECK(cpu.estimate->memory.ranks[0].in(Phase::kSteady).host == 0);
+  REQUIRE(cpu.warnings.size() == 1);
+  CHECK(cpu.warnings[0].id == "no-effect");
 }
 
 TEST_CASE("a plan fits, is tight or does not fit", "[plan]") {

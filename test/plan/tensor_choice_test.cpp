@@ -99,11 +99,21 @@ TEST_CASE("mistakes of a mapping are named", "[plan]") {
 }
 
 TEST_CASE("sizes that do not divide are refused before a run", "[plan]") {
-  const auto heads = planned("tp_size: 8");
+  const std::string phi =
+      "model_type: phi3, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, "
+      "num_key_value_heads: 4, vocab_size: 99, pad_token_id: 0";
+  const auto heads = planned("tp_size: 8", phi);
   CHECK(only_problem(heads) == "indivisible distributed.tp_size");
   CHECK(heads.problems[0].message.find("num_key_value_heads 4") != std::string::npos);
-  CHECK(heads.problems[0].help.find("1, 2, 4") != std::string::npos);
+  CHECK(heads.problems[0].help.find("1, 2, 4 for") != std::string::npos);
   CHECK(heads.exit == ExitCode::kRefused);
+  const std::string twelve =
+      "model_type: llama, hidden_size: 96, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 12, "
+      "num_key_value_heads: 4, vocab_size: 99, max_position_embeddings: 128";
+  const auto six = planned("tp_size: 6", twelve);
+  CHECK(only_problem(six) == "indivisible distributed.tp_size");
+  CHECK(six.problems[0].help.find("1, 2, 4, 12") != std::string::npos);
+  CHECK(planned("tp_size: 12", twelve).plan);  // three ranks share a key-value head
   const std::string wide =
       "model_type: llama, hidden_size: 64, intermediate_size: 98, num_hidden_layers: 2, num_attention_heads: 8, "
       "num_key_value_heads: 4, vocab_size: 99, max_position_embeddings: 128";

@@ -6,18 +6,20 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/format/manifest.h"
-#include "checkpoint/format/root_folder.h"
 #include "comm/loopback/loopback.h"
 #include "parity/parity.h"
 #include "rank_suite.h"
-#include "temporary_folder.h"
 #include "train/checkpointing.h"
+#include "train/saved_runs.h"
 #include "train/trainer.h"
 
 namespace automodel {
 namespace {
 
+using test::near;
+using test::saved_tensors;
+using test::SharedFolder;
+using test::train_to;
 namespace fs = std::filesystem;
 
 struct Mesh {
@@ -28,40 +30,35 @@ struct Mesh {
 
 constexpr int kGlobal = 8;
 
-std::string recipe(const Mesh& mesh, const fs::path& root, const std::string& dtype, bool async = false) {
+const std::string kSizes =
+    "hidden_size: 32, intermediate_size: 48, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 67, "
+    "max_position_embeddings: 32, initializer_range: 0.2, ";
+
+/// What is trained.
+struct Subject {
+  std::string model = kSizes + "model_type: llama, num_hidden_layers: 5, tie_word_embeddings: true";
+  std::string more = {};  ///< further lines of the recipe
+};
+const Subject kAdapters{.more = "peft: {dim: 4, alpha: 8, dropout: 0.1}\n"};
+const Subject kExperts{.model = kSizes +
+                                "model_type: mixtral, num_hidden_layers: 2, num_local_experts: 4, "
+                                "num_experts_per_tok: 2, sliding_window: null"};
+const Subject kGpt2{.model =
+                        "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 67, "
+                        "attn_pdrop: 0, resid_pdrop: 0, embd_pdrop: 0, initializer_range: 0.2"};
+
+std::string recipe(const Mesh& mesh, const fs::path& root, const std::string& dtype, const Subject& subject = {},
+                   bool async = false) {
   return fmt::format(
-      "model: {{config: {{model_type: llama, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 5, "
-      "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 67, max_position_embeddings: 32, "
-      "tie_word_embeddings: true, initializer_range: 0.2}}, torch_dtype: {}}}\n"
+      "model: {{config: {{{}}}, torch_dtype: {}}}\n"
       "dataset: {{_target_: mock, vocab_size: 67, seq_length: 12, num_samples: 64}}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 100, num_epochs: null, "
       "ckpt_every_steps: 1}}\n"
       "optimizer: {{lr: 0.01, amsgrad: true}}\n"
       "lr_scheduler: {{lr_decay_style: cosine, lr_warmup_steps: 3, lr_decay_steps: 9}}\n"
       "checkpoint: {{checkpoint_dir: {}, is_async: {}}}\n"
-      "distributed: {{{}}}\n{}",
-      dtype, kGlobal, mesh.local, root.native(), async, mesh.distributed, mesh.more);
-}
-
-/// A run from where its folder is to step `end`; saves after every step, or after the last alone.
-std::vector<double> train_to(comm::World& world, const std::string& text, std::int64_t end, bool save_all = false) {
-  const auto loaded = test::load_recipe(text);
-  const train::Setup setup(loaded, world);
-  train::Checkpointing checkpoints(setup, [](const std::string&) {});
-  train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
-  train::Trainer trainer(runtime, loaded.recipe, checkpoints.rates());
-  checkpoints.restore(trainer);
-  std::vector<double> losses;
-  for (auto step = checkpoints.first_step(); step < end; ++step) {
-    auto plan = setup.steps->plan(step);
-    const auto result = trainer.step(step, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
-    losses.push_back(result.loss);
-    plan.checkpoint = save_all || step + 1 == end;
-    plan.last = step + 1 == end;
-    checkpoints.after_step(plan, result.loss, std::nullopt);
-  }
-  checkpoints.finish();
-  return losses;
+      "distributed: {{{}}}\n{}{}",
+      subject.model, dtype, kGlobal, mesh.local, root.native(), async, mesh.distributed, mesh.more, subject.more);
 }
 
 /// What is saved when a run is resumed and nothing is trained: every bit that was loaded, gathered again.
@@ -74,40 +71,6 @@ void save_again(comm::World& world, const std::string& text) {
   checkpoints.restore(trainer);
   checkpoints.after_step({.step = 99, .checkpoint = true, .last = true}, 0.0, std::nullopt);
 }
-
-/// Checksums of the tensors of a checkpoint.
-std::string tensors(const fs::path& root) {
-  Diagnostics problems;
-  const auto manifest = checkpoint::read_manifest(checkpoint::newest_checkpoint(root), problems);
-  if (!manifest) return "no manifest: " + to_text(problems);
-  std::string out;
-  for (const auto& entry : manifest->files)
-    if (entry.file.ends_with(".safetensors"))
-      out += fmt::format("{} {} {:08x}\n", entry.file, entry.size, entry.checksum);
-  return out;
-}
-
-/// A folder that all ranks know, made by rank 0, removed when the last has left.
-class SharedFolder {
- public:
-  explicit SharedFolder(comm::World& world) : world_(world) {
-    if (world.rank() == 0) folder_ = std::make_unique<test::TemporaryFolder>();
-    path_ = world.broadcast_text(folder_ ? folder_->path().native() : "");
-  }
-  ~SharedFolder() = default;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  void copy(const std::string& from, const std::string& to) const {
-    world_.control().barrier()->wait();
-    if (world_.rank() == 0)
-      fs::copy(path_ / from, path_ / to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    world_.control().barrier()->wait();
-  }
-
- private:
-  comm::World& world_;
-  std::unique_ptr<test::TemporaryFolder> folder_;
-  fs::path path_;
-};
 
 std::vector<Mesh> meshes(int ranks) {
   std::vector<Mesh> out = {{"strategy: ddp", "", kGlobal / std::min(ranks, kGlobal)},
@@ -123,28 +86,42 @@ std::vector<Mesh> meshes(int ranks) {
   if (ranks == 4) {
     out.push_back({"strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}"});
     out.push_back({"strategy: fsdp2, dp_size: 4, dp_replicate_size: 2", "", 2});
+    out.push_back({"strategy: fsdp2, tp_size: 4"});  // more ranks than key-value heads
   }
   return out;
 }
 
-void check_same_mesh(comm::World& world, const Mesh& mesh, const std::string& dtype, bool async) {
+/// Meshes whose ranks share products, sequences or experts.
+std::vector<Mesh> sharing_meshes(int ranks, bool experts = false) {
+  std::vector<Mesh> out = {{"strategy: fsdp2, tp_size: 2"},
+                           {"strategy: ddp, tp_size: 2", "model_parallel: {sequence_parallel: true}\n"},
+                           {"strategy: fsdp2, cp_size: 2"}};
+  if (ranks == 4) {
+    out.push_back({"strategy: fsdp2, tp_size: 2, cp_size: 2, sequence_parallel: true"});
+    out.push_back(
+        {"strategy: megatron_fsdp, zero_dp_strategy: 2, preserve_fp32_weights: true, tp_size: 2, pp_size: 2, "
+         "pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}"});
+  }
+  if (!experts) return out;
+  const int local = kGlobal / ranks;
+  out.push_back({"strategy: fsdp2, ep_size: 2", "", local});
+  out.push_back({"strategy: ddp, ep_size: 2", "", local});
+  if (ranks == 4) out.push_back({"strategy: fsdp2, tp_size: 2, ep_size: 4, sequence_parallel: true"});
+  return out;
+}
+
+void check_same_mesh(comm::World& world, const Mesh& mesh, const std::string& dtype, bool async,
+                     const Subject& subject = {}) {
   const SharedFolder folder(world);
-  const auto whole = train_to(world, recipe(mesh, folder / "whole", dtype, async), 6);
-  auto parts = train_to(world, recipe(mesh, folder / "parts", dtype, async), 3, true);
-  for (const double loss : train_to(world, recipe(mesh, folder / "parts", dtype, async), 6, true))
+  const auto whole = train_to(world, recipe(mesh, folder / "whole", dtype, subject, async), 6);
+  auto parts = train_to(world, recipe(mesh, folder / "parts", dtype, subject, async), 3, true);
+  for (const double loss : train_to(world, recipe(mesh, folder / "parts", dtype, subject, async), 6, true))
     parts.push_back(loss);
   RANK_EQUAL(parts.size(), std::size_t{6});
   for (std::size_t i = 0; i < parts.size(); ++i) RANK_EQUAL(parts[i], whole[i]);  // the same bits
   world.control().barrier()->wait();
-  if (world.rank() == 0) RANK_EQUAL(tensors(folder / "parts"), tensors(folder / "whole"));
+  if (world.rank() == 0) RANK_EQUAL(saved_tensors(folder / "parts"), saved_tensors(folder / "whole"));
   world.control().barrier()->wait();
-}
-
-bool near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
-  if (a.size() != b.size() || a.empty()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    if (!(std::abs(a[i] - b[i]) <= tolerance * std::abs(b[i]))) return false;
-  return true;
 }
 
 /// bfloat16 rounds sums that meshes take in another order; its weights come back bitwise all the same.
@@ -153,20 +130,21 @@ double tolerance(const std::string& dtype) {
 }
 
 /// Every mesh goes on from a checkpoint of `from`: what it loads it saves again bit by bit, and it trains alike.
-void check_other_meshes(comm::World& world, const Mesh& from, const std::string& dtype) {
+void check_other_meshes(comm::World& world, const Mesh& from, const std::string& dtype, const std::vector<Mesh>& others,
+                        const Subject& subject = {}) {
   const SharedFolder folder(world);
-  train_to(world, recipe(from, folder / "base", dtype), 3);
+  train_to(world, recipe(from, folder / "base", dtype, subject), 3);
   folder.copy("base", "goes_on");
-  const auto expected = train_to(world, recipe(from, folder / "goes_on", dtype), 6);
+  const auto expected = train_to(world, recipe(from, folder / "goes_on", dtype, subject), 6);
   int number = 0;
-  for (const auto& to : meshes(world.size())) {
+  for (const auto& to : others) {
     const auto name = fmt::format("mesh{}", ++number);
     folder.copy("base", name + "a");
     folder.copy("base", name + "b");
-    save_again(world, recipe(to, folder / (name + "a"), dtype));
+    save_again(world, recipe(to, folder / (name + "a"), dtype, subject));
     world.control().barrier()->wait();
-    if (world.rank() == 0) RANK_EQUAL(tensors(folder / (name + "a")), tensors(folder / "base"));
-    const auto losses = train_to(world, recipe(to, folder / (name + "b"), dtype), 6);
+    if (world.rank() == 0) RANK_EQUAL(saved_tensors(folder / (name + "a")), saved_tensors(folder / "base"));
+    const auto losses = train_to(world, recipe(to, folder / (name + "b"), dtype, subject), 6);
     RANK_CHECK(near(losses, expected, tolerance(dtype)));
   }
   // And one rank alone.
@@ -176,11 +154,11 @@ void check_other_meshes(comm::World& world, const Mesh& from, const std::string&
     std::vector<double> losses;
     const auto outcome = comm::run_ranks(1, [&](comm::World& one) {
       const Mesh single{"strategy: ddp", "", kGlobal};
-      save_again(one, recipe(single, folder / "again", dtype));
-      losses = train_to(one, recipe(single, folder / "alone", dtype), 6);
+      save_again(one, recipe(single, folder / "again", dtype, subject));
+      losses = train_to(one, recipe(single, folder / "alone", dtype, subject), 6);
     });
     if (!outcome.ok()) test::rank_check_failed(__FILE__, __LINE__, outcome.text);
-    RANK_EQUAL(tensors(folder / "again"), tensors(folder / "base"));
+    RANK_EQUAL(saved_tensors(folder / "again"), saved_tensors(folder / "base"));
     RANK_CHECK(near(losses, expected, tolerance(dtype)));
   }
   world.control().barrier()->wait();
@@ -221,12 +199,8 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        const SharedFolder folder(w);
        const auto losses = [&](const std::string& strategy) {
-         auto text = recipe({"strategy: " + strategy, "", kGlobal / w.size()}, folder / strategy, "float32");
-         const auto begin = text.find("model_type"), end = text.find("tie_word");
-         text.replace(begin, end - begin,
-                      "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 67, "
-                      "attn_pdrop: 0, resid_pdrop: 0, embd_pdrop: 0, ");
-         return train_to(w, text, 3);
+         const Mesh mesh{"strategy: " + strategy, "", kGlobal / w.size()};
+         return train_to(w, recipe(mesh, folder / strategy, "float32", kGpt2), 3);
        };
        RANK_CHECK(near(losses("fsdp2"), losses("ddp"), 1e-6));
      }},
@@ -246,10 +220,43 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) { check_same_mesh(w, meshes(w.size()).front(), "float16", false); }},
     {"any mesh goes on from any other's checkpoint",
      [](comm::World& w) {
-       for (const auto& mesh : meshes(w.size())) check_other_meshes(w, mesh, "float32");
+       for (const auto& mesh : meshes(w.size())) check_other_meshes(w, mesh, "float32", meshes(w.size()));
      }},
     {"a checkpoint of one rank is read by several, with their masters",
-     [](comm::World& w) { check_other_meshes(w, meshes(w.size()).front(), "bfloat16"); }},
+     [](comm::World& w) { check_other_meshes(w, meshes(w.size()).front(), "bfloat16", meshes(w.size())); }},
+    {"ranks that share products or sequences save and resume",
+     [](comm::World& w) {
+       const auto all = sharing_meshes(w.size());
+       for (const auto& mesh : all) {
+         check_same_mesh(w, mesh, "float32", false);
+         check_other_meshes(w, mesh, "float32", all);
+       }
+       check_other_meshes(w, meshes(w.size())[1], "float32", all);  // from and to meshes that share nothing
+       check_other_meshes(w, all[0], "float32", meshes(w.size()));
+       check_other_meshes(w, all[1], "bfloat16", all);
+     },
+     2},
+    {"ranks that share experts save and resume",
+     [](comm::World& w) {
+       const auto all = sharing_meshes(w.size(), true);
+       for (const auto& mesh : all)
+         if (mesh.distributed.find("ep_size") != std::string::npos) {
+           check_same_mesh(w, mesh, "float32", false, kExperts);
+           check_other_meshes(w, mesh, "float32", all, kExperts);
+         }
+       check_other_meshes(w, {"strategy: ddp", "", kGlobal / w.size()}, "float32", all, kExperts);
+     },
+     2},
+    {"adapters resume bitwise, and on any mesh",
+     [](comm::World& w) {
+       auto all = meshes(w.size());
+       if (w.size() > 1)
+         for (auto& mesh : sharing_meshes(w.size())) all.push_back(std::move(mesh));
+       for (const auto& mesh : all) check_same_mesh(w, mesh, "float32", false, kAdapters);
+       for (const auto& mesh : {all[1], all.back()}) check_other_meshes(w, mesh, "float32", all, kAdapters);
+       check_same_mesh(w, all[1], "bfloat16", true, kAdapters);
+       check_other_meshes(w, all[1], "bfloat16", all, kAdapters);
+     }},
 };
 
 }  // namespace

@@ -91,6 +91,10 @@ std::string adapter_name(std::string_view weight, char matrix) {
   return std::string(kPrefix) + std::string(weight) + std::string(end_of(matrix));
 }
 
+std::string stored_adapter_name(std::string_view matrix) {
+  return std::string(kPrefix) + std::string(matrix);
+}
+
 std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diagnostics& problems) {
   const auto path = folder / kAdapterConfig;
   const auto text = read_file(path, problems, 1 << 24);
@@ -141,8 +145,8 @@ std::vector<std::string> Adapters::strangers(const std::vector<std::string>& nam
 void Adapters::add_to(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
                       std::vector<float>& values) const {
   const auto& m = matrices_.at(weight);
-  const bool fits =
-      shape.size() == 2 && shape[config_.transposed ? 1 : 0] == m.out && shape[config_.transposed ? 0 : 1] == m.in;
+  const bool transposed = config_.transposed && !weight.ends_with("lm_head.weight");  // a Linear in GPT-2 too
+  const bool fits = shape.size() == 2 && shape[transposed ? 1 : 0] == m.out && shape[transposed ? 0 : 1] == m.in;
   if (!fits)
     throw Error(ExitCode::kBadInput, {"adapter-shape",
                                       fmt::format("the adapter of '{}' is for [{}, {}], the weight is [{}]", weight,
@@ -159,7 +163,7 @@ void Adapters::add_to(const std::string& weight, const std::vector<std::int64_t>
     auto* to = values.data() + at;
     for (std::int64_t k = 0; k < m.rank; ++k) {
       // W[o, i] gets B[o, k] A[k, i]; transposed, W[i, o] does.
-      if (config_.transposed) {
+      if (transposed) {
         const float left = factor * m.a[static_cast<std::size_t>(k * m.in + row)];
         for (std::int64_t i = 0; i < some; ++i)
           to[i] += left * m.b[static_cast<std::size_t>((column + i) * m.rank + k)];

@@ -37,6 +37,9 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
 /// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight".
 std::string adapter_name(std::string_view weight, char matrix);
 
+/// The same for the name that a matrix has in the model: "model.layers.0.self_attn.q_proj.lora_A.weight".
+std::string stored_adapter_name(std::string_view matrix);
+
 /// The adapters of a folder.
 class Adapters {
  public:

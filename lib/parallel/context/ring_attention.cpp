@@ -235,6 +235,9 @@ class RingAttentionBackward : public ops::Backward {
     const auto type = q_.scalar_type();
     return {sums.dq.to(type), dk.to(type), dv.to(type)};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
+    for (auto* each : {&q_, &k_, &v_, &whole_.out, &whole_.logsum}) visit(*each);
+  }
   const char* name() const override { return "ring_attention"; }
 
  private:

@@ -35,9 +35,11 @@ UnitStorage::UnitStorage(const model::Unit& unit, const DataParallelOptions& opt
   const std::int64_t grain = shards * kAlignment;
   padded_ = (elements_ + grain - 1) / grain * grain;
   shard_ = padded_ / shards;
-  separate_master_ = options.shard_optimizer || options.master != options.compute || options.offloaded;
-  const std::int64_t begin = options.shard_optimizer ? groups.shard->rank() * shard_ : 0;
-  const std::int64_t end = options.shard_optimizer ? begin + shard_ : padded_;
+  trained_ = unit.trained();
+  sharded_ = trained_ ? options.shard_optimizer : options.shard_parameters;
+  separate_master_ = sharded_ || (trained_ && options.master != options.compute) || options.offloaded;
+  const std::int64_t begin = sharded_ ? groups.shard->rank() * shard_ : 0;
+  const std::int64_t end = sharded_ ? begin + shard_ : padded_;
   for (std::size_t i = 0; i < unit.weights.size(); ++i) {
     const auto first = std::max(offsets_[i], begin),
                last = std::min(offsets_[i] + unit.weights[i]->parameter.numel(), end);
@@ -48,8 +50,8 @@ UnitStorage::UnitStorage(const model::Unit& unit, const DataParallelOptions& opt
 void UnitStorage::bind(const WeightSource& source) {
   ops::NoGraph guard;
   const auto home = options_.offloaded ? options_.offload : options_.device;
-  const auto count = options_.shard_optimizer ? shard_ : padded_;
-  master_ = at::zeros({count}, at::TensorOptions().dtype(options_.master).device(home));
+  const auto type = trained_ ? options_.master : options_.compute;
+  master_ = at::zeros({sharded_ ? shard_ : padded_}, at::TensorOptions().dtype(type).device(home));
   for (const auto& segment : segments_)
     source(*segment.weight, segment.first, master_.narrow(0, segment.offset, segment.length));
   const auto compute = at::TensorOptions().dtype(options_.compute).device(options_.device);
@@ -59,9 +61,7 @@ void UnitStorage::bind(const WeightSource& source) {
     view_values(values_);
     gathered_ = true;
   }
-  bool trained = false;
-  for (const auto* weight : unit_.weights) trained = trained || weight->trained;
-  if (trained && !options_.shard_gradients) need_gradients();
+  if (!options_.shard_gradients) need_gradients();
 }
 
 void UnitStorage::view_values(const at::Tensor& flat) {
@@ -105,9 +105,9 @@ void UnitStorage::release() {
 
 void UnitStorage::publish() {
   if (options_.shard_parameters) return release();  // the next use gathers the new values
-  if (!separate_master_) return;
+  if (!separate_master_ || (!trained_ && gathered_)) return;
   ops::NoGraph guard;
-  if (!options_.shard_optimizer) return void(values_.copy_(master_));
+  if (!sharded_) return void(values_.copy_(master_));
   compute_shard_ = master_.to(values_.options());
   groups_.shard->all_gather(values_, compute_shard_)->wait();
   compute_shard_ = at::Tensor();
@@ -120,7 +120,7 @@ void UnitStorage::begin_step() {
 }
 
 void UnitStorage::need_gradients() {
-  if (grads_.defined()) return;
+  if (!trained_ || grads_.defined()) return;
   ops::NoGraph guard;
   grads_ = at::empty({padded_}, at::TensorOptions().dtype(options_.gradient).device(options_.device));
   grads_.narrow(0, elements_, padded_ - elements_).zero_();
@@ -143,13 +143,13 @@ void UnitStorage::zero_untouched() {
 }
 
 void UnitStorage::start_reduce(bool last) {
-  if (reduced_ || !reducing_.empty()) return;
+  if (!trained_ || reduced_ || !reducing_.empty()) return;
   need_gradients();
   ops::NoGraph guard;
   zero_untouched();
   const bool alone = groups_.shard->size() == 1 && !groups_.replicate;
   auto travelling = grads_.scalar_type() == options_.reduce ? grads_ : grads_.to(options_.reduce);
-  if (!options_.shard_optimizer) {
+  if (!sharded_) {
     if (!alone) {
       const auto piece =
           std::max<std::int64_t>(1, options_.bucket_bytes / static_cast<std::int64_t>(travelling.element_size()));
@@ -174,6 +174,8 @@ void UnitStorage::finish_reduce() {
   in_flight_.clear();
   if (groups_.replicate) groups_.replicate->all_reduce(sum, comm::ReduceOp::kSum)->wait();
   const auto home = options_.offloaded ? options_.offload : options_.device;
+  if (!options_.shard_optimizer && !options_.offloaded && !sum.is_alias_of(grads_))
+    sum = grads_.copy_(sum);  // it travelled in another type; there is no second whole buffer
   sum = sum.to(at::TensorOptions().dtype(options_.gradient).device(home));
   if (accumulated_)
     reduced_gradient_.add_(sum);

@@ -34,6 +34,8 @@ struct StorageBytes {
 
 /// Invariants: a weight's value is defined exactly while the unit is gathered. Its gradient is always a view of `grads`
 /// while that buffer is there. The master buffer covers the rank's shard with shard_optimizer, else the whole unit.
+/// A unit of which nothing is trained has no gradients and no masters apart from the values computed with: its master
+/// buffer has their type, and is a shard only with shard_parameters.
 class UnitStorage {
  public:
   UnitStorage(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups);
@@ -65,6 +67,8 @@ class UnitStorage {
 
   // What the optimizer works on.
   at::Tensor master() { return master_; }
+  /// False where every rank has the whole of it.
+  bool sharded() const { return sharded_; }
   /// The reduced gradient of the same elements as master(), in the gradient type.
   at::Tensor gradient() { return reduced_gradient_; }
   const std::vector<Segment>& segments() const { return segments_; }
@@ -85,6 +89,8 @@ class UnitStorage {
   std::int64_t padded_ = 0;            ///< a multiple of the number of shards
   std::int64_t shard_ = 0;             ///< elements of one shard
   std::vector<Segment> segments_;
+  bool trained_ = true;           ///< any of the weights
+  bool sharded_ = false;          ///< the master buffer is this rank's shard
   bool separate_master_ = false;  ///< master values are not the values computed with
   bool gathered_ = false;
   at::Tensor values_, master_, compute_shard_, grads_, reduced_gradient_;

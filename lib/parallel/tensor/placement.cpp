@@ -1,5 +1,7 @@
 #include "parallel/tensor/placement.h"
 
+#include "arch/adapters.h"
+
 namespace automodel::parallel {
 namespace {
 
@@ -13,11 +15,6 @@ bool divides_columns(TensorStyle style) {
   return style == TensorStyle::kColwise || style == TensorStyle::kColwiseGathered;
 }
 
-/// GPT-2 stores weights as [in, out].
-bool transposed(std::string_view module) {
-  return module.ends_with(".c_attn") || module.ends_with(".c_proj") || module.ends_with(".c_fc");
-}
-
 class Rule {
  public:
   Rule(const arch::ModelSpec& spec, const arch::TensorPlan& plan, const arch::Parameter& parameter, TensorPlace place)
@@ -25,7 +22,7 @@ class Rule {
         plan_(plan),
         parameter_(parameter),
         place_(place),
-        module_(arch::plan_name(parameter.fqn)),
+        module_(arch::plan_name(parameter.adapts.empty() ? parameter.fqn : parameter.adapts)),
         style_(plan.style_of(module_)) {}
 
   model::Placement operator()() const {
@@ -39,6 +36,7 @@ class Rule {
       case Role::kNorm: return whole(of_heads() ? heads_divided() : plan_.sequence_parallel);
       case Role::kRouter: return whole(true);  // each rank routes other tokens
       case Role::kExpert: return {};
+      case Role::kAdapter: return adapter();
       case Role::kAttention:
       case Role::kMlp:
       case Role::kSharedExpert: break;
@@ -64,7 +62,8 @@ class Rule {
 
   model::Placement product() const {
     const bool bias = parameter_.fqn.ends_with(".bias");
-    const bool turned = transposed(module_);
+    const bool turned = arch::stores_inputs_first(module_);
+    if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
     if (divides_columns(style_)) {
       const auto sections =
           style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, module_) : std::vector<std::int64_t>{};
@@ -73,6 +72,30 @@ class Rule {
     if (divides_rows(style_))  // the bias is added to the sum, where sequence parallelism has other tokens on each rank
       return bias ? whole(plan_.sequence_parallel) : cut(turned ? 0 : 1, {});
     return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
+  }
+
+  /// Beside a product that is divided by its results B is divided with it, beside one that is divided by its inputs A
+  /// is. The other matrix is whole, and each rank has its part of the sum that makes its gradient.
+  model::Placement adapter() const {
+    const bool last = arch::is_last_matrix(parameter_);
+    if (divides_columns(style_)) {
+      if (!last) return whole(true);
+      if (parameter_.layer < 0) return vocabulary(true);
+      if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
+      return cut(0,
+                 style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, module_) : std::vector<std::int64_t>{});
+    }
+    if (divides_rows(style_)) return last ? whole(true) : cut(1, {});
+    return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
+  }
+
+  bool of_keys() const { return module_.ends_with(".k_proj") || module_.ends_with(".v_proj"); }
+  /// There are more ranks than heads of keys and values: neighbours hold the same head, that of their queries.
+  model::Placement shared_head() const {
+    const int replicas = place_.size / spec_.kv_heads;
+    return {.slice = model::even_slice(0, parameter_.shape[0], spec_.kv_heads, place_.rank / replicas),
+            .tensor_sharded = true,
+            .tensor_replicas = replicas};
   }
 
   /// True for a norm inside attention.

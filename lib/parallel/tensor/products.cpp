@@ -74,6 +74,7 @@ class ColumnBackward : public ops::Backward {
     const auto gradient = flat(gradients[0]);
     return {(options_.sequence ? in_shares(gradient, gradients[0]) : whole(gradient)).to(input_type_)};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
   const char* name() const override { return "column_product"; }
 
  private:
@@ -154,6 +155,7 @@ class RowBackward : public ops::Backward {
     ops::weight_gradients(flat(whole), flat(x_), layer_);
     return {dx.to(input_type_)};
   }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
   const char* name() const override { return "row_product"; }
 
  private:
@@ -182,7 +184,8 @@ at::Tensor column_product(comm::Communicator& group, const at::Tensor& x, const 
     ops::add_biases(flat(y), layer);
   }
   if (ops::records({x}))
-    ops::record({y}, {x}, std::make_unique<ColumnBackward>(group, here, x.scalar_type(), layer, options));
+    ops::record({y}, {x},
+                std::make_unique<ColumnBackward>(group, ops::kept_input(here, layer), x.scalar_type(), layer, options));
   return y;
 }
 
@@ -208,7 +211,8 @@ at::Tensor row_product(comm::Communicator& group, const at::Tensor& x, const ops
     ops::add_biases(flat(y), layer);
   }
   if (ops::records({x}))
-    ops::record({y}, {x}, std::make_unique<RowBackward>(group, here, x.scalar_type(), layer, options));
+    ops::record({y}, {x},
+                std::make_unique<RowBackward>(group, ops::kept_input(here, layer), x.scalar_type(), layer, options));
   return y;
 }
 

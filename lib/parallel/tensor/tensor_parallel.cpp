@@ -37,6 +37,7 @@ TensorStyle TensorParallel::style_of(const ops::Parameter& weight) const {
 
 std::int64_t TensorParallel::local(std::int64_t count, const ops::Parameter& weight) const {
   if (!divided(weight)) return count;
+  if (count < size() && size() % count == 0) return 1;  // neighbouring ranks have the same one
   AUTOMODEL_CHECK(count % size() == 0, "heads do not divide among tensor-parallel ranks");
   return count / size();
 }
@@ -64,7 +65,27 @@ ProductOptions TensorParallel::options_for(const ops::Linear& layer) const {
   const auto& name = layer.weights.front()->name;
   if (name.find("attn.") != std::string::npos && !out.overlap.gather_attention) out.overlap.gather = false;
   if (name.find(".mlp.") != std::string::npos && !out.overlap.gather_mlp) out.overlap.gather = false;
+  // Dropout is drawn for whole sequences.
+  if (layer.draw) out.overlap.gather = out.overlap.scatter = out.overlap.scatter_in_backward = false;
   return out;
+}
+
+ops::Linear TensorParallel::for_own_tokens(const at::Tensor& x, const ops::Linear& layer) const {
+  if (!sequence_ || !layer.draw) return layer;
+  auto own = std::make_shared<ops::DropoutDraw>(*layer.draw);
+  own->tokens.clear();
+  const auto share = x.size(1), length = share * size();
+  for (std::int64_t row = 0; row < x.size(0); ++row) {
+    const auto first = layer.draw->tokens.begin() + row * length + rank() * share;
+    own->tokens.insert(own->tokens.end(), first, first + share);
+  }
+  auto out = layer;
+  out.draw = std::move(own);
+  return out;
+}
+
+at::Tensor TensorParallel::tokenwise(const at::Tensor& x, const ops::Linear& layer) {
+  return ops::linear(x, for_own_tokens(x, layer));
 }
 
 at::Tensor TensorParallel::column(const at::Tensor& x, const ops::Linear& layer) {
@@ -72,7 +93,7 @@ at::Tensor TensorParallel::column(const at::Tensor& x, const ops::Linear& layer)
     case TensorStyle::kColwise: return column_product(*group_, x, layer, options_for(layer));
     case TensorStyle::kColwiseGathered:
       return gather_results(column_product(*group_, x, layer, options_for(layer)), layer);
-    case TensorStyle::kSequence: return ops::linear(x, layer);
+    case TensorStyle::kSequence: return tokenwise(x, layer);
     case TensorStyle::kReplicated:
     case TensorStyle::kReplicatedSummedGradient: return ops::linear(enter_alike(x), layer);
     case TensorStyle::kRowwise:
@@ -83,7 +104,7 @@ at::Tensor TensorParallel::column(const at::Tensor& x, const ops::Linear& layer)
 
 at::Tensor TensorParallel::row(const at::Tensor& x, const ops::Linear& layer) {
   const auto style = style_of(*layer.weights.front());
-  if (style == TensorStyle::kSequence) return ops::linear(x, layer);
+  if (style == TensorStyle::kSequence) return tokenwise(x, layer);
   if (style != TensorStyle::kRowwise && style != TensorStyle::kRowwiseSplit) return leave_alike(ops::linear(x, layer));
   const auto own = style == TensorStyle::kRowwise ? x : moved(*group_, x, Move::kOwnFeatures, Move::kGatherFeatures);
   return row_product(*group_, own, layer, options_for(layer));

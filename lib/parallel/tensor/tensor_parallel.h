@@ -30,6 +30,7 @@ class TensorParallel : public model::TensorSeam {
   at::Tensor leave(const at::Tensor& y) override;
   at::Tensor column(const at::Tensor& x, const ops::Linear& layer) override;
   at::Tensor row(const at::Tensor& x, const ops::Linear& layer) override;
+  at::Tensor tokenwise(const at::Tensor& x, const ops::Linear& layer) override;
   at::Tensor tokens(const at::Tensor& x) override;
   at::Tensor embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
                    std::int64_t padding) override;
@@ -43,6 +44,8 @@ class TensorParallel : public model::TensorSeam {
   arch::TensorStyle style_of(const ops::Parameter& weight) const;
   bool divided(const ops::Parameter& weight) const { return style_of(weight) == arch::TensorStyle::kColwise; }
   ProductOptions options_for(const ops::Linear& layer) const;
+  /// The product for this rank's share of the tokens of x: with its share of the dropout draw.
+  ops::Linear for_own_tokens(const at::Tensor& x, const ops::Linear& layer) const;
   /// All tokens, for what every rank does alike.
   at::Tensor enter_alike(const at::Tensor& x);
   at::Tensor leave_alike(const at::Tensor& y);

@@ -1,0 +1,66 @@
+#include "arch/adapters.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/error.h"
+
+namespace automodel::arch {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+Parameter matrix_of(const Parameter& weight, char matrix, int rank) {
+  const auto sizes = linear_sizes(weight);
+  Parameter out;
+  out.fqn = adapter_matrix(weight.fqn, matrix);
+  out.shape = matrix == 'A' ? Shape{rank, sizes.in} : Shape{sizes.out, rank};
+  out.role = Role::kAdapter;
+  out.layer = weight.layer;
+  out.adapts = weight.fqn;
+  return out;
+}
+
+}  // namespace
+
+bool is_linear_weight(const Parameter& parameter) {
+  const auto role = parameter.role;
+  const bool linear =
+      role == Role::kAttention || role == Role::kMlp || role == Role::kSharedExpert || role == Role::kHead;
+  return linear && parameter.shape.rank() == 2 && parameter.fqn.ends_with(kWeight);
+}
+
+std::string adapter_matrix(std::string_view weight, char matrix) {
+  AUTOMODEL_CHECK(weight.ends_with(kWeight), "only weights have adapters");
+  weight.remove_suffix(kWeight.size());
+  return std::string(weight) + (matrix == 'A' ? ".lora_A.weight" : ".lora_B.weight");
+}
+
+bool is_last_matrix(const Parameter& adapter) {
+  return adapter.fqn.ends_with(".lora_B.weight");
+}
+
+LinearSizes linear_sizes(const Parameter& weight) {
+  const bool turned = stores_inputs_first(weight.module());
+  return {weight.shape[turned ? 0 : 1], weight.shape[turned ? 1 : 0]};
+}
+
+std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const AdapterSpec& adapters) {
+  const std::unordered_set<std::string> adapted(adapters.weights.begin(), adapters.weights.end());
+  std::vector<Parameter> out, waiting;
+  const auto flush = [&] {
+    std::move(waiting.begin(), waiting.end(), std::back_inserter(out));
+    waiting.clear();
+  };
+  for (auto& parameter : parameters) {
+    if (!waiting.empty() && waiting.back().layer != parameter.layer) flush();
+    parameter.frozen = true;
+    if (adapted.contains(parameter.fqn))
+      for (const char matrix : {'A', 'B'}) waiting.push_back(matrix_of(parameter, matrix, adapters.rank));
+    out.push_back(std::move(parameter));
+  }
+  flush();
+  return out;
+}
+
+}  // namespace automodel::arch

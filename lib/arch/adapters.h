@@ -1,0 +1,48 @@
+// Low-rank adapters beside a model's weights, which stay as they are: y = W x + scale * B A x with A [rank, in] and
+// B [out, rank] (LoRA, Hu et al. 2021).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arch/modules.h"
+
+namespace automodel::arch {
+
+/// Initial values of A; B begins as zero, so that the adapted model begins as the model.
+enum class AdapterStart : std::uint8_t {
+  kXavier,   ///< normal, variance 2 / (in + rank)
+  kKaiming,  ///< uniform, at most 1 / sqrt(in): torch.nn.Linear's
+};
+
+struct AdapterSpec {
+  int rank = 8;
+  double alpha = 32;
+  double dropout = 0;          ///< share of elements that are left out in training; the others grow by 1 / (1 - share)
+  bool dropout_first = false;  ///< of an adapter's input; else of its result
+  AdapterStart start = AdapterStart::kXavier;
+  std::vector<std::string> weights = {};  ///< FQNs of the weights that have one, in the model's order
+
+  double scale() const { return alpha / rank; }
+};
+
+/// True for the weight of a linear module outside of experts and routers.
+bool is_linear_weight(const Parameter& parameter);
+/// "model.layers.0.mlp.up_proj.lora_A.weight" for "model.layers.0.mlp.up_proj.weight"; `matrix` is A or B.
+std::string adapter_matrix(std::string_view weight, char matrix);
+/// True for B.
+bool is_last_matrix(const Parameter& adapter);
+/// Inputs and results of the module that a weight belongs to.
+struct LinearSizes {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+};
+LinearSizes linear_sizes(const Parameter& weight);
+
+/// `parameters`, frozen, and the trained matrices of the adapters: those of a layer behind the layer's
+/// parameters, those of the head behind everything.
+std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const AdapterSpec& adapters);
+
+}  // namespace automodel::arch

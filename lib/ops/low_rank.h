@@ -1,0 +1,46 @@
+// The low-rank term of an adapted product: y += scale * B A x, with dropout of x or of the term.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/parameter.h"
+
+namespace automodel::ops {
+
+struct Linear;
+
+/// What decides which elements dropout leaves out: numbers that belong to a step, a token and a feature, whichever rank
+/// computes them.
+struct DropoutDraw {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  std::vector<std::int64_t> tokens = {};  ///< number in the step of every row of x, below 2^40
+};
+
+/// Matrices beside one weight.
+struct LowRank {
+  Parameter* a = nullptr;  ///< [rank, in], null: the weight has no adapter
+  Parameter* b = nullptr;  ///< [out, rank]
+  double scale = 1;
+  double dropout = 0;          ///< share that is left out where there is a draw
+  bool dropout_first = false;  ///< of x; else of the term
+  /// Which features of the whole module the columns are here that dropout acts on, ascending, and how many the module
+  /// has; columns behind them are filling. Set where dropout > 0.
+  std::vector<std::pair<std::int64_t, std::int64_t>> features = {};
+  std::int64_t width = 0;
+  explicit operator bool() const { return a != nullptr; }
+};
+
+/// y [n, out] += the terms of the layer's weights. x [n, in], in y's type.
+void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer);
+/// dx [n, in] += what the terms add to the input's gradient. gradient [n, out].
+void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, const Linear& layer);
+/// Adds to the gradients of A and B, now or (WeightGradients) later.
+void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer);
+
+}  // namespace automodel::ops

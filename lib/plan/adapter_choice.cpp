@@ -1,0 +1,180 @@
+#include "plan/adapter_choice.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
+#include "plan/module_pattern.h"
+
+namespace automodel::plan {
+namespace {
+
+/// "q_proj" of "model.layers.0.self_attn.q_proj".
+std::string last_part(std::string_view module) {
+  return std::string(module.substr(module.rfind('.') + 1));
+}
+
+class Choosing {
+ public:
+  Choosing(const config::PeftConfig& section, const ModelChoice& model, Located& report)
+      : section_(section), model_(model), report_(report) {}
+
+  std::optional<AdapterPlan> run() {
+    if (!read()) return std::nullopt;
+    auto parameters = arch::parameters(model_.layout);
+    for (const auto& parameter : parameters) {
+      // One expert speaks for all of its layer.
+      const bool expert = parameter.is_expert() && parameter.expert <= 0 && parameter.shape.rank() >= 2;
+      if (!expert && !arch::is_linear_weight(parameter)) continue;
+      const auto module = std::string(parameter.module());
+      linear_.push_back(module);
+      if (!is_target(module)) continue;
+      if (expert) return refuse_experts(module);
+      if (!parameter.tied_to.empty()) return refuse_tied(module);
+      out_.spec.weights.push_back(parameter.fqn);
+    }
+    if (out_.spec.weights.empty()) return refuse_nothing();
+    for (std::size_t i = 0; i < patterns_.size(); ++i)
+      if (!used_.contains(i))
+        report_.warn("no-effect", key_, fmt::format("no linear module of this model matches '{}'", patterns_[i]),
+                     suggestion(patterns_[i], last_parts()));
+    fill(std::move(parameters));
+    return std::move(out_);
+  }
+
+ private:
+  /// Which key says what is meant, and its patterns. False after a problem.
+  bool read() {
+    const auto& targets = section_.target_modules->patterns;
+    const auto& excludes = section_.exclude_modules->patterns;
+    excluding_ = !excludes.empty();
+    key_ = section_.match_all_linear() ? "peft.match_all_linear"
+           : excluding_                ? "peft.exclude_modules"
+                                       : "peft.target_modules";
+    patterns_ = excluding_ ? excludes : targets;
+    if (patterns_.empty() && !section_.match_all_linear()) patterns_ = {"*_proj"};
+    for (const auto& pattern : patterns_) {
+      try {
+        compiled_.emplace_back(pattern);
+      } catch (const std::regex_error&) {
+        report_.refuse("bad-value", key_, fmt::format("'{}' cannot be read as a pattern", pattern),
+                       "* stands for anything; everything else is a regular expression, in which brackets close");
+      }
+    }
+    return compiled_.size() == patterns_.size();
+  }
+
+  bool is_target(const std::string& module) {
+    if (section_.match_all_linear()) return true;
+    bool any = false;
+    for (std::size_t i = 0; i < compiled_.size(); ++i)
+      if (compiled_[i].matches(module)) {
+        used_.insert(i);
+        any = true;
+      }
+    return any != excluding_;
+  }
+
+  std::optional<AdapterPlan> refuse_experts(const std::string& module) {
+    report_.refuse("adapter-target", key_, fmt::format("'{}' belongs to experts, which get no adapters", module),
+                   "name what is outside of the experts: target_modules: ['*self_attn*_proj']");
+    return std::nullopt;
+  }
+
+  std::optional<AdapterPlan> refuse_tied(const std::string& module) {
+    report_.refuse("adapter-target", key_, fmt::format("'{}' shares its weight with the embedding", module),
+                   fmt::format("leave it out: exclude_modules: [{}]", module));
+    return std::nullopt;
+  }
+
+  std::optional<AdapterPlan> refuse_nothing() {
+    report_.refuse("adapter-target", key_,
+                   excluding_ ? "exclude_modules leaves no linear module"
+                              : fmt::format("no linear module of this model matches {}", fmt::join(patterns_, ", ")),
+                   suggestion(patterns_.front(), last_parts()));
+    return std::nullopt;
+  }
+
+  /// Last parts of the names of all linear modules, each once.
+  std::vector<std::string_view> last_parts() {
+    for (const auto& module : linear_) parts_.insert(last_part(module));
+    return {parts_.begin(), parts_.end()};
+  }
+
+  void fill(std::vector<arch::Parameter> parameters) {
+    auto& spec = out_.spec;
+    spec.rank = section_.dim();
+    spec.alpha = section_.alpha();
+    spec.dropout = section_.dropout();
+    spec.dropout_first = section_.dropout_position() == config::DropoutPosition::kPre;
+    spec.start = section_.lora_A_init() == config::AdapterInit::kXavier ? arch::AdapterStart::kXavier
+                                                                        : arch::AdapterStart::kKaiming;
+    out_.modules = module_names();
+    out_.all = arch::with_adapters(std::move(parameters), spec);
+    out_.layers.assign(static_cast<std::size_t>(model_.layout.layer_count()), {false, false, false, false});
+    for (const auto& parameter : out_.all) {
+      if (!parameter.trained()) continue;
+      out_.elements += parameter.shape.elements();
+      if (parameter.layer >= 0) note_product(parameter);
+    }
+  }
+
+  void note_product(const arch::Parameter& adapter) {
+    auto& products = out_.layers[static_cast<std::size_t>(adapter.layer)];
+    const std::string_view module = std::string_view(adapter.adapts).substr(0, adapter.adapts.rfind('.'));
+    const bool attention = module.find("attn.") != std::string_view::npos;
+    const auto part = last_part(module);
+    if (attention)
+      (part == "o_proj" || part == "c_proj" ? products.output : products.queries) = true;
+    else
+      (part == "down_proj" || part == "c_proj" ? products.down : products.up) = true;
+  }
+
+  /// Last parts of names where these mean the same modules, else whole names.
+  std::vector<std::string> module_names() const {
+    std::set<std::string> whole, parts;
+    for (const auto& weight : out_.spec.weights) {
+      const auto module = weight.substr(0, weight.rfind('.'));
+      parts.insert(last_part(module));
+      whole.insert(module);
+    }
+    const bool same = std::all_of(linear_.begin(), linear_.end(), [&](const std::string& module) {
+      return parts.contains(last_part(module)) == whole.contains(module);
+    });
+    const auto& chosen = same ? parts : whole;
+    return {chosen.begin(), chosen.end()};
+  }
+
+  const config::PeftConfig& section_;
+  const ModelChoice& model_;
+  Located& report_;
+  AdapterPlan out_ = {};
+  std::string key_ = {};
+  bool excluding_ = false;
+  std::vector<std::string> patterns_ = {};
+  std::vector<std::string> linear_ = {};  ///< every module that could be meant
+  std::set<std::string> parts_ = {};
+  std::vector<ModulePattern> compiled_ = {};
+  std::set<std::size_t> used_ = {};  ///< patterns that matched
+};
+
+}  // namespace
+
+std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
+                                           Located& report) {
+  if (!recipe.recipe.peft()) return std::nullopt;
+  auto out = Choosing(*recipe.recipe.peft(), model, report).run();
+  const auto& section = *recipe.recipe.model();
+  const bool stored = section.pretrained_model_name_or_path() && section.load_base_model() &&
+                      section.target() != config::ModelTarget::kFromConfig;
+  if (out && !stored)
+    report.warn("adapter-base", "peft", "the weights below the adapters come from the seed: no other program has them",
+                "model.pretrained_model_name_or_path names a folder of trained weights");
+  return out;
+}
+
+}  // namespace automodel::plan

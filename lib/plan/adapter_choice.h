@@ -1,0 +1,29 @@
+// Which of a model's weights get low-rank adapters (the recipe's peft section).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arch/adapters.h"
+#include "plan/activation_memory.h"
+#include "plan/located.h"
+#include "plan/model_choice.h"
+
+namespace automodel::plan {
+
+struct AdapterPlan {
+  arch::AdapterSpec spec = {};
+  std::vector<std::string> modules = {};     ///< as the PEFT library names them in target_modules
+  std::vector<arch::Parameter> all = {};     ///< of the model and its adapters
+  std::int64_t elements = 0;                 ///< that are trained
+  std::vector<TrainedProducts> layers = {};  ///< by layer
+};
+
+/// Absent without a peft section. Problems: adapter-target (nothing matches; experts, or a head that is tied to the
+/// embedding, would get an adapter), bad-value (a pattern that cannot be read). Warnings: no-effect (a pattern that
+/// matches nothing), adapter-base (weights that no folder holds).
+std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
+                                           Located& report);
+
+}  // namespace automodel::plan

@@ -1,0 +1,29 @@
+#include "plan/module_pattern.h"
+
+#include <string_view>
+#include <utility>
+
+namespace automodel::plan {
+namespace {
+
+/// NeMo AutoModel's wildcards as a regular expression: "*" and ".*" both stand for anything, dots included.
+std::string expression_of(std::string_view pattern) {
+  std::string out;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const bool joined = pattern[i] == '.' && i + 1 < pattern.size() && pattern[i + 1] == '*';
+    if (joined) ++i;
+    out += joined || pattern[i] == '*' ? "(.*)" : std::string(1, pattern[i]);
+  }
+  return out;
+}
+
+}  // namespace
+
+ModulePattern::ModulePattern(std::string pattern)
+    : pattern_(std::move(pattern)), expression_(expression_of(pattern_)) {}
+
+bool ModulePattern::matches(const std::string& module) const {
+  return module == pattern_ || module.ends_with("." + pattern_) || std::regex_match(module, expression_);
+}
+
+}  // namespace automodel::plan

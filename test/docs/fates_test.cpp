@@ -1,0 +1,269 @@
+// What follows from every key of a recipe: it acts, it is refused, or it is on the list of what has no effect, with the
+// reason. For ModelParallelConfig each field is tried out.
+#include <algorithm>
+#include <map>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "config/recipe.h"
+#include "docs/pages.h"
+#include "plan/plan_json.h"
+#include "plan/plan_text.h"
+#include "plan/training_plan.h"
+
+namespace automodel {
+namespace {
+
+using config::FieldInfo;
+
+/// A value other than the default, where it can act, and what then shows that it does.
+struct Example {
+  std::string value;
+  std::string distributed = {};  ///< further keys of both sections, with and without the field
+  std::string model_parallel = {};
+  std::string id = {};        ///< of the problem where it is refused
+  std::string shown_by = {};  ///< a test that runs it, where the plan is the same
+};
+
+const std::string kTensor = "tp_size: 2, dp_size: 1";
+const std::string kOverlap = "sequence_parallel: true, tp_comm_overlap: true";
+const std::string kPipeline = "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B}";
+const std::string kDefer = "gradient_accumulation_fusion: true, defer_embedding_wgrad_compute: true";
+const std::string kExperts = "test/parity/experts.cpp";
+
+const std::map<std::string, Example> kExamples = {
+    {"tensor_model_parallel_size", {.value = "2", .id = "bad-value"}},
+    {"tensor_parallel_num_weight_shards", {.value = "2", .id = "unsupported-option"}},
+    {"gtp_weight_remat_size", {.value = "2"}},
+    {"pipeline_model_parallel_comm_backend", {.value = "ucc"}},
+    {"pipeline_model_parallel_size", {.value = "2", .id = "bad-value"}},
+    {"virtual_pipeline_model_parallel_size",
+     {.value = "4", .distributed = "pp_size: 2, pipeline: {pp_schedule: Interleaved1F1B}"}},
+    {"sequence_parallel", {.value = "true", .distributed = kTensor}},
+    {"context_parallel_size", {.value = "2", .id = "bad-value"}},
+    {"hierarchical_context_parallel_sizes",
+     {.value = "[2, 2]", .distributed = "cp_size: 4", .model_parallel = "cp_comm_type: a2a+p2p"}},
+    {"max_seqlen_per_dp_cp_rank", {.value = "64"}},
+    {"hybrid_context_parallel", {.value = "true", .id = "unsupported-option"}},
+    {"expert_model_parallel_size", {.value = "2", .id = "bad-value"}},
+    {"expert_tensor_parallel_size", {.value = "2", .distributed = "strategy: ddp, dp_size: 4, ep_size: 2"}},
+    {"expert_tensor_parallel_num_weight_shards", {.value = "2", .id = "unsupported-option"}},
+    {"expert_gtp_weight_remat_size", {.value = "2"}},
+    {"moe_extended_tp", {.value = "true"}},
+    {"perform_initialization", {.value = "false", .shown_by = "test/parity/levers.cpp"}},
+    {"use_cpu_initialization", {.value = "true"}},
+    {"fp16", {.value = "true"}},
+    {"bf16", {.value = "true"}},
+    {"params_dtype", {.value = "bfloat16"}},
+    {"timers", {.value = "null"}},
+    {"finalize_model_grads_func", {.value = "null"}},
+    {"grad_scale_func", {.value = "null"}},
+    {"moe_grad_scale_func", {.value = "null"}},
+    {"mtp_grad_scale_func", {.value = "null"}},
+    {"no_sync_func", {.value = "null"}},
+    {"grad_sync_func", {.value = "null"}},
+    {"param_sync_func", {.value = "null"}},
+    {"deterministic_mode", {.value = "true"}},
+    {"enable_autocast", {.value = "true", .model_parallel = "autocast_dtype: bfloat16"}},
+    {"autocast_dtype", {.value = "bfloat16", .model_parallel = "enable_autocast: true"}},
+    {"num_microbatches_with_partial_activation_checkpoints",
+     {.value = "1", .distributed = kPipeline + ", activation_checkpointing: full"}},
+    {"gradient_accumulation_fusion", {.value = "true"}},
+    {"async_tensor_model_parallel_allreduce", {.value = "true"}},
+    {"use_te_rng_tracker", {.value = "true"}},
+    {"tp_comm_overlap", {.value = "true", .distributed = kTensor, .model_parallel = "sequence_parallel: true"}},
+    {"tp_comm_bulk_wgrad", {.value = "false", .distributed = kTensor, .model_parallel = kOverlap}},
+    {"tp_comm_bulk_dgrad", {.value = "false", .distributed = kTensor, .model_parallel = kOverlap}},
+    {"tp_comm_overlap_ag", {.value = "false", .distributed = kTensor, .model_parallel = kOverlap}},
+    {"tp_comm_overlap_rs", {.value = "false", .distributed = kTensor, .model_parallel = kOverlap}},
+    {"tp_comm_overlap_rs_dgrad", {.value = "true", .distributed = kTensor, .model_parallel = kOverlap}},
+    {"tp_comm_split_ag", {.value = "false"}},
+    {"tp_comm_atomic_ag", {.value = "true"}},
+    {"tp_comm_split_rs", {.value = "false"}},
+    {"tp_comm_atomic_rs", {.value = "true"}},
+    {"cross_entropy_loss_fusion", {.value = "true"}},
+    {"cross_entropy_fusion_impl", {.value = "te"}},
+    {"tp_comm_overlap_disable_qkv", {.value = "true", .distributed = kTensor, .model_parallel = kOverlap}},
+    {"tp_comm_overlap_disable_fc1", {.value = "true", .distributed = kTensor, .model_parallel = kOverlap}},
+    {"tp_comm_bootstrap_backend", {.value = "mpi"}},
+    {"overlap_moe_expert_parallel_comm", {.value = "true", .shown_by = kExperts}},
+    {"delay_wgrad_compute", {.value = "true", .distributed = kPipeline}},
+    {"overlap_dispatch_backward_with_experts_wgrad", {.value = "true", .shown_by = kExperts}},
+    {"ep_overlap_early_attn_memory_release", {.value = "true"}},
+    {"pipeline_dtype", {.value = "bfloat16", .distributed = kPipeline}},
+    {"variable_seq_lengths", {.value = "true"}},
+    {"overlap_p2p_comm", {.value = "true"}},
+    {"batch_p2p_comm", {.value = "false"}},
+    {"batch_p2p_sync", {.value = "false"}},
+    {"use_ring_exchange_p2p", {.value = "true"}},
+    {"deallocate_pipeline_outputs", {.value = "true"}},
+    {"defer_embedding_wgrad_compute",
+     {.value = "true", .distributed = kPipeline, .model_parallel = "gradient_accumulation_fusion: true"}},
+    {"wgrad_deferral_limit", {.value = "1", .distributed = kPipeline, .model_parallel = kDefer}},
+    {"overlap_p2p_comm_warmup_flush",
+     {.value = "true", .model_parallel = "overlap_p2p_comm: true, batch_p2p_comm: false"}},
+    {"microbatch_group_size_per_vp_stage",
+     {.value = "4",
+      .distributed = "pp_size: 2, pipeline: {pp_schedule: MegatronInterleaved}",
+      .model_parallel = "virtual_pipeline_model_parallel_size: 2"}},
+    {"mtp_standalone", {.value = "true"}},
+    {"cpu_offloading", {.value = "true", .model_parallel = "cpu_offloading_num_layers: 2"}},
+    {"cpu_offloading_num_layers", {.value = "2", .model_parallel = "cpu_offloading: true"}},
+    {"_cpu_offloading_context", {.value = "null"}},
+    {"cpu_offloading_activations",
+     {.value = "false", .model_parallel = "cpu_offloading: true, cpu_offloading_num_layers: 2"}},
+    {"cpu_offloading_weights", {.value = "true"}},
+    {"cpu_offloading_double_buffering",
+     {.value = "true", .model_parallel = "cpu_offloading: true, cpu_offloading_num_layers: 2"}},
+    {"cpu_offloading_retain_pinned_cpu_buffers",
+     {.value = "true", .model_parallel = "cpu_offloading: true, cpu_offloading_num_layers: 2"}},
+    {"barrier_with_L1_time", {.value = "false"}},
+    {"cp_comm_type", {.value = "a2a", .distributed = "cp_size: 2"}},
+};
+
+config::LoadedRecipe read(const Example& example, const std::string& field, bool experts) {
+  const auto joined = [](const std::string& a, const std::string& b) {
+    return a + (a.empty() || b.empty() ? "" : ", ") + b;
+  };
+  const std::string text =
+      "device: cuda\nmodel: {torch_dtype: float32, config: {model_type: " + std::string(experts ? "mixtral" : "llama") +
+      ", hidden_size: 64, intermediate_size: 128, num_hidden_layers: 8, num_attention_heads: 8, "
+      "num_key_value_heads: 8, vocab_size: 256, max_position_embeddings: 128" +
+      (experts ? ", num_local_experts: 4, num_experts_per_tok: 2" : "") +
+      "}}\ndataset: {_target_: mock, vocab_size: 256, seq_length: 64}\n"
+      "step_scheduler: {global_batch_size: 32, local_batch_size: 8}\nhardware: {profile: h100}\n"
+      "distributed: {" +
+      (example.distributed.empty() ? std::string("strategy: ddp") : example.distributed) + "}\nmodel_parallel: {" +
+      joined(example.model_parallel, field) + "}\n";
+  return config::read_recipe(text, "fates.yaml", {}, [](const std::string&) { return std::nullopt; });
+}
+
+/// Everything of a plan that a run follows; the problems where there is none.
+std::string digest(const config::LoadedRecipe& loaded) {
+  if (!loaded.problems.empty()) return to_text(loaded.problems);
+  auto result = plan::make_plan(loaded, {.cuda_available = true});
+  if (!result.plan) return to_text(result.problems);
+  auto& plan = *result.plan;
+  plan.warnings.clear();
+  plan.ignored.clear();
+  const auto& levers = plan.levers;
+  const auto& o = plan.tensor.overlap;
+  return plan::to_json(plan, plan::ActionFormat::kLowered) +
+         fmt::format("{} {} {} {} {} {} {} {} {}", static_cast<int>(levers.recompute),
+                     levers.kept_microbatches.value_or(-1), levers.deferred_head.value_or(-1),
+                     levers.delay_weight_gradients, levers.autocast ? name_of(*levers.autocast) : "",
+                     levers.loss_scaler, levers.fused_accumulation, levers.deterministic,
+                     plan.tensor.sequence_parallel) +
+         (levers.offloading ? fmt::format(" {} {} {}", levers.offloading->layers, levers.offloading->double_buffering,
+                                          levers.offloading->retain_host_buffers)
+                            : "") +
+         fmt::format(" {}{}{}{}{}{}{} {} {} {}", o.gather, o.scatter, o.scatter_in_backward, o.gather_in_backward,
+                     o.scatter_under_weights, o.gather_attention, o.gather_mlp, plan.context.heads, plan.context.keys,
+                     plan.context.gather);
+}
+
+void try_out(const FieldInfo& field, const Example& example, const std::string& state) {
+  const std::string key(field.key);
+  const bool experts = key.find("expert") != std::string::npos;
+  const auto loaded = read(example, key + ": " + example.value, experts);
+  INFO(to_text(loaded.problems));
+  if (state == "refused") {
+    auto result = plan::make_plan(loaded, {.cuda_available = true});
+    INFO(to_text(result.problems));
+    CHECK(std::any_of(result.problems.begin(), result.problems.end(), [&](const Diagnostic& problem) {
+      return problem.id == example.id && problem.key == "model_parallel." + key;
+    }));
+    return;
+  }
+  REQUIRE(loaded.problems.empty());
+  if (state == "no effect") {
+    const auto result = plan::make_plan(loaded, {.cuda_available = true});
+    INFO(to_text(result.problems));
+    REQUIRE(result.plan);
+    const auto text = plan::to_text(*result.plan, plan::ActionFormat::kNone);
+    CHECK(text.find(fmt::format("model_parallel.{}: {}", key, field.ignored)) != std::string::npos);
+    CHECK(digest(loaded) == digest(read(example, "", experts)));
+    return;
+  }
+  if (!example.shown_by.empty()) {
+    CHECK(test::read_file(test::repository() / example.shown_by).find(key + ": " + example.value) != std::string::npos);
+    return;
+  }
+  const auto result = plan::make_plan(loaded, {.cuda_available = true});
+  if (!result.plan) FAIL_CHECK(to_text(result.problems));
+  CHECK(digest(loaded) != digest(read(example, "", experts)));
+}
+
+/// A member that has the key's name is read outside of the declarations: `.name()`, `->name()`, `.name->`.
+bool read_by_program(std::string_view key) {
+  static const std::string sources = [] {
+    std::string out;
+    for (const auto& file : test::files_below({"lib", "app"}, {".cpp", ".h"}))
+      if (file.parent_path().filename() != "config" || file.extension() == ".cpp") out += test::read_file(file);
+    return out;
+  }();
+  while (key.starts_with('_')) key.remove_prefix(1);
+  while (key.ends_with('_')) key.remove_suffix(1);
+  const std::string name(key == "splits_to_build" ? "part" : key);  // the one member with another name
+  for (const char* before : {".", "->"})
+    for (const char* after : {"()", "->", "s()"})
+      if (sources.find(before + name + after) != std::string::npos) return true;
+  return false;
+}
+
+/// Visits every field below `fields` with its dotted key; fields below an ignored or unsupported one share its fate.
+void walk(const std::vector<FieldInfo>& fields, const std::string& path,
+          const std::function<void(const std::string&, const FieldInfo&)>& visit) {
+  for (const auto& field : fields) {
+    const std::string here = field.form == FieldInfo::Form::kFlat ? path : config::join_path(path, field.key);
+    const config::TypeInfo* type = field.type;
+    while (type->inner != nullptr) type = &type->inner();
+    const bool section = type->fields != nullptr || type->choice != nullptr;
+    if (field.form != FieldInfo::Form::kFlat && field.form != FieldInfo::Form::kRest && !section) visit(here, field);
+    if (!field.ignored.empty() || !field.unsupported.empty() || !section) continue;
+    if (type->fields != nullptr) walk(type->fields(), here, visit);
+    if (type->choice != nullptr)
+      for (const auto& each : type->choice().alternatives)
+        if (each.plan_only.empty()) walk(each.type->fields(), here, visit);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every field of ModelParallelConfig does what docs/megatron.md says", "[docs]") {
+  std::map<std::string, std::vector<std::string>> rows;
+  for (const auto& cells : test::table_rows(test::read_file(test::repository() / "docs/megatron.md")))
+    if (cells.size() == 3) rows[cells[0]] = cells;
+  const auto& fields = config::fields_of<config::ModelParallelConfig>();
+  CHECK(fields.size() == rows.size());
+  CHECK(fields.size() == kExamples.size());
+  for (const auto& field : fields) {
+    INFO("field " << field.key << " in docs/megatron.md");
+    const auto row = rows.find("`" + std::string(field.key) + "`");
+    const auto example = kExamples.find(std::string(field.key));
+    if (row == rows.end() || example == kExamples.end()) {
+      FAIL_CHECK("it has no fate: add its row, and its example to this test");
+      continue;
+    }
+    const auto& state = row->second[1];
+    CHECK((state == "acts" || state == "refused" || state == "no effect"));
+    CHECK((state == "no effect") == !field.ignored.empty());
+    CHECK((state == "refused") == !example->second.id.empty());
+    if (!field.ignored.empty())
+      CHECK(row->second[2] == std::regex_replace(std::string(field.ignored), std::regex("\\|"), "\\|"));
+    try_out(field, example->second, state);
+  }
+}
+
+TEST_CASE("every key of a recipe is read by the program, or is listed with the reason why not", "[docs]") {
+  int keys = 0;
+  walk(config::fields_of<config::Recipe>(), "", [&](const std::string& path, const FieldInfo& field) {
+    ++keys;
+    if (field.ignored.empty() && field.unsupported.empty() && !read_by_program(field.key))
+      FAIL_CHECK(path << ": nothing reads it; let it act, or give the reason (Ignored, Unsupported)");
+  });
+  CHECK(keys > 300);
+}
+
+}  // namespace automodel

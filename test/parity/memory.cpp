@@ -1,0 +1,113 @@
+// What a rank holds falls as 1/N where the strategy says so: read from the engine's own accounting after a step.
+#include <fmt/format.h>
+
+#include "parity/parity.h"
+#include "rank_suite.h"
+#include "train/initial_values.h"
+#include "train/setup.h"
+#include "train/trainer.h"
+
+namespace automodel {
+namespace {
+
+/// Bytes of one rank between two steps.
+struct Held {
+  std::int64_t parameters = 0, masters = 0, gradients = 0, optimizer = 0;
+  std::int64_t elements = 0;  ///< of the whole model
+  std::int64_t slack = 0;     ///< bytes that padding of units may add to a shard
+};
+
+Held held_after_a_step(comm::World& world, const std::string& distributed, const std::string& dtype) {
+  test::TinyRun run{.layers = 6, .global_batch = 2 * world.size(), .local_batch = 2, .dtype = "float32"};
+  run.distributed = distributed;
+  run.model_parallel = dtype;
+  const auto loaded = test::load_recipe(test::recipe_text(run, false));
+  const train::Setup setup(loaded, world);
+  train::Runtime runtime(setup.plan, loaded.recipe, world, train::initial_values(setup.plan, setup.seed()));
+  train::Trainer trainer(runtime, loaded.recipe, *setup.rates);
+  const auto plan = setup.steps->plan(0);
+  trainer.step(0, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
+  Held out;
+  for (auto* stage : runtime.stages()) {
+    const auto bytes = stage->data_parallel().bytes();
+    out.parameters += bytes.parameters;
+    out.masters += bytes.masters;
+    out.gradients += bytes.gradients;
+    out.elements += stage->model().weights().elements();
+    out.slack += static_cast<std::int64_t>(stage->model().weights().units().size()) * 16 * 4 * world.size();
+  }
+  out.optimizer = runtime.optimizer().state_bytes();
+  return out;
+}
+
+/// Of each kind of memory: whole (1), a share (0 stands for 1/N), or none (-1).
+enum Part { kWhole, kShare, kNone };
+struct Strategy {
+  std::string distributed;
+  Part parameters, masters, gradients, optimizer;
+  bool both_gradients = false;  ///< the whole ones stay beside the reduced share
+};
+
+const std::vector<Strategy> kStrategies = {
+    {"strategy: ddp", kWhole, kNone, kWhole, kWhole},
+    {"strategy: megatron_fsdp, zero_dp_strategy: 0", kWhole, kNone, kWhole, kWhole},
+    {"strategy: megatron_fsdp, zero_dp_strategy: 1", kWhole, kShare, kWhole, kShare, true},
+    {"strategy: megatron_fsdp, zero_dp_strategy: 2", kWhole, kShare, kShare, kShare},
+    {"strategy: megatron_fsdp, zero_dp_strategy: 3", kNone, kShare, kShare, kShare},
+    {"strategy: fsdp2", kNone, kShare, kShare, kShare},
+    {"strategy: fsdp2, reshard_after_forward: false", kNone, kShare, kShare, kShare},
+};
+
+void near(std::int64_t bytes, double expected, std::int64_t slack, const std::string& what) {
+  if (static_cast<double>(bytes) < expected - 0.5 || static_cast<double>(bytes) > expected + static_cast<double>(slack))
+    test::rank_check_failed(__FILE__, __LINE__,
+                            fmt::format("{}: {} bytes, expected {:.0f} to {:.0f}", what, bytes, expected,
+                                        expected + static_cast<double>(slack)));
+}
+
+void check(comm::World& world, const Strategy& strategy, int shards, const std::string& types, int compute_bytes) {
+  const auto held = held_after_a_step(world, strategy.distributed, types);
+  const auto elements = static_cast<double>(held.elements);
+  const auto expected = [&](Part part, double bytes) {
+    return part == kNone ? 0.0 : bytes * elements / (part == kShare ? shards : 1);
+  };
+  const auto what = strategy.distributed + " " + types + " ";
+  near(held.parameters, expected(strategy.parameters, compute_bytes), held.slack, what + "parameters");
+  const Part masters = compute_bytes < 4 && strategy.masters == kNone ? kWhole : strategy.masters;
+  near(held.masters, expected(masters, 4), held.slack, what + "masters");
+  near(held.gradients, expected(strategy.gradients, 4) + (strategy.both_gradients ? 4 * elements / shards : 0),
+       2 * held.slack, what + "gradients");
+  near(held.optimizer, 2 * expected(strategy.optimizer, 4), 2 * held.slack, what + "optimizer states");
+}
+
+const std::vector<test::RankCase> kCases = {
+    {"a rank holds its share between steps",
+     [](comm::World& w) {
+       for (const auto& strategy : kStrategies) check(w, strategy, w.size(), "", 4);
+     }},
+    {"with float32 masters beside low-precision parameters",
+     [](comm::World& w) {
+       for (const auto& strategy : kStrategies) {
+         auto keeps = strategy;
+         if (keeps.distributed.find("megatron") != std::string::npos)
+           keeps.distributed += ", preserve_fp32_weights: true";
+         check(w, keeps, w.size(), "bf16: true", 2);
+       }
+     }},
+    {"replicated shards share inside their group",
+     [](comm::World& w) {
+       if (w.size() % 2 != 0) return;
+       check(
+           w,
+           {fmt::format("strategy: fsdp2, dp_replicate_size: 2, dp_size: {}", w.size()), kNone, kShare, kShare, kShare},
+           w.size() / 2, "", 4);
+     },
+     2},
+};
+
+}  // namespace
+}  // namespace automodel
+
+int main(int argc, char** argv) {
+  return automodel::test::run_rank_suite(argc, argv, automodel::kCases);
+}

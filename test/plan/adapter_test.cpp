@@ -1,0 +1,177 @@
+// Which weights get adapters, what is refused, and what adapters cost.
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "plan/adapter_choice.h"
+#include "plan/module_pattern.h"
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+const std::string kLlama =
+    "model_type: llama, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 4, num_attention_heads: 4, "
+    "num_key_value_heads: 2, vocab_size: 1000, max_position_embeddings: 128";
+
+config::LoadedRecipe recipe(const std::string& peft, const std::string& model = kLlama,
+                            const std::string& distributed = "strategy: ddp", const std::string& dtype = "float32") {
+  return config::read_recipe(
+      fmt::format("device: cpu\nmodel: {{config: {{{}}}, torch_dtype: {}}}\ndistributed: {{{}}}\n"
+                  "dataset: {{_target_: mock, seq_length: 32}}\n"
+                  "step_scheduler: {{global_batch_size: 16, local_batch_size: 8}}\n{}",
+                  model, dtype, distributed, peft.empty() ? "" : fmt::format("peft: {{{}}}\n", peft)),
+      "recipe.yaml", {}, {});
+}
+
+PlanResult result_of(const config::LoadedRecipe& loaded, bool training = false) {
+  INFO(to_text(loaded.problems));
+  REQUIRE(loaded.problems.empty());
+  return make_plan(loaded, {.training = training});
+}
+
+TrainingPlan planned(const config::LoadedRecipe& loaded) {
+  auto result = result_of(loaded);
+  INFO(to_text(result.problems));
+  REQUIRE(result.plan);
+  REQUIRE(result.plan->estimate);
+  return std::move(*result.plan);
+}
+
+std::vector<std::string> modules_of(const std::string& peft, const std::string& model = kLlama) {
+  return planned(recipe(peft, model)).adapters->modules;
+}
+
+/// "id key: message" of the first problem.
+std::string refusal(const std::string& peft, const std::string& model = kLlama) {
+  const auto result = result_of(recipe(peft, model));
+  if (result.problems.empty()) return "none";
+  const auto& problem = result.problems.front();
+  return problem.id + " " + problem.key + ": " + problem.message;
+}
+
+bool warns(const std::string& peft, const std::string& id, const std::string& text) {
+  const auto result = result_of(recipe(peft));
+  return std::any_of(result.warnings.begin(), result.warnings.end(),
+                     [&](const Diagnostic& d) { return d.id == id && d.message.find(text) != std::string::npos; }) ||
+         (result.plan &&
+          std::any_of(result.plan->warnings.begin(), result.plan->warnings.end(),
+                      [&](const Diagnostic& d) { return d.id == id && d.message.find(text) != std::string::npos; }));
+}
+
+const std::string kExperts =
+    "model_type: qwen3_moe, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, num_attention_heads: 4, "
+    "num_key_value_heads: 2, head_dim: 16, vocab_size: 1000, max_position_embeddings: 128, num_experts: 8, "
+    "num_experts_per_tok: 2, moe_intermediate_size: 32";
+const std::string kGpt2 = "model_type: gpt2, n_embd: 64, n_layer: 2, n_head: 4, vocab_size: 1000, n_positions: 128";
+
+}  // namespace
+
+TEST_CASE("patterns mean what NeMo AutoModel means by them", "[plan][peft]") {
+  const std::string module = "model.layers.0.self_attn.q_proj";
+  for (const char* pattern :
+       {"*_proj", "*q_proj", "*.q_proj", "*.layers.0.*.q_proj", "model.layers.*.q_proj", ".*q_p.*", "model.*",
+        "model.layers.0.self_attn.q_proj", "*[qk]_proj", "q_proj", "self_attn.q_proj"})
+    CHECK(ModulePattern(pattern).matches(module));
+  for (const char* pattern : {"*.layers.1.*.q_proj", "*k_proj", "proj", "attn.q_proj", "*_pro", "layers"})
+    CHECK_FALSE(ModulePattern(pattern).matches(module));
+  CHECK_THROWS_AS(ModulePattern("*[q"), std::regex_error);
+}
+
+TEST_CASE("the modules that a peft section means", "[plan][peft]") {
+  using Names = std::vector<std::string>;
+  const Names usual = {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
+  CHECK(modules_of("dim: 4") == usual);
+  CHECK(modules_of("exclude_modules: lm_head") == usual);
+  CHECK(modules_of("target_modules: [q_proj, '*.v_proj']") == Names{"q_proj", "v_proj"});
+  auto all = usual;
+  all.insert(all.begin() + 3, "lm_head");
+  CHECK(modules_of("match_all_linear: true") == all);
+  // Names of some layers' modules cannot be shortened.
+  CHECK(modules_of("target_modules: '*.layers.1.*.q_proj'") == Names{"model.layers.1.self_attn.q_proj"});
+  CHECK(modules_of("target_modules: [c_attn, c_fc]", kGpt2) == Names{"c_attn", "c_fc"});
+  CHECK(modules_of("target_modules: '*self_attn*_proj'", kExperts) == Names{"k_proj", "o_proj", "q_proj", "v_proj"});
+}
+
+TEST_CASE("a peft section that cannot be followed is refused with the reason", "[plan][peft]") {
+  CHECK(refusal("target_modules: q_porj") ==
+        "adapter-target peft.target_modules: no linear module of this model matches q_porj");
+  CHECK(result_of(recipe("target_modules: q_porj")).problems.front().help == "did you mean 'q_proj'?");
+  CHECK(refusal("exclude_modules: '*'") ==
+        "adapter-target peft.exclude_modules: exclude_modules leaves no linear module");
+  CHECK(refusal("dim: 4", kExperts) ==
+        "adapter-target peft.target_modules: 'model.layers.0.mlp.experts.0.gate_proj' belongs to experts, which get no "
+        "adapters");
+  CHECK(refusal("match_all_linear: true", kLlama + ", tie_word_embeddings: true") ==
+        "adapter-target peft.match_all_linear: 'lm_head' shares its weight with the embedding");
+  CHECK(refusal("target_modules: '*[q'").starts_with("bad-value peft.target_modules: '*[q' cannot be read"));
+  CHECK(warns("target_modules: [q_proj, fc1]", "no-effect", "'fc1'"));
+  CHECK(warns("dim: 4", "adapter-base", "come from the seed"));
+}
+
+TEST_CASE("DoRA can be planned and not trained", "[plan][peft]") {
+  const auto loaded = recipe("use_dora: true");
+  const auto plan = planned(loaded);
+  REQUIRE(plan.unsupported.size() == 1);
+  CHECK(plan.unsupported.front().key == "peft.use_dora");
+  const auto training = result_of(loaded, true);
+  REQUIRE(training.problems.size() == 1);
+  CHECK(training.problems.front().id == "unsupported");
+  CHECK(planned(recipe("use_dora: false")).unsupported.empty());
+}
+
+TEST_CASE("switches of kernels that do not exist here are listed with reasons", "[plan][peft]") {
+  const auto plan = planned(recipe("use_triton: true, use_memory_efficient_lora: false"));
+  std::vector<std::string> keys;
+  for (const auto& key : plan.ignored) keys.push_back(key.key);
+  CHECK(keys == std::vector<std::string>{"peft.use_triton", "peft.use_memory_efficient_lora"});
+}
+
+TEST_CASE("memory of adapters: weights of both, everything else of the adapters alone", "[plan][peft]") {
+  // A and B of all seven products of four layers.
+  const std::int64_t in_out = (64 + 64) + 2 * (64 + 32) + (64 + 64) + 2 * (64 + 160) + (160 + 64);
+  const auto bytes = [](const std::string& peft, const std::string& strategy, const std::string& dtype) {
+    return planned(recipe(peft, kLlama, strategy, dtype)).estimate->memory.ranks[0];
+  };
+  const auto plan = planned(recipe("dim: 3"));
+  CHECK(plan.adapters->elements == 3 * 4 * in_out);
+  const auto elements = static_cast<double>(plan.adapters->elements);
+  const auto base = static_cast<double>(bytes("", "strategy: ddp", "float32").parameters);
+  const auto initial = [](const RankMemory& rank) { return rank.in(Phase::kInitialization); };
+  const auto ddp = initial(bytes("dim: 3", "strategy: ddp", "bfloat16"));
+  CHECK(ddp.weights == Approx(2 * (base + elements) + 4 * elements));  // masters of the adapters alone
+  CHECK(ddp.gradients == Approx(4 * elements));
+  CHECK(ddp.optimizer == Approx(8 * elements));
+  const auto one = initial(bytes(
+      "dim: 3", "strategy: megatron_fsdp, zero_dp_strategy: 1, preserve_fp32_weights: true, dp_size: 2", "bfloat16"));
+  CHECK(one.weights == Approx(2 * (base + elements) + 2 * elements));
+  CHECK(one.optimizer == Approx(4 * elements));
+  const auto fsdp = initial(bytes("dim: 3", "strategy: fsdp2, dp_size: 2", "bfloat16"));
+  CHECK(fsdp.weights == Approx(base + 2 * elements));  // shards: two bytes of the base, four of the adapters
+  CHECK(fsdp.optimizer == Approx(4 * elements));
+  // The stages know them too.
+  const auto pipelined = planned(recipe("dim: 3", kLlama, "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b}"));
+  for (const auto& stage : pipelined.pipeline->stages) CHECK(stage.adapters == plan.adapters->elements / 2);
+  // A beside a product that is divided by its results is whole on every rank, B beside the others.
+  const auto tensor = planned(recipe("dim: 3", kLlama, "strategy: ddp, tp_size: 2"));
+  const std::int64_t columns_in = 3 * 64 + 2 * 64, columns_out = 64 + 2 * 32 + 2 * 160, rows_in = 64 + 160,
+                     rows_out = 128;
+  CHECK(tensor.estimate->memory.ranks[0].in(Phase::kInitialization).optimizer ==
+        Approx(8.0 * 3 * 4 * (columns_in + columns_out / 2 + rows_in / 2 + rows_out)));
+}
+
+TEST_CASE("frozen weights take no time for their gradients", "[plan][peft]") {
+  const auto whole = planned(recipe("")), adapted = planned(recipe("dim: 1"));
+  CHECK(adapted.estimate->time.flops < 0.75 * whole.estimate->time.flops);
+  CHECK(adapted.estimate->time.flops > 0.6 * whole.estimate->time.flops);
+  CHECK(adapted.estimate->time.step < whole.estimate->time.step);
+  const auto few = planned(recipe("target_modules: q_proj")), all = planned(recipe("dim: 8"));
+  const auto activations = [](const TrainingPlan& plan) {
+    return plan.estimate->memory.ranks[0].in(Phase::kSteady).activations;
+  };
+  CHECK(activations(few) < activations(all));
+  CHECK(fingerprint(few) != fingerprint(all));
+}
+
+}  // namespace automodel::plan

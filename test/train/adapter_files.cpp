@@ -1,0 +1,223 @@
+// Adapters of a run: the files that it writes, what resumes from them, what they are worth merged into their base.
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ATen/TensorOperators.h>
+
+#include "base/error.h"
+#include "checkpoint/format/export.h"
+#include "checkpoint/format/root_folder.h"
+#include "checkpoint/format/tensor_folder.h"
+#include "comm/loopback/loopback.h"
+#include "parity/parity.h"
+#include "rank_suite.h"
+#include "train/checkpointing.h"
+#include "train/microbatches.h"
+#include "train/saved_runs.h"
+
+namespace automodel {
+namespace {
+
+using test::SharedFolder;
+using test::train_to;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const std::string kGolden = std::string(AUTOMODEL_GOLDEN_DIR) + "/hf/e2e_llama_sft";
+
+struct Wanted {
+  std::string peft = "dim: 4, alpha: 10";
+  std::string distributed = "strategy: ddp";
+  std::string model = kGolden;
+  double lr = 0.05;
+};
+
+std::string recipe(const fs::path& root, const Wanted& wanted, int local) {
+  return fmt::format(
+      "model: {{pretrained_model_name_or_path: {}, torch_dtype: float32}}\n"
+      "dataset: {{_target_: tokens, path: {}/rows.jsonl, pad_token_id: 2003}}\n"
+      "dataloader: {{shuffle: false}}\n"
+      "step_scheduler: {{global_batch_size: 4, local_batch_size: {}, max_steps: 10, num_epochs: null}}\n"
+      "optimizer: {{lr: {}}}\n"
+      "checkpoint: {{checkpoint_dir: {}}}\n"
+      "distributed: {{{}}}\n{}",
+      wanted.model, kGolden, local, wanted.lr, root.native(), wanted.distributed,
+      wanted.peft.empty() ? "" : fmt::format("peft: {{{}}}\n", wanted.peft));
+}
+
+Json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  return Json::parse(file);
+}
+
+/// The logits of the first rows of the data, computed by whatever the recipe's folder holds; on one rank.
+at::Tensor logits_of(const std::string& text) {
+  at::Tensor out;
+  const auto outcome = comm::run_ranks(1, [&](comm::World& world) {
+    const auto loaded = test::load_recipe(text);
+    const train::Setup setup(loaded, world);
+    train::Checkpointing checkpoints(setup, [](const std::string&) {});
+    train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
+    const auto plan = setup.steps->plan(0);
+    const auto batch = setup.loader->load(plan.epoch, plan.step_in_epoch).front();
+    const ops::NoGraph guard;
+    const auto microbatch = train::make_microbatches(batch, static_cast<int>(batch.rows), world.device()).front();
+    out = runtime.stages().front()->model().logits(microbatch, {}).clone();
+  });
+  if (!outcome.ok()) throw Error(outcome.code, {"logits", outcome.text, "", {}, ""});
+  return out;
+}
+
+double apart(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+/// Trains three steps on the mesh, then compares base + adapters with what `checkpoint export --merge` writes.
+void check_merge(comm::World& world, const Wanted& wanted, int local) {
+  const SharedFolder folder(world);
+  train_to(world, recipe(folder / "run", wanted, local), 3);
+  world.control().barrier()->wait();
+  if (world.rank() == 0) {
+    const auto report = checkpoint::export_model(folder / "run", folder / "merged",
+                                                 {.type = checkpoint::ElementType::kF32, .merge = true});
+    RANK_CHECK(report.merged > 0);
+    auto alone = wanted;
+    alone.distributed = "strategy: ddp";
+    const auto adapted = logits_of(recipe(folder / "run", alone, 4));
+    alone.peft = "";
+    alone.model = (folder / "merged").native();
+    const auto merged = logits_of(recipe(folder / "elsewhere", alone, 4));
+    alone.model = wanted.model;
+    const auto base = logits_of(recipe(folder / "nowhere", alone, 4));
+    if (!(apart(adapted, merged) < 2e-5))
+      test::rank_check_failed(__FILE__, __LINE__,
+                              fmt::format("{}: logits differ by {}", wanted.peft, apart(adapted, merged)));
+    RANK_CHECK(apart(adapted, base) > 1e-2);  // the adapters do something
+  }
+  world.control().barrier()->wait();
+}
+
+/// The same for models that are trained here first: a head of its own, GPT-2's transposed weights.
+void check_merge_into(comm::World& world, const std::string& config, const std::string& peft) {
+  const SharedFolder folder(world);
+  const auto text = fmt::format(
+      "model: {{config: {{{}, initializer_range: 0.2}}, torch_dtype: float32}}\n"
+      "dataset: {{_target_: tokens, path: {}/rows.jsonl, pad_token_id: 2003}}\n"
+      "step_scheduler: {{global_batch_size: 4, local_batch_size: {}, max_steps: 10, num_epochs: null}}\n"
+      "checkpoint: {{checkpoint_dir: {}}}\n",
+      config, kGolden, 4 / world.size(), (folder / "base").native());
+  train_to(world, text, 1);
+  world.control().barrier()->wait();
+  const auto model = world.broadcast_text((checkpoint::newest_checkpoint(folder / "base") / "model").native());
+  check_merge(world, {.peft = peft, .model = model}, 4 / world.size());
+}
+
+/// The layout that the PEFT library reads.
+void check_layout(comm::World& world) {
+  const SharedFolder folder(world);
+  train_to(world, recipe(folder / "run", {.peft = "dim: 4, alpha: 10, dropout: 0.1, lora_dtype: bfloat16"}, 2), 2);
+  world.control().barrier()->wait();
+  if (world.rank() == 0) {
+    const auto newest = checkpoint::newest_checkpoint(folder / "run");
+    const auto config = read_json(newest / "model/adapter_config.json");
+    RANK_EQUAL(config["peft_type"].get<std::string>(), "LORA");
+    RANK_EQUAL(config["task_type"].get<std::string>(), "CAUSAL_LM");
+    RANK_EQUAL(config["r"].get<int>(), 4);
+    RANK_EQUAL(config["lora_alpha"].get<double>(), 10.0);
+    RANK_EQUAL(config["lora_dropout"].get<double>(), 0.1);
+    RANK_EQUAL(config["bias"].get<std::string>(), "none");
+    RANK_EQUAL(config["base_model_name_or_path"].get<std::string>(), fs::canonical(kGolden).native());
+    const std::vector<std::string> modules = {"down_proj", "gate_proj", "k_proj", "o_proj",
+                                              "q_proj",    "up_proj",   "v_proj"};
+    RANK_CHECK(config["target_modules"].get<std::vector<std::string>>() == modules);
+    const auto model = read_json(fs::path(kGolden) / "config.json");
+    Diagnostics problems;
+    const auto files = checkpoint::TensorFolder::open(newest / "model", "adapter_model", problems);
+    RANK_CHECK(files.has_value());
+    RANK_EQUAL(files->files().size(), std::size_t{1});
+    const auto layers = model["num_hidden_layers"].get<std::size_t>();
+    RANK_EQUAL(files->tensors().size(), 2 * modules.size() * layers);
+    const auto hidden = model["hidden_size"].get<std::int64_t>(),
+               inner = model["intermediate_size"].get<std::int64_t>();
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      const auto at = fmt::format("base_model.model.model.layers.{}.mlp.down_proj.", layer);
+      const auto a = files->find(at + "lora_A.weight"), b = files->find(at + "lora_B.weight");
+      RANK_CHECK(a && b);
+      RANK_CHECK(a.info->shape == std::vector<std::int64_t>({4, inner}));
+      RANK_CHECK(b.info->shape == std::vector<std::int64_t>({hidden, 4}));
+      RANK_CHECK(a.info->type == checkpoint::ElementType::kBF16);
+    }
+    RANK_CHECK(!fs::exists(newest / "model/config.json"));
+    // The optimizer's folder has moments and masters of the adapters, nothing of the base.
+    const auto states = checkpoint::TensorFolder::open(newest / "optim", "optim", problems);
+    RANK_CHECK(states.has_value());
+    RANK_EQUAL(states->tensors().size(), 3 * files->tensors().size());
+    for (const auto& stored : states->tensors()) RANK_CHECK(stored.info->name.find(".lora_") != std::string::npos);
+  }
+  world.control().barrier()->wait();
+}
+
+/// A checkpoint of another peft section is refused, and said so.
+void check_refusals(comm::World& world) {
+  const SharedFolder folder(world);
+  train_to(world, recipe(folder / "run", {.peft = "dim: 4, alpha: 10, target_modules: [q_proj, v_proj]"}, 4), 1);
+  const auto refusal = [&](const Wanted& wanted) -> std::string {
+    try {
+      train_to(world, recipe(folder / "run", wanted, 4), 2);
+    } catch (const Error& error) {
+      RANK_CHECK(error.code() == ExitCode::kCheckpoint);
+      return error.problems().front().id;
+    }
+    return "none";
+  };
+  RANK_EQUAL(refusal({.peft = "dim: 8, target_modules: [q_proj, v_proj]"}), "weights-shape");
+  RANK_EQUAL(refusal({.peft = "dim: 4, alpha: 10"}), "weights-missing");
+  RANK_EQUAL(refusal({.peft = "dim: 4, alpha: 10, target_modules: q_proj"}), "weights-unexpected");
+  RANK_EQUAL(refusal({.peft = ""}), "missing-weights");
+  // Another scale is no mistake that the files could show: it is said.
+  std::vector<std::string> said;
+  const auto loaded =
+      test::load_recipe(recipe(folder / "run", {.peft = "dim: 4, alpha: 20, target_modules: [q_proj, v_proj]"}, 4));
+  const train::Setup setup(loaded, world);
+  const train::Checkpointing checkpoints(setup, [&](const std::string& line) { said.push_back(line); });
+  bool found = false;
+  for (const auto& line : said)
+    found = found || line.find("adapters are scaled by 5 here and were by 2.5") != std::string::npos;
+  RANK_CHECK(found);
+}
+
+const std::vector<test::RankCase> kCases = {
+    {"merged adapters are worth what base and adapters are",
+     [](comm::World& w) {
+       const int local = 4 / w.size();
+       check_merge(w, {}, local);
+       check_merge(w, {.distributed = "strategy: fsdp2"}, local);
+       check_merge(w, {.peft = "dim: 3, alpha: 10, exclude_modules: lm_head, dropout: 0.2"}, local);
+       check_merge(w, {.peft = "dim: 8, target_modules: ['*.layers.1.*.q_proj', '*.layers.0.*.down_proj']"}, local);
+       check_merge_into(
+           w,
+           "model_type: llama, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, "
+           "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 2016, max_position_embeddings: 512",
+           "dim: 3, alpha: 10, match_all_linear: true");
+       check_merge_into(w,
+                        "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, vocab_size: 2016, n_positions: 512, "
+                        "attn_pdrop: 0.0, embd_pdrop: 0.0, resid_pdrop: 0.0",
+                        "dim: 3, alpha: 10, target_modules: [c_attn, c_proj, c_fc]");
+       if (w.size() != 2) return;
+       check_merge(
+           w, {.distributed = "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 2}"}, 4);
+       check_merge(w, {.distributed = "strategy: fsdp2, tp_size: 2"}, 4);
+     }},
+    {"the files are laid out as the PEFT library lays them out", [](comm::World& w) { check_layout(w); }, 2},
+    {"a checkpoint of other adapters is refused", [](comm::World& w) { check_refusals(w); }, 1, 1},
+};
+
+}  // namespace
+}  // namespace automodel
+
+int main(int argc, char** argv) {
+  return automodel::test::run_rank_suite(argc, argv, automodel::kCases);
+}

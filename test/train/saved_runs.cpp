@@ -1,0 +1,65 @@
+#include "train/saved_runs.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/root_folder.h"
+#include "parity/parity.h"
+#include "train/checkpointing.h"
+#include "train/trainer.h"
+
+namespace automodel::test {
+
+std::vector<double> train_to(comm::World& world, const std::string& text, std::int64_t end, bool save_all) {
+  const auto loaded = load_recipe(text);
+  const train::Setup setup(loaded, world);
+  train::Checkpointing checkpoints(setup, [](const std::string&) {});
+  train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
+  train::Trainer trainer(runtime, loaded.recipe, checkpoints.rates());
+  checkpoints.restore(trainer);
+  std::vector<double> losses;
+  for (auto step = checkpoints.first_step(); step < end; ++step) {
+    auto plan = setup.steps->plan(step);
+    const auto result = trainer.step(step, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
+    losses.push_back(result.loss);
+    plan.checkpoint = save_all || step + 1 == end;
+    plan.last = step + 1 == end;
+    checkpoints.after_step(plan, result.loss, std::nullopt);
+  }
+  checkpoints.finish();
+  return losses;
+}
+
+std::string saved_tensors(const fs::path& root) {
+  Diagnostics problems;
+  const auto manifest = checkpoint::read_manifest(checkpoint::newest_checkpoint(root), problems);
+  if (!manifest) return "no manifest: " + to_text(problems);
+  std::string out;
+  for (const auto& entry : manifest->files)
+    if (entry.file.ends_with(".safetensors"))
+      out += fmt::format("{} {} {:08x}\n", entry.file, entry.size, entry.checksum);
+  return out;
+}
+
+bool near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  if (a.size() != b.size() || a.empty()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!(std::abs(a[i] - b[i]) <= tolerance * std::abs(b[i]))) return false;
+  return true;
+}
+
+SharedFolder::SharedFolder(comm::World& world) : world_(world) {
+  if (world.rank() == 0) folder_ = std::make_unique<TemporaryFolder>();
+  path_ = world.broadcast_text(folder_ ? folder_->path().native() : "");
+}
+
+void SharedFolder::copy(const std::string& from, const std::string& to) const {
+  world_.control().barrier()->wait();
+  if (world_.rank() == 0)
+    fs::copy(path_ / from, path_ / to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  world_.control().barrier()->wait();
+}
+
+}  // namespace automodel::test

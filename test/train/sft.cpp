@@ -1,0 +1,125 @@
+// Supervised fine-tuning from text to loss: JSON lines, tokenizer, chat template, masks, padding or packing, model and
+// optimizer together give what transformers gave (test/golden/hf/e2e_llama_sft, test/golden/chat).
+#include <cmath>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "parity/parity.h"
+#include "rank_suite.h"
+#include "train/checkpointing.h"
+#include "train/saved_runs.h"
+#include "train/trainer.h"
+
+namespace automodel {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kGolden = AUTOMODEL_GOLDEN_DIR;
+constexpr double kLoss = 1e-4, kNorm = 2e-3;  // of float32; the norm is relative
+
+Json reference(const std::string& path) {
+  std::ifstream file(kGolden + "/" + path);
+  return Json::parse(file);
+}
+
+struct Sft {
+  std::string distributed = "strategy: ddp";
+  int global = 4;
+  int local = 4;
+  int packed = 0;  ///< tokens of a pack; 0: padded rows
+};
+
+std::vector<train::StepResult> train_steps(comm::World& world, const Sft& sft, int steps) {
+  const test::SharedFolder folder(world);
+  const auto loaded = test::load_recipe(fmt::format(
+      "model: {{pretrained_model_name_or_path: {0}/hf/e2e_llama_sft, torch_dtype: float32}}\n"
+      "dataset: {{_target_: jsonl, path: {0}/chat/instruct.jsonl, tokenizer: {0}/tokenizer/llama3, cache: false}}\n"
+      "dataloader: {{shuffle: false}}\n"
+      "packed_sequence: {{packed_sequence_size: {1}}}\n"
+      "step_scheduler: {{global_batch_size: {2}, local_batch_size: {3}, max_steps: 10, num_epochs: null}}\n"
+      "optimizer: {{lr: 0.001, betas: [0.9, 0.95], weight_decay: 0.1}}\n"
+      "checkpoint: {{enabled: false, checkpoint_dir: {4}}}\n"
+      "distributed: {{{5}}}\n",
+      kGolden, sft.packed, sft.global, sft.local, (folder / "run").native(), sft.distributed));
+  const train::Setup setup(loaded, world);
+  train::Checkpointing checkpoints(setup, [](const std::string&) {});
+  train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
+  train::Trainer trainer(runtime, loaded.recipe, checkpoints.rates());
+  std::vector<train::StepResult> out;
+  for (int step = 0; step < steps; ++step) {
+    const auto plan = setup.steps->plan(step);
+    out.push_back(trainer.step(step, setup.loader->load(plan.epoch, plan.step_in_epoch), false));
+  }
+  world.control().barrier()->wait();
+  return out;
+}
+
+void check_near(const std::string& what, double ours, double theirs, double tolerance) {
+  if (!(std::abs(ours - theirs) <= tolerance))
+    test::rank_check_failed(__FILE__, __LINE__, fmt::format("{}: {} against {}", what, ours, theirs));
+}
+
+void check_recorded(comm::World& world, const Sft& sft, const std::string& key) {
+  const auto recorded = reference("hf/e2e_llama_sft/reference.json")[key];
+  const auto losses = recorded["losses"].get<std::vector<double>>();
+  const auto norms = recorded["grad_norms"].get<std::vector<double>>();
+  const auto steps = train_steps(world, sft, static_cast<int>(losses.size()));
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const auto what = fmt::format("{}, {}, step {}", key, sft.distributed, i);
+    check_near(what, steps[i].loss, losses[i], kLoss);
+    check_near(what + ", gradient norm", steps[i].grad_norm, norms[i], kNorm * norms[i]);
+  }
+}
+
+/// Meshes of this many ranks, with the rows of a run on a rank for a global batch.
+std::vector<Sft> meshes(const comm::World& world, int global) {
+  const int ranks = world.size();
+  std::vector<Sft> out = {{"strategy: ddp", global, global / ranks}, {"strategy: fsdp2", global, global / ranks}};
+  if (ranks != 2) return out;
+  out.push_back({"strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 2}", global, global});
+  out.push_back({"strategy: fsdp2, tp_size: 2", global, global});
+  out.push_back({"strategy: fsdp2, cp_size: 2", global, global});
+  return out;
+}
+
+const std::vector<test::RankCase> kCases = {
+    {"padded rows",
+     [](comm::World& w) {
+       for (const auto& sft : meshes(w, 4)) check_recorded(w, sft, "sft");
+     }},
+    {"two runs of rows before each optimizer step",
+     [](comm::World& w) { check_recorded(w, {.global = 8, .local = 4 / w.size()}, "sft_grad_accum2"); }},
+    {"a pack is worth its rows, which do not see each other",
+     [](comm::World& w) {
+       const auto recorded = reference("chat/packed_llama3.json");
+       const auto result = train_steps(w, {.global = 1, .local = 1, .packed = 240}, 1).front();
+       check_near("loss", result.loss, recorded["loss_block_diagonal"].get<double>(), 1e-5);
+       RANK_EQUAL(result.label_tokens, recorded["n_target_tokens"].get<std::int64_t>());
+       RANK_CHECK(std::abs(result.loss - recorded["loss_if_causal_across_rows"].get<double>()) > 0.05);
+     },
+     1, 1},
+    {"all rows in packs are worth all rows padded",
+     [](comm::World& w) {
+       const auto padded = train_steps(w, {.global = 40, .local = 40 / w.size()}, 2);
+       for (auto sft : meshes(w, 4)) {
+         sft.packed = 400;  // four packs
+         const auto packed = train_steps(w, sft, 2);
+         for (std::size_t i = 0; i < padded.size(); ++i) {
+           RANK_EQUAL(packed[i].label_tokens, padded[i].label_tokens);
+           check_near(sft.distributed, packed[i].loss, padded[i].loss, 1e-5);
+           check_near(sft.distributed + ", gradient norm", packed[i].grad_norm, padded[i].grad_norm,
+                      1e-4 * padded[i].grad_norm);
+         }
+       }
+     }},
+};
+
+}  // namespace
+}  // namespace automodel
+
+int main(int argc, char** argv) {
+  return automodel::test::run_rank_suite(argc, argv, automodel::kCases);
+}
