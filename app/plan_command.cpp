@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "commands.h"
 #include "launch/train_command.h"
+#include "plan/past_runs.h"
 #include "plan/plan_json.h"
 #include "plan/plan_text.h"
 #include "plan/search.h"
@@ -89,6 +90,10 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
   const auto result =
       plan::make_plan(*loaded, {.world_size = options.world_size, .ranks_per_node = options.gpus_per_node});
   if (!result.plan) return refuse(result.problems, *loaded, options.json, result.exit);
+  if (auto problems = plan::check_measurable(*result.plan); !problems.empty()) {
+    for (auto& problem : problems) problem.where = loaded->origins.nearest(problem.key);
+    return refuse(problems, *loaded, options.json);
+  }
   const int world = result.plan->mesh.world_size();
   const int local = std::min(world, options.gpus_per_node.value_or(world));
   const int ranks = std::min(local, std::max(1, cores / plan::threads_of_rank(local)));

@@ -104,9 +104,7 @@ void use_calibration(Hardware& out, const HardwareRequest& request, int local) {
   const double threads = static_cast<double>(out.threads) / rates.layers.threads;
   out.share *= threads;
   out.origin = fmt::format("calibrated {}", calibration.when);
-  if (!rates.exact)
-    out.origin += fmt::format(" with {}, {}x{} tokens: --calibrate measures these sizes", rates.layers.model,
-                              rates.layers.microbatch, rates.layers.sequence);
+  if (!rates.exact) out.origin += " at other sizes; --calibrate measures these sizes";
   out.peak = rates.layers.peak * out.share;
   out.memory_bandwidth = rates.layers.memory_bandwidth * out.share;
   out.optimizer_rate = rates.layers.optimizer_rate * out.share;

@@ -61,6 +61,22 @@ std::string run_key(const TrainingPlan& plan) {
   return fmt::format("{:016x}", hash);
 }
 
+Diagnostics check_measurable(const TrainingPlan& plan) {
+  if (!plan.model)
+    return {{"missing-key",
+             "a model without sizes cannot be measured",
+             "give --model.config PATH (a config.json)",
+             {},
+             "model"}};
+  if (plan.cuda)
+    return {{"no-device",
+             "the recipe is for GPUs, and calibration measures the processor",
+             "--device cpu measures this machine; estimates for GPUs come from data sheets and past runs",
+             {},
+             "device"}};
+  return {};
+}
+
 void apply_past_runs(const Calibration& calibration, TrainingPlan& plan) {
   if (!plan.estimate || calibration.runs.empty()) return;
   auto& estimate = *plan.estimate;

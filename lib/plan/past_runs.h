@@ -11,6 +11,10 @@ namespace automodel::plan {
 /// device. Sixteen hexadecimal digits.
 std::string run_key(const TrainingPlan& plan);
 
+/// What keeps the plan's model from being measured on this machine: missing-key (its sizes are unknown), no-device (it
+/// is for GPUs; what is measured is the processor).
+Diagnostics check_measurable(const TrainingPlan& plan);
+
 /// Makes the estimate's step time the median of what past runs took, everything that it is made of in proportion, and
 /// says so in `past`. Nothing changes without such runs.
 void apply_past_runs(const Calibration& calibration, TrainingPlan& plan);

@@ -20,7 +20,7 @@
 #include "arch/counts.h"
 #include "base/bytes.h"
 #include "base/random.h"
-#include "plan/training_plan.h"
+#include "plan/past_runs.h"
 #include "train/initial_values.h"
 #include "train/link_meter.h"
 #include "train/microbatches.h"
@@ -34,7 +34,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSecondsAPart = 0.8;  // of repetitions
+constexpr double kSecondsAPart = 0.6;  // of repetitions
 constexpr int kLeast = 2, kMost = 60;  // repetitions
 constexpr int kMicrobatches = 2;       // of a repetition: the first one writes gradients, the second adds to them
 constexpr double kLayers = 3;          // of a kind, so that caches hold other things in between as in a model
@@ -278,14 +278,7 @@ class Meter {
 
 plan::Sample measure(const config::LoadedRecipe& loaded, comm::World& world) {
   auto made = plan::make_plan(loaded, {});
-  if (made.plan && !made.plan->model)
-    made.problems.push_back({"missing-key", "a model without sizes cannot be measured",
-                             "give --model.config PATH (a config.json)", loaded.origins.nearest("model"), "model"});
-  if (made.plan && made.plan->cuda)
-    made.problems.push_back({"no-device", "the recipe is for GPUs, and calibration measures the processor",
-                             "--device cpu measures this machine; estimates for GPUs come from data sheets and past "
-                             "runs",
-                             loaded.origins.nearest("device"), "device"});
+  if (made.plan) made.problems = plan::check_measurable(*made.plan);
   agree(world, loaded, std::move(made.problems), made.exit == ExitCode::kOk ? ExitCode::kBadInput : made.exit);
   return Meter(*made.plan, loaded.recipe, world).run();
 }

@@ -44,6 +44,7 @@ const std::vector<BadInput> kTable = {
     {"a key on the command line", kBase, "--distributed.pp_sise 2", "unknown-key", 0, "distributed.pp_sise"},
     {"an option", kBase, "--jsno", "unknown-key", 0, "jsno"},
     {"a word too many", kBase, "extra", "bad-override", 0, ""},
+    {"a processor measured for GPUs", kBase + "device: cuda\n", "--calibrate", "no-device", 4, "device"},
     {"a text for a number", kBase + "seed: many\n", "", "bad-type", 4, "seed"},
     {"a list for a section", kBase + "optimizer: [1, 2]\n", "", "bad-type", 4, "optimizer"},
     {"a number for a list", kBase + "optimizer: {betas: 0.9}\n", "", "bad-type", 4, "optimizer.betas"},
