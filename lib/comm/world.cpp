@@ -168,7 +168,14 @@ void run_guarded(World& world, const std::function<void(World&)>& body) {
     world.abort(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     world.abort(ExitCode::kEnvironment, "error[out-of-memory]: the host's memory is used up");
+  } catch (const c10::OutOfMemoryError& error) {
+    world.abort(ExitCode::kEnvironment, fmt::format("error[out-of-memory]: the device's memory is used up: {}",
+                                                    error.what_without_backtrace()));
   } catch (const c10::Error& error) {
+    // LibTorch's allocator of host memory has no type for it.
+    if (std::string_view(error.what_without_backtrace()).find("DefaultCPUAllocator") != std::string_view::npos)
+      world.abort(ExitCode::kEnvironment, fmt::format("error[out-of-memory]: the host's memory is used up: {}",
+                                                      error.what_without_backtrace()));
     world.abort(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what_without_backtrace()));
   } catch (const std::exception& error) {
     world.abort(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what()));

@@ -42,13 +42,28 @@ int become(const std::vector<std::string>& words, const std::string& hint) {
   return cannot_start(words[0], hint);
 }
 
+/// mpirun's own words about a rank that a signal has ended are not the last ones.
+void say_killed(int signal) {
+  const Diagnostic problem{"rank-killed",
+                           fmt::format("a rank was ended by signal {} ({})", signal, strsignal(signal)),
+                           signal == SIGKILL ? "mpirun says above which; the kernel does this where memory is used up "
+                                               "(dmesg | grep -i oom), others with kill -9"
+                                             : "mpirun says above which",
+                           {},
+                           ""};
+  std::fputs((to_text(problem) + "\n").c_str(), stderr);
+}
+
 /// Passes the signals of `blocked` (which are blocked here) on to `child` until it ends; returns its exit code as a
 /// shell would see it.
 int wait_for(pid_t child, const sigset_t& blocked) {
   while (true) {
     int status = 0;
-    if (waitpid(child, &status, WNOHANG) == child)
-      return WIFEXITED(status) ? WEXITSTATUS(status) : kKilledCode + WTERMSIG(status);
+    if (waitpid(child, &status, WNOHANG) == child) {
+      if (!WIFEXITED(status)) return kKilledCode + WTERMSIG(status);
+      if (WEXITSTATUS(status) > kKilledCode) say_killed(WEXITSTATUS(status) - kKilledCode);
+      return WEXITSTATUS(status);
+    }
     siginfo_t info;
     const int signal = sigwaitinfo(&blocked, &info);
     // A terminal interrupts its whole group, mpirun included.
@@ -131,7 +146,8 @@ int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector
   if (isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
     setenv(metrics::kTerminalVariable, std::to_string(size.ws_col).c_str(), 1);
   _exit(become(rank_words(work, ranks, worker, recipe, overrides),
-               "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"));
+               ranks > 1 ? "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"
+                         : kWorkerHint));
 }
 
 }  // namespace automodel::launch

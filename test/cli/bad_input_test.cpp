@@ -273,6 +273,21 @@ TEST_CASE("what a machine lacks ends with exit code 4", "[cli]") {
   unsetenv("AUTOMODEL_WORKER");
 }
 
+TEST_CASE("a rank that a signal ended is the last thing said", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("one.yaml", kBase);
+  folder.write("mpirun", "#!/bin/sh\nexit 137\n");
+  std::filesystem::permissions(folder.path() / "mpirun", std::filesystem::perms::owner_all);
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", (folder.path().string() + ":" + path).c_str(), 1);
+  setenv("AUTOMODEL_WORKER", (folder.path() / "mpirun").c_str(), 1);
+  const auto outcome = test::run_program(folder, "train one.yaml step_scheduler.local_batch_size=4 --nproc-per-node 2");
+  setenv("PATH", path.c_str(), 1);
+  unsetenv("AUTOMODEL_WORKER");
+  CHECK(outcome.code == 137);
+  CHECK(outcome.err.find("error[rank-killed]: a rank was ended by signal 9 (Killed)") != std::string::npos);
+}
+
 TEST_CASE("a plan that must fit says what is missing, and ends with exit code 3", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 
 #include "comm/backends.h"
 #include "comm/loopback/loopback.h"
@@ -124,6 +125,9 @@ TEST_CASE("memory that runs out and defects end the job with their own codes", "
   CHECK(memory.rank == 1);
   CHECK(memory.code == ExitCode::kEnvironment);
   CHECK(memory.text.find("error[out-of-memory]") != std::string::npos);
+  const auto tensor = comm::run_ranks(1, [](comm::World&) { at::empty({std::int64_t{1} << 50}); });
+  CHECK(tensor.code == ExitCode::kEnvironment);
+  CHECK(tensor.text.find("error[out-of-memory]") != std::string::npos);
   const auto defect = comm::run_ranks(2, [](comm::World& world) {
     AUTOMODEL_CHECK(world.rank() != 0, "rank 0 is broken");
     world.control().barrier()->wait();
