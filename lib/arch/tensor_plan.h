@@ -27,6 +27,14 @@ enum class TensorStyle : std::uint8_t {
   kReplicatedSummedGradient,  ///< each rank uses the weight for its own heads (replicated_with_grad_allreduce)
 };
 
+/// Whether a product's inputs, or its results, are divided among the ranks: its weight is cut there.
+constexpr bool divides_rows(TensorStyle style) {
+  return style == TensorStyle::kRowwise || style == TensorStyle::kRowwiseSplit;
+}
+constexpr bool divides_columns(TensorStyle style) {
+  return style == TensorStyle::kColwise || style == TensorStyle::kColwiseGathered;
+}
+
 /// The recipe's word for a style ("colwise"); of words with the same meaning the first.
 std::string_view name_of(TensorStyle style);
 /// Reads a style as translate_to_torch_parallel_style does, and the words of later transformers releases. Empty for an

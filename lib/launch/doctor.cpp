@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/proc_field.h"
 #include "launch/build_facts.h"
 #include "launch/slurm_script.h"
 #include "launch/train_command.h"
@@ -143,17 +144,12 @@ Finding check_shared_memory() {
 }
 
 Finding check_machine() {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  double total = 0, available = 0;
-  while (file >> word) {
-    if (word == "MemTotal:") file >> total;
-    if (word == "MemAvailable:") file >> available;
-  }
+  const double total = proc_field("/proc/meminfo", "MemTotal");
+  const double available = proc_field("/proc/meminfo", "MemAvailable");
   const char* threads = std::getenv("OMP_NUM_THREADS");
   return {"machine", Health::kGood,
           fmt::format("{} cores, {} of {} memory available, OMP_NUM_THREADS {}", std::thread::hardware_concurrency(),
-                      format_bytes(available * 1024), format_bytes(total * 1024),
+                      format_bytes(available), format_bytes(total),
                       threads != nullptr ? threads : "not set (cores are divided among ranks)"),
           ""};
 }

@@ -36,9 +36,14 @@ at::Tensor mask_of(const LowRank& term, const DropoutDraw& draw, std::int64_t co
   return mask.to(options);
 }
 
+/// True where dropout acts at the place `first` in this pass.
+bool drops(const LowRank& term, const Linear& layer, bool first) {
+  return layer.draw && term.dropout > 0 && term.dropout_first == first;
+}
+
 /// x [n, columns] with dropout at the place `first`.
 at::Tensor dropped(const at::Tensor& x, const LowRank& term, const Linear& layer, bool first) {
-  if (!layer.draw || term.dropout == 0 || term.dropout_first != first) return x;
+  if (!drops(term, layer, first)) return x;
   AUTOMODEL_CHECK(static_cast<std::int64_t>(layer.draw->tokens.size()) == x.size(0), "dropout is drawn for other rows");
   return x * mask_of(term, *layer.draw, x.size(1), x.options());
 }
@@ -72,8 +77,7 @@ void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer) {
   for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns) {
     const auto low = lowered(x, term, layer);
     auto part = y.narrow(1, column, columns);
-    const bool plain = !term.b->product_type && (!layer.draw || term.dropout == 0 || term.dropout_first);
-    if (plain)
+    if (!term.b->product_type && !drops(term, layer, false))
       at::addmm_out(part, part, low, term.b->value.t());
     else
       part.add_(dropped(times(low, *term.b, true), term, layer, false));
@@ -84,8 +88,7 @@ void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, cons
   for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns) {
     const auto arriving = dropped(gradient.narrow(1, column, columns), term, layer, false);
     const auto low = times(arriving, *term.b, false).mul_(term.scale);
-    const bool plain = !term.a->product_type && (!layer.draw || term.dropout == 0 || !term.dropout_first);
-    if (plain)
+    if (!term.a->product_type && !drops(term, layer, true))
       at::addmm_out(dx, dx, low, term.a->value);
     else
       dx.add_(dropped(times(low, *term.a, false), term, layer, true));

@@ -15,14 +15,6 @@
 #include "ops/graph.h"
 
 namespace automodel::optim {
-namespace {
-
-template <class Visit>
-auto visit_config(const config::OptimizerConfig& config, Visit&& visit) {
-  return std::visit(std::forward<Visit>(visit), config);
-}
-
-}  // namespace
 
 Factors factors_of(const std::vector<config::ParamGroupOverride>& overrides, const std::string& name) {
   for (const auto& each : overrides)
@@ -36,14 +28,15 @@ double clip_factor(double norm, double max_norm) {
 
 Optimizer::Optimizer(const config::OptimizerConfig& config, std::vector<Target> targets)
     : targets_(std::move(targets)) {
-  visit_config(config, [&](const auto& c) {
+  const auto read = [&](const auto& c) {
     beta1_ = c.betas()[0];
     beta2_ = c.betas()[1];
     eps_ = c.eps();
     amsgrad_ = c.amsgrad();
     maximize_ = c.maximize();
     decoupled_ = std::is_same_v<std::remove_cvref_t<decltype(c)>, config::AdamWConfig>;
-  });
+  };
+  std::visit(read, config);
   const auto overrides = config::basics_of(config).overrides;
   for (const auto& target : targets_) {
     const bool any = std::any_of(target.ranges.begin(), target.ranges.end(), [](const Range& r) { return r.trained; });

@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -272,6 +274,10 @@ bool write_calibration(const Calibration& calibration) {
   }
   fs::rename(part, path, error);
   return !error;
+}
+
+std::string date_text() {
+  return fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
 }
 
 Calibration own_calibration(const std::string& machine) {

@@ -89,6 +89,8 @@ std::string to_json(const Calibration& calibration);
 std::string to_text(const Calibration& calibration);
 /// Replaces the file in one step, and makes its folder. False where that is not possible.
 bool write_calibration(const Calibration& calibration);
+/// Today as it stands in the file: 2026-01-31.
+std::string date_text();
 /// What the file holds, if it was made on this machine; a new one otherwise.
 Calibration own_calibration(const std::string& machine);
 

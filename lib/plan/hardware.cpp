@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "base/proc_field.h"
 #include "base/spelling.h"
 
 namespace automodel::plan {
@@ -44,15 +45,6 @@ std::string plain(std::string_view name) {
   for (const char c : name)
     if (c != '-' && c != '_' && c != ' ') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
-}
-
-/// Bytes of memory of this machine; 0 where the system does not say.
-double host_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  double kib = 0;
-  if (file >> word >> kib && word == "MemTotal:") return kib * 1024;
-  return 0;
 }
 
 /// The first processor by /proc/cpuinfo.
@@ -122,7 +114,7 @@ Hardware host(const HardwareRequest& request) {
   const int local = std::max(1, std::min(out.per_node, request.world_size));
   out.name = "cpu";
   out.origin = fmt::format("this machine's {} cores, not calibrated", cores());
-  if (const double memory = host_memory(); memory > 0) out.memory = memory / local;
+  if (const double memory = proc_field("/proc/meminfo", "MemTotal"); memory > 0) out.memory = memory / local;
   out.threads = threads_of_rank(local);
   out.share = std::min(1.0, static_cast<double>(cores()) / (static_cast<double>(local) * out.threads));
   const double threads = out.threads * out.share;

@@ -34,20 +34,14 @@ void add_elements(const arch::ParameterCounts& counts, const TrainingPlan& plan,
 /// Elements of an adapter's matrix on one rank of the tp group: parallel/tensor/placement.h says which is cut.
 double local_elements(const TrainingPlan& plan, const arch::Parameter& adapter) {
   const auto style = plan.tensor.style_of(arch::plan_name(adapter.adapts));
-  const bool columns = style == arch::TensorStyle::kColwise || style == arch::TensorStyle::kColwiseGathered;
-  const bool rows = style == arch::TensorStyle::kRowwise || style == arch::TensorStyle::kRowwiseSplit;
-  const bool cut = arch::is_last_matrix(adapter) ? columns : rows;
+  const bool cut = arch::is_last_matrix(adapter) ? arch::divides_columns(style) : arch::divides_rows(style);
   return static_cast<double>(adapter.shape.elements()) / (cut ? plan.mesh.sizes().tp : 1);
 }
 
 void add_adapters(const TrainingPlan& plan, const StagePart& part, StageElements& out) {
   std::map<int, double> units;
   for (const auto& info : plan.adapters->all) {
-    if (info.role != Role::kAdapter) continue;
-    const bool here = info.layer < 0
-                          ? part.has_head
-                          : std::find(part.layers.begin(), part.layers.end(), info.layer) != part.layers.end();
-    if (here) units[info.layer] += local_elements(plan, info);
+    if (part.has_adapter(info)) units[info.layer] += local_elements(plan, info);
   }
   for (const auto& [layer, elements] : units) {
     out.trained_dense += elements;

@@ -24,6 +24,8 @@ struct StagePart {
   bool has_embedding = false;
   bool has_norm = false;
   bool has_head = false;
+  /// True for a matrix of a low-rank adapter beside a weight that is here.
+  bool has_adapter(const arch::Parameter& parameter) const;
 };
 
 /// Cuts `tree` as NeMo AutoModel's split_model_into_stages does: a module is kept with all below it where its FQN is

@@ -4,14 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "base/median.h"
+
 namespace automodel::plan {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 void stretch(TimePlan& time, double factor) {
   for (auto& stage : time.stages)
@@ -32,33 +28,25 @@ void stretch(TimePlan& time, double factor) {
 }  // namespace
 
 std::string run_key(const TrainingPlan& plan) {
-  std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
-  const auto mix = [&](std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-    hash = (hash ^ 0xFFU) * 1099511628211ULL;
-  };
-  const auto& sizes = plan.mesh.sizes();
+  TextHash hash;
+  mix_work(hash, plan);
   const auto& estimate = *plan.estimate;
   const auto& sharding = estimate.sharding;
   const auto& levers = plan.levers;
-  mix(plan.model->config_text);
-  mix(fmt::format("{} {} {} {} {} {} {}", sizes.pp, sizes.dp_replicate, sizes.dp_shard, sizes.cp, sizes.tp, sizes.ep,
-                  mesh::name_of(plan.mesh.strategy())));
-  mix(fmt::format("{} {} {} {} {}", plan.batch.local, plan.batch.runs, plan.batch.microbatch, plan.batch.microbatches,
-                  plan.batch.planned_length()));
-  mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
-                  name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
-  mix(fmt::format("{} {} {} {} {} {} {} {}", sharding.optimizer, sharding.gradients, sharding.parameters,
-                  sharding.reshard_after_forward, sharding.defer_reduction, sharding.offloaded,
-                  sharding.sequence_parallel, sharding.prefetch));
-  mix(fmt::format("{} {} {} {} {}", static_cast<int>(estimate.recompute), levers.kept_microbatches.value_or(-1),
-                  levers.deferred_head.value_or(-1), levers.delay_weight_gradients,
-                  levers.autocast ? name_of(*levers.autocast) : ""));
-  mix(fmt::format("{} {} {} {}", plan.context.heads, plan.context.keys, plan.context.gather, estimate.moments));
-  mix(plan.pipeline->name);
-  for (const auto& stage : plan.pipeline->stages) mix(fmt::format("{} {}", stage.pp_rank, stage.part.layers.size()));
-  mix(fmt::format("{} {} {}", estimate.hardware.name, estimate.hardware.per_node, estimate.hardware.threads));
-  return fmt::format("{:016x}", hash);
+  hash.mix(fmt::format("{}", plan.batch.planned_length()));
+  hash.mix(fmt::format("{} {} {} {} {} {} {} {}", sharding.optimizer, sharding.gradients, sharding.parameters,
+                       sharding.reshard_after_forward, sharding.defer_reduction, sharding.offloaded,
+                       sharding.sequence_parallel, sharding.prefetch));
+  hash.mix(fmt::format("{} {} {} {} {} {}", static_cast<int>(estimate.recompute), levers.kept_microbatches.value_or(-1),
+                       levers.deferred_head.value_or(-1), levers.delay_weight_gradients,
+                       levers.autocast ? name_of(*levers.autocast) : "",
+                       levers.offloading ? levers.offloading->layers : 0));
+  hash.mix(fmt::format("{}", estimate.moments));
+  hash.mix(plan.pipeline->name);
+  for (const auto& stage : plan.pipeline->stages)
+    hash.mix(fmt::format("{} {}", stage.pp_rank, stage.part.layers.size()));
+  hash.mix(fmt::format("{} {} {}", estimate.hardware.name, estimate.hardware.per_node, estimate.hardware.threads));
+  return fmt::format("{:016x}", hash.value());
 }
 
 Diagnostics check_measurable(const TrainingPlan& plan) {

@@ -239,7 +239,7 @@ class PipelinePlanning {
   void balance() {
     Diagnostics ignored;  // the estimate reports them
     const auto hardware = plan_hardware(plan_, recipe_.recipe, request_.ranks_per_node, request_.calibration, ignored);
-    const auto sharding = plan_sharding(recipe_.recipe.distributed(), plan_.mesh.sizes());
+    const auto sharding = sharding_of(plan_, recipe_.recipe);
     const auto recompute = recipe_.recipe.distributed->checkpointing();
     const auto cost = split_cost(plan_, {.hardware = hardware, .sharding = sharding, .recompute = recompute});
     const auto names = names_of(model_->layout);
@@ -322,13 +322,8 @@ class PipelinePlanning {
   }
 
   void add_adapters(StagePlan& stage, double tokens) const {
-    const auto& layers = stage.part.layers;
-    for (const auto& info : plan_.adapters->all) {
-      if (info.role != arch::Role::kAdapter) continue;
-      const bool here =
-          info.layer < 0 ? stage.part.has_head : std::find(layers.begin(), layers.end(), info.layer) != layers.end();
-      if (here) stage.adapters += info.shape.elements();
-    }
+    for (const auto& info : plan_.adapters->all)
+      if (stage.part.has_adapter(info)) stage.adapters += info.shape.elements();
     stage.flops += 2 * tokens * static_cast<double>(stage.adapters);
   }
 

@@ -331,36 +331,37 @@ std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan) {
   return plan.adapters ? plan.adapters->all : arch::parameters(plan.model->layout);
 }
 
-std::uint64_t fingerprint(const TrainingPlan& plan) {
-  std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
-  const auto mix = [&](std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-    hash = (hash ^ 0xFFU) * 1099511628211ULL;
-  };
+void mix_work(TextHash& hash, const TrainingPlan& plan) {
   const auto& sizes = plan.mesh.sizes();
-  mix(fmt::format("{} {} {} {} {} {} {}", sizes.pp, sizes.dp_replicate, sizes.dp_shard, sizes.cp, sizes.tp, sizes.ep,
-                  mesh::name_of(plan.mesh.strategy())));
-  mix(fmt::format("{} {} {} {} {} {}", plan.batch.global, plan.batch.local, plan.batch.runs, plan.batch.microbatch,
-                  plan.batch.microbatches, plan.batch.length));
-  mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
-                  name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
-  mix(fmt::format("{}", plan.zero_level.value_or(-1)));
-  if (plan.model) mix(plan.model->config_text);
+  hash.mix(fmt::format("{} {} {} {} {} {} {}", sizes.pp, sizes.dp_replicate, sizes.dp_shard, sizes.cp, sizes.tp,
+                       sizes.ep, mesh::name_of(plan.mesh.strategy())));
+  hash.mix(
+      fmt::format("{} {} {} {}", plan.batch.local, plan.batch.runs, plan.batch.microbatch, plan.batch.microbatches));
+  hash.mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
+                       name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
+  hash.mix(fmt::format("{}", plan.zero_level.value_or(-1)));
+  if (plan.model) hash.mix(plan.model->config_text);
   if (plan.adapters) {
     const auto& spec = plan.adapters->spec;
-    mix(fmt::format("{} {} {} {} {}", spec.rank, spec.alpha, spec.dropout, spec.dropout_first,
-                    static_cast<int>(spec.start)));
-    for (const auto& weight : spec.weights) mix(weight);
+    hash.mix(fmt::format("{} {} {} {} {}", spec.rank, spec.alpha, spec.dropout, spec.dropout_first,
+                         static_cast<int>(spec.start)));
+    for (const auto& weight : spec.weights) hash.mix(weight);
   }
-  for (const auto& [pattern, style] : plan.tensor.rows) mix(fmt::format("{} {}", pattern, arch::name_of(style)));
-  mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
-  mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
+  hash.mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
+}
+
+std::uint64_t fingerprint(const TrainingPlan& plan) {
+  TextHash hash;
+  mix_work(hash, plan);
+  hash.mix(fmt::format("{} {}", plan.batch.global, plan.batch.length));
+  for (const auto& [pattern, style] : plan.tensor.rows) hash.mix(fmt::format("{} {}", pattern, arch::name_of(style)));
+  hash.mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
   if (plan.pipeline) {
-    for (const auto& row : plan.pipeline->schedule.training) mix(schedule::to_text(row));
+    for (const auto& row : plan.pipeline->schedule.training) hash.mix(schedule::to_text(row));
     for (const auto& stage : plan.pipeline->stages)
-      for (const auto& fqn : stage.part.fqns) mix(fqn);
+      for (const auto& fqn : stage.part.fqns) hash.mix(fqn);
   }
-  return hash;
+  return hash.value();
 }
 
 }  // namespace automodel::plan

@@ -9,6 +9,7 @@
 
 #include "arch/tensor_plan.h"
 #include "base/dtype.h"
+#include "base/text_hash.h"
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
 #include "plan/adapter_choice.h"
@@ -105,6 +106,8 @@ PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& requ
 /// Everything of the model that has values: parameters and buffers, and the matrices of adapters.
 std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan);
 
+/// Mixes in what ranks work on and how they share it: mesh, microbatches, types, model, adapters, context.
+void mix_work(TextHash& hash, const TrainingPlan& plan);
 /// A number that two ranks share exactly when they planned the same.
 std::uint64_t fingerprint(const TrainingPlan& plan);
 

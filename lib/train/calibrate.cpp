@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <map>
 #include <numeric>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,6 +17,8 @@
 
 #include "arch/counts.h"
 #include "base/bytes.h"
+#include "base/median.h"
+#include "base/proc_field.h"
 #include "base/random.h"
 #include "plan/past_runs.h"
 #include "train/initial_values.h"
@@ -42,11 +42,6 @@ constexpr double kLongest = 1.5;       // seconds of a repetition: fewer layers 
 
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 /// Mean over all ranks.
@@ -76,15 +71,7 @@ double time_of(comm::World& world, Pick pick, const Work& work) {
   std::vector<double> seconds(static_cast<std::size_t>(repetitions(world, once())));
   world.control().barrier()->wait();
   for (auto& each : seconds) each = once();
-  return mean(world, pick == Pick::kMedian ? median_of(seconds) : *std::min_element(seconds.begin(), seconds.end()));
-}
-
-/// A field of /proc in KiB, as bytes; 0 where there is none.
-double memory_field(const char* path, std::string_view name) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(name)) return std::stod(line.substr(line.find(':') + 1)) * 1024;
-  return 0;
+  return mean(world, pick == Pick::kMedian ? median(seconds) : *std::min_element(seconds.begin(), seconds.end()));
 }
 
 /// Random tokens.
@@ -165,7 +152,7 @@ class Meter {
     const double kept = 40.0 * static_cast<double>(out_.microbatch * out_.sequence) *
                         (model_.spec.hidden + model_.spec.ffn) * static_cast<double>(layers.size());
     const double wanted = elements * 5 * size_of(plan_.types.master) + kept;
-    const double there = memory_field("/proc/meminfo", "MemAvailable") / world_.size();
+    const double there = proc_field("/proc/meminfo", "MemAvailable") / world_.size();
     if (there > 0 && wanted > there)
       throw Error(ExitCode::kEnvironment,
                   {"too-large-to-measure",
@@ -235,10 +222,10 @@ class Meter {
     }
     if (optimizes) out_.optimizer_rate = optimizer_rate(local);
     plan::PartTime out{.work = 1,
-                       .forward = mean(world_, median_of(forwards)),
-                       .backward = mean(world_, median_of(backwards)),
-                       .backward_input = mean(world_, median_of(inputs)),
-                       .backward_weight = mean(world_, median_of(weights))};
+                       .forward = mean(world_, median(forwards)),
+                       .backward = mean(world_, median(backwards)),
+                       .backward_input = mean(world_, median(inputs)),
+                       .backward_weight = mean(world_, median(weights))};
     return out;
   }
 
@@ -300,7 +287,7 @@ config::LoadedRecipe usual_model(int hidden) {
 
 void run_calibration(const config::LoadedRecipe& loaded, comm::World& world, Measured what) {
   use_threads(world);
-  const double framework = mean(world, memory_field("/proc/self/status", "VmRSS"));
+  const double framework = mean(world, proc_field("/proc/self/status", "VmRSS"));
   std::vector<plan::Sample> samples;
   if (what == Measured::kUsualModels) {
     for (const int hidden : {256, 512, 1024}) samples.push_back(measure(usual_model(hidden), world));
@@ -310,7 +297,7 @@ void run_calibration(const config::LoadedRecipe& loaded, comm::World& world, Mea
   const auto link = measure_link(world);
   if (world.rank() != 0) return;
   auto calibration = plan::own_calibration(plan::machine_name());
-  if (!samples.empty()) calibration.when = fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
+  if (!samples.empty()) calibration.when = plan::date_text();
   calibration.framework = framework;
   if (link) calibration.link = *link;
   for (auto& sample : samples) calibration.add(std::move(sample));

@@ -9,6 +9,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 
+#include "base/median.h"
+
 namespace automodel::train {
 namespace {
 
@@ -16,7 +18,7 @@ constexpr int kRounds = 5;
 
 class LinkMeter {
  public:
-  explicit LinkMeter(comm::World& world) : world_(world) {
+  explicit LinkMeter(comm::World& world) {
     std::vector<int> ranks(static_cast<std::size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     all_ = world.group(ranks, "calibration");
@@ -52,8 +54,7 @@ class LinkMeter {
       for (int i = 0; i < repeat; ++i) work();
       rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / repeat);
     }
-    std::sort(rounds.begin(), rounds.end());
-    const auto slowest = at::tensor({rounds[kRounds / 2]}, at::TensorOptions().dtype(at::kDouble));
+    const auto slowest = at::tensor({median(std::move(rounds))}, at::TensorOptions().dtype(at::kDouble));
     all_->all_reduce(slowest, comm::ReduceOp::kMax)->wait();
     return slowest.item<double>();
   }
@@ -77,7 +78,6 @@ class LinkMeter {
            2;
   }
 
-  comm::World& world_;
   std::shared_ptr<comm::Communicator> all_;
 };
 

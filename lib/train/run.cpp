@@ -14,6 +14,7 @@
 #include <ATen/Parallel.h>
 
 #include "base/bytes.h"
+#include "base/proc_field.h"
 #include "data/prefetch.h"
 #include "data/tokenizer.h"
 #include "metrics/console.h"
@@ -44,10 +45,7 @@ double now_seconds() {
 
 /// Peak resident memory of this process in GiB.
 double peak_memory() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / (1 << 20);
-  return 0;
+  return proc_field("/proc/self/status", "VmHWM") / (1 << 30);
 }
 
 /// Where the metrics go; files on rank 0 only.

@@ -1,24 +1,18 @@
 #include "train/run_estimate.h"
 
 #include <algorithm>
-#include <ctime>
 #include <sstream>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "base/bytes.h"
 #include "base/json_writer.h"
+#include "base/median.h"
 #include "plan/past_runs.h"
 #include "train/tensor_memory.h"
 
 namespace automodel::train {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 double difference(double predicted, double measured) {
   return measured > 0 ? predicted / measured - 1 : 0;
@@ -26,15 +20,14 @@ double difference(double predicted, double measured) {
 
 /// Adds the run to what plans of the same recipe are corrected by. A calibration of another machine stays as it is.
 void remember(const plan::TrainingPlan& plan, double seconds, double bytes) {
-  const auto text = plan::calibration_text();
+  if (plan::calibration_path().empty()) return;
   const auto machine = plan::machine_name();
-  const auto there = plan::parse_calibration(text);
-  if (plan::calibration_path().empty() || (there && !plan.cuda && there->machine != machine)) return;
-  auto calibration = there ? *there : plan::own_calibration(machine);
+  auto calibration = plan::parse_calibration(plan::calibration_text()).value_or(plan::Calibration{.machine = machine});
+  if (!plan.cuda && calibration.machine != machine) return;
   const auto& estimate = *plan.estimate;
   calibration.add_run({.key = plan::run_key(plan),
                        .recipe = plan.recipe_path,
-                       .when = fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr))),
+                       .when = plan::date_text(),
                        .seconds = {seconds},
                        .predicted = {estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step},
                        .bytes = {bytes}});

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "checkpoint/format/elements.h"
-#include "checkpoint/format/file.h"
 #include "model/slice.h"
 #include "ops/graph.h"
 
@@ -18,7 +17,6 @@ namespace automodel::train {
 namespace {
 
 constexpr std::int64_t kChunk = 1 << 20;  // elements read and converted at once
-constexpr std::uint64_t kLongestConfig = 1 << 24;
 
 /// Elements [first, first + count) of a stored tensor as `type`, into host memory.
 void read_converted(const checkpoint::StoredTensor& stored, std::int64_t first, std::int64_t count,
@@ -89,9 +87,7 @@ void WeightFiles::read(const model::Weight& weight, std::int64_t first, const at
 
 std::shared_ptr<const AdapterFiles> AdapterFiles::open(const std::filesystem::path& folder,
                                                        const plan::AdapterPlan& adapters, Diagnostics& problems) {
-  const auto path = folder / checkpoint::kAdapterConfig;
-  const auto text = checkpoint::read_file(path, problems, kLongestConfig);
-  const auto config = text ? checkpoint::parse_adapter_config(*text, path.native(), problems) : std::nullopt;
+  const auto config = checkpoint::read_adapter_config(folder, problems);
   auto opened = checkpoint::TensorFolder::open(folder, checkpoint::kAdapterStem, problems);
   if (!config || !opened) return nullptr;
   std::shared_ptr<AdapterFiles> out(new AdapterFiles(std::move(*opened)));

@@ -224,6 +224,7 @@ TEST_CASE("past runs of the same plan correct its time", "[plan]") {
   for (const char* distributed : {"strategy: fsdp2", "strategy: ddp, activation_checkpointing: full",
                                   "strategy: ddp, dp_size: 2", "strategy: ddp, pp_size: 2, pipeline: {}"})
     CHECK(run_key(planned(recipe(distributed), nullptr)) != run_key(plain));
+  CHECK(run_key(planned(recipe("strategy: ddp", "peft: {}\n"), nullptr)) != run_key(plain));
   CHECK(planned(recipe("strategy: fsdp2"), &calibration).estimate->past.runs == 0);
   calibration.machine = "another machine";
   CHECK(planned(loaded, &calibration).estimate->past.runs == 0);

@@ -86,6 +86,13 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
   }
 }
 
+std::optional<AdapterConfig> read_adapter_config(const std::filesystem::path& folder, Diagnostics& problems) {
+  constexpr std::uint64_t kLongest = 1 << 24;
+  const auto path = folder / kAdapterConfig;
+  const auto text = read_file(path, problems, kLongest);
+  return text ? parse_adapter_config(*text, path.native(), problems) : std::nullopt;
+}
+
 std::string adapter_name(std::string_view weight, char matrix) {
   if (weight.ends_with(".weight")) weight.remove_suffix(7);
   return std::string(kPrefix) + std::string(weight) + std::string(end_of(matrix));
@@ -96,9 +103,7 @@ std::string stored_adapter_name(std::string_view matrix) {
 }
 
 std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diagnostics& problems) {
-  const auto path = folder / kAdapterConfig;
-  const auto text = read_file(path, problems, 1 << 24);
-  const auto config = text ? parse_adapter_config(*text, path.native(), problems) : std::nullopt;
+  const auto config = read_adapter_config(folder, problems);
   const auto tensors = TensorFolder::open(folder, kAdapterStem, problems);
   if (!config || !tensors) return std::nullopt;
   Adapters out;

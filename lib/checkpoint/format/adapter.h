@@ -34,6 +34,9 @@ std::string to_json(const AdapterConfig& config);
 /// supported).
 std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::string_view file, Diagnostics& problems);
 
+/// Of a folder of adapters. Problems: those of read_file, adapter-config.
+std::optional<AdapterConfig> read_adapter_config(const std::filesystem::path& folder, Diagnostics& problems);
+
 /// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight".
 std::string adapter_name(std::string_view weight, char matrix);
 

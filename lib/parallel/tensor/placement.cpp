@@ -8,13 +8,6 @@ namespace {
 using arch::Role;
 using arch::TensorStyle;
 
-bool divides_rows(TensorStyle style) {
-  return style == TensorStyle::kRowwise || style == TensorStyle::kRowwiseSplit;
-}
-bool divides_columns(TensorStyle style) {
-  return style == TensorStyle::kColwise || style == TensorStyle::kColwiseGathered;
-}
-
 class Rule {
  public:
   Rule(const arch::ModelSpec& spec, const arch::TensorPlan& plan, const arch::Parameter& parameter, TensorPlace place)

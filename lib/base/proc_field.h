@@ -1,0 +1,11 @@
+// What Linux says about memory.
+#pragma once
+
+#include <string_view>
+
+namespace automodel {
+
+/// The field `name` ("MemTotal") of a file such as /proc/meminfo that gives it in KiB, as bytes; 0 where there is none.
+double proc_field(const char* path, std::string_view name);
+
+}  // namespace automodel

@@ -1,0 +1,23 @@
+// A number for a list of texts.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace automodel {
+
+/// FNV-1a, the same on every rank whatever it was built with. Each text is closed, so that "ab", "c" is not "a", "bc".
+class TextHash {
+ public:
+  void mix(std::string_view text) {
+    for (const char c : text) value_ = (value_ ^ static_cast<unsigned char>(c)) * kPrime;
+    value_ = (value_ ^ 0xFFU) * kPrime;
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  static constexpr std::uint64_t kPrime = 1099511628211ULL;
+  std::uint64_t value_ = 1469598103934665603ULL;
+};
+
+}  // namespace automodel
