@@ -211,6 +211,8 @@ Estimate make_estimate(const TrainingPlan& plan, const config::Recipe& recipe, H
   out.memory = plan_memory(plan, {.sharding = out.sharding,
                                   .recompute = out.recompute,
                                   .moments = out.moments,
+                                  .saves = recipe.checkpoint->enabled(),
+                                  .saves_in_background = recipe.checkpoint->is_async(),
                                   .capacity = out.hardware.memory,
                                   .framework = out.hardware.framework});
   out.time = plan_time(plan, {.hardware = out.hardware, .sharding = out.sharding, .recompute = out.recompute});

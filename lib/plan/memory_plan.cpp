@@ -68,19 +68,16 @@ class RankWalk {
  public:
   RankWalk(const TrainingPlan& plan, const MemoryRequest& request, int pp_rank)
       : plan_(plan), request_(request), rank_(pp_rank), sizes_(plan.mesh.sizes()) {
-    activation_ = {.tokens = plan.batch.microbatch * sequence() / sizes_.cp,
-                   .sequence = sequence() / sizes_.cp,
-                   .bytes = size_of(plan.types.compute),
-                   .tp = sizes_.tp,
-                   .sequence_parallel = request.sharding.sequence_parallel,
-                   .fused_attention = plan.cuda,
-                   .recompute = request.recompute};
+    activation_ = of_length(sequence());
+    const auto validation = of_length(plan.batch.validation_length > 0 ? plan.batch.validation_length : sequence());
     for (const auto& stage : plan.pipeline->stages) {
       costs_.push_back({});
+      validation_costs_.push_back({});
       elements_.push_back({});
       if (stage.pp_rank != pp_rank) continue;
       elements_.back() = stage_elements(plan, stage.stage);
-      costs_.back() = cost_of(stage);
+      costs_.back() = cost_of(stage, activation_);
+      validation_costs_.back() = cost_of(stage, validation);
       total_.dense += elements_.back().dense;
       total_.expert += elements_.back().expert;
       total_.largest_unit = std::max(total_.largest_unit, elements_.back().largest_unit);
@@ -111,12 +108,12 @@ class RankWalk {
     evaluation.weights += gathered(false);
     evaluation.gradients = between_steps();
     evaluation.activations = evaluation_activations();
-    evaluation.logits = logits();
+    evaluation.logits = evaluation_logits();
     evaluation.buffers = messages();
     auto& checkpoint = at(Phase::kCheckpoint);
     checkpoint.gradients = between_steps();
-    const double snapshot = trained_masters() + moments();
-    (plan_.cuda ? checkpoint.host : checkpoint.buffers) += snapshot;
+    for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
+      (plan_.cuda ? at(phase).host : at(phase).buffers) += snapshot();
     for (std::size_t i = 0; i < kPhaseCount; ++i)
       if (out.phases[i].total() > out.most().total()) out.peak = static_cast<Phase>(i);
     return out;
@@ -141,6 +138,11 @@ class RankWalk {
   }
   double masters() const { return trained_masters() + frozen_shards(); }
   double moments() const { return request_.moments * optimizer_elements() * size_of(plan_.types.master); }
+  /// Copies of the values and moments that this rank writes into checkpoints. They stay after the first save.
+  double snapshot() const {
+    if (!request_.saves || !(plan_.cuda || request_.saves_in_background)) return 0;
+    return trained_shard() / request_.sharding.replicas * (1 + request_.moments) * size_of(plan_.types.master);
+  }
   double whole_gradients() const { return total_.trained() * size_of(plan_.types.gradient); }
   /// Reduced gradients that stay until the next step has its own.
   double reduced() const { return request_.sharding.optimizer ? trained_shard() * size_of(plan_.types.gradient) : 0; }
@@ -170,13 +172,23 @@ class RankWalk {
     return std::min(total_.total(), total_.largest_unit * (1 + s.prefetch) + total_.largest_unit / s.shards) * compute;
   }
 
-  StageCost cost_of(const StagePlan& stage) const {
+  ActivationRequest of_length(std::int64_t length) const {
+    return {.tokens = plan_.batch.microbatch * length / sizes_.cp,
+            .sequence = length / sizes_.cp,
+            .bytes = size_of(plan_.types.compute),
+            .tp = sizes_.tp,
+            .sequence_parallel = request_.sharding.sequence_parallel,
+            .fused_attention = plan_.cuda,
+            .recompute = request_.recompute};
+  }
+
+  StageCost cost_of(const StagePlan& stage, const ActivationRequest& activation) const {
     StageCost out;
     const auto& spec = plan_.model->spec;
     const int offloaded = plan_.cuda && plan_.levers.offloading ? plan_.levers.offloading->layers : 0;
     double stays = 0, largest = 0;  // of offloaded layers
     for (const int layer : stage.part.layers) {
-      auto request = activation_;
+      auto request = activation;
       if (plan_.adapters) request.trained = plan_.adapters->layers[static_cast<std::size_t>(layer)];
       const auto each = layer_activations(spec, layer, request);
       // What the attention kernel keeps does not leave.
@@ -190,7 +202,7 @@ class RankWalk {
     }
     // When the others went backward, one offloaded layer works and the next is on its way.
     out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
-    if (stage.part.has_head) out.head = head_activations(spec, activation_, !plan_.cuda);
+    if (stage.part.has_head) out.head = head_activations(spec, activation, !plan_.cuda);
     return out;
   }
 
@@ -199,19 +211,19 @@ class RankWalk {
   }
   /// Posted receives, a message that leaves, and the token ids of two runs.
   double messages() const {
-    const double ids = 2.0 * 3 * 8 * static_cast<double>(plan_.batch.local * sequence() / sizes_.cp);
+    const double ids = 2.0 * 3 * 8 * static_cast<double>(plan_.batch.local * sequence()) / sizes_.cp;
     if (!plan_.pipelined) return ids;
     const auto& live = plan_.pipeline->schedule.proof.ranks[static_cast<std::size_t>(rank_)];
     return ids + (live.receive_buffers + 1) * message();
   }
-  double logits() const {
+  double evaluation_logits() const {
     double most = 0;
-    for (const auto& cost : costs_) most = std::max(most, cost.head.logits + cost.head.working);
+    for (const auto& cost : validation_costs_) most = std::max(most, cost.head.logits + cost.head.working);
     return most;
   }
   double evaluation_activations() const {
     double most = 0;
-    for (const auto& cost : costs_) most = std::max(most, cost.working);
+    for (const auto& cost : validation_costs_) most = std::max(most, cost.working);
     return most;
   }
 
@@ -277,7 +289,7 @@ class RankWalk {
   int rank_;
   const mesh::MeshSizes& sizes_;
   ActivationRequest activation_ = {};
-  std::vector<StageCost> costs_ = {};
+  std::vector<StageCost> costs_ = {}, validation_costs_ = {};
   std::vector<StageElements> elements_ = {};
   StageElements total_ = {};
   Moment most_ = {}, now_ = {};

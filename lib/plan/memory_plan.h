@@ -59,7 +59,9 @@ struct MemoryPlan {
 struct MemoryRequest {
   Sharding sharding = {};
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
-  int moments = 2;  ///< tensors that the optimizer keeps for each parameter
+  int moments = 2;                   ///< tensors that the optimizer keeps for each parameter
+  bool saves = false;                ///< checkpoints are written
+  bool saves_in_background = false;  ///< and training goes on meanwhile
   std::optional<double> capacity = {};
   double framework = 0;
 };

@@ -174,6 +174,24 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
   return types;
 }
 
+/// Tokens of a sequence; 0 where the data says them.
+std::int64_t length_of(const config::DatasetConfig& dataset) {
+  return std::visit(
+      [](const auto& data) -> std::int64_t {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)
+          return data.seq_length().value_or(0);
+        else
+          return data.seq_length();
+      },
+      dataset);
+}
+
+std::int64_t validation_length(const Recipe& recipe) {
+  std::int64_t longest = recipe.validation_dataset() ? length_of(*recipe.validation_dataset()) : 0;
+  for (const auto& [name, dataset] : recipe.validation_datasets()) longest = std::max(longest, length_of(dataset));
+  return longest;
+}
+
 /// Tokens of a sequence, and the key that says so.
 std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
   if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->pp_seq_len())
@@ -181,14 +199,7 @@ std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
   if (!recipe.dataset()) return {0, ""};
   if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0)
     return {size, "packed_sequence.packed_sequence_size"};
-  return std::visit(
-      [](const auto& data) -> std::pair<std::int64_t, std::string> {
-        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)
-          return {data.seq_length().value_or(0), "dataset.seq_length"};
-        else
-          return {data.seq_length(), "dataset.seq_length"};
-      },
-      *recipe.dataset());
+  return {length_of(*recipe.dataset()), "dataset.seq_length"};
 }
 
 /// Rates, weight decay and parameter groups: what is wrong with them whatever the data.
@@ -221,6 +232,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   }
   const auto [length, key] = sequence_length(loaded.recipe);
   batch.length = length;
+  batch.validation_length = validation_length(loaded.recipe);
   if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
   if (batch.length == 0 && spec != nullptr && training) {
     batch.assumed_length = spec->max_positions;  // batches say how long they are
@@ -236,12 +248,12 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
         "sequence-too-long", key,
         fmt::format("sequences have {} tokens; the model takes at most {}", length, spec->max_positions),
         fmt::format("{} or less, or a model with longer positions (max_position_embeddings)", spec->max_positions));
-  if (length > 0 && sizes.cp > 1 && length % (2 * sizes.cp) != 0) {
-    const auto down = length / (2 * sizes.cp) * (2 * sizes.cp);
-    report.refuse(
-        "indivisible", key,
-        fmt::format("sequences of {} tokens do not divide into 2 x cp_size = {} chunks", length, 2 * sizes.cp),
-        fmt::format("nearest are {} and {}", down, down + 2 * sizes.cp));
+  const std::int64_t chunks = std::int64_t{2} * sizes.cp;
+  if (length > 0 && sizes.cp > 1 && length % chunks != 0) {
+    const auto down = length / chunks * chunks;
+    report.refuse("indivisible", key,
+                  fmt::format("sequences of {} tokens do not divide into 2 x cp_size = {} chunks", length, chunks),
+                  fmt::format("nearest are {} and {}", down, down + chunks));
   }
   return batch;
 }

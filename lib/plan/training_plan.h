@@ -26,13 +26,14 @@ namespace automodel::plan {
 
 /// Who computes how many sequences when.
 struct BatchPlan {
-  int global = 1;                   ///< sequences of an optimizer step
-  int local = 1;                    ///< sequences of one run of the schedule on a data-parallel rank
-  int runs = 1;                     ///< runs of the schedule before the optimizer (gradient accumulation)
-  int microbatch = 1;               ///< sequences
-  int microbatches = 1;             ///< of a run
-  std::int64_t length = 0;          ///< tokens of a sequence; 0 where the recipe has no data to tell
-  std::int64_t assumed_length = 0;  ///< what estimates take where `length` is 0
+  int global = 1;                      ///< sequences of an optimizer step
+  int local = 1;                       ///< sequences of one run of the schedule on a data-parallel rank
+  int runs = 1;                        ///< runs of the schedule before the optimizer (gradient accumulation)
+  int microbatch = 1;                  ///< sequences
+  int microbatches = 1;                ///< of a run
+  std::int64_t length = 0;             ///< tokens of a sequence; 0 where the recipe has no data to tell
+  std::int64_t assumed_length = 0;     ///< what estimates take where `length` is 0
+  std::int64_t validation_length = 0;  ///< of the longest validation set that says so; 0: as in training
   std::int64_t planned_length() const { return length > 0 ? length : assumed_length; }
   std::int64_t tokens() const { return global * planned_length(); }
 };

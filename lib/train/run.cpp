@@ -132,6 +132,7 @@ class Run {
                                           place.dp == 0 && place.cp == 0 && place.tp == 0);
     }
     banner();
+    estimate_->end_phase(plan::Phase::kInitialization);
     const auto code = loop(first);
     if (trace_) write_trace();
     compare_with_plan();
@@ -218,7 +219,9 @@ class Run {
         reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
                                    number, result.grad_scale, trainer_->scaler()->scale()));
       const auto val_loss = step.validate ? validate(step, result.lr) : std::nullopt;
+      if (step.validate && !setup_->validation.empty()) estimate_->end_phase(plan::Phase::kEvaluation);
       checkpointing_->after_step(step, result.loss, val_loss);
+      if (step.checkpoint && recipe_.checkpoint->enabled()) estimate_->end_phase(plan::Phase::kCheckpoint);
       if (result.stop_requested) {
         reports_->line(fmt::format("stopped by a signal after step {}", number));
         return ExitCode::kStopped;

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/bytes.h"
 #include "base/json_writer.h"
@@ -17,6 +18,19 @@ namespace {
 double difference(double predicted, double measured) {
   return measured > 0 ? predicted / measured - 1 : 0;
 }
+
+/// What a rank had at most in each phase.
+struct Peaks {
+  int pp = 0;
+  std::array<double, plan::kPhaseCount> bytes = {};
+  Peaks() = default;
+  explicit Peaks(const std::string& text) {
+    std::istringstream in(text);
+    in >> pp;
+    for (auto& each : bytes) in >> each;
+  }
+  double most() const { return *std::max_element(bytes.begin(), bytes.end()); }
+};
 
 /// Adds the run to what plans of the same recipe are corrected by. A calibration of another machine stays as it is.
 void remember(const plan::TrainingPlan& plan, double seconds, double bytes) {
@@ -36,34 +50,53 @@ void remember(const plan::TrainingPlan& plan, double seconds, double bytes) {
 
 }  // namespace
 
+void RunEstimate::end_phase(plan::Phase phase) {
+  auto& peak = peaks_[static_cast<std::size_t>(phase)];
+  peak = std::max(peak, take_tensor_peak());
+}
+
+void RunEstimate::add_step(double seconds) {
+  end_phase(steps_.empty() ? plan::Phase::kFirstStep : plan::Phase::kSteady);
+  steps_.push_back(seconds);
+}
+
+double RunEstimate::tensors(int pp_rank, std::size_t phase) const {
+  return plan_.estimate->memory.ranks[static_cast<std::size_t>(pp_rank)].phases[phase].tensors();
+}
+
 std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   if (!plan_.estimate || steps_.size() < 3) return "";
-  const auto peak = tensor_memory().peak;
-  const auto all = world.gather_text(fmt::format("{} {}", pp_rank_, peak));
+  const auto all = world.gather_text(fmt::format("{} {}", pp_rank_, fmt::join(peaks_, " ")));
   if (world.rank() != 0) return "";
   // The heaviest rank by measurement, and the prediction for its stage.
-  int heaviest = 0;
-  double measured = 0;
-  for (const auto& text : all) {
-    std::istringstream in(text);
-    int pp = 0;
-    double bytes = 0;
-    in >> pp >> bytes;
-    if (bytes > measured) measured = bytes, heaviest = pp;
-  }
+  Peaks heaviest;
+  for (const auto& text : all)
+    if (const Peaks each(text); each.most() > heaviest.most()) heaviest = each;
   const auto& estimate = *plan_.estimate;
+  const double measured = heaviest.most();
   double predicted = 0;
-  for (const auto& phase : {plan::Phase::kFirstStep, plan::Phase::kSteady, plan::Phase::kInitialization})
-    predicted = std::max(predicted, estimate.memory.ranks[static_cast<std::size_t>(heaviest)].in(phase).tensors());
+  for (std::size_t i = 0; i < plan::kPhaseCount; ++i)
+    if (heaviest.bytes[i] > 0) predicted = std::max(predicted, tensors(heaviest.pp, i));
   const double step = median({steps_.begin() + 1, steps_.end()});
   remember(plan_, step, measured);
   JsonWriter out;
   out.begin_object();
   out.member("recipe", plan_.recipe_path);
   out.member("world_size", world.size());
-  out.member("pp_rank", heaviest);
+  out.member("pp_rank", heaviest.pp);
   out.member("predicted_tensor_bytes", predicted);
   out.member("measured_tensor_bytes", measured);
+  out.key("phases");
+  out.begin_object();
+  for (std::size_t i = 0; i < plan::kPhaseCount; ++i) {
+    if (heaviest.bytes[i] == 0) continue;
+    out.key(plan::name_of(static_cast<plan::Phase>(i)));
+    out.begin_object();
+    out.member("predicted_tensor_bytes", tensors(heaviest.pp, i));
+    out.member("measured_tensor_bytes", heaviest.bytes[i]);
+    out.end_object();
+  }
+  out.end_object();
   out.member("predicted_step_seconds", estimate.time.step);
   out.member("measured_step_seconds", step);
   out.member("steps", steps_.size());

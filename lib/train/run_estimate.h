@@ -1,11 +1,13 @@
 // What a run's plan predicted beside what the run needed: the line at its end and estimate.json.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "comm/world.h"
+#include "plan/memory_plan.h"
 #include "plan/training_plan.h"
 
 namespace automodel::train {
@@ -15,15 +17,22 @@ class RunEstimate {
  public:
   RunEstimate(const plan::TrainingPlan& plan, int pp_rank) : plan_(plan), pp_rank_(pp_rank) {}
 
-  void add_step(double seconds) { steps_.push_back(seconds); }
+  /// A phase of the run has ended: the tensors since the last such call were its.
+  void end_phase(plan::Phase phase);
+  /// A step has ended.
+  void add_step(double seconds);
   /// All ranks together. On rank 0 a line for people, and `json` becomes the record; elsewhere empty. Empty as well
   /// where the plan has no estimate or fewer than 3 steps were made (the first warms up).
   std::string finish(comm::World& world, std::string& json) const;
 
  private:
+  /// Predicted.
+  double tensors(int pp_rank, std::size_t phase) const;
+
   const plan::TrainingPlan& plan_;
   int pp_rank_;
   std::vector<double> steps_ = {};
+  std::array<std::int64_t, plan::kPhaseCount> peaks_ = {};  ///< 0: a phase that there was not
 };
 
 }  // namespace automodel::train

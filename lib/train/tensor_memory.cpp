@@ -28,6 +28,7 @@ class CountingAllocator : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
 
+  std::int64_t take_peak() { return peak_.exchange(now_.load(std::memory_order_relaxed), std::memory_order_relaxed); }
   TensorMemory memory() const { return {now_.load(std::memory_order_relaxed), peak_.load(std::memory_order_relaxed)}; }
 
  private:
@@ -61,6 +62,11 @@ void count_tensor_memory() {
 TensorMemory tensor_memory() {
   const auto* allocator = counting.load();
   return allocator != nullptr ? allocator->memory() : TensorMemory{};
+}
+
+std::int64_t take_tensor_peak() {
+  auto* allocator = counting.load();
+  return allocator != nullptr ? allocator->take_peak() : 0;
 }
 
 }  // namespace automodel::train

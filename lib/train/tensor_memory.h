@@ -11,9 +11,11 @@ void count_tensor_memory();
 
 struct TensorMemory {
   std::int64_t now = 0;
-  std::int64_t peak = 0;  ///< since counting began
+  std::int64_t peak = 0;  ///< since counting began, or take_tensor_peak
 };
 /// Zero where nothing is counted. Any thread may ask.
 TensorMemory tensor_memory();
+/// The peak since the last such call; from now on the peak is counted anew, from what there is now.
+std::int64_t take_tensor_peak();
 
 }  // namespace automodel::train

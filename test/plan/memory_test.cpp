@@ -160,7 +160,7 @@ TEST_CASE("offloaded layers are in host memory, and the device holds two at most
   const auto on_gpu = [](const std::string& megatron) {
     auto text = tiny("strategy: ddp", "hardware: {profile: h100}\nmodel_parallel: {" + megatron + "}\n");
     text.replace(0, std::string("device: cpu").size(), "device: cuda");
-    return planned(text).estimate->memory.ranks[0].in(Phase::kSteady);
+    return planned(text).estimate->memory.ranks[0].in(Phase::kFirstStep);  // later there are copies for checkpoints too
   };
   const auto whole = on_gpu(""), some = on_gpu("cpu_offloading: true, cpu_offloading_num_layers: 3"),
              most = on_gpu("cpu_offloading: true, cpu_offloading_num_layers: 7");
@@ -174,6 +174,21 @@ TEST_CASE("offloaded layers are in host memory, and the device holds two at most
   CHECK(cpu.estimate->memory.ranks[0].in(Phase::kSteady).host == 0);
   REQUIRE(cpu.warnings.size() == 1);
   CHECK(cpu.warnings[0].id == "no-effect");
+}
+
+TEST_CASE("copies that checkpoints are written from stay after the first save", "[plan]") {
+  const auto steady = [](const std::string& more, std::string_view device) {
+    auto text = tiny("strategy: ddp", more);
+    text.replace(0, std::string("device: cpu").size(), device);
+    return planned(text).estimate->memory.ranks[0].in(Phase::kSteady);
+  };
+  const std::string none = "checkpoint: {enabled: false}\n", waiting = "checkpoint: {enabled: true}\n",
+                    background = "checkpoint: {enabled: true, is_async: true}\n", gpu = "hardware: {profile: h100}\n";
+  const auto without = steady(none, "device: cpu"), with = steady(background, "device: cpu");
+  CHECK(steady(waiting, "device: cpu").buffers == without.buffers);
+  CHECK(with.buffers - without.buffers == Approx(with.weights + with.optimizer));  // float32: values and two moments
+  CHECK(steady(none + gpu, "device: cuda").host == 0);
+  CHECK(steady(waiting + gpu, "device: cuda").host > 0);  // a device's memory is no place to write from
 }
 
 TEST_CASE("a plan fits, is tight or does not fit", "[plan]") {

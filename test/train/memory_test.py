@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""The process that trains gets smaller as the strategy shards: resident memory of rank 0 at its peak, as the run logs it
-(VmHWM), of a model whose weights, gradients and moments outweigh everything else, on 1, 2 and 4 ranks.
+"""Memory of runs as the runs themselves log it.
+
+The process that trains gets smaller as the strategy shards: resident memory of rank 0 at its peak (VmHWM), of a model whose
+weights, gradients and moments outweigh everything else, on 1, 2 and 4 ranks. And tensors of every phase, training,
+validation and saves among them, are as many as the plan says.
 
   memory_test.py BIN_FOLDER [unittest arguments]
 """
@@ -29,8 +32,16 @@ checkpoint: {{enabled: false, checkpoint_dir: {folder}/run}}
 """
 
 
+def train(recipe, ranks):
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", AUTOMODEL_CALIBRATION="")
+    done = subprocess.run([binaries / "automodel", "train", recipe, "--nproc-per-node", str(ranks)], env=environment,
+                          capture_output=True, text=True, timeout=200)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+
+
 class Memory(unittest.TestCase):
-    binaries = pathlib.Path(".")
 
     def peak(self, distributed, ranks):
         """GiB of rank 0."""
@@ -38,11 +49,7 @@ class Memory(unittest.TestCase):
             recipe = pathlib.Path(folder) / "memory.yaml"
             recipe.write_text(RECIPE.format(hidden=HIDDEN, inner=INNER, layers=LAYERS, vocabulary=VOCABULARY, distributed=distributed,
                                             ranks=ranks, folder=folder))
-            environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                               OMPI_MCA_rmaps_base_oversubscribe="1")
-            done = subprocess.run([self.binaries / "automodel", "train", recipe, "--nproc-per-node", str(ranks)], env=environment,
-                                  capture_output=True, text=True, timeout=200)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            train(recipe, ranks)
             rows = (pathlib.Path(folder) / "run/training.jsonl").read_text().splitlines()
             return json.loads(rows[-1])["mem"]
 
@@ -77,6 +84,53 @@ class Memory(unittest.TestCase):
         self.falls("strategy: fsdp2", 4, (1, 2, 4))
 
 
+PHASES = """\
+device: cpu
+model: {{config: {{model_type: llama, hidden_size: 128, intermediate_size: 352, num_hidden_layers: 4, num_attention_heads: 4,
+  num_key_value_heads: 4, vocab_size: 1000, max_position_embeddings: 512}}, torch_dtype: float32}}
+dataset: {{_target_: mock, vocab_size: 1000, seq_length: 64, num_samples: 256}}
+validation_dataset: {{_target_: mock, vocab_size: 1000, seq_length: {validation}, num_samples: 16}}
+logging: {{progress: false, tensorboard: false}}
+distributed: {{{distributed}}}
+step_scheduler: {{global_batch_size: 8, local_batch_size: 4, max_steps: 6, num_epochs: null, ckpt_every_steps: 3, val_every_steps: 2}}
+checkpoint: {{enabled: true, is_async: {background}, checkpoint_dir: {folder}/run}}
+"""
+
+
+class Phases(unittest.TestCase):
+    def agree(self, distributed, ranks, validation=64, background="false"):
+        with tempfile.TemporaryDirectory() as folder:
+            recipe = pathlib.Path(folder) / "phases.yaml"
+            recipe.write_text(PHASES.format(distributed=distributed, validation=validation, background=background, folder=folder))
+            train(recipe, ranks)
+            phases = json.loads((pathlib.Path(folder) / "run/estimate.json").read_text())["phases"]
+        print(f"{distributed}, validation {validation}, background {background}", flush=True)
+        for name, phase in phases.items():
+            predicted, measured = (phase[f"{which}_tensor_bytes"] / 2**20 for which in ("predicted", "measured"))
+            print(f"  {name}: predicted {predicted:.2f} MiB, measured {measured:.2f} MiB", flush=True)
+        self.assertEqual(set(phases), {"initialization", "first step", "steady", "evaluation", "checkpoint"})
+        for name, phase in phases.items():
+            self.assertLess(abs(phase["predicted_tensor_bytes"] / phase["measured_tensor_bytes"] - 1), 0.1, name)
+
+    def test_one_rank(self):
+        self.agree("strategy: ddp", 1)
+
+    def test_long_validation(self):
+        self.agree("strategy: ddp", 1, validation=512)
+
+    def test_copies_of_saves_in_the_background(self):
+        self.agree("strategy: ddp", 1, background="true")
+
+    def test_copies_of_what_each_rank_writes(self):
+        self.agree("strategy: ddp", 2, background="true")
+
+    def test_sharded(self):
+        self.agree("strategy: fsdp2", 2, background="true")
+
+    def test_pipeline(self):
+        self.agree("strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}", 2, validation=128, background="true")
+
+
 if __name__ == "__main__":
-    Memory.binaries = pathlib.Path(sys.argv.pop(1))
+    binaries = pathlib.Path(sys.argv.pop(1))
     unittest.main()
