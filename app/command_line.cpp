@@ -58,6 +58,49 @@ class Help : public CLI::Formatter {
   std::span<const Command> commands_;
 };
 
+void add_slurm_options(CLI::App& sub, Options& options) {
+  sub.add_option("--nodes", options.nodes, "Machines")->required()->check(CLI::PositiveNumber);
+  sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks of a machine (default: by device)")
+      ->check(CLI::PositiveNumber);
+  sub.add_option("--cpus-per-rank", options.cpus_per_rank, "Processor cores of a rank")->check(CLI::PositiveNumber);
+  sub.add_option("--time", options.time, "Longest run, as in sbatch: 4:00:00");
+  sub.add_option("--partition", options.partition, "Slurm partition");
+  sub.add_option("--account", options.account, "Slurm account");
+  sub.add_option("--qos", options.qos, "Slurm quality of service");
+  sub.add_option("--container", options.container, "Container image (pyxis)");
+  sub.add_option("--job-name", options.job_name, "Name of the job (default: the recipe's)");
+  sub.add_option("--logs", options.logs, "Folder of the job's and the ranks' output")->capture_default_str();
+  sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub.add_option("--launcher", options.launcher, "Who starts the ranks")
+      ->check(CLI::IsMember({"srun", "mpirun"}))
+      ->capture_default_str();
+}
+
+void add_estimate_options(CLI::App& sub, Options& options) {
+  sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)")
+      ->type_name("SIZE");
+  sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");
+  sub.add_flag("--calibrate", options.calibrate,
+               "Measure this machine first (seconds): the parts of the recipe's model, or without RECIPE usual ones");
+  sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
+  sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
+}
+
+void add_checkpoint_options(CLI::App& sub, Options& options) {
+  sub.add_option("ACTION", options.action,
+                 "ls: a table; verify: read everything and compare checksums; export: write a "
+                 "Hugging Face folder")
+      ->required()
+      ->check(CLI::IsMember({"ls", "verify", "export"}));
+  sub.add_option("DIR", options.folder, "Folder of checkpoints, or one of them")->required();
+  sub.add_option("OUTPUT", options.output, "export: the new folder");
+  sub.add_option("--dtype", options.dtype, "export: type of the weights (default: as they are stored)");
+  sub.add_flag("--merge", options.merge, "export: add LoRA adapters to their base model");
+  sub.add_option("--base", options.base, "export --merge: folder of the base model");
+}
+
 void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kRecipe) {
     auto* recipe = sub.add_option("RECIPE", options.recipe,
@@ -79,49 +122,12 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
     sub.add_option("--trace", options.trace, "Write the schedule as Chrome trace events")->type_name("FILE.json");
   }
-  if (command.takes & kSlurm) {
-    sub.add_option("--nodes", options.nodes, "Machines")->required()->check(CLI::PositiveNumber);
-    sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks of a machine (default: by device)")
-        ->check(CLI::PositiveNumber);
-    sub.add_option("--cpus-per-rank", options.cpus_per_rank, "Processor cores of a rank")->check(CLI::PositiveNumber);
-    sub.add_option("--time", options.time, "Longest run, as in sbatch: 4:00:00");
-    sub.add_option("--partition", options.partition, "Slurm partition");
-    sub.add_option("--account", options.account, "Slurm account");
-    sub.add_option("--qos", options.qos, "Slurm quality of service");
-    sub.add_option("--container", options.container, "Container image (pyxis)");
-    sub.add_option("--job-name", options.job_name, "Name of the job (default: the recipe's)");
-    sub.add_option("--logs", options.logs, "Folder of the job's and the ranks' output")->capture_default_str();
-    sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
-    sub.add_option("--launcher", options.launcher, "Who starts the ranks")
-        ->check(CLI::IsMember({"srun", "mpirun"}))
-        ->capture_default_str();
-  }
-  if (command.takes & kEstimates) {
-    sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)")
-        ->type_name("SIZE");
-    sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");
-    sub.add_flag("--calibrate", options.calibrate,
-                 "Measure this machine first (seconds): the parts of the recipe's model, or without RECIPE usual ones");
-    sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
-    sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
-  }
+  if (command.takes & kSlurm) add_slurm_options(sub, options);
+  if (command.takes & kEstimates) add_estimate_options(sub, options);
   if (command.takes & kProcesses)
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(kCount);
-  if (command.takes & kCheckpoint) {
-    sub.add_option("ACTION", options.action,
-                   "ls: a table; verify: read everything and compare checksums; export: write a "
-                   "Hugging Face folder")
-        ->required()
-        ->check(CLI::IsMember({"ls", "verify", "export"}));
-    sub.add_option("DIR", options.folder, "Folder of checkpoints, or one of them")->required();
-    sub.add_option("OUTPUT", options.output, "export: the new folder");
-    sub.add_option("--dtype", options.dtype, "export: type of the weights (default: as they are stored)");
-    sub.add_flag("--merge", options.merge, "export: add LoRA adapters to their base model");
-    sub.add_option("--base", options.base, "export --merge: folder of the base model");
-  }
+  if (command.takes & kCheckpoint) add_checkpoint_options(sub, options);
   if (command.takes & kTokenizer) {
     sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();
     auto* special = sub.add_flag("--special", options.special, "Add the tokenizer's own special tokens to each text");

@@ -99,11 +99,11 @@ WorkPtr HostCommunicator::start_broadcast(const at::Tensor& inout, int root) {
 }
 
 WorkPtr HostCommunicator::start_exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) {
-  return exchange_as("exchange", name(), std::move(sends), std::move(receives));
+  return exchange_as("exchange", name(), sends, receives);
 }
 
-WorkPtr HostCommunicator::exchange_as(std::string_view verb, std::string_view group, std::vector<Transfer> sends,
-                                      std::vector<Transfer> receives) {
+WorkPtr HostCommunicator::exchange_as(std::string_view verb, std::string_view group, const std::vector<Transfer>& sends,
+                                      const std::vector<Transfer>& receives) {
   Staging staging(runtime_.stage_all);
   std::vector<at::Tensor> keep;
   Round round;

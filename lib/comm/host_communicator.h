@@ -31,8 +31,8 @@ class HostCommunicator : public Communicator {
 
   int max_tag() const override { return max_tag_; }
   /// exchange() under another name in reports.
-  WorkPtr exchange_as(std::string_view verb, std::string_view group, std::vector<Transfer> sends,
-                      std::vector<Transfer> receives);
+  WorkPtr exchange_as(std::string_view verb, std::string_view group, const std::vector<Transfer>& sends,
+                      const std::vector<Transfer>& receives);
 
  protected:
   WorkPtr start_all_reduce(const at::Tensor& inout, ReduceOp op) override;

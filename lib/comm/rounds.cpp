@@ -76,7 +76,7 @@ RoundMaker::RoundMaker(Seat seat, TagSequence tags, std::shared_ptr<ScratchPool>
     : seat_(seat), tags_(tags), scratch_(std::move(scratch)), limits_(limits) {}
 
 int RoundMaker::log_steps() const {
-  return std::bit_width(static_cast<unsigned>(seat_.size - 1));
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(seat_.size - 1)));
 }
 
 std::vector<Round> RoundMaker::gather_in_log_steps(std::byte* blocks, std::int64_t block_bytes,

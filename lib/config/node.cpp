@@ -132,7 +132,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (parent.key == "<<") return merge(parent.node, node);
     put(parent.node, {parent.key, parent.key_where, std::move(node)});
   }
-  void take_key(Open& parent, Node node) {
+  void take_key(Open& parent, const Node& node) {
     if (node.kind != Node::Kind::kScalar)
       problems_.push_back({"yaml-syntax", "a key must be a word, not a list or a mapping",
                            "quote a value that begins with '[' or '{'", node.where, ""});

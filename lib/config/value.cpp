@@ -65,7 +65,8 @@ void write_yaml(std::string& out, const Value& value, int indent) {
       const bool nested = item.map() != nullptr && !item.map()->empty();
       const bool block = item.list() != nullptr && !std::all_of(item.list()->begin(), item.list()->end(), is_scalar);
       const std::string name = yaml_string(key);
-      out += pad + (name.size() > kLongestPlainKey ? "? " + name + "\n" + pad : name) + ":";
+      out += pad;
+      out += name.size() > kLongestPlainKey ? fmt::format("? {}\n{}:", name, pad) : name + ":";
       if (nested || block) {
         out += "\n";
         write_yaml(out, item, indent + 2);

@@ -13,7 +13,7 @@ class MockDataset final : public Dataset {
  public:
   MockDataset(const config::MockDatasetConfig& config, const DatasetContext& context)
       : stream_(context.seed, "data/" + context.key),
-        vocab_size_(config.vocab_size()),
+        vocab_size_(static_cast<std::uint64_t>(config.vocab_size())),
         length_(config.seq_length()),
         size_(config.num_samples()) {}
 

@@ -10,7 +10,7 @@ namespace automodel::data {
 namespace {
 
 constexpr std::int32_t kOldMagic = 20240520, kNewMagic = 278895051;
-constexpr std::size_t kHeader = 256 * 4;
+constexpr std::size_t kHeader = 256 * sizeof(std::int32_t);
 
 }  // namespace
 

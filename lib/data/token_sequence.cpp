@@ -19,7 +19,7 @@ void widen(const char* from, std::span<std::int64_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     T value;  // files need not be aligned
     std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<std::int64_t>(value);
+    out[i] = static_cast<std::int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): one byte is a number as well
   }
 }
 

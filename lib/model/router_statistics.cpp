@@ -65,7 +65,7 @@ double RouterStatistics::loss() const {
   const double rows = sums[2 * experts_].item<double>();
   if (rows == 0) return 0;
   const double product = (sums.narrow(0, 0, experts_) * sums.narrow(0, experts_, experts_)).sum().item<double>();
-  return weight_ * coefficient_ * experts_ * product / (rows * rows);
+  return weight_ * coefficient_ * static_cast<double>(experts_) * product / (rows * rows);
 }
 
 at::Tensor RouterStatistics::probability_gradient() const {
@@ -73,7 +73,7 @@ at::Tensor RouterStatistics::probability_gradient() const {
   const auto sums = totals();
   const double rows = sums[2 * experts_].item<double>();
   if (rows == 0) return at::zeros({experts_}, doubles());
-  return sums.narrow(0, 0, experts_) * (seed_ * weight_ * coefficient_ * experts_ / (rows * rows));
+  return sums.narrow(0, 0, experts_) * (seed_ * weight_ * coefficient_ * static_cast<double>(experts_) / (rows * rows));
 }
 
 at::Tensor balanced(const at::Tensor& logits, const at::Tensor& chosen, const at::Tensor& real, int layer,

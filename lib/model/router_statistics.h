@@ -45,7 +45,7 @@ class RouterStatistics {
     double rows;
   };
 
-  int experts_;
+  std::int64_t experts_;
   double coefficient_, weight_, seed_;
   std::map<int, Layer> layers_ = {};
   at::Tensor before_ = {}, totals_ = {};

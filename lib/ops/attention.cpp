@@ -28,12 +28,11 @@ BlockResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   return result;
 }
 
-/// Gradients into dq, dk, dv (views of any stride), which are overwritten, and to the sinks.
-void backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-              const BlockResult& whole, const AttentionOptions& options, at::Tensor dq, at::Tensor dk, at::Tensor dv) {
-  attention_block_backward(gradient, q, k, v, whole, one_block(q.size(1), options, q.device()), std::move(dq),
-                           std::move(dk), std::move(dv));
-  if (const auto sinks = sinks_of(options, q.size(2)); sinks.defined())
+/// Gradients into `out`, which is overwritten, and to the sinks.
+void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole, const AttentionOptions& options,
+              const Qkv& out) {
+  attention_block_backward(gradient, in, whole, one_block(in.q.size(1), options, in.q.device()), out);
+  if (const auto sinks = sinks_of(options, in.q.size(2)); sinks.defined())
     accumulate_sinks(options, sinks_gradient(gradient, whole, sinks));
 }
 
@@ -44,10 +43,10 @@ class AttentionBackward : public Backward {
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
     NoGraph guard;
-    auto dq = at::empty(q_.sizes(), q_.options()), dk = at::empty(k_.sizes(), k_.options()),
-         dv = at::empty(v_.sizes(), v_.options());
-    ops::backward(gradients[0].contiguous(), q_, k_, v_, whole_, options_, dq, dk, dv);
-    return {dq, dk, dv};
+    const Qkv out{at::empty(q_.sizes(), q_.options()), at::empty(k_.sizes(), k_.options()),
+                  at::empty(v_.sizes(), v_.options())};
+    ops::backward(gradients[0].contiguous(), {q_, k_, v_}, whole_, options_, out);
+    return {out.q, out.k, out.v};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
     for (auto* each : {&q_, &k_, &v_, &whole_.out, &whole_.logsum}) visit(*each);
@@ -61,10 +60,7 @@ class AttentionBackward : public Backward {
 };
 
 /// The parts of a joined projection as [batch, tokens, heads, width] views.
-struct Parts {
-  at::Tensor q, k, v;
-};
-Parts split(const at::Tensor& qkv, const JoinedHeads& layout) {
+Qkv split(const at::Tensor& qkv, const JoinedHeads& layout) {
   const auto batch = qkv.size(0), tokens = qkv.size(1), width = layout.width;
   const auto view = [&](std::int64_t first, std::int64_t heads) {
     return qkv.narrow(2, first * width, heads * width).view({batch, tokens, heads, width});
@@ -85,9 +81,8 @@ class RopeAttentionBackward : public Backward {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
     auto dqkv = at::empty(qkv_.sizes(), qkv_.options());
-    const auto in = split(qkv_, layout_), out = split(dqkv, layout_);
-    ops::backward(gradients[0].contiguous().view(whole_.out.sizes()), in.q, in.k, in.v, whole_, options_, out.q, out.k,
-                  out.v);
+    ops::backward(gradients[0].contiguous().view(whole_.out.sizes()), split(qkv_, layout_), whole_, options_,
+                  split(dqkv, layout_));
     rope_in_place(turned_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1);
     return {dqkv};
   }

@@ -60,9 +60,10 @@ BlockResult flash(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return result;
 }
 
-void flash_backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    const BlockResult& whole, const BlockOptions& options, at::Tensor dq, at::Tensor dk,
-                    at::Tensor dv) {
+void flash_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole, const BlockOptions& options,
+                    const Qkv& results) {
+  const auto& [q, k, v] = in;
+  const auto& [dq, dk, dv] = results;
   const auto groups = k.size(2), per_group = q.size(2) / groups;
   const auto mask = additive(options.mask, q.scalar_type());
   const auto keys = k.transpose(1, 2), values = v.transpose(1, 2);
@@ -108,11 +109,11 @@ class Composed {
             logsum.permute({0, 3, 1, 2}).reshape({logsum.size(0), logsum.size(3), -1})};
   }
 
-  void backward(const at::Tensor& gradient, const BlockResult& whole, at::Tensor dq, at::Tensor dk, at::Tensor dv) {
+  void backward(const at::Tensor& gradient, const BlockResult& whole, const Qkv& results) {
     const auto dout = heads(gradient).to(type_), out = heads(whole.out).to(type_);
     const auto logsum = whole.logsum.unflatten(2, {groups_, -1}).permute({0, 2, 3, 1}).unsqueeze(-1);
     auto weights = (scores_ - logsum).exp_();
-    dv.copy_(at::matmul(weights.transpose(3, 4), dout).sum(2).permute({0, 2, 1, 3}));
+    results.v.copy_(at::matmul(weights.transpose(3, 4), dout).sum(2).permute({0, 2, 1, 3}));
     auto dscores = at::matmul(dout, v_.to(type_).transpose(3, 4)) - (dout * out).sum(-1, true);
     dscores.mul_(weights);
     if (options_.softcap > 0) {  // where nothing is seen the weight is 0 already
@@ -120,8 +121,8 @@ class Composed {
       dscores.mul_(slope);
     }
     dscores.mul_(options_.scale);
-    dq.copy_(tokens(at::matmul(dscores, k_.to(type_))));
-    dk.copy_(at::matmul(dscores.transpose(3, 4), q_.to(type_)).sum(2).permute({0, 2, 1, 3}));
+    results.q.copy_(tokens(at::matmul(dscores, k_.to(type_))));
+    results.k.copy_(at::matmul(dscores.transpose(3, 4), q_.to(type_)).sum(2).permute({0, 2, 1, 3}));
   }
 
  private:
@@ -143,13 +144,12 @@ BlockResult attention_block(const at::Tensor& q, const at::Tensor& k, const at::
   return flash_serves(q, v, options) ? flash(q, k, v, options) : Composed(q, k, v, options).forward();
 }
 
-void attention_block_backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                              const BlockResult& whole, const BlockOptions& options, at::Tensor dq, at::Tensor dk,
-                              at::Tensor dv) {
-  if (flash_serves(q, v, options))
-    flash_backward(gradient.to(q.scalar_type()), q, k, v, whole, options, dq, dk, dv);
+void attention_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
+                              const BlockOptions& options, const Qkv& out) {
+  if (flash_serves(in.q, in.v, options))
+    flash_backward(gradient.to(in.q.scalar_type()), in, whole, options, out);
   else
-    Composed(q, k, v, options).backward(gradient, whole, dq, dk, dv);
+    Composed(in.q, in.k, in.v, options).backward(gradient, whole, out);
 }
 
 void join_block(BlockResult& sum, const BlockResult& block) {

@@ -16,6 +16,12 @@ struct BlockOptions {
                          ///< looked at
 };
 
+/// Queries [batch, queries, heads, width], keys [batch, keys, groups, width] and values [batch, keys, groups, value
+/// width], or their gradients; of any strides.
+struct Qkv {
+  at::Tensor q, k, v;
+};
+
 struct BlockResult {
   at::Tensor out;  ///< [batch, queries, heads, value width], the softmax taken over the block's keys alone
   at::Tensor
@@ -30,11 +36,10 @@ inline constexpr double kNothingSeen = -1e30;
 /// multiple of groups. All contiguous in the last dimension; nothing is recorded.
 BlockResult attention_block(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const BlockOptions& options);
 
-/// The block's share of the gradients, into dq, dk, dv (of the inputs' shapes, any strides), which are overwritten.
-/// `whole` is the result of the whole attention for these queries: all blocks joined, sinks absorbed.
-void attention_block_backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                              const BlockResult& whole, const BlockOptions& options, at::Tensor dq, at::Tensor dk,
-                              at::Tensor dv);
+/// The block's share of the gradients, into `out` (of the inputs' shapes), which is overwritten. `whole` is the result
+/// of the whole attention for these queries: all blocks joined, sinks absorbed.
+void attention_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
+                              const BlockOptions& options, const Qkv& out);
 
 /// `sum` becomes the attention over the keys of both; in the type of `sum`.
 void join_block(BlockResult& sum, const BlockResult& block);

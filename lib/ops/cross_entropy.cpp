@@ -44,7 +44,7 @@ at::Tensor composed(at::Tensor logits, const at::Tensor& labels, double scale, s
   const auto counted = labels.ne(ignore);
   const auto safe = labels.masked_fill(counted.logical_not(), 0).unsqueeze(1);
   const auto picked = logs.gather(1, safe).squeeze(1).masked_fill(counted.logical_not(), 0);
-  const auto total = picked.sum(at::kDouble).neg();
+  auto total = picked.sum(at::kDouble).neg();
   if (gradient) {
     auto soft = logs.exp();
     soft.scatter_add_(1, safe, at::full_like(safe, -1, soft.options()));

@@ -50,7 +50,7 @@ class Links {
     bool forward;
     int stage;
     int microbatch;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
   };
   struct Arriving {
     Message message;

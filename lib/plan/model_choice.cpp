@@ -88,7 +88,7 @@ std::optional<ModelChoice> choice_of(ModelChoice choice, std::string text, const
 fs::path find_path(const std::string& path, const std::string& recipe_path) {
   const fs::path given(path);
   if (given.is_absolute()) return is_there(given) ? given : fs::path();
-  const auto beside = fs::path(recipe_path).parent_path() / given;
+  auto beside = fs::path(recipe_path).parent_path() / given;
   if (is_there(beside)) return beside;
   return is_there(given) ? given : fs::path();
 }

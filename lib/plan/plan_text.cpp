@@ -1,6 +1,7 @@
 #include "plan/plan_text.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -93,8 +94,7 @@ std::string adapters_text(const TrainingPlan& plan) {
   const auto& spec = plan.adapters->spec;
   const auto& modules = plan.adapters->modules;
   constexpr std::size_t kShown = 8;
-  std::string names =
-      fmt::format("{}", fmt::join(modules.begin(), modules.begin() + std::min(kShown, modules.size()), ", "));
+  std::string names = fmt::format("{}", fmt::join(std::span(modules).first(std::min(kShown, modules.size())), ", "));
   if (modules.size() > kShown) names += ", ...";
   std::int64_t all = 0;
   for (const auto& parameter : plan.adapters->all)

@@ -45,6 +45,23 @@ struct Replacement {
   int value;
 };
 
+/// Longrope has a factor for each pair of a head's elements.
+void shorten_rope_factors(Value& config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto* rope = config.find(key);
+    if (rope == nullptr || rope->map() == nullptr) continue;
+    Value changed = *rope;
+    for (const char* list : {"short_factor", "long_factor"}) {
+      const auto* factors = rope->find(list);
+      if (factors == nullptr || factors->list() == nullptr) continue;
+      auto shorter = *factors->list();
+      shorter.resize(std::min<std::size_t>(shorter.size(), kHeadDim / 2));
+      changed.set(list, Value(std::move(shorter)));
+    }
+    config.set(key, changed);
+  }
+}
+
 Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshSizes& mesh, Sizes& sizes) {
   const auto number = [&](const char* key) -> int {
     const auto* found = config.find(key);
@@ -94,19 +111,7 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     if (config.find(key) != nullptr) config.set(key, nullptr);
   for (const char* key : {"n_positions", "n_ctx"})  // a learned table
     if (config.find(key) != nullptr) config.set(key, std::max(64, sizes.length));
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto* rope = config.find(key);
-    if (rope == nullptr || rope->map() == nullptr) continue;
-    Value changed = *rope;
-    for (const char* list : {"short_factor", "long_factor"}) {
-      const auto* factors = rope->find(list);
-      if (factors == nullptr || factors->list() == nullptr) continue;
-      auto shorter = *factors->list();
-      shorter.resize(std::min<std::size_t>(shorter.size(), kHeadDim / 2));
-      changed.set(list, Value(std::move(shorter)));
-    }
-    config.set(key, changed);
-  }
+  shorten_rope_factors(config);
   return config;
 }
 

@@ -26,7 +26,8 @@ class ByteLevel final : public Decoder::Step {
     for (const auto& token : tokens) bytes += bytes_of(token).value_or(token);
     std::string text;
     append_lossy(bytes, text);
-    tokens.assign(1, std::move(text));
+    tokens.clear();
+    tokens.push_back(std::move(text));
   }
 };
 

@@ -29,9 +29,9 @@ void decompose(char32_t point, std::u32string& out) {
   }
   if (point >= kSyllable && point < kSyllable + kSyllables) {
     const char32_t index = point - kSyllable;
-    out += kLead + index / (kVowels * kTails);
-    out += kVowel + index % (kVowels * kTails) / kTails;
-    if (index % kTails != 0) out += kTail + index % kTails;
+    out.push_back(kLead + index / (kVowels * kTails));
+    out.push_back(kVowel + index % (kVowels * kTails) / kTails);
+    if (index % kTails != 0) out.push_back(kTail + index % kTails);
     return;
   }
   const auto table = decompositions();

@@ -17,12 +17,12 @@ struct Piece {
   bool first = false;  ///< begins where the whole text begins
 };
 
-/// A reference to something that takes pieces; it must outlive the call that it is given to.
+/// A reference to something that takes pieces, made without a word; it must outlive the call that it is given to.
 class PieceSink {
  public:
   template <class Take>
   requires(!std::is_same_v<std::remove_cvref_t<Take>, PieceSink>)
-      PieceSink(Take&& take)  // NOLINT(google-explicit-constructor): it stands for the callable
+      PieceSink(Take&& take)  // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload)
       : object_(const_cast<void*>(static_cast<const void*>(&take))),
         call_([](void* object, const Piece& piece) { (*static_cast<std::remove_reference_t<Take>*>(object))(piece); }) {
   }

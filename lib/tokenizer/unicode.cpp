@@ -35,8 +35,8 @@ CodePoint code_point_at(std::string_view text, std::size_t at) {
   if (lead.length == 0) return {0xFFFD, 1, false};
   char32_t value = first & (0x7Fu >> lead.length);
   for (std::size_t i = 1; i < lead.length; ++i) {
-    const auto byte = at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0;
-    const int low = i == 1 ? lead.low : 0x80, high = i == 1 ? lead.high : 0xBF;
+    const unsigned byte = at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0;
+    const unsigned low = i == 1 ? lead.low : 0x80, high = i == 1 ? lead.high : 0xBF;
     if (byte < low || byte > high) return {0xFFFD, i, false};
     value = value << 6 | (byte & 0x3Fu);
   }

@@ -164,22 +164,33 @@ class Meter {
                    ""});
   }
 
+  /// Types as in training; nothing is sharded.
+  parallel::DataParallelOptions storage() const {
+    parallel::DataParallelOptions out;
+    out.compute = type_;
+    out.master = scalar_type(plan_.types.master);
+    out.gradient = scalar_type(plan_.types.gradient);
+    out.reduce = scalar_type(plan_.types.reduce);
+    return out;
+  }
+
+  /// What a stage that is not the first is given: normal numbers.
+  at::Tensor hidden_states() const {
+    const std::vector<std::int64_t> shape = {out_.microbatch, out_.sequence, model_.spec.hidden};
+    auto hidden = at::empty(shape, at::kFloat);
+    RandomStream(1, "hidden")
+        .fill_normal(0, {hidden.mutable_data_ptr<float>(), static_cast<std::size_t>(hidden.numel())});
+    return hidden;
+  }
+
   /// Forward and backward pass of some modules, joined and apart.
   plan::PartTime part(model::StageModules modules, bool optimizes) {
     const bool head = modules.head, first = modules.embeddings;
-    parallel::DataParallelOptions sharding;
-    sharding.compute = type_;
-    sharding.master = scalar_type(plan_.types.master);
-    sharding.gradient = scalar_type(plan_.types.gradient);
-    sharding.reduce = scalar_type(plan_.types.reduce);
     model::StageOptions options{.type = type_};
     if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
-    LocalStage local(schedule::Stage{0}, model_, std::move(modules), std::move(options), sharding, groups_);
+    LocalStage local(schedule::Stage{0}, model_, std::move(modules), std::move(options), storage(), groups_);
     local.data_parallel().bind(initial_values(plan_, 1));
-    const std::vector<std::int64_t> shape = {out_.microbatch, out_.sequence, model_.spec.hidden};
-    const auto hidden = at::empty(shape, at::kFloat);
-    RandomStream(1, "hidden")
-        .fill_normal(0, {hidden.mutable_data_ptr<float>(), static_cast<std::size_t>(hidden.numel())});
+    const auto hidden = hidden_states();
     const auto input = first ? at::Tensor() : hidden.to(type_);
     const auto gradient = head ? at::full({}, 1.0, at::kDouble) : hidden.mul(1e-3).to(type_);
     const model::ForwardOptions forward{.loss_scale = 1.0 / static_cast<double>(data_.label_tokens)};

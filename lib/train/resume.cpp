@@ -34,7 +34,7 @@ fs::path choose(const Setup& setup) {
   if (*from == checkpoint::kLatest) {
     const auto target = checkpoint::link_target(root, checkpoint::kLatest);
     if (!target.empty()) return root / target;
-    if (const auto newest = checkpoint::newest_checkpoint(root); !newest.empty()) return newest;
+    if (auto newest = checkpoint::newest_checkpoint(root); !newest.empty()) return newest;
     refuse("checkpoint-missing", fmt::format("'{}' has no checkpoint to restore LATEST from", root.native()),
            "leave restore_from out to start anew where there is none");
   }
@@ -42,7 +42,7 @@ fs::path choose(const Setup& setup) {
   for (const auto& path : {root / *from, plan::find_path(*from, setup.loaded.path)}) {
     if (path.empty() || !fs::is_directory(path, error)) continue;
     if (fs::exists(path / checkpoint::kManifestName, error)) return path;
-    if (const auto newest = checkpoint::newest_checkpoint(path); !newest.empty()) return newest;
+    if (auto newest = checkpoint::newest_checkpoint(path); !newest.empty()) return newest;
   }
   refuse("checkpoint-missing",
          fmt::format("'{}' is no complete checkpoint (it has no {})", *from, checkpoint::kManifestName),

@@ -105,6 +105,7 @@ Runtime::Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, c
                  const parallel::WeightSource& source, RuntimeOptions options)
     : plan_(plan), recipe_(recipe), world_(world), options_(options) {
   make_groups();
+  make_seams();
   make_stages(source);
   make_optimizer();
 }
@@ -189,14 +190,7 @@ model::Placement Runtime::placement(const arch::Parameter& parameter) const {
   return parallel::tensor_placement(plan_.model->spec, plan_.tensor, parameter, {place_.tp_size, place_.tp});
 }
 
-void Runtime::make_stages(const parallel::WeightSource& source) {
-  const auto& pipeline = *plan_.pipeline;
-  const auto sharding = sharding_of(plan_, recipe_.distributed(), world_.device());
-  const auto softcap = [&] {
-    const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe_.loss_fn());
-    return fused != nullptr ? fused->logit_softcapping() : 0.0;
-  }();
-  const auto ignore = std::visit([](const auto& loss) { return loss.ignore_index(); }, recipe_.loss_fn());
+void Runtime::make_seams() {
   if (place_.tp_size > 1)
     tensor_ = std::make_unique<parallel::TensorParallel>(groups_.tensor, plan_.model->spec, plan_.model->layout,
                                                          plan_.tensor);
@@ -213,32 +207,39 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
                                 .tensor = place_.expert.tensor_size,
                                 .device = world_.device()});
   }
-  std::optional<at::ScalarType> autocast;
-  if (plan_.levers.autocast) autocast = scalar_type(*plan_.levers.autocast);
-  std::optional<at::ScalarType> output;
-  if (plan_.types.output) output = scalar_type(*plan_.types.output);
   if (const auto& offloading = plan_.levers.offloading;
       offloading && (!world_.device().is_cpu() || options_.offload_on_cpu))
     offload_ = std::make_unique<ops::ActivationOffload>(
         world_.device(), ops::OffloadOptions{.double_buffering = offloading->double_buffering,
                                              .retain_host_buffers = offloading->retain_host_buffers});
+}
+
+model::StageOptions Runtime::stage_options() const {
+  model::StageOptions options{
+      .type = scalar_type(plan_.types.compute),
+      .device = world_.device(),
+      .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
+      .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
+      .ignore_label = std::visit([](const auto& loss) { return loss.ignore_index(); }, recipe_.loss_fn()),
+      .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
+      .fused_accumulation = plan_.levers.fused_accumulation,
+      .cast_inputs = plan_.types.cast_inputs,
+      .offload = offload_.get(),
+      .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
+  if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
+  if (plan_.types.output) options.output = scalar_type(*plan_.types.output);
+  if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe_.loss_fn()))
+    options.logit_softcap = fused->logit_softcapping();
+  return options;
+}
+
+void Runtime::make_stages(const parallel::WeightSource& source) {
+  const auto& pipeline = *plan_.pipeline;
+  const auto sharding = sharding_of(plan_, recipe_.distributed(), world_.device());
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
-    model::StageOptions options{.type = scalar_type(plan_.types.compute),
-                                .device = world_.device(),
-                                .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
-                                .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
-                                .ignore_label = ignore,
-                                .autocast = autocast,
-                                .logit_softcap = softcap,
-                                .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
-                                .fused_accumulation = plan_.levers.fused_accumulation,
-                                .cast_inputs = plan_.types.cast_inputs,
-                                .output = output,
-                                .offload = offload_.get(),
-                                .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
-        number, *plan_.model, modules_of(pipeline.stages[number.at()]), std::move(options), sharding, groups_));
+        number, *plan_.model, modules_of(pipeline.stages[number.at()]), stage_options(), sharding, groups_));
     stage->data_parallel().bind(source);
     if (recipe_.distributed->pipeline() && recipe_.distributed->pipeline()->scale_grads_in_schedule() &&
         plan_.pipelined)

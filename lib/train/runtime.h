@@ -92,6 +92,8 @@ class Runtime {
   void make_expert_groups();
   /// What this rank holds of a parameter.
   model::Placement placement(const arch::Parameter& parameter) const;
+  void make_seams();
+  model::StageOptions stage_options() const;
   void make_stages(const parallel::WeightSource& source);
   void make_optimizer();
   void sum_partial_gradients();

@@ -65,7 +65,7 @@ bool Snapshot::adapters_only() const {
 }
 
 at::Tensor Snapshot::on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, bool copy) {
-  const auto part = live.narrow(0, buffer.begin, buffer.end - buffer.begin);
+  auto part = live.narrow(0, buffer.begin, buffer.end - buffer.begin);
   if (part.is_cpu() && !copy) return part;
   if (buffer.copies.size() <= which) buffer.copies.resize(which + 1);
   auto& kept = buffer.copies[which];

@@ -31,7 +31,7 @@ std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
 
 Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, plan::LrSchedule schedule, StepHooks hooks)
     : runtime_(runtime),
-      schedule_(std::move(schedule)),
+      schedule_(schedule),
       hooks_(std::move(hooks)),
       seed_(static_cast<std::uint64_t>(config::seed_of(recipe))) {
   if (runtime.plan().levers.loss_scaler && !hooks_.grad_scale) scaler_.emplace();

@@ -39,11 +39,13 @@ class Mailbox {
 /// The mailboxes of one group.
 class PostOffice {
  public:
-  explicit PostOffice(int members) : members_(members), boxes_(static_cast<std::size_t>(members * members)) {}
-  Mailbox& box(int from, int to) { return boxes_[static_cast<std::size_t>(from * members_ + to)]; }
+  explicit PostOffice(int members) : members_(static_cast<std::size_t>(members)), boxes_(members_ * members_) {}
+  Mailbox& box(int from, int to) {
+    return boxes_[static_cast<std::size_t>(from) * members_ + static_cast<std::size_t>(to)];
+  }
 
  private:
-  int members_;
+  std::size_t members_;
   std::vector<Mailbox> boxes_;
 };
 

@@ -16,13 +16,13 @@ static_assert(sizeof(MPI_Request) <= sizeof(Ticket::handle));
 
 MPI_Request request_of(const Ticket& ticket) {
   MPI_Request request = MPI_REQUEST_NULL;
-  std::memcpy(&request, &ticket.handle, sizeof request);
+  std::memcpy(&request, &ticket.handle, sizeof(MPI_Request));
   return request;
 }
 
 Ticket ticket_of(MPI_Request request) {
   Ticket ticket;
-  std::memcpy(&ticket.handle, &request, sizeof request);
+  std::memcpy(&ticket.handle, &request, sizeof(MPI_Request));
   return ticket;
 }
 

@@ -10,6 +10,7 @@
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
+// NOLINTBEGIN(readability-function-size): arrays, their strides and sizes
 template <class T>
 double cross_entropy(T* logits, const std::int64_t* labels, std::int64_t rows, std::int64_t columns,
                      std::int64_t ignore, double scale, bool gradient) {
@@ -82,6 +83,8 @@ void logit_gradient(T* logits, std::int64_t stride, const std::int64_t* labels, 
     for (std::int64_t c = columns; c < stride; ++c) row[c] = static_cast<T>(0);
   }
 }
+
+// NOLINTEND(readability-function-size)
 
 }  // namespace
 }  // namespace automodel::ops::AUTOMODEL_ISA

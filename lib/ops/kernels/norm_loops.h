@@ -8,6 +8,7 @@
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
+// NOLINTBEGIN(readability-function-size): arrays, their strides and sizes
 template <class T>
 void norm_forward(const T* x, const T* delta, const T* weight, T* sum, T* y, typename Compute<T>::type* rstd,
                   std::int64_t rows, std::int64_t columns, double eps, double offset) {
@@ -72,6 +73,8 @@ void norm_backward(const T* dy, const T* dsum, const T* x, const T* weight, cons
     }
   }
 }
+
+// NOLINTEND(readability-function-size)
 
 }  // namespace
 }  // namespace automodel::ops::AUTOMODEL_ISA

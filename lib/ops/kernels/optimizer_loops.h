@@ -8,6 +8,7 @@
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
+// NOLINTBEGIN(readability-function-size): arrays, their strides and sizes
 template <class T>
 void adam(T* value, const T* gradient, T* mean, T* square, T* max_square, std::int64_t n, const AdamStep& step) {
   const T beta1 = static_cast<T>(step.beta1), beta2 = static_cast<T>(step.beta2);
@@ -49,6 +50,8 @@ double sum_of_squares(const T* x, std::int64_t n) {
   }
   return total;
 }
+
+// NOLINTEND(readability-function-size)
 
 }  // namespace
 }  // namespace automodel::ops::AUTOMODEL_ISA

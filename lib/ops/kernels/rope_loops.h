@@ -6,6 +6,7 @@
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
+// NOLINTBEGIN(readability-function-size): arrays, their strides and sizes
 template <class T>
 void rope_rotate(T* x, std::int64_t row_stride, std::int64_t head_stride, const typename Compute<T>::type* cos,
                  const typename Compute<T>::type* sin, const std::int64_t* position, std::int64_t rows,
@@ -29,6 +30,8 @@ void rope_rotate(T* x, std::int64_t row_stride, std::int64_t head_stride, const 
     }
   }
 }
+
+// NOLINTEND(readability-function-size)
 
 }  // namespace
 }  // namespace automodel::ops::AUTOMODEL_ISA

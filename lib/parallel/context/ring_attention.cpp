@@ -157,12 +157,12 @@ class Gradients {
         if (!chunks_.sees(me_, a, other, b, block)) continue;
         const auto query = chunks_.part(q_, a), key = chunks_.part(k, b), value = chunks_.part(v, b);
         const BlockResult result{chunks_.part(whole_.out, a), chunks_.part(whole_.logsum, a)};
-        auto gq = at::empty(query.sizes(), query.options()), gk = at::empty(key.sizes(), key.options()),
-             gv = at::empty(value.sizes(), value.options());
-        ops::attention_block_backward(chunks_.part(gradient_, a), query, key, value, result, block, gq, gk, gv);
-        chunks_.part(dq, a).add_(gq);
-        chunks_.part(dk, b).add_(gk);
-        chunks_.part(dv, b).add_(gv);
+        const ops::Qkv out{at::empty(query.sizes(), query.options()), at::empty(key.sizes(), key.options()),
+                           at::empty(value.sizes(), value.options())};
+        ops::attention_block_backward(chunks_.part(gradient_, a), {query, key, value}, result, block, out);
+        chunks_.part(dq, a).add_(out.q);
+        chunks_.part(dk, b).add_(out.k);
+        chunks_.part(dv, b).add_(out.v);
       }
     return {dk, dv};
   }

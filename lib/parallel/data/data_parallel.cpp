@@ -6,7 +6,7 @@ namespace automodel::parallel {
 
 DataParallel::DataParallel(model::Weights& weights, DataParallelOptions options, ReduceGroups dense,
                            ReduceGroups expert)
-    : options_(std::move(options)), dense_(std::move(dense)), expert_(std::move(expert)) {
+    : options_(options), dense_(std::move(dense)), expert_(std::move(expert)) {
   for (const auto& unit : weights.units())
     storages_.push_back(std::make_unique<UnitStorage>(unit, options_, unit.expert ? expert_ : dense_));
 }

@@ -99,7 +99,7 @@ model::TravellingRows ExpertParallel::send(const at::Tensor& x, const model::Exp
 
 at::Tensor ExpertParallel::arrive(const model::TravellingRows& travelling, std::function<void()> departed) {
   if (group_->size() == 1) return ExpertSeam::arrive(travelling, std::move(departed));
-  const auto rows = finish_exchange(travelling, std::move(departed));
+  auto rows = finish_exchange(travelling, std::move(departed));
   if (!travelling.copies.defined()) return rows;
   return at::zeros({rows.size(0) / options_.tensor, rows.size(1)}, rows.options())
       .index_add(0, travelling.copies, rows);
