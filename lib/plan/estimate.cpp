@@ -38,6 +38,11 @@ std::string memory_text(const Estimate& estimate, bool pipelined) {
   for (std::size_t i = 0; i < kPhaseCount; ++i)
     phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", name_of(static_cast<Phase>(i)),
                           format_bytes(heaviest.phases[i].total()));
+  // Gradients that are reduced at the step's end may need more than its microbatches.
+  std::string elsewhere;
+  if (heaviest.most_activations > 1.05 * heaviest.most().activations)
+    elsewhere = fmt::format("          activations are {} at most, at another moment than the peak's\n",
+                            format_bytes(heaviest.most_activations));
   std::string fit;
   if (!memory.capacity)
     fit = "memory of the device unknown: give hardware.profile or hardware.memory";
@@ -47,7 +52,7 @@ std::string memory_text(const Estimate& estimate, bool pipelined) {
   const double host = heaviest.most().host;
   return fmt::format("memory    {}{}\n", fit,
                      host > 0 ? fmt::format("; host memory {} a rank", format_bytes(host)) : "") +
-         table.text() + fmt::format("          phases of the heaviest: {}\n", phases);
+         table.text() + fmt::format("          phases of the heaviest: {}\n", phases) + elsewhere;
 }
 
 std::string time_text(const Estimate& estimate, const TrainingPlan& plan) {

@@ -92,6 +92,7 @@ class RankWalk {
     out.parameters = static_cast<std::int64_t>(total_.total());
     const auto at = [&](Phase phase) -> MemoryShares& { return out.phases[static_cast<std::size_t>(phase)]; };
     const Moment first = busiest(false), steady = busiest(true);
+    out.most_activations = most_activations_;
     for (auto& shares : out.phases) shares = standing();
     at(Phase::kInitialization).gradients = request_.sharding.gradients ? 0 : whole_gradients();
     for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
@@ -250,6 +251,7 @@ class RankWalk {
   void note(double activations, double logits, double gradients) {
     const Moment here{now_.activations + activations, now_.logits + logits, now_.gradients + gradients};
     if (here.sum() > most_.sum()) most_ = here;
+    most_activations_ = std::max(most_activations_, here.activations);
   }
 
   void follow(const schedule::Action& action) {
@@ -293,6 +295,7 @@ class RankWalk {
   std::vector<StageElements> elements_ = {};
   StageElements total_ = {};
   Moment most_ = {}, now_ = {};
+  double most_activations_ = 0;
   std::vector<bool> has_gradients_ = {};  ///< by stage
 };
 

@@ -43,6 +43,7 @@ struct RankMemory {
   int pp_rank = 0;
   std::int64_t parameters = 0;  ///< elements of this rank's part, after tp and ep, before dp
   std::array<MemoryShares, kPhaseCount> phases = {};
+  double most_activations = 0;  ///< at any moment of a step, which need not be that of the peak
   const MemoryShares& in(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
   Phase peak = Phase::kSteady;
   const MemoryShares& most() const { return in(peak); }

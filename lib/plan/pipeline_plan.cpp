@@ -21,6 +21,24 @@ namespace {
 constexpr const char* kSection = "distributed.pipeline";
 constexpr const char* kStageLayoutKey = "distributed.pipeline.pipeline_model_parallel_layout";
 
+/// Null and a problem where there is no such schedule.
+const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline, Located& report) {
+  const auto* found = schedule::find_generator(*pipeline.pp_schedule());
+  if (found == nullptr) {
+    auto problem = schedule::unknown_schedule(*pipeline.pp_schedule());
+    problem.key = "pp_schedule";
+    report.refuse_all({std::move(problem)}, kSection);
+    return nullptr;
+  }
+  if (found->generate == nullptr) {
+    report.refuse("schedule-needs-csv", "distributed.pipeline.pp_schedule",
+                  fmt::format("'{}' takes its order from a file", *pipeline.pp_schedule()),
+                  "give pp_schedule_csv, or name a schedule");
+    return nullptr;
+  }
+  return found;
+}
+
 /// What is decided step by step; every step may end it with a problem.
 class PipelinePlanning {
  public:
@@ -57,20 +75,8 @@ class PipelinePlanning {
 
   bool choose_generator() {
     if (settings_.pp_schedule_csv()) return read_table();
-    generator_ = schedule::find_generator(*settings_.pp_schedule());
-    if (generator_ == nullptr) {
-      auto problem = schedule::unknown_schedule(*settings_.pp_schedule());
-      problem.key = "pp_schedule";
-      report_.refuse_all({std::move(problem)}, kSection);
-      return false;
-    }
-    if (generator_->generate == nullptr) {
-      report_.refuse("schedule-needs-csv", "distributed.pipeline.pp_schedule",
-                     fmt::format("'{}' takes its order from a file", *settings_.pp_schedule()),
-                     "give pp_schedule_csv, or name a schedule");
-      return false;
-    }
-    return true;
+    generator_ = named_schedule(settings_, report_);
+    return generator_ != nullptr;
   }
 
   bool read_table() {
@@ -349,6 +355,11 @@ class PipelinePlanning {
 void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request,
                    Located& report) {
   PipelinePlanning(plan, recipe, request, report).run();
+}
+
+void check_schedule_name(const config::LoadedRecipe& recipe, Located& report) {
+  const auto& pipeline = recipe.recipe.distributed->pipeline();
+  if (pipeline && pipeline->pp_schedule() && !pipeline->pp_schedule_csv()) named_schedule(*pipeline, report);
 }
 
 }  // namespace automodel::plan

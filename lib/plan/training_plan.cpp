@@ -324,7 +324,10 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       for (const auto& key : loaded.unsupported)
         report.refuse_plan("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
                            "automodel plan shows everything of this recipe that is not supported");
-    if ((plan.model || plan.pipelined) && report.ok()) plan_pipeline(plan, loaded, request, report);
+    if ((plan.model || plan.pipelined) && report.ok())
+      plan_pipeline(plan, loaded, request, report);
+    else if (plan.pipelined)
+      check_schedule_name(loaded, report);
     estimate(plan, recipe, request, report);
     plan.ignored = loaded.ignored;
     plan.unsupported = loaded.unsupported;

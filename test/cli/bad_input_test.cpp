@@ -188,6 +188,21 @@ TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing wri
   }
 }
 
+TEST_CASE("mistakes of model, batch and schedule are named together", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("three.yaml",
+               "device: cpu\n"
+               "model: {config: {model_type: llama, hiden_size: 64, intermediate_size: 160, num_hidden_layers: 8, "
+               "num_attention_heads: 4, vocab_size: 100}}\n"
+               "distributed: {strategy: ddp, pp_size: 2, dp_size: 2, pipeline: {pp_schedule: 1F2B}}\n"
+               "dataset: {_target_: mock, seq_length: 32}\n"
+               "step_scheduler: {global_batch_size: 15, local_batch_size: 8}\n");
+  const auto outcome = test::run_program(folder, "plan three.yaml");
+  CHECK(outcome.code == 2);
+  for (const char* part : {"unknown key 'hiden_size'", "error[indivisible]", "three.yaml:3:", "1F2B"})
+    CHECK(outcome.err.find(part) != std::string::npos);
+}
+
 TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase + "distributed: {tp_size: 8}\n");  // four heads
