@@ -75,7 +75,7 @@ void World::use_device(at::Device wanted, DeviceGroups groups) {
   device_groups_ = std::move(groups);
   device_ = wanted;
   if (wanted.is_cpu() || wanted.has_index()) return;
-  const int devices = at::accelerator::deviceCount();
+  const at::DeviceIndex devices = at::accelerator::deviceCount();
   if (devices == 0)
     throw Error(
         ExitCode::kEnvironment,

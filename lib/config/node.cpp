@@ -127,7 +127,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
     Open& parent = stack_.back();
     if (parent.node.kind == Node::Kind::kList) return void(parent.node.items.push_back(std::move(node)));
-    if (!parent.has_key) return take_key(parent, std::move(node));
+    if (!parent.has_key) return take_key(parent, node);
     parent.has_key = false;
     if (parent.key == "<<") return merge(parent.node, node);
     put(parent.node, {parent.key, parent.key_where, std::move(node)});

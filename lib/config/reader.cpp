@@ -317,7 +317,7 @@ bool present(const Node& node) {
 }
 
 TypeInfo scalar_type(ScalarKind kind) {
-  static const std::array kTypes = {
+  static const std::array types = {
       ScalarRow{ScalarKind::kBoolean,
                 {[]() -> std::string { return "boolean"; }, read_boolean, dump_as<bool>,
                  [] { return simple_schema("boolean"); }}},
@@ -340,7 +340,7 @@ TypeInfo scalar_type(ScalarKind kind) {
                 {[]() -> std::string { return "value"; }, read_value, dump_as<Value>,
                  []() -> Value { return Value::Map{}; }}},
   };
-  return std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.kind == kind; })->type;
+  return std::find_if(types.begin(), types.end(), [&](const auto& row) { return row.kind == kind; })->type;
 }
 
 int read_word(Reader& reader, const Node& node, const std::string& path, const std::vector<std::string_view>& names) {

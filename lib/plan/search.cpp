@@ -135,7 +135,7 @@ class Search {
           const std::string mesh = fmt::format("pp {} tp {} dp {}", pp, tp, dp);
           if (spec.heads % tp != 0 || spec.kv_heads % tp != 0) {
             refuse(fmt::format("{} key-value heads do not divide over tp", spec.kv_heads), mesh);
-          } else if (cp > 1 && sequence() % std::int64_t{2 * cp} != 0) {
+          } else if (cp > 1 && sequence() % (std::int64_t{2} * cp) != 0) {
             refuse("the sequence does not divide over cp", mesh);
           } else if (base_->batch.global % dp != 0) {
             refuse(fmt::format("{} sequences a step do not divide over dp", base_->batch.global), mesh);
@@ -171,7 +171,7 @@ class Search {
     const int local = base_->batch.global / sizes.dp();
     const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2;
     Sharding sharding = plan_sharding(*strategy_, sizes);
-    sharding.sequence_parallel = fsdp && sizes.tp > 1 && sequence() % std::int64_t{sizes.tp * sizes.cp} == 0;
+    sharding.sequence_parallel = fsdp && sizes.tp > 1 && sequence() % (std::int64_t{sizes.tp} * sizes.cp) == 0;
     CoarseRequest request{.spec = &base_->model->spec,
                           .layout = &base_->model->layout,
                           .sizes = sizes,

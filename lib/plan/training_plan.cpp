@@ -213,6 +213,15 @@ void check_optimizer(const Recipe& recipe, Located& report) {
   report.refuse_all(std::move(problems));
 }
 
+void warn_of_idle_sections(const Recipe& recipe, const mesh::MeshSizes& sizes, Located& report) {
+  if (sizes.pp == 1 && recipe.distributed->pipeline())
+    report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
+                "set distributed.pp_size to 2 or more");
+  if (sizes.ep == 1 && recipe.distributed->moe())
+    report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
+                "set distributed.ep_size to 2 or more");
+}
+
 constexpr std::int64_t kAssumedLength = 4096;  // tokens of a sequence where nobody says
 
 BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const arch::ModelSpec* spec,
@@ -303,12 +312,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     check_megatron_sizes(loaded, *sizes, report);
     check_megatron(loaded, *sizes, plan.types, report);
     if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
-    if (!plan.pipelined && recipe.distributed->pipeline())
-      report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
-                  "set distributed.pp_size to 2 or more");
-    if (sizes->ep == 1 && recipe.distributed->moe())
-      report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
-                  "set distributed.ep_size to 2 or more");
+    warn_of_idle_sections(recipe, *sizes, report);
     if (model && !model->spec.plan_only.empty() && request.training)
       report.refuse_plan("unsupported-model", "model",
                          "this model can be planned but not trained: " + model->spec.plan_only,
