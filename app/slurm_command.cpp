@@ -1,4 +1,7 @@
 #include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "commands.h"
 #include "launch/slurm_script.h"
@@ -18,11 +21,29 @@ std::string this_program() {
   return error ? "automodel" : path.string();
 }
 
+/// A job that is warned as soon as it starts would save, requeue itself and start over for ever.
+void check_time(const Options& options) {
+  if (options.time.empty()) return;
+  const auto refuse = [](std::string message, std::string help) {
+    throw Error(ExitCode::kBadInput, {"usage", std::move(message), std::move(help), {"command line", 0, 0}, ""});
+  };
+  const auto seconds = launch::slurm_seconds(options.time);
+  if (!seconds)
+    refuse(fmt::format("'{}' is no time for Slurm", options.time),
+           "minutes (240), H:M:S (4:00:00), D-H (1-12), D-H:M:S, or UNLIMITED");
+  const auto earliest = options.warning + launch::kSlurmResolution;
+  if (*seconds <= earliest)
+    refuse(fmt::format("--time {} leaves nothing to train: the job is warned up to {} s before its end", options.time,
+                       earliest),
+           "a longer --time, or a shorter --warning (seconds; Slurm may warn 60 s too early)");
+}
+
 }  // namespace
 
 /// The script is printed only for a plan that can be made: a job should not wait in a queue to learn that it cannot
 /// run.
 int run_slurm(const Options& options) {
+  check_time(options);
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
   const plan::PlanRequest look{.ranks_per_node = options.gpus_per_node};

@@ -17,6 +17,7 @@
 #include "config/recipe.h"
 #include "train/calibrate.h"
 #include "train/run.h"
+#include "train/stop_signal.h"
 #include "train/verify_run.h"
 
 namespace {
@@ -70,6 +71,8 @@ int main(int argc, char** argv) {
                                                       : std::nullopt;
   const bool needs_recipe = calibrates.value_or(train::Measured::kModel) == train::Measured::kModel;
   if (words.empty() && needs_recipe) return static_cast<int>(ExitCode::kBadInput);
+  std::optional<train::StopSignal> stop;
+  if (!verify && !calibrates) stop.emplace();
   std::string recipe;
   if (needs_recipe) {
     recipe = words.front();
@@ -91,6 +94,7 @@ int main(int argc, char** argv) {
       const auto loaded = load(w, recipe, words);
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
       if (calibrates) return train::run_calibration(loaded, w, *calibrates);
+      if (stop) stop->watch(loaded.recipe.step_scheduler->preemption_signal->signals);
       code = static_cast<int>(verify ? train::run_verification(loaded, w) : train::run_training(loaded, w));
     });
   } catch (const Error& error) {

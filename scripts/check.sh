@@ -37,10 +37,11 @@ if [ "$headers" = yes ]; then
   cmake --preset "$preset" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON >/dev/null
   cmake --build "build/$preset" --target all_verify_interface_header_sets
 fi
-clang_tidy="$(command -v clang-tidy-14 || command -v clang-tidy || true)"
 # run_tidy BUILD_FOLDER CHECKS FOLDER: whatever the build compiles of FOLDER. The flags are g++'s, of which clang does not
 # know all, and clang's idea of a shadowed name is not g++'s, which the build asks for.
 run_tidy() {
+  local clang_tidy
+  clang_tidy="$(command -v clang-tidy-14 || command -v clang-tidy || true)"
   python3 -c 'import json, os, sys
 build, folder = sys.argv[1:]
 for unit in json.load(open(build + "/compile_commands.json")):

@@ -17,7 +17,7 @@ class TextHash {
 
  private:
   static constexpr std::uint64_t kPrime = 1099511628211ULL;
-  std::uint64_t value_ = 1469598103934665603ULL;
+  std::uint64_t value_ = 14695981039346656037ULL;
 };
 
 }  // namespace automodel

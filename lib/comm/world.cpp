@@ -14,18 +14,11 @@
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
 
+#include "base/text_hash.h"
 #include "comm/solo_communicator.h"
 
 namespace automodel::comm {
 namespace {
-
-constexpr std::uint64_t kHashBegin = 14695981039346656037ULL;
-
-/// FNV-1a, which is the same on every rank whatever it was built with.
-std::uint64_t hash(std::string_view bytes, std::uint64_t value = kHashBegin) {
-  for (const char byte : bytes) value = (value ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
-  return value;
-}
 
 at::Tensor bytes_tensor(std::int64_t count) {
   return at::empty({count}, at::TensorOptions().dtype(at::kByte));
@@ -95,10 +88,11 @@ void World::check_members(const std::vector<int>& ranks, const std::string& name
 
 void World::meet(const std::vector<int>& ranks, const std::string& name) {
   // Everybody is here before anything blocking is called, and everybody means the same group.
-  std::uint64_t members = hash(name);
-  for (const int member : ranks) members = hash(fmt::format(",{}", member), members);
-  const auto mine = static_cast<std::int64_t>(members);
-  const int tag = static_cast<int>(hash(name) % static_cast<std::uint64_t>(host_control_->max_tag()));
+  TextHash hash;
+  hash.mix(name);
+  const int tag = static_cast<int>(hash.value() % static_cast<std::uint64_t>(host_control_->max_tag()));
+  for (const int member : ranks) hash.mix(fmt::format("{}", member));
+  const auto mine = static_cast<std::int64_t>(hash.value());
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
   for (const int member : ranks) {

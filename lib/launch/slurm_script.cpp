@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -60,10 +62,11 @@ constexpr const char* kChooseMpi =
     "  exit 4\n"
     "fi\n";
 
-/// wait returns early for every signal that is passed on; the last one gives the exit code.
+/// wait returns early for every signal that is passed on; the last one gives the exit code. USR1 is sent again: mpirun
+/// loses one that comes while it starts its ranks.
 constexpr const char* kForward =
     "pid=$!\n"
-    "trap 'kill -USR1 \"$pid\" 2>/dev/null' USR1\n"
+    "trap 'kill -USR1 \"$pid\" 2>/dev/null; (sleep 3; kill -USR1 \"$pid\" 2>/dev/null) &' USR1\n"
     "trap 'kill -TERM \"$pid\" 2>/dev/null' TERM\n"
     "code=0\n"
     "while true; do\n"
@@ -74,14 +77,51 @@ constexpr const char* kForward =
     "trap - USR1 TERM\n";
 
 constexpr const char* kRequeue =
-    "# 10: stopped by a signal after saving. The job goes back into the queue and continues where it was.\n"
-    "if [ \"$code\" -eq 10 ]; then\n"
+    "# 10: stopped by a signal after saving. 138: SIGUSR1 came before the ranks were running. The job goes back into\n"
+    "# the queue and continues where it was.\n"
+    "if [ \"$code\" -eq 10 ] || [ \"$code\" -eq 138 ]; then\n"
     "  scontrol requeue \"$SLURM_JOB_ID\"\n"
     "  sleep 60  # the requeue ends this script\n"
     "fi\n"
     "exit \"$code\"\n";
 
+/// Numbers between colons; empty where something else stands there.
+std::vector<std::int64_t> numbers_of(std::string_view text) {
+  std::vector<std::int64_t> out;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    std::uint32_t number = 0;
+    const auto [rest, error] = std::from_chars(at, end, number);
+    if (error != std::errc()) return {};
+    out.push_back(number);
+    if (rest == end) return out;
+    if (*rest != ':') return {};
+    at = rest + 1;
+  }
+}
+
 }  // namespace
+
+std::optional<std::int64_t> slurm_seconds(std::string_view time) {
+  constexpr std::int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
+  std::string word(time);
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (word == "UNLIMITED" || word == "INFINITE") return std::numeric_limits<std::int64_t>::max();
+  const auto dash = time.find('-');
+  const bool has_days = dash != std::string_view::npos;
+  const auto days = numbers_of(has_days ? time.substr(0, dash) : "0");
+  const auto rest = numbers_of(has_days ? time.substr(dash + 1) : time);
+  if (days.size() != 1 || rest.empty() || rest.size() > 3) return std::nullopt;
+  // Without days one number is minutes and two are minutes and seconds.
+  std::int64_t unit = has_days || rest.size() == 3 ? kHour : kMinute;
+  std::int64_t seconds = days[0] * kDay;
+  for (const auto number : rest) {
+    seconds += number * unit;
+    unit /= 60;
+  }
+  return seconds;
+}
 
 std::string shell_quoted(std::string_view word) {
   const bool safe = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {

@@ -1,6 +1,8 @@
 // A batch script that trains a recipe under Slurm: starts the ranks, saves before the time is up, requeues and goes on.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +33,13 @@ struct SlurmJob {
 /// 10 after a checkpoint; the script then requeues the job, and so does a pre-emption. Under srun each rank's output is
 /// a file of its own, named by job and rank; mpirun makes a folder of such files.
 std::string slurm_script(const SlurmJob& job);
+
+/// Slurm may warn a job this much earlier than it was asked to (sbatch --signal), in seconds.
+inline constexpr std::int64_t kSlurmResolution = 60;
+
+/// Seconds of a time limit in sbatch's words: "MINUTES", "M:S", "H:M:S", "D-H", "D-H:M", "D-H:M:S"; the largest number
+/// for "UNLIMITED" and "INFINITE". Empty where sbatch would refuse it.
+std::optional<std::int64_t> slurm_seconds(std::string_view time);
 
 /// `word` for a POSIX shell: as it is where that is safe, else in single quotes.
 std::string shell_quoted(std::string_view word);

@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kRepeats = 10;      // mpirun loses a signal that comes while it starts its ranks; each second again
 constexpr int kKilledCode = 128;  // of a shell, for a program that a signal has ended: and the signal's number
 
 int cannot_start(const std::string& program, const std::string& hint) {
@@ -54,20 +55,36 @@ void say_killed(int signal) {
   std::fputs((to_text(problem) + "\n").c_str(), stderr);
 }
 
+/// A rank takes SIGUSR1 as soon as it runs; only before that can it be ended by it.
+int say_too_early() {
+  std::fputs("stopped by a signal before the first step: no rank was running yet\n", stderr);
+  return static_cast<int>(ExitCode::kStopped);
+}
+
 /// Passes the signals of `blocked` (which are blocked here) on to `child` until it ends; returns its exit code as a
-/// shell would see it.
-int wait_for(pid_t child, const sigset_t& blocked) {
+/// shell would see it. `trains`: whether it has anything to save.
+int wait_for(pid_t child, const sigset_t& blocked, bool trains) {
+  bool told_to_stop = false;
+  int repeats = kRepeats;
   while (true) {
     int status = 0;
     if (waitpid(child, &status, WNOHANG) == child) {
-      if (!WIFEXITED(status)) return kKilledCode + WTERMSIG(status);
-      if (WEXITSTATUS(status) > kKilledCode) say_killed(WEXITSTATUS(status) - kKilledCode);
-      return WEXITSTATUS(status);
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kKilledCode + WTERMSIG(status);
+      if (told_to_stop && code == kKilledCode + SIGUSR1) return say_too_early();
+      if (WIFEXITED(status) && code > kKilledCode) say_killed(code - kKilledCode);
+      return code;
     }
     siginfo_t info;
-    const int signal = sigwaitinfo(&blocked, &info);
+    const timespec pause = {.tv_sec = 1, .tv_nsec = 0};
+    const bool repeat = told_to_stop && repeats > 0;
+    const int signal = repeat ? sigtimedwait(&blocked, &info, &pause) : sigwaitinfo(&blocked, &info);
+    if (repeat && signal < 0 && errno == EAGAIN) {
+      --repeats;
+      kill(child, SIGUSR1);
+    }
     // A terminal interrupts its whole group, mpirun included.
     if (signal < 0 || signal == SIGCHLD || (signal == SIGINT && info.si_code == SI_KERNEL)) continue;
+    told_to_stop = told_to_stop || (trains && (signal == SIGTERM || signal == SIGUSR1));
     kill(child, signal == SIGTERM ? SIGUSR1 : signal);
   }
 }
@@ -108,6 +125,13 @@ std::string worker_path() {
 }
 
 int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides) {
+  if (work == Work::kTrain) {
+    // What comes while the worker is being loaded waits until it listens.
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGUSR1, SIGTERM}) sigaddset(&held, signal);
+    sigprocmask(SIG_BLOCK, &held, nullptr);
+  }
   return become(rank_words(work, 1, worker_path(), recipe, overrides), kWorkerHint);
 }
 
@@ -138,7 +162,7 @@ int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector
   const pid_t child = fork();
   const std::string program = ranks > 1 ? "mpirun" : worker;
   if (child < 0) return cannot_start(program, "the limit on processes is reached");
-  if (child > 0) return wait_for(child, blocked);
+  if (child > 0) return wait_for(child, blocked, work == Work::kTrain);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(static_cast<int>(ExitCode::kEnvironment));
   sigprocmask(SIG_SETMASK, &before, nullptr);

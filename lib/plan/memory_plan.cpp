@@ -69,7 +69,7 @@ class RankWalk {
   RankWalk(const TrainingPlan& plan, const MemoryRequest& request, int pp_rank)
       : plan_(plan), request_(request), rank_(pp_rank), sizes_(plan.mesh.sizes()) {
     activation_ = of_length(sequence());
-    const auto validation = of_length(plan.batch.validation_length > 0 ? plan.batch.validation_length : sequence());
+    const auto validated = plan.batch.validation_length > 0 ? plan.batch.validation_length : sequence();
     for (const auto& stage : plan.pipeline->stages) {
       costs_.push_back({});
       validation_costs_.push_back({});
@@ -77,7 +77,7 @@ class RankWalk {
       if (stage.pp_rank != pp_rank) continue;
       elements_.back() = stage_elements(plan, stage.stage);
       costs_.back() = cost_of(stage, activation_);
-      validation_costs_.back() = cost_of(stage, validation);
+      validation_costs_.back() = validated == sequence() ? costs_.back() : cost_of(stage, of_length(validated));
       total_.dense += elements_.back().dense;
       total_.expert += elements_.back().expert;
       total_.largest_unit = std::max(total_.largest_unit, elements_.back().largest_unit);

@@ -196,7 +196,6 @@ class Run {
   }
 
   ExitCode loop(std::int64_t first) {
-    const StopSignal signals(recipe_.step_scheduler->preemption_signal->signals);
     data::Prefetcher<std::vector<data::Batch>> batches(
         [this](std::int64_t step) {
           const auto plan = setup_->steps->plan(step);

@@ -13,7 +13,8 @@ namespace automodel::train {
 using ActionHook = std::function<void(comm::World& world, const schedule::Slot& slot)>;
 
 /// Plans the recipe on this rank, trains, and returns the exit code. Throws Error for what the user, the data or the
-/// machine did wrong. `loaded` is what rank 0 read and all ranks parsed alike.
+/// machine did wrong. `loaded` is what rank 0 read and all ranks parsed alike. Stops after the step in which a
+/// StopSignal of the process received something.
 ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook = {});
 
 }  // namespace automodel::train

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 
 namespace automodel::train {
 namespace {
@@ -16,14 +15,35 @@ void on_signal(int signal) {
 
 }  // namespace
 
-StopSignal::StopSignal(const std::vector<int>& signals) : signals_(signals) {
+StopSignal::StopSignal() {
   received_signal.store(0);
-  if (std::find(signals_.begin(), signals_.end(), SIGUSR1) == signals_.end()) signals_.push_back(SIGUSR1);
-  for (const int signal : signals_) std::signal(signal, on_signal);
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGUSR1, SIGTERM}) {
+    take(signal);
+    sigaddset(&held, signal);
+  }
+  sigprocmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 StopSignal::~StopSignal() {
-  for (const int signal : signals_) std::signal(signal, SIG_DFL);
+  for (int signal = 1; signal < NSIG; ++signal)
+    if (taken_.at(signal)) std::signal(signal, SIG_DFL);
+}
+
+void StopSignal::take(int signal) {
+  taken_.at(signal) = true;
+  std::signal(signal, on_signal);
+}
+
+void StopSignal::watch(const std::vector<int>& signals) {
+  for (const int signal : signals) take(signal);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    if (!taken_.at(signal) || signal == SIGUSR1 || std::ranges::find(signals, signal) != signals.end()) continue;
+    taken_.at(signal) = false;
+    std::signal(signal, SIG_DFL);
+    if (received() == signal) std::raise(signal);
+  }
 }
 
 int StopSignal::received() {

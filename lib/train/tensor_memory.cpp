@@ -29,7 +29,6 @@ class CountingAllocator : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
 
   std::int64_t take_peak() { return peak_.exchange(now_.load(std::memory_order_relaxed), std::memory_order_relaxed); }
-  TensorMemory memory() const { return {now_.load(std::memory_order_relaxed), peak_.load(std::memory_order_relaxed)}; }
 
  private:
   struct Block {
@@ -57,11 +56,6 @@ void count_tensor_memory() {
   auto* allocator = new CountingAllocator(c10::GetCPUAllocator());
   counting.store(allocator);
   c10::SetCPUAllocator(allocator, 100);
-}
-
-TensorMemory tensor_memory() {
-  const auto* allocator = counting.load();
-  return allocator != nullptr ? allocator->memory() : TensorMemory{};
 }
 
 std::int64_t take_tensor_peak() {

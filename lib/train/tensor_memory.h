@@ -1,4 +1,4 @@
-// How many bytes of tensors a process has on the CPU, now and at most.
+// How many bytes of tensors a process has on the CPU at most.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,8 @@ namespace automodel::train {
 /// tensors from before are not counted, nor when they go.
 void count_tensor_memory();
 
-struct TensorMemory {
-  std::int64_t now = 0;
-  std::int64_t peak = 0;  ///< since counting began, or take_tensor_peak
-};
+/// The most bytes since counting began or the last such call; from now on it is counted anew, from what there is now.
 /// Zero where nothing is counted. Any thread may ask.
-TensorMemory tensor_memory();
-/// The peak since the last such call; from now on the peak is counted anew, from what there is now.
 std::int64_t take_tensor_peak();
 
 }  // namespace automodel::train

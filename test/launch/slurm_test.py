@@ -147,7 +147,8 @@ step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: STEPS, nu
 checkpoint: {checkpoint_dir: run}
 logging: {tensorboard: false}
 """
-STEPS = 3000  # some are left when the signal arrives, ten seconds in
+MANY = 1_000_000  # of the first run: more than it has time for
+MORE = 100  # of the second
 
 # Ends with 10 on SIGUSR1 the first time, and with 0 after a restart.
 STAND_IN = """#!/bin/bash
@@ -164,9 +165,13 @@ def check(condition, message):
         raise AssertionError(message)
 
 
+def write_recipe(folder, steps):
+    (folder / "recipe.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
+
+
 def script_for(automodel, folder, launcher):
-    (folder / "recipe.yaml").write_text(RECIPE.replace("STEPS", str(STEPS)))
-    made = subprocess.run([automodel, "slurm", "recipe.yaml", "--nodes", "1", "--ranks-per-node", "2", "--time", "5",
+    write_recipe(folder, MANY)
+    made = subprocess.run([automodel, "slurm", "recipe.yaml", "--nodes", "1", "--ranks-per-node", "2", "--time", "60",
                            "--launcher", launcher, "--job-name", "tiny"], cwd=folder, capture_output=True, text=True)
     check(made.returncode == 0, made.stderr)
     for line in ("#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=2", "#SBATCH --requeue", "USR1@300"):
@@ -219,20 +224,27 @@ def train(cluster, folder, script):
     job = submit(cluster, folder, script)
     wait_for(lambda: len(steps_of(folder)) >= 20, 400, "twenty steps")
     latest = folder / "run" / "LATEST"
-    stop_and_requeue(cluster, job, latest.exists)
-    saved = latest.resolve().name
+    ends = {}
+
+    def stopped():
+        """Once the first run has saved, the second gets an end."""
+        if latest.exists() and not ends:
+            ends["saved"] = int(latest.resolve().name.rsplit("_", 1)[1])
+            write_recipe(folder, ends["saved"] + 1 + MORE)
+        return bool(ends)
+
+    stop_and_requeue(cluster, job, stopped)
+    saved, steps = ends["saved"], ends["saved"] + 1 + MORE
     wait_for(lambda: cluster.state(job).get("JobState") in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), 400, "the end")
     state = cluster.state(job)
     check(state["JobState"] == "COMPLETED" and state["ExitCode"] == "0:0" and state["Restarts"] == "1",
           f"{state['JobState']} with exit code {state['ExitCode']} after {state['Restarts']} restarts")
-    check(steps_of(folder) == list(range(STEPS)), "the steps of both runs are not those of one")
+    check(steps_of(folder) == list(range(steps)), "the steps of both runs are not those of one")
     output = "".join(path.read_text(errors="replace") for path in (folder / "logs").rglob("*") if path.is_file())
-    stopped = int(saved.rsplit("_", 1)[1])
-    check(stopped + 1 < STEPS, "the job was at its end before it was told to stop")
-    for line in (f"stopped by a signal after step {stopped}", f"step {stopped} is done", f"run       steps {stopped + 1} to"):
+    for line in (f"stopped by a signal after step {saved}", f"step {saved} is done", f"run       steps {saved + 1} to"):
         check(line in output, f"no '{line}' in the job's output:\n{output[-3000:]}")
-    check(latest.resolve().name.endswith(f"_{STEPS - 1}"), f"the newest checkpoint is {latest.resolve().name}")
-    return stopped
+    check(latest.resolve().name.endswith(f"_{steps - 1}"), f"the newest checkpoint is {latest.resolve().name}")
+    return saved
 
 
 def main():
@@ -262,7 +274,7 @@ def main():
             script = script_for(automodel, work, "mpirun")
             (work / "logs").mkdir()
             if "train" in sys.argv[2:]:
-                print(f"stopped after step {train(cluster, work, script)}, requeued, resumed, trained {STEPS} steps")
+                print(f"stopped after step {train(cluster, work, script)}, requeued, resumed, trained {MORE} more")
             else:
                 requeue(cluster, work, script, automodel)
                 print("requeued and started again")

@@ -184,6 +184,55 @@ class Signals(unittest.TestCase):
     def test_mpirun_passes_sigusr1_on(self):
         self.check(signal.SIGUSR1, 2, ARGUMENTS.mpirun, "--oversubscribe", "-np", "2")
 
+    def check_start_up(self, number, readers, *launcher):
+        """The signal comes while a rank, which has only just started, reads the recipe: a pipe that holds it up."""
+        with tempfile.TemporaryDirectory() as folder:
+            text = recipe(folder, "1F1B", 1, 2 if launcher else 1, 1, "ddp", 1_000_000).read_text()
+            pipe = pathlib.Path(folder) / "pipe.yaml"
+            os.mkfifo(pipe)
+            command = [*launcher, str(pathlib.Path(ARGUMENTS.bin) / "automodel"), "train", str(pipe)]
+            self.job = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for reader in range(readers):
+                with pipe.open("w") as file:  # there is a reader now
+                    if reader == readers - 1:
+                        self.job.send_signal(number)
+                        time.sleep(0.5)  # on its way through mpirun
+                    file.write(text)
+                time.sleep(0.1)  # until the reader has closed it: the next to open it is another
+            self.finish(folder)
+
+    def test_a_signal_while_a_run_starts_ends_it_after_its_first_step(self):
+        # Both the front end and the worker read the recipe.
+        self.check_start_up(signal.SIGTERM, 2)
+        self.check_start_up(signal.SIGUSR1, 2)
+
+    def test_a_signal_while_ranks_start_ends_them_after_their_first_step(self):
+        self.check_start_up(signal.SIGUSR1, 1, ARGUMENTS.mpirun, "--oversubscribe", "-np", "2")
+
+    def test_a_signal_while_mpirun_starts_ends_the_run(self):
+        """mpirun alone loses a signal before its ranks run, or a rank is ended by it."""
+        for number, delay in ((signal.SIGUSR1, 0), (signal.SIGTERM, 0.02), (signal.SIGUSR1, 0.05), (signal.SIGTERM, 0.1), (signal.SIGUSR1, 0.2)):
+            with self.subTest(delay=delay), tempfile.TemporaryDirectory() as folder:
+                path = recipe(folder, "1F1B", 1, 2, 1, "ddp", 1_000_000)
+                command = [str(pathlib.Path(ARGUMENTS.bin) / "automodel"), "train", str(path), "--nproc-per-node", "2"]
+                with open(os.devnull, "w") as null:
+                    job = subprocess.Popen(command, env=ENVIRONMENT, stdout=null, stderr=null)
+                while not subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True).stdout:
+                    time.sleep(0.002)
+                time.sleep(delay)
+                job.send_signal(number)
+                self.assertEqual(job.wait(timeout=30), 10)
+
+    def test_a_signal_that_is_switched_off_ends_a_starting_run_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = recipe(folder, "1F1B", 1, 1, 1, "ddp", 1_000_000)
+            command = [str(pathlib.Path(ARGUMENTS.bin) / "automodel"), "train", str(path), "--step_scheduler.preemption_signal", "null"]
+            job = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            time.sleep(0.1)
+            job.send_signal(signal.SIGTERM)
+            job.communicate(timeout=30)
+            self.assertEqual(job.returncode, -signal.SIGTERM)
+
     def test_a_signal_to_one_rank_stops_all(self):
         with tempfile.TemporaryDirectory() as folder:
             self.start(folder, 2, ARGUMENTS.mpirun, "--oversubscribe", "-np", "2")
