@@ -63,11 +63,17 @@ constexpr const char* kChooseMpi =
     "fi\n";
 
 /// wait returns early for every signal that is passed on; the last one gives the exit code. USR1 is sent again: mpirun
-/// loses one that comes while it starts its ranks.
+/// loses one that comes while it starts its ranks. SIGTERM comes of a pre-emption, after which Slurm itself requeues,
+/// or of a cancellation, after which nobody should; on SIGTERM itself mpirun would kill the ranks before they can save.
 constexpr const char* kForward =
     "pid=$!\n"
-    "trap 'kill -USR1 \"$pid\" 2>/dev/null; (sleep 3; kill -USR1 \"$pid\" 2>/dev/null) &' USR1\n"
-    "trap 'kill -TERM \"$pid\" 2>/dev/null' TERM\n"
+    "requeue=yes\n"
+    "stop() {\n"
+    "  kill -USR1 \"$pid\" 2>/dev/null\n"
+    "  (sleep 3; kill -USR1 \"$pid\" 2>/dev/null) &\n"
+    "}\n"
+    "trap stop USR1\n"
+    "trap 'requeue=no; stop' TERM\n"
     "code=0\n"
     "while true; do\n"
     "  wait \"$pid\"\n"
@@ -79,7 +85,7 @@ constexpr const char* kForward =
 constexpr const char* kRequeue =
     "# 10: stopped by a signal after saving. 138: SIGUSR1 came before the ranks were running. The job goes back into\n"
     "# the queue and continues where it was.\n"
-    "if [ \"$code\" -eq 10 ] || [ \"$code\" -eq 138 ]; then\n"
+    "if [ \"$requeue\" = yes ] && { [ \"$code\" -eq 10 ] || [ \"$code\" -eq 138 ]; }; then\n"
     "  scontrol requeue \"$SLURM_JOB_ID\"\n"
     "  sleep 60  # the requeue ends this script\n"
     "fi\n"

@@ -30,7 +30,8 @@ struct SlurmJob {
 };
 
 /// The script. SIGUSR1 reaches every rank `warning_seconds` before the end of the time and ends the run with exit code
-/// 10 after a checkpoint; the script then requeues the job, and so does a pre-emption. Under srun each rank's output is
+/// 10 after a checkpoint; the script then requeues the job. A pre-emption's SIGTERM ends the run in the same way, and
+/// Slurm requeues the job itself. Under srun each rank's output is
 /// a file of its own, named by job and rank; mpirun makes a folder of such files.
 std::string slurm_script(const SlurmJob& job);
 

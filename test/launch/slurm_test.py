@@ -3,8 +3,8 @@
 
   slurm_test.py AUTOMODEL [train]     exit 77: Slurm is not installed, or this machine does not let it run
 
-With `train` two ranks train: they are told to stop in the middle, save, go back into the queue, resume and train to the
-end. Without (no worker is built), the worker is a stand-in that reports how it was started and ends with 10 once, which
+With `train` two ranks train: they are told to stop in the middle, save, go back into the queue, resume, are pre-empted by
+a job of a partition with priority, resume and train to the end. Without (no worker is built), the worker is a stand-in that reports how it was started and ends with 10 once, which
 the script must answer with a requeue.
 """
 import json
@@ -80,8 +80,12 @@ MpiDefault=none
 ReturnToService=2
 KillWait=5
 MinJobAge=300
-NodeName={self.host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN
-PartitionName=all Nodes={self.host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+NodeName={self.host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+PartitionName=all Nodes={self.host} Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes={self.host} MaxTime=INFINITE State=UP PriorityTier=2
 """)
         wait_for(lambda: (run / "munge.socket").exists(), 20, "munged")
         for daemon in ("slurmctld", "slurmd"):
@@ -188,13 +192,26 @@ def submit(cluster, folder, text):
     return int(sent.stdout.split(";")[0])
 
 
-def stop_and_requeue(cluster, job, stopped):
-    """Sends the signal that a job gets before its time is up; waits until it runs again."""
+def warn(cluster, job):
+    """The signal that a job gets before its time is up."""
     cluster.run(["scancel", "--signal=USR1", "--batch", str(job)])
-    wait_for(stopped, 30, "the signal")
-    wait_for(lambda: int(cluster.state(job).get("Restarts", 0)) == 1, 30, "the requeue")
+
+
+def preempt(cluster):
+    """A job with priority takes the node."""
+    sent = cluster.run(["sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap", "sleep 1"])
+    check(sent.returncode == 0, sent.stderr)
+
+
+def restarts_of(cluster, job):
+    return int(cluster.state(job).get("Restarts", 0))
+
+
+def wait_for_run(cluster, job, restarts):
+    """Waits until the job runs again, or has."""
+    wait_for(lambda: restarts_of(cluster, job) == restarts, 30, "the requeue")
     # A requeued job waits until the credentials of its first run are too old to be used again.
-    wait_for(lambda: cluster.state(job).get("JobState") in ("RUNNING", "COMPLETING", "COMPLETED"), 40, "the second run")
+    wait_for(lambda: cluster.state(job).get("JobState") in ("RUNNING", "COMPLETING", "COMPLETED"), 60, "the next run")
 
 
 def requeue(cluster, folder, script, automodel):
@@ -207,7 +224,9 @@ def requeue(cluster, folder, script, automodel):
     job = submit(cluster, folder, text)
     seen = folder / "seen"
     wait_for(lambda: seen.exists() and seen.read_text().count("started 0") >= 2, 400, "the two ranks")
-    stop_and_requeue(cluster, job, lambda: "rank told to stop" in seen.read_text())
+    warn(cluster, job)
+    wait_for(lambda: "rank told to stop" in seen.read_text(), 30, "the signal")
+    wait_for_run(cluster, job, 1)
     wait_for(lambda: cluster.state(job).get("JobState") == "COMPLETED", 400, "the end")
     check("started 1" in seen.read_text(), seen.read_text())
 
@@ -219,32 +238,39 @@ def steps_of(folder):
     return [json.loads(line)["step"] for line in losses.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
+def step_of(checkpoint):
+    return int(checkpoint.resolve().name.rsplit("_", 1)[1])
+
+
 def train(cluster, folder, script):
-    """Two ranks train, are told to stop, save, start again from there and train to the end."""
+    """Two ranks train, are told to stop and then pre-empted, save each time, go on from there and train to the end."""
     job = submit(cluster, folder, script)
-    wait_for(lambda: len(steps_of(folder)) >= 20, 400, "twenty steps")
     latest = folder / "run" / "LATEST"
-    ends = {}
-
-    def stopped():
-        """Once the first run has saved, the second gets an end."""
-        if latest.exists() and not ends:
-            ends["saved"] = int(latest.resolve().name.rsplit("_", 1)[1])
-            write_recipe(folder, ends["saved"] + 1 + MORE)
-        return bool(ends)
-
-    stop_and_requeue(cluster, job, stopped)
-    saved, steps = ends["saved"], ends["saved"] + 1 + MORE
+    wait_for(lambda: len(steps_of(folder)) >= 20, 400, "twenty steps")
+    warn(cluster, job)
+    wait_for(latest.exists, 30, "the checkpoint")
+    warned = step_of(latest)
+    wait_for_run(cluster, job, 1)
+    wait_for(lambda: len(steps_of(folder)) > warned + 20, 400, "twenty more steps")
+    preempt(cluster)
+    # Slurm ends the ranks, the script and mpirun at once, and mpirun gives its ranks a second: enough for these steps, as a
+    # rule. The run goes on from the newest checkpoint, whichever that is.
+    wait_for(lambda: restarts_of(cluster, job) == 2, 60, "the requeue")
+    newest = step_of(latest)
+    write_recipe(folder, newest + 1 + MORE)  # before the last run begins
+    wait_for_run(cluster, job, 2)
+    steps = newest + 1 + MORE
     wait_for(lambda: cluster.state(job).get("JobState") in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), 400, "the end")
     state = cluster.state(job)
-    check(state["JobState"] == "COMPLETED" and state["ExitCode"] == "0:0" and state["Restarts"] == "1",
+    check(state["JobState"] == "COMPLETED" and state["ExitCode"] == "0:0" and state["Restarts"] == "2",
           f"{state['JobState']} with exit code {state['ExitCode']} after {state['Restarts']} restarts")
-    check(steps_of(folder) == list(range(steps)), "the steps of both runs are not those of one")
+    check(steps_of(folder) == list(range(steps)), "the steps of all runs are not those of one")
     output = "".join(path.read_text(errors="replace") for path in (folder / "logs").rglob("*") if path.is_file())
-    for line in (f"stopped by a signal after step {saved}", f"step {saved} is done", f"run       steps {saved + 1} to"):
+    for line in (f"stopped by a signal after step {warned}", f"step {warned} is done", f"run       steps {warned + 1} to",
+                 f"step {newest} is done", f"run       steps {newest + 1} to {steps - 1}"):
         check(line in output, f"no '{line}' in the job's output:\n{output[-3000:]}")
-    check(latest.resolve().name.endswith(f"_{steps - 1}"), f"the newest checkpoint is {latest.resolve().name}")
-    return saved
+    check(step_of(latest) == steps - 1, f"the newest checkpoint is {latest.resolve().name}")
+    return warned, newest
 
 
 def main():
@@ -274,7 +300,8 @@ def main():
             script = script_for(automodel, work, "mpirun")
             (work / "logs").mkdir()
             if "train" in sys.argv[2:]:
-                print(f"stopped after step {train(cluster, work, script)}, requeued, resumed, trained {MORE} more")
+                warned, newest = train(cluster, work, script)
+                print(f"warned after step {warned}, pre-empted, resumed after step {newest}, trained {MORE} more")
             else:
                 requeue(cluster, work, script, automodel)
                 print("requeued and started again")
