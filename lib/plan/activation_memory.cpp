@@ -8,41 +8,57 @@ namespace {
 /// Elements a token.
 struct Widths {
   double hidden, stream;  ///< stream: hidden as this rank holds it between blocks
-  double query, value, joined;
+  double query_input, up_input;
+  double heads, query, value, joined;
+  double taken;     ///< a part of attention's result that its last product takes
+  double low_rank;  ///< of latent attention
   double up, down;  ///< inputs of the activation function, its results
   double experts;   ///< how often an expert's MLP runs for a token
-  double expert_up, expert_down;
+  double expert_rows, expert_up, expert_down;
+  double arrived;  ///< from other ranks, at the experts and back
 };
+
+WidthShares shares_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
+  if (r.shares != nullptr) return r.shares->layer(layer).widths;
+  return {.heads = r.tp, .keys = std::min(r.tp, spec.kv_heads), .up = r.tp, .down = r.tp};
+}
 
 Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   const double tp = r.tp;
+  const auto shares = shares_of(spec, layer, r);
   Widths w{};
   w.hidden = spec.hidden;
   w.stream = r.sequence_parallel ? w.hidden / tp : w.hidden;
-  w.query = spec.query_width() / tp;
-  w.value = spec.value_width() / tp;
-  w.joined = spec.latent ? 2 * w.query + w.value : w.query + 2.0 * spec.kv_heads * spec.head_dim / tp;
+  w.query_input = shares.whole_attention ? w.hidden : w.stream;
+  w.up_input = shares.whole_mlp ? w.hidden : w.stream;
+  w.heads = static_cast<double>(spec.heads) / shares.heads;
+  w.query = static_cast<double>(spec.query_width()) / shares.heads;
+  w.value = static_cast<double>(spec.value_width()) / shares.heads;
+  w.joined = spec.latent ? 2 * w.query + w.value : w.query + 2.0 * spec.kv_heads * spec.head_dim / shares.keys;
+  if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width()) / shares.taken;
+  // These parts are computed where the residual stream is.
+  if (spec.latent) w.low_rank = (spec.latent->q_rank + 2.0 * spec.latent->kv_rank) / (r.sequence_parallel ? tp : 1);
   const double inputs = spec.gated_mlp ? 2 : 1;
-  if (spec.is_moe(layer)) {
-    const auto& moe = *spec.moe;
-    w.down = static_cast<double>(moe.shared_experts) * moe.ffn / tp;
-    w.up = inputs * w.down;
-    w.experts = moe.top_k;
-    w.expert_down = moe.ffn;
-    w.expert_up = inputs * moe.ffn;
-  } else {
-    w.down = spec.ffn / tp;
-    w.up = inputs * w.down;
+  const bool moe = spec.is_moe(layer);
+  const double ffn = moe ? static_cast<double>(spec.moe->shared_experts) * spec.moe->ffn : spec.ffn;
+  w.up = inputs * ffn / shares.up;
+  w.down = ffn / shares.down;
+  if (moe) {
+    w.experts = spec.moe->top_k / tp;
+    // Parts of an expert are narrower, and each sees the tokens that all its ranks routed: widths stay, inputs add up.
+    w.expert_rows = w.hidden * r.expert_tensor;
+    w.arrived = r.experts_apart ? 2 * w.expert_rows : 0;
+    w.expert_down = spec.moe->ffn;
+    w.expert_up = inputs * spec.moe->ffn;
   }
   return w;
 }
 
 /// Bytes a token that scores take where they are kept: the capped scores and the softmax.
-double scores(const arch::ModelSpec& spec, const ActivationRequest& r) {
+double scores(const arch::ModelSpec& spec, const Widths& w, const ActivationRequest& r) {
   if (r.fused_attention || (spec.attention_softcap == 0 && !spec.attention_sinks)) return 0;
-  const double heads = static_cast<double>(spec.heads) / r.tp;
   const double kept = (spec.attention_softcap > 0 ? 2.0 : 1.0) * r.bytes + 4.0;
-  return heads * static_cast<double>(r.sequence) * kept;
+  return w.heads * static_cast<double>(r.sequence) * kept;
 }
 
 }  // namespace
@@ -50,16 +66,18 @@ double scores(const arch::ModelSpec& spec, const ActivationRequest& r) {
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   const auto w = widths_of(spec, layer, r);
   const auto& t = r.trained;
-  const double experts_kept = w.experts * ((t.up ? 2 : 1) * w.hidden + w.expert_up + (t.down ? w.expert_down : 0));
-  const double norms = (t.queries ? w.stream : 0) + (t.up ? w.stream : 0);
+  const double experts_kept =
+      w.experts * ((t.up ? w.expert_rows : 0) + w.arrived + w.hidden + w.expert_up + (t.down ? w.expert_down : 0));
+  const double norms = (t.queries ? w.query_input : 0) + (t.up ? w.up_input : 0);
   double elements = 2 * w.stream + norms + w.joined + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
+  if (t.output) elements += w.taken;
   if (spec.sandwich_norms) elements += 2 * w.stream;
   if (spec.qk_norm) elements += w.joined;
-  if (spec.latent) elements += spec.latent->q_rank + 2.0 * spec.latent->kv_rank;
+  elements += w.low_rank;
   // The statistics of two norms and of the softmax, in float32.
-  const double statistics = 4.0 * (2 + static_cast<double>(spec.heads) / r.tp);
+  const double statistics = 4.0 * (2 + w.heads);
   const auto tokens = static_cast<double>(r.tokens);
-  const double whole = tokens * (elements * r.bytes + statistics + scores(spec, r));
+  const double whole = tokens * (elements * r.bytes + statistics + scores(spec, w, r));
   // Gradients of the two residual inputs and of the widest activation.
   const double widest = std::max({w.up, w.experts * w.expert_up, w.joined});
   const double gradients = tokens * r.bytes * (2 * w.hidden + widest);
@@ -81,8 +99,8 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   double operands = 0;
   if (t.queries) operands += w.hidden + w.joined;
   if (t.output) operands += w.value + w.hidden;
-  if (t.up) operands += w.hidden + w.up + w.experts * (w.hidden + w.expert_up);
-  if (t.down) operands += w.down + w.hidden + w.experts * (w.expert_down + w.hidden);
+  if (t.up) operands += w.hidden + w.up + w.experts * (w.expert_rows + w.expert_up);
+  if (t.down) operands += w.down + w.hidden + w.experts * (w.expert_down + w.expert_rows);
   out.kept_for_weights = tokens * r.bytes * operands;
   return out;
 }
@@ -90,7 +108,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
 HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& r, bool fused_loss) {
   const double tokens = static_cast<double>(r.tokens);
   const double stream = r.sequence_parallel ? static_cast<double>(spec.hidden) / r.tp : spec.hidden;
-  const double vocabulary = static_cast<double>(spec.vocab) / r.tp;
+  const double vocabulary = static_cast<double>(spec.vocab) / (r.shares != nullptr ? r.shares->vocabulary : r.tp);
   HeadActivations out;
   out.kept = tokens * r.bytes * (stream + spec.hidden);
   out.logits = tokens * r.bytes * vocabulary;

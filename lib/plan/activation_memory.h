@@ -5,6 +5,7 @@
 
 #include "arch/model_spec.h"
 #include "config/distributed_config.h"
+#include "plan/tensor_shares.h"
 
 namespace automodel::plan {
 
@@ -23,7 +24,10 @@ struct ActivationRequest {
   int bytes = 2;              ///< of an element of the compute type
   int tp = 1;
   bool sequence_parallel = false;
-  bool fused_attention = true;  ///< a kernel that keeps no scores serves soft caps and sinks too
+  const TensorShares* shares = nullptr;  ///< absent: tensor parallelism divides all that it can
+  int expert_tensor = 1;                 ///< ranks that hold parts of the same experts
+  bool experts_apart = false;            ///< on other ranks: tokens travel there and back
+  bool fused_attention = true;           ///< a kernel that keeps no scores serves soft caps and sinks too
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
   TrainedProducts trained = {};
 };
@@ -40,9 +44,11 @@ struct LayerActivations {
 ///   residual stream before both norms 2h, its norms' results 2h, joined projections q + 2k, attention's result v,
 ///   the MLP's inputs to its activation 2f (f where it is not gated) and the activation's result f;
 /// with norms after attention and MLP 2h more; with norms of queries and keys the projections twice; scores where no
-/// kernel without them serves (a soft cap or sinks on the CPU). Experts count top_k times, shared ones once.
-/// A product beside which nothing is trained keeps no input: the norms' results and the activation's then go.
-/// With full recomputation only the residual stream before the layer is kept, and `working` is the rest.
+/// kernel without them serves (a soft cap or sinks on the CPU). Experts count top_k times, shared ones once. Each of tp
+/// ranks routes its part of the tokens; ranks that hold parts of the same experts each have the rows of all of them.
+/// Rows that arrived from other ranks are kept, there and back. A product beside which nothing is trained keeps no
+/// input: the norms' results and the activation's then go. With full recomputation only the residual stream before the
+/// layer is kept, and `working` is the rest.
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& request);
 
 /// What follows the layers on the last stage: the final norm's input and result, and the logits.

@@ -36,7 +36,7 @@ Parts parts_of(const CoarseRequest& r) {
   const double flops = tokens * arch::layer_flops_per_token(spec, *r.layout, layer, r.sequence) / r.sizes.tp;
   const double moved = r.hardware.measured() ? 0 : 2 * all / r.hardware.memory_bandwidth;
   const auto seconds = [&](double work, double efficiency) { return work / (r.hardware.peak * efficiency); };
-  const auto tp = group_link(r.hardware, 1, r.sizes.tp), ep = group_link(r.hardware, 1, r.sizes.ep);
+  const auto tp = group_link(r.hardware, 1, r.sizes.tp), ep = exchange_link(r.hardware, 1, r.sizes.ep);
   const double stream = tokens * spec.hidden * bytes;
   double inside = 2 * all_reduce_seconds(stream, r.sizes.tp, tp.link);
   if (spec.moe) inside += 2 * all_to_all_seconds(stream * spec.moe->top_k / r.sizes.tp, r.sizes.ep, ep.link);
@@ -108,11 +108,16 @@ CoarseCost coarse_cost(const CoarseRequest& r) {
   const double gathers = !s.parameters             ? (s.optimizer ? 1.0 : 0.0)
                          : s.reshard_after_forward ? 2.0 * r.microbatches
                                                    : 1.0;
-  double traffic = gathers * all_gather_seconds(elements * compute, s.shards, link.link);
   const bool each = s.gradients && !s.defer_reduction;
-  traffic += (s.optimizer ? 1 : 2) * (each ? r.microbatches : 1) *
-             all_gather_seconds(elements * r.trained * reduce, s.shards, link.link);
-  traffic += all_reduce_seconds(shard * r.trained * reduce, s.replicas, copies.link);
+  const double reductions = each ? r.microbatches : 1;
+  const auto experts = group_link(r.hardware, r.sizes.per_stage() / s.expert_shards, s.expert_shards);
+  const auto moved = [&](double bytes) {
+    return all_gather_seconds(parts.elements * bytes, s.shards, link.link) +
+           all_gather_seconds(parts.expert_elements * bytes, s.expert_shards, experts.link);
+  };
+  double traffic = gathers * moved(compute) + (s.optimizer ? 1 : 2) * reductions * moved(r.trained * reduce);
+  traffic += reductions * all_reduce_seconds(parts.elements / (s.optimizer ? s.shards : 1) * r.trained * reduce,
+                                             s.replicas, copies.link);
   const double exposed = r.cuda ? std::max(0.05 * traffic, traffic - 0.8 * busy) : traffic;
   const double updated = r.trained * (s.optimizer ? shard : elements);
   out.step = busy / (1 - bubble_of(r)) + exposed + updated * (2 * gradient + 6 * master) / r.hardware.memory_bandwidth +

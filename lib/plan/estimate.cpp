@@ -58,9 +58,10 @@ std::string memory_text(const Estimate& estimate, bool pipelined) {
 std::string time_text(const Estimate& estimate, const TrainingPlan& plan) {
   const auto& time = estimate.time;
   const int world = plan.mesh.world_size();
-  std::string out = fmt::format("time      {} a step: schedule {} (bubble {:.1f}%), data parallel {}, optimizer {}\n",
-                                format_seconds(time.step), format_seconds(time.schedule), 100 * time.bubble,
-                                format_seconds(time.communication), format_seconds(time.optimizer));
+  std::string out =
+      fmt::format("time      {} a step: schedule {} (bubble {:.1f}%), data parallel {}, optimizer {}, other {}\n",
+                  format_seconds(time.step), format_seconds(time.schedule), 100 * time.bubble,
+                  format_seconds(time.communication), format_seconds(time.optimizer), format_seconds(time.overhead));
   out += fmt::format("          {} tokens/s, {} a rank; MFU {:.1f}% of {:.4g} TFLOP/s ({}: {})\n",
                      format_count(time.tokens_per_second), format_count(time.tokens_per_second / world), 100 * time.mfu,
                      estimate.hardware.peak / 1e12, estimate.hardware.name, estimate.hardware.origin);
@@ -136,6 +137,7 @@ void write_time(JsonWriter& json, const Estimate& estimate) {
   json.member("schedule", time.schedule);
   json.member("data_parallel", time.communication);
   json.member("optimizer", time.optimizer);
+  json.member("overhead", time.overhead);
   json.member("flops", time.flops);
   json.member("flops_formula",
               "3 x forward, 2 x where weights are frozen: 2 x matrix elements a token + 2 x (query + value width) x "

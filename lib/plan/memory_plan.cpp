@@ -3,39 +3,29 @@
 #include <algorithm>
 #include <map>
 
-#include "arch/counts.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
 namespace {
 
-using arch::Role;
-
-/// Elements on one rank of the tp and ep groups: products and tables are cut, vectors are not.
-void add_elements(const arch::ParameterCounts& counts, const TrainingPlan& plan, StageElements& out) {
-  const auto& sizes = plan.mesh.sizes();
-  const int expert_ranks = sizes.ep * plan.expert_tensor;
-  double unit = 0;
-  for (std::size_t i = 0; i < arch::kRoleCount; ++i) {
-    const auto role = static_cast<Role>(i);
-    const auto elements = static_cast<double>(counts.by_role[i]);
-    const bool whole = role == Role::kNorm || role == Role::kRouter || role == Role::kPositions;
-    if (role == Role::kExpert) {
-      out.expert += elements / expert_ranks;
-      unit += elements / expert_ranks;
-    } else {
-      out.dense += elements / (whole ? 1 : sizes.tp);
-      unit += elements / (whole ? 1 : sizes.tp);
-    }
-  }
-  out.largest_unit = std::max(out.largest_unit, unit);
+/// Elements that are gathered together: of a layer, or of an end of the model.
+void add_unit(StageElements& out, double dense, double expert = 0) {
+  out.dense += dense;
+  out.expert += expert;
+  out.largest_unit = std::max(out.largest_unit, dense + expert);
 }
 
 /// Elements of an adapter's matrix on one rank of the tp group: parallel/tensor/placement.h says which is cut.
 double local_elements(const TrainingPlan& plan, const arch::Parameter& adapter) {
-  const auto style = plan.tensor.style_of(arch::plan_name(adapter.adapts));
-  const bool cut = arch::is_last_matrix(adapter) ? arch::divides_columns(style) : arch::divides_rows(style);
-  return static_cast<double>(adapter.shape.elements()) / (cut ? plan.mesh.sizes().tp : 1);
+  const auto module = arch::plan_name(adapter.adapts);
+  const auto style = plan.tensor.style_of(module);
+  const int tp = plan.mesh.sizes().tp;
+  int ranks = 1;
+  if (arch::is_last_matrix(adapter) && arch::divides_columns(style))
+    ranks = result_shares(plan.model->spec, module, style, tp);
+  else if (!arch::is_last_matrix(adapter) && arch::divides_rows(style))
+    ranks = tp;
+  return static_cast<double>(adapter.shape.elements()) / ranks;
 }
 
 void add_adapters(const TrainingPlan& plan, const StagePart& part, StageElements& out) {
@@ -169,7 +159,7 @@ class RankWalk {
     const auto& s = request_.sharding;
     if (!s.parameters) return 0;
     const double compute = size_of(plan_.types.compute);
-    if (training && !s.reshard_after_forward) return total_.total() * compute;
+    if (training && !s.reshard_after_forward) return most_gathered_ * compute;
     return std::min(total_.total(), total_.largest_unit * (1 + s.prefetch) + total_.largest_unit / s.shards) * compute;
   }
 
@@ -179,6 +169,9 @@ class RankWalk {
             .bytes = size_of(plan_.types.compute),
             .tp = sizes_.tp,
             .sequence_parallel = request_.sharding.sequence_parallel,
+            .shares = &plan_.shares,
+            .expert_tensor = plan_.expert_tensor,
+            .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
             .fused_attention = plan_.cuda,
             .recompute = request_.recompute};
   }
@@ -208,7 +201,8 @@ class RankWalk {
   }
 
   double message() const {
-    return static_cast<double>(activation_.tokens) * plan_.model->spec.hidden * size_of(plan_.types.message);
+    const auto tokens = static_cast<double>(activation_.tokens) / (activation_.sequence_parallel ? sizes_.tp : 1);
+    return tokens * plan_.model->spec.hidden * size_of(plan_.types.message);
   }
   /// Posted receives, a message that leaves, and the token ids of two runs.
   double messages() const {
@@ -234,6 +228,8 @@ class RankWalk {
     const auto& s = request_.sharding;
     const double old = s.offloaded || !steady ? 0 : reduced();
     most_ = now_ = {};
+    now_gathered_ = most_gathered_ = 0;
+    is_gathered_.assign(costs_.size(), false);
     now_.gradients = (s.gradients ? 0 : whole_gradients()) + old;
     has_gradients_.assign(costs_.size(), !s.gradients || (plan_.batch.runs > 1 && s.defer_reduction));
     if (s.gradients && has_gradients_[0]) now_.gradients += whole_gradients();
@@ -259,6 +255,7 @@ class RankWalk {
     const double held = std::min(cost.kept, cost.kept_for_weights) + cost.head_kept();
     const double stream = static_cast<double>(activation_.tokens) * activation_.bytes * plan_.model->spec.hidden;
     if (action.op() == schedule::Op::kForward) {
+      gather(action.stage().at());
       now_.activations += cost.kept + cost.head.kept;
       now_.logits += cost.head.logits;
       note(2 * stream, 0, 0);
@@ -269,7 +266,20 @@ class RankWalk {
       note(0, 0, 0);
     } else if (action.op() == schedule::Op::kBackwardWeight) {
       now_.activations -= held;
+    } else if (action.op() == schedule::Op::kUnshard) {
+      gather(action.stage().at());
+    } else if (action.op() == schedule::Op::kReshard) {
+      is_gathered_[action.stage().at()] = false;
+      now_gathered_ -= elements_[action.stage().at()].total();
     }
+  }
+
+  /// UNSHARD; a stage that the row gathers nowhere is gathered at its first use and stays.
+  void gather(std::size_t stage) {
+    if (is_gathered_[stage]) return;
+    is_gathered_[stage] = true;
+    now_gathered_ += elements_[stage].total();
+    most_gathered_ = std::max(most_gathered_, now_gathered_);
   }
 
   /// The head's part first, then the layers', whose gradients of parameters come unit by unit.
@@ -296,7 +306,8 @@ class RankWalk {
   StageElements total_ = {};
   Moment most_ = {}, now_ = {};
   double most_activations_ = 0;
-  std::vector<bool> has_gradients_ = {};  ///< by stage
+  double now_gathered_ = 0, most_gathered_ = 0;              ///< elements of gathered stages
+  std::vector<bool> has_gradients_ = {}, is_gathered_ = {};  ///< by stage
 };
 
 }  // namespace
@@ -315,18 +326,16 @@ std::string_view name_of(Fit fit) {
 StageElements stage_elements(const TrainingPlan& plan, int stage) {
   StageElements out;
   const auto& part = plan.pipeline->stages[static_cast<std::size_t>(stage)].part;
-  const auto& layout = plan.model->layout;
-  if (part.has_embedding) add_elements(arch::count_parameters(layout, {.embeddings = true}), plan, out);
-  // Layers are of one kind or of two.
-  std::array<std::optional<arch::ParameterCounts>, 2> kinds;
+  const auto& shares = plan.shares;
+  if (part.has_embedding) add_unit(out, shares.embeddings);
+  const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
   for (const int layer : part.layers) {
-    auto& counts = kinds[layout.moe_layers[static_cast<std::size_t>(layer)] ? 1 : 0];
-    if (!counts) counts = arch::count_layer(layout, layer);
-    add_elements(*counts, plan, out);
+    const auto& each = shares.layer(layer);
+    add_unit(out, each.dense, each.expert / expert_ranks);
   }
   if (part.has_norm || part.has_head) {
-    const bool own_head = part.has_head && (layout.head_tied_to.empty() || !part.has_embedding);
-    add_elements(arch::count_parameters(layout, {.norm = part.has_norm, .head = own_head}), plan, out);
+    const bool own_head = part.has_head && (plan.model->layout.head_tied_to.empty() || !part.has_embedding);
+    add_unit(out, (part.has_norm ? shares.norm : 0) + (own_head ? shares.head : 0));
   }
   if (plan.adapters) {
     add_adapters(plan, part, out);

@@ -18,6 +18,8 @@
 namespace automodel::plan {
 namespace {
 
+constexpr int kMostStages = 1 << 20;  // far above any model's layers
+
 constexpr const char* kSection = "distributed.pipeline";
 constexpr const char* kStageLayoutKey = "distributed.pipeline.pipeline_model_parallel_layout";
 
@@ -157,8 +159,13 @@ class PipelinePlanning {
       return report_.ok() ? std::optional(static_cast<int>(layers.counts.size()) / ranks_) : std::nullopt;
     }
     if (const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
-        chunks && !layers.count)
-      return *chunks;
+        chunks && !layers.count) {
+      if (*chunks >= 1 && *chunks <= kMostStages / ranks_) return *chunks;
+      report_.refuse("bad-value", "model_parallel.virtual_pipeline_model_parallel_size",
+                     fmt::format("{} stages on each of {} pipeline ranks", *chunks, ranks_),
+                     fmt::format("1 to {} stages in all", kMostStages));
+      return std::nullopt;
+    }
     if (model_ == nullptr) return single ? 1 : 2;  // how many layers there are to divide is not known
     VirtualStagesRequest request{
         .layers = model_->spec.layers, .pp_size = ranks_, .single_stage = single, .v_placement = v};

@@ -95,11 +95,13 @@ class Search {
 
   /// The model on one rank: its sizes, types and the machine.
   std::optional<TrainingPlan> plan_base() {
-    auto plan = make({set("distributed.pp_size", "1"), set("distributed.tp_size", "1"), set("distributed.cp_size", "1"),
-                      set("distributed.ep_size", "1"), set("distributed.dp_size", "null"),
-                      set("distributed.dp_replicate_size", "null"), set("distributed.pipeline", "null"),
-                      set("step_scheduler.local_batch_size", "1")},
-                     1, out_.problems);
+    std::vector<config::Override> alone = {
+        set("distributed.pp_size", "1"),     set("distributed.tp_size", "1"),
+        set("distributed.cp_size", "1"),     set("distributed.ep_size", "1"),
+        set("distributed.dp_size", "null"),  set("distributed.dp_replicate_size", "null"),
+        set("distributed.pipeline", "null"), set("step_scheduler.local_batch_size", "1")};
+    if (asks_for_sequence_parallel()) alone.push_back(set("model_parallel.sequence_parallel", "false"));
+    auto plan = make(alone, 1, out_.problems);
     if (plan && !plan->estimate) {
       out_.problems.push_back(
           {"missing-key", "the sizes of the model are unknown", "give --model.config PATH", {}, "model"});
@@ -107,6 +109,9 @@ class Search {
     }
     return plan;
   }
+
+  /// By Megatron Core's key, which is refused without tensor parallelism.
+  bool asks_for_sequence_parallel() const { return recipe_.recipe.model_parallel->sequence_parallel(); }
 
   void refuse(std::string reason, const std::string& example) {
     auto& refusal = refused_[reason];
@@ -171,7 +176,8 @@ class Search {
     const int local = base_->batch.global / sizes.dp();
     const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2;
     Sharding sharding = plan_sharding(*strategy_, sizes);
-    sharding.sequence_parallel = fsdp && sizes.tp > 1 && sequence() % (std::int64_t{sizes.tp} * sizes.cp) == 0;
+    sharding.sequence_parallel =
+        (fsdp || asks_for_sequence_parallel()) && sizes.tp > 1 && sequence() % (std::int64_t{sizes.tp} * sizes.cp) == 0;
     CoarseRequest request{.spec = &base_->model->spec,
                           .layout = &base_->model->layout,
                           .sizes = sizes,
@@ -262,6 +268,9 @@ class Search {
       out.push_back(set("distributed.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
       out.push_back(set("distributed.defer_fsdp_grad_sync", draft.request.sharding.defer_reduction ? "true" : "false"));
     }
+    if (asks_for_sequence_parallel())
+      out.push_back(
+          set("model_parallel.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
     if (s.pp == 1) {
       out.push_back(set("distributed.pipeline", "null"));
       return out;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "arch/counts.h"
+#include "arch/tensor_plan.h"
+#include "plan/layer_traffic.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
@@ -20,11 +22,10 @@ class Timing {
         tokens_(static_cast<double>(plan.batch.microbatch * sequence_) / sizes_.cp),
         compute_(size_of(plan.types.compute)),
         tp_(group_link(hardware_, 1, sizes_.tp)),
-        cp_(group_link(hardware_, sizes_.tp, sizes_.cp)),
-        ep_(group_link(hardware_, 1, sizes_.ep)),
         shard_(group_link(hardware_, sizes_.tp, sharding_.shards)),
         replica_(group_link(hardware_, sizes_.tp * sizes_.cp * sizes_.dp_shard, sharding_.replicas)),
-        pp_(group_link(hardware_, sizes_.per_stage(), sizes_.pp)) {}
+        expert_shard_(group_link(hardware_, sizes_.ep * plan.expert_tensor, sharding_.expert_shards)),
+        pp_(neighbour_link(hardware_, sizes_.per_stage(), sizes_.pp)) {}
 
   SplitCost costs() const {
     const auto sum = [](const StageTime& time) { return time.forward + time.backward; };
@@ -46,7 +47,8 @@ class Timing {
     for (const auto& stage : plan_.pipeline->stages) out_.stages.push_back(stage_time(stage));
     run_schedule();
     out_.optimizer = optimizer_seconds();
-    out_.step = out_.schedule + out_.communication + out_.optimizer + hardware_.step_overhead;
+    out_.overhead = hardware_.step_overhead;
+    out_.step = out_.schedule + out_.communication + out_.optimizer + out_.overhead;
     double flops = 0;
     for (const auto& stage : plan_.pipeline->stages) flops += 3 * stage.flops - frozen_flops(stage);
     out_.flops = flops * plan_.batch.microbatches * plan_.batch.runs * sizes_.dp();
@@ -86,7 +88,7 @@ class Timing {
     part.backward_input = pass_seconds(flops, hardware_.backward_efficiency, 0);
     part.backward_weight = pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
     part.backward = part.backward_input + part.backward_weight;
-    add(out, part, 0, 0);
+    add(out, part);
   }
 
   /// One layer without communication: as it was measured, or by rates of arithmetic and of memory.
@@ -102,6 +104,9 @@ class Timing {
                                        .bytes = compute_,
                                        .tp = sizes_.tp,
                                        .sequence_parallel = sharding_.sequence_parallel,
+                                       .shares = &plan_.shares,
+                                       .expert_tensor = plan_.expert_tensor,
+                                       .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
                                        .fused_attention = true};
     const double moved = 2 * layer_activations(spec, layer, activation).kept;
     PartTime out{.work = flops};
@@ -112,12 +117,13 @@ class Timing {
     return out;
   }
 
-  static void add(StageTime& out, const PartTime& part, double recomputed, double communication) {
+  static void add(StageTime& out, const PartTime& part, double recomputed = 0, const LayerPasses& communication = {}) {
+    const double more = recomputed + communication.backward.exposed();
     out.flops += part.work;
-    out.forward += part.forward + communication;
-    out.backward_input += part.backward_input + recomputed + communication;
+    out.forward += part.forward + communication.forward.exposed();
+    out.backward_input += part.backward_input + more;
     out.backward_weight += part.backward_weight;
-    out.backward += part.backward + recomputed + communication;
+    out.backward += part.backward + more;
   }
 
   void add_layer(StageTime& out, int layer) const {
@@ -129,7 +135,7 @@ class Timing {
     if (request_.recompute == config::ActivationCheckpointing::kFull) again = part.forward;
     if (request_.recompute == config::ActivationCheckpointing::kSelective)
       again = feed_forward_share(spec, layout, layer, sequence_) * part.forward;
-    add(out, part, again, inside_layer(spec.is_moe(layer)));
+    add(out, part, again, layer_passes(plan_, hardware_, request_.recompute, layer));
   }
 
   StageTime stage_time(const StagePlan& stage) const {
@@ -138,19 +144,6 @@ class Timing {
     if (stage.part.has_embedding) add_embedding(out);
     if (stage.part.has_head) add_head(out);
     if (plan_.adapters) add_adapters(stage, out);
-    return out;
-  }
-
-  /// Communication of a layer's forward pass (and once more in its backward pass) that nothing hides.
-  double inside_layer(bool moe) const {
-    const auto& spec = plan_.model->spec;
-    const double stream = tokens_ * spec.hidden * compute_;
-    double out = 2 * all_reduce_seconds(stream, sizes_.tp, tp_.link);
-    if (sizes_.cp > 1) {
-      const double keys = 2 * tokens_ * spec.kv_heads * spec.head_dim * compute_ / sizes_.tp * (sizes_.cp - 1);
-      out += keys / cp_.link.bandwidth * (plan_.cuda ? 0.3 : 1) + (sizes_.cp - 1) * cp_.link.latency;
-    }
-    if (moe && sizes_.ep > 1) out += 2 * all_to_all_seconds(stream * spec.moe->top_k / sizes_.tp, sizes_.ep, ep_.link);
     return out;
   }
 
@@ -167,8 +160,15 @@ class Timing {
     }
     part = trained(part);
     part.work = 0;
-    part.forward += all_reduce_seconds(stream, sizes_.tp, tp_.link);
-    add(out, part, 0, 0);
+    if (sharding_.sequence_parallel) {
+      const double gather = all_gather_seconds(stream, sizes_.tp, tp_.link);
+      part.forward += reduce_scatter_seconds(stream, sizes_.tp, tp_.link);
+      part.backward_input += gather;
+      part.backward += gather;
+    } else {
+      part.forward += all_reduce_seconds(stream, sizes_.tp, tp_.link);
+    }
+    add(out, part);
   }
 
   void add_head(StageTime& out) const {
@@ -186,24 +186,58 @@ class Timing {
     part = trained(part);
     part.work = flops;
     part.forward += sizes_.tp > 1 ? 3 * tp_.link.latency * sizes_.tp : 0;
-    const double sum = all_reduce_seconds(tokens_ * spec.hidden * compute_, sizes_.tp, tp_.link);
+    const double stream = tokens_ * spec.hidden * compute_;
+    double sum = all_reduce_seconds(stream, sizes_.tp, tp_.link);
+    if (sharding_.sequence_parallel) {
+      const double gather = all_gather_seconds(stream, sizes_.tp, tp_.link);
+      part.forward += gather;
+      sum = gather + reduce_scatter_seconds(stream, sizes_.tp, tp_.link);
+    }
     part.backward_input += sum;
     part.backward += sum;
-    add(out, part, 0, 0);
+    add(out, part);
   }
 
-  double stage_bytes(int stage, double bytes) const { return stage_elements(plan_, stage).total() * bytes; }
-  double trained_bytes(int stage, double bytes) const { return stage_elements(plan_, stage).trained() * bytes; }
+  /// Dense weights and experts are gathered over groups of their own.
+  double gathered_seconds(double dense, double expert) const {
+    return all_gather_seconds(dense * compute_, sharding_.shards, shard_.link) +
+           all_gather_seconds(expert * compute_, sharding_.expert_shards, expert_shard_.link);
+  }
   double gather_seconds(int stage) const {
     if (!sharding_.parameters) return 0;
-    return all_gather_seconds(stage_bytes(stage, compute_), sharding_.shards, shard_.link);
+    const auto elements = stage_elements(plan_, stage);
+    return gathered_seconds(elements.dense, elements.expert);
+  }
+  double reduced_seconds(double elements, int shards, const GroupLink& group) const {
+    const double bytes = elements * size_of(plan_.types.reduce);
+    return sharding_.optimizer ? reduce_scatter_seconds(bytes, shards, group.link)
+                               : all_reduce_seconds(bytes, shards, group.link);
   }
   double reduce_seconds(int stage) const {
-    const double bytes = trained_bytes(stage, size_of(plan_.types.reduce));
-    const double sum = sharding_.optimizer ? reduce_scatter_seconds(bytes, sharding_.shards, shard_.link)
-                                           : all_reduce_seconds(bytes, sharding_.shards, shard_.link);
-    return sum +
-           all_reduce_seconds(bytes / (sharding_.optimizer ? sharding_.shards : 1), sharding_.replicas, replica_.link);
+    const auto elements = stage_elements(plan_, stage);
+    return reduced_seconds(elements.trained_dense, sharding_.shards, shard_) +
+           reduced_seconds(elements.trained_expert, sharding_.expert_shards, expert_shard_) +
+           all_reduce_seconds(of_replica(elements.trained_dense) * size_of(plan_.types.reduce), sharding_.replicas,
+                              replica_.link);
+  }
+  /// Dense elements of a stage that a rank sums with the other replicas; experts have none.
+  double of_replica(double elements) const { return sharding_.optimizer ? elements / sharding_.shards : elements; }
+
+  /// Hidden states of a microbatch between stages.
+  double message_bytes() const {
+    const double tokens = sharding_.sequence_parallel ? tokens_ / sizes_.tp : tokens_;
+    return tokens * plan_.model->spec.hidden * size_of(plan_.types.message);
+  }
+
+  /// Gradients that the first and the last stage's ranks sum; 0 where no two ranks hold a tied embedding.
+  double tied_bytes() const {
+    const auto& stages = plan_.pipeline->stages;
+    if (!plan_.model->spec.tied_embeddings || plan_.adapters || stages.front().pp_rank == stages.back().pp_rank)
+      return 0;
+    const auto& layout = plan_.model->layout;
+    const auto elements = arch::count_parameters(layout, {.embeddings = true}).of(arch::Role::kEmbedding);
+    const bool divided = sizes_.tp > 1 && arch::divides_vocabulary(plan_.tensor, layout, arch::Role::kEmbedding);
+    return of_replica(static_cast<double>(elements) / (divided ? sizes_.tp : 1)) * size_of(plan_.types.gradient);
   }
 
   bool reduces_each() const { return sharding_.gradients && !sharding_.defer_reduction; }
@@ -212,7 +246,7 @@ class Timing {
     const auto& made = plan_.pipeline->schedule;
     const int stages = made.shape.stages;
     schedule::Costs costs = schedule::unit_costs(stages);
-    const double message = tokens_ * plan_.model->spec.hidden * size_of(plan_.types.message);
+    const double message = message_bytes();
     for (int s = 0; s < stages; ++s) {
       const auto& time = out_.stages[static_cast<std::size_t>(s)];
       auto& cost = costs.stages[static_cast<std::size_t>(s)];
@@ -242,10 +276,13 @@ class Timing {
     if (sharding_.optimizer && !sharding_.parameters) {
       // The new values go to all ranks after the optimizer.
       double most = 0;
-      for (int s = 0; s < stages; ++s)
-        most = std::max(most, all_gather_seconds(trained_bytes(s, compute_), sharding_.shards, shard_.link));
+      for (int s = 0; s < stages; ++s) {
+        const auto elements = stage_elements(plan_, s);
+        most = std::max(most, gathered_seconds(elements.trained_dense, elements.trained_expert));
+      }
       out_.communication += most;
     }
+    if (const double tied = tied_bytes(); tied > 0) out_.communication += all_reduce_seconds(tied, 2, pp_.link);
   }
 
   /// One stage: units are gathered before use in each pass and reduced in the last backward pass.
@@ -283,54 +320,89 @@ class Timing {
     return most * (2 * size_of(plan_.types.gradient) + 6 * size_of(plan_.types.master)) / hardware_.memory_bandwidth;
   }
 
-  void list_traffic() {
-    const auto& spec = plan_.model->spec;
-    const double passes = static_cast<double>(plan_.batch.microbatches) * plan_.batch.runs;
-    const double stream = tokens_ * spec.hidden * compute_;
-    int busiest = 0;
-    for (std::size_t s = 0; s < plan_.pipeline->stages.size(); ++s)
-      if (plan_.pipeline->stages[s].part.layers.size() >
-          plan_.pipeline->stages[static_cast<std::size_t>(busiest)].part.layers.size())
-        busiest = static_cast<int>(s);
-    int layers = 0;
-    double elements = 0, trained = 0, messages = 0;
-    const int rank = plan_.pipeline->stages[static_cast<std::size_t>(busiest)].pp_rank;
-    for (const auto& stage : plan_.pipeline->stages) {
-      if (stage.pp_rank != rank) continue;
-      layers += static_cast<int>(stage.part.layers.size());
-      const auto part = stage_elements(plan_, stage.stage);
-      elements += part.total();
-      trained += part.trained();
-      messages += (stage.stage > 0 ? 1 : 0) + (stage.part.has_head ? 0 : 1);
+  /// Of one pipeline rank.
+  struct RankTraffic {
+    double messages = 0;  ///< of a microbatch
+    LayerTraffic layers = {};
+    StageElements elements = {};
+  };
+  RankTraffic rank_traffic(int rank) const {
+    const auto& stages = plan_.pipeline->stages;
+    const auto elsewhere = [&](std::size_t s) { return s < stages.size() && stages[s].pp_rank != rank; };
+    RankTraffic out;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      if (stages[s].pp_rank != rank) continue;
+      out.messages += (elsewhere(s + 1) ? 1 : 0) + (s > 0 && elsewhere(s - 1) ? 1 : 0);
+      for (const int layer : stages[s].part.layers) {
+        const auto passes = layer_passes(plan_, hardware_, request_.recompute, layer);
+        out.layers += passes.forward;
+        out.layers += passes.backward;
+      }
+      const auto part = stage_elements(plan_, stages[s].stage);
+      out.elements.dense += part.dense;
+      out.elements.expert += part.expert;
+      out.elements.trained_dense += part.trained_dense;
+      out.elements.trained_expert += part.trained_expert;
     }
-    const auto add = [&](std::string axis, int size, const GroupLink& group, double bytes, std::string_view what) {
-      if (size > 1)
-        out_.traffic.push_back({std::move(axis), size, group.kind, bytes, bytes / group.link.bandwidth, what});
-    };
-    const auto share = [](int n) { return static_cast<double>(n - 1) / n; };
-    if (plan_.pipelined)
-      add("pp", sizes_.pp, pp_, messages * passes * tokens_ * spec.hidden * size_of(plan_.types.message),
-          "hidden states and their gradients");
-    const double tp_bytes = 4 * 2 * share(sizes_.tp) * stream * layers * passes;
-    add("tp", sizes_.tp, tp_, tp_bytes, sharding_.sequence_parallel ? "gathers and reduce-scatters" : "all-reduces");
-    add("cp", sizes_.cp, cp_,
-        2 * 2 * tokens_ * spec.kv_heads * spec.head_dim * compute_ / sizes_.tp * (sizes_.cp - 1) * layers * passes,
-        "keys and values");
-    if (spec.moe)
-      add("ep", sizes_.ep, ep_, 4 * share(sizes_.ep) * stream * spec.moe->top_k / sizes_.tp * layers * passes,
-          "tokens to experts and back");
+    return out;
+  }
+
+  void list_traffic() {
+    const double passes = static_cast<double>(plan_.batch.microbatches) * plan_.batch.runs;
     const double reductions = reduces_each() ? passes : 1;
-    const double reduced = trained * size_of(plan_.types.reduce);
-    const double whole = (sharding_.parameters ? elements : trained) * compute_;
     const double gathers = !sharding_.parameters             ? (sharding_.optimizer ? 1 : 0)
                            : plan_.pipelined                 ? plan_.batch.runs
                            : sharding_.reshard_after_forward ? 2 * passes
                                                              : 1;
-    add(plan_.mesh.strategy() == mesh::Strategy::kDdp ? "dp_cp" : "dp_shard_cp", sharding_.shards, shard_,
-        share(sharding_.shards) * (sharding_.optimizer ? reductions * reduced + gathers * whole : 2 * reduced),
-        sharding_.parameters ? "parameters and gradients" : "gradients");
-    add("dp_replicate", sharding_.replicas, replica_, 2 * share(sharding_.replicas) * reduced / sharding_.shards,
-        "gradients");
+    const auto share = [](int n) { return static_cast<double>(n - 1) / n; };
+    const auto sharded = [&](double elements, double trained, int shards) {
+      const double reduced = trained * size_of(plan_.types.reduce);
+      const double whole = (sharding_.parameters ? elements : trained) * compute_;
+      return share(shards) * (sharding_.optimizer ? reductions * reduced + gathers * whole : 2 * reduced);
+    };
+    double messages = 0, dense = 0, expert = 0, replicated = 0;
+    LayerTraffic layers;
+    const auto most = [](Sent& out, const Sent& other) {
+      if (other.bytes > out.bytes) out = other;
+    };
+    for (int rank = 0; rank < sizes_.pp; ++rank) {
+      const auto here = rank_traffic(rank);
+      const auto& e = here.elements;
+      messages = std::max(messages, here.messages);
+      most(layers.tensor, here.layers.tensor);
+      most(layers.context, here.layers.context);
+      most(layers.experts, here.layers.experts);
+      dense = std::max(dense, sharded(e.dense, e.trained_dense, sharding_.shards));
+      expert = std::max(expert, sharded(e.expert, e.trained_expert, sharding_.expert_shards));
+      replicated = std::max(replicated, of_replica(e.trained_dense) * size_of(plan_.types.reduce));
+    }
+    const auto add = [&](std::string axis, int size, LinkClass kind, double bytes, double seconds,
+                         std::string_view what) {
+      if (size > 1 && bytes > 0) out_.traffic.push_back({std::move(axis), size, kind, bytes, seconds, what});
+    };
+    const auto add_bytes = [&](std::string axis, int size, const GroupLink& group, double bytes,
+                               std::string_view what) {
+      add(std::move(axis), size, group.kind, bytes, bytes > 0 ? bytes / group.link.bandwidth : 0, what);
+    };
+    const auto add_sent = [&](std::string axis, int size, LinkClass kind, const Sent& sent, std::string_view what) {
+      add(std::move(axis), size, kind, sent.bytes * passes, sent.transfer * passes, what);
+    };
+    if (plan_.pipelined)
+      add_bytes("pp", sizes_.pp, pp_, messages * passes * message_bytes(), "hidden states and their gradients");
+    add_bytes("pp", 2, pp_, tied_bytes(), "gradients of the tied embedding, on the first and last stage");
+    add_sent("tp", sizes_.tp, tp_.kind, layers.tensor,
+             sharding_.sequence_parallel ? "gathers and reduce-scatters" : "all-reduces");
+    add_sent("cp", sizes_.cp, context_link(plan_, hardware_), layers.context,
+             plan_.context.heads > 1 ? "heads of queries, keys, values and results" : "keys and values");
+    add_sent("ep", sizes_.ep * plan_.expert_tensor, expert_link(plan_, hardware_).kind, layers.experts,
+             "tokens to experts and back");
+    const std::string_view what = sharding_.parameters ? "parameters and gradients" : "gradients";
+    add_bytes(plan_.mesh.strategy() == mesh::Strategy::kDdp ? "dp_cp" : "dp_shard_cp", sharding_.shards, shard_, dense,
+              what);
+    add_bytes("ep_shard", sharding_.expert_shards, expert_shard_, expert,
+              sharding_.parameters ? "parameters and gradients of experts" : "gradients of experts");
+    add_bytes("dp_replicate", sharding_.replicas, replica_, 2 * share(sharding_.replicas) * reductions * replicated,
+              "gradients");
   }
 
   const TrainingPlan& plan_;
@@ -341,7 +413,7 @@ class Timing {
   std::int64_t sequence_;
   double tokens_;  ///< of a microbatch on a rank
   int compute_;    ///< bytes of an element
-  GroupLink tp_, cp_, ep_, shard_, replica_, pp_;
+  GroupLink tp_, shard_, replica_, expert_shard_, pp_;
   TimePlan out_ = {};
 };
 
@@ -352,43 +424,6 @@ double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layou
   const double widths =
       spec.is_moe(layer) ? static_cast<double>(spec.moe->ffn) * (spec.moe->top_k + spec.moe->shared_experts) : spec.ffn;
   return 2 * inputs * widths * spec.hidden / arch::layer_flops_per_token(spec, layout, layer, sequence);
-}
-
-namespace {
-
-double ring_seconds(double bytes, int size, double bandwidth, double latency) {
-  return size <= 1 ? 0 : bytes * (size - 1) / size / bandwidth + (size - 1) * latency;
-}
-double or_else(double rate, double other) {
-  return rate > 0 ? rate : other;
-}
-
-}  // namespace
-
-double all_gather_seconds(double bytes, int size, const Link& link) {
-  return ring_seconds(bytes, size, or_else(link.gather, link.bandwidth), link.latency);
-}
-
-double reduce_scatter_seconds(double bytes, int size, const Link& link) {
-  return ring_seconds(bytes, size, or_else(link.scatter, link.bandwidth), link.latency);
-}
-
-double all_reduce_seconds(double bytes, int size, const Link& link) {
-  return 2 * ring_seconds(bytes, size, or_else(link.sum, link.bandwidth), link.latency);
-}
-
-double all_to_all_seconds(double bytes, int size, const Link& link) {
-  return ring_seconds(bytes, size, link.bandwidth, link.latency);
-}
-
-GroupLink group_link(const Hardware& hardware, int stride, int size) {
-  if (size <= 1) return {};
-  const int per_node = std::max(1, hardware.per_node);
-  if (static_cast<std::int64_t>(stride) * size <= per_node) return {LinkClass::kNode, hardware.node};
-  const int together = std::max(1, per_node / std::max(1, stride));
-  Link link = hardware.network;
-  link.bandwidth = std::min(hardware.node.bandwidth, link.bandwidth * together);
-  return {LinkClass::kNetwork, link};
 }
 
 SplitCost split_cost(const TrainingPlan& plan, const TimeRequest& request) {

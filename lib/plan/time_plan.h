@@ -14,22 +14,24 @@
 #include "arch/model_spec.h"
 #include "plan/balanced_split.h"
 #include "plan/hardware.h"
+#include "plan/links.h"
 #include "plan/memory_plan.h"
 #include "schedule/simulate.h"
 
 namespace automodel::plan {
 
-/// What a rank of the busiest stage sends along one axis in a step.
+/// The most that a rank sends along one axis in a step.
 struct AxisTraffic {
   std::string axis = {};  ///< "tp", "dp_shard_cp", ...
   int size = 1;
   LinkClass link = LinkClass::kNone;
-  double bytes = 0;    ///< sent by a rank in a step
+  double bytes = 0;    ///< sent by the rank that sends most
   double seconds = 0;  ///< that they take on the link, waiting for nothing
   std::string_view what = {};
 };
 
-/// Seconds of one microbatch on a rank of the stage; communication inside the stage (tp, cp, ep) included.
+/// Seconds of one microbatch on a rank of the stage; communication inside the stage (tp, cp, ep) included, in the
+/// backward pass also that of what is recomputed.
 struct StageTime {
   double forward = 0;
   double backward_input = 0;
@@ -43,8 +45,9 @@ struct TimePlan {
   std::vector<AxisTraffic> traffic = {};
   schedule::Timeline timeline = {};  ///< of the last run of the schedule in a step, in seconds
   double schedule = 0;               ///< seconds in runs of the schedule
-  double communication = 0;          ///< data-parallel communication that nothing hides
+  double communication = 0;          ///< seconds of data-parallel and tied embeddings' communication that nothing hides
   double optimizer = 0;              ///< seconds
+  double overhead = 0;               ///< seconds that no part explains: reading batches, starting kernels
   double step = 0;                   ///< seconds, all together
   double flops = 0;                  ///< model FLOPs of a step
   double tokens_per_second = 0;      ///< of all ranks
@@ -66,19 +69,5 @@ SplitCost split_cost(const TrainingPlan& plan, const TimeRequest& request);
 
 /// The MLP's part of a layer's arithmetic: what selective recomputation does twice.
 double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence);
-
-/// Seconds of a collective over `size` ranks with `bytes` on each: rings, as NCCL and MPI run them for large messages.
-double all_reduce_seconds(double bytes, int size, const Link& link);
-double all_gather_seconds(double bytes, int size, const Link& link);      ///< bytes of the whole
-double reduce_scatter_seconds(double bytes, int size, const Link& link);  ///< bytes of the whole
-double all_to_all_seconds(double bytes, int size, const Link& link);
-
-/// The link of a group of `size` ranks that are `stride` apart: its class, and its bandwidth where the ranks of a
-/// machine share the way out.
-struct GroupLink {
-  LinkClass kind = LinkClass::kNone;
-  Link link = {};
-};
-GroupLink group_link(const Hardware& hardware, int stride, int size);
 
 }  // namespace automodel::plan

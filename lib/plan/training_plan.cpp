@@ -324,6 +324,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (model) plan.adapters = choose_adapters(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
+    if (plan.model) plan.shares = tensor_shares(*plan.model, plan.tensor, sizes->tp);
     if (request.training)
       for (const auto& key : loaded.unsupported)
         report.refuse_plan("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),

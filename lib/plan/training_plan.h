@@ -19,6 +19,7 @@
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
 #include "plan/stage_shapes.h"
+#include "plan/tensor_shares.h"
 #include "schedule/pipeline_schedule.h"
 #include "schedule/simulate.h"
 
@@ -76,6 +77,7 @@ struct TrainingPlan {
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
   std::optional<Estimate> estimate = {};      ///< with the pipeline
   arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
+  TensorShares shares = {};                   ///< what that leaves on a rank; empty where the model is absent
   ContextPlan context = {};
   int expert_tensor = 1;               ///< ranks that hold parts of the same experts
   std::optional<int> zero_level = {};  ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it

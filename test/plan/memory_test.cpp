@@ -201,4 +201,142 @@ TEST_CASE("a plan fits, is tight or does not fit", "[plan]") {
   CHECK(fit(fmt::format("{:.0f}", need * 0.95)) == Fit::kDoesNotFit);
 }
 
+TEST_CASE("parameters of a rank follow the tensor-parallel plan", "[plan]") {
+  const auto parameters = [](const std::string& text) { return planned(text).estimate->memory.ranks[0].parameters; };
+  // A layer: attention 2 x 64 x 64 + 2 x 64 x 32, MLP 3 x 64 x 160, norms 2 x 64. Ends: 2 x 1000 x 64 and a norm of 64.
+  const std::int64_t mlp = 30720, ends = 128000 / 4 + 64;
+  // Two heads of keys and values for four ranks: two have the same.
+  CHECK(parameters(tiny("strategy: ddp, tp_size: 4")) == 8 * (8192 / 4 + 4096 / 2 + mlp / 4 + 128) + ends);
+  const auto mapped = [&](const std::string& layers) {
+    return parameters(
+        tiny("strategy: fsdp2, tp_size: 4, tp_plan: {model.embed_tokens: rowwise, lm_head: colwise, "
+             "model.layers." +
+             layers + ".mlp.gate_proj: colwise, model.layers." + layers + ".mlp.up_proj: colwise, model.layers." +
+             layers + ".mlp.down_proj: rowwise}"));
+  };
+  CHECK(mapped("*") == 8 * (12288 + mlp / 4 + 128) + ends);
+  CHECK(mapped("1") == 8 * (12288 + 128) + 7 * mlp + mlp / 4 + ends);
+}
+
+TEST_CASE("low-rank parts of latent attention are whole on every rank", "[plan]") {
+  const auto plan = planned(
+      "device: cpu\nmodel:\n  config: {model_type: deepseek_v3, hidden_size: 64, intermediate_size: 128, "
+      "num_hidden_layers: 2,\n    num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 1000, q_lora_rank: 16, "
+      "kv_lora_rank: 8,\n    qk_nope_head_dim: 16, qk_rope_head_dim: 8, v_head_dim: 16, moe_intermediate_size: 32, "
+      "n_routed_experts: 4,\n    num_experts_per_tok: 2, n_shared_experts: 1, n_group: 1, topk_group: 1, "
+      "first_k_dense_replace: 2,\n    max_position_embeddings: 128}\n"
+      "distributed: {strategy: ddp, tp_size: 2}\ndataset: {_target_: mock, seq_length: 32}\n"
+      "step_scheduler: {global_batch_size: 16, local_batch_size: 8}\n");
+  const std::int64_t low_rank = 64 * 16 + 64 * (8 + 8), norms = 2 * 64 + 16 + 8;
+  const std::int64_t divided = 16 * 4 * 24 + 8 * 4 * 32 + 64 * 64 + 3 * 64 * 128;
+  CHECK(plan.estimate->memory.ranks[0].parameters == 2 * (low_rank + norms + divided / 2) + 1000 * 64 + 64);
+}
+
+TEST_CASE("a matrix of an adapter beside shared heads is divided as they are", "[plan]") {
+  const auto plan = planned(tiny("strategy: ddp, tp_size: 4", "peft: {target_modules: ['*.k_proj'], dim: 8}\n"));
+  const auto whole = planned(tiny("strategy: ddp, tp_size: 4"));
+  // A [8, 64] is whole, of B [32, 8] there is one head of two.
+  CHECK(plan.estimate->memory.ranks[0].parameters - whole.estimate->memory.ranks[0].parameters == 8 * (512 + 256 / 2));
+}
+
+TEST_CASE("activations of what is not divided are whole", "[plan]") {
+  arch::ModelSpec spec;
+  spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = 160, spec.vocab = 1000;
+  ActivationRequest request{.tokens = 10, .sequence = 10, .bytes = 2, .tp = 4};
+  // Residual stream 2 x 64, norms 2 x 64, queries 64, keys and values 2 x 32, attention 64, MLP 3 x 160; the statistics
+  // of two norms and of the heads.
+  CHECK(layer_activations(spec, 0, request).kept ==
+        10 * ((256 + 64 / 4 + 64 / 2 + 64 / 4 + 480 / 4) * 2 + 4 * (2 + 1)));
+  TensorShares shares{.kinds = {{.widths = {.up = 4, .down = 4}}}, .kind_of = {0}};
+  request.shares = &shares;
+  CHECK(layer_activations(spec, 0, request).kept == 10 * ((256 + 64 + 64 + 64 + 480 / 4) * 2 + 4 * (2 + 4)));
+  CHECK(head_activations(spec, request, false).logits == 10 * 1000 * 2);
+  request.sequence_parallel = true;  // the norm before attention leaves the tokens of all ranks
+  shares.kinds[0].widths.whole_attention = true;
+  CHECK(layer_activations(spec, 0, request).kept ==
+        10 * ((3 * 64 / 4 + 64 + 64 + 64 + 64 + 480 / 4) * 2 + 4 * (2 + 4)));
+
+  const auto widths = [](const std::string& plan) {
+    return planned(tiny("strategy: fsdp2, tp_size: 2, sequence_parallel: true, tp_plan: " + plan))
+        .shares.layer(0)
+        .widths;
+  };
+  const auto mlp = widths(
+      "{layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, "
+      "layers.*.mlp.down_proj: rowwise}");
+  CHECK((mlp.heads == 1 && mlp.keys == 1 && mlp.up == 2 && mlp.down == 2));
+  CHECK((mlp.whole_attention && !mlp.whole_mlp));
+  const auto gathered = widths(
+      "{layers.*.self_attn.q_proj: colwise_rep, layers.*.self_attn.k_proj: colwise_rep, "
+      "layers.*.self_attn.v_proj: colwise_rep, layers.*.self_attn.o_proj: rowwise_rep}");
+  CHECK((gathered.heads == 1 && gathered.keys == 1 && gathered.taken == 2 && gathered.up == 1));
+  CHECK((!gathered.whole_attention && gathered.whole_mlp));
+}
+
+TEST_CASE("each tensor-parallel rank sends its part of the tokens to experts", "[plan]") {
+  arch::ModelSpec spec;
+  spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.vocab = 1000;
+  spec.moe = arch::MixtureOfExperts{.experts = 8, .top_k = 2, .ffn = 32};
+  spec.moe_layers = {true};
+  ActivationRequest request{.tokens = 10, .sequence = 10, .bytes = 2, .tp = 2};
+  // Residual stream 2 x 64, norms 2 x 64, queries 64, keys and values 2 x 32, attention 64; of an expert 2 x 64, 3
+  // x 32.
+  const int dense = 256 + (64 + 64 + 64) / 2, expert = 128 + 96, statistics = 4 * (2 + 4 / 2);
+  CHECK(layer_activations(spec, 0, request).kept == 10 * ((dense + 2 * expert / 2) * 2 + statistics));
+  request.sequence_parallel = true;
+  CHECK(layer_activations(spec, 0, request).kept == 10 * ((dense - 128 + 2 * expert / 2) * 2 + statistics));
+  // Two ranks with parts of the same experts have the rows of both; their widths are half as large.
+  request.expert_tensor = 2;
+  CHECK(layer_activations(spec, 0, request).kept == 10 * ((dense - 128 + 2 * (expert + 64) / 2) * 2 + statistics));
+  // The rows of both come from other ranks, and as many come back.
+  request.experts_apart = true;
+  CHECK(layer_activations(spec, 0, request).kept ==
+        10 * ((dense - 128 + 2 * (expert + 64 + 2 * 128) / 2) * 2 + statistics));
+}
+
+TEST_CASE("a plan knows whose experts are on other ranks", "[plan]") {
+  const auto activations = [](const std::string& distributed, const std::string& more = "") {
+    auto text = tiny(distributed, more);
+    const std::string dense = "model_type: llama, ";
+    text.replace(text.find(dense), dense.size(),
+                 "model_type: qwen3_moe, head_dim: 16, num_experts: 4, num_experts_per_tok: 2, "
+                 "moe_intermediate_size: 32, ");
+    return planned(text).estimate->memory.ranks[0].most_activations;
+  };
+  // Both have 8 layers, 8 x 32 tokens in float32, of which each rank of tp 2 routes half to two experts.
+  const double rows = 8.0 * 8 * 32 * 4 * 2 / 2 * 64;
+  const double own = activations("strategy: ddp, tp_size: 2");
+  CHECK(activations("strategy: ddp, tp_size: 2, ep_size: 2") - own == 2 * rows);
+  CHECK(activations("strategy: ddp, tp_size: 2", "model_parallel: {expert_tensor_parallel_size: 2}\n") - own ==
+        (2 * 2 + 1) * rows);
+}
+
+TEST_CASE("messages between stages carry a rank's own tokens", "[plan]") {
+  const auto buffers = [](const std::string& more) {
+    const auto plan = planned(tiny("strategy: fsdp2, tp_size: 2, pp_size: 2, pipeline: {pp_schedule: 1F1B}" + more));
+    const double messages = plan.pipeline->schedule.proof.ranks[0].receive_buffers + 1;
+    const double ids = 2.0 * 3 * 8 * 8 * 32;
+    return (plan.estimate->memory.ranks[0].in(Phase::kFirstStep).buffers - ids) / messages;
+  };
+  CHECK(buffers("") == 32 * 64 * 4);  // a sequence in float32
+  CHECK(buffers(", sequence_parallel: true") == 32 / 2 * 64 * 4);
+}
+
+TEST_CASE("of many stages those are gathered that are needed next", "[plan]") {
+  const auto weights = [](int layers, std::size_t rank) {
+    return planned(
+               tiny(fmt::format("strategy: fsdp2, dp_size: 2, pp_size: 2, pipeline: {{pp_schedule: Interleaved1F1B, "
+                                "layers_per_stage: {}}}",
+                                layers)))
+        .estimate->memory.ranks[rank]
+        .in(Phase::kFirstStep)
+        .weights;
+  };
+  // In float32: half of all as master values, and three of four stages; one has an end of the model.
+  const double layer = 43136, first = 64000, last = 64064;
+  CHECK(weights(1, 0) == 4 * ((4 * layer + first) / 2 + 3 * layer + first));
+  CHECK(weights(1, 1) == 4 * ((4 * layer + last) / 2 + 3 * layer + last));
+  CHECK(weights(2, 0) == 4 * 1.5 * (4 * layer + first));  // two stages: both
+}
+
 }  // namespace automodel::plan

@@ -1,0 +1,178 @@
+#include "plan/layer_traffic.h"
+
+#include <algorithm>
+
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+/// Share of a ring's messages between machines or devices that attention does not hide, where they run beside it.
+constexpr double kRingExposed = 0.3;
+
+/// A group of ranks and what one of them sends in its collectives. Bytes are of whole tensors.
+class Group {
+ public:
+  Group(const GroupLink& group, int size) : group_(group), size_(size) {}
+
+  Sent gather(double bytes) const { return sent(1, bytes, all_gather_seconds(bytes, size_, group_.link)); }
+  Sent scatter(double bytes) const { return sent(1, bytes, reduce_scatter_seconds(bytes, size_, group_.link)); }
+  Sent sum(double bytes) const { return sent(2, bytes, all_reduce_seconds(bytes, size_, group_.link)); }
+  Sent exchange(double bytes) const { return sent(1, bytes, all_to_all_seconds(bytes, size_, group_.link)); }
+  /// Messages of so many bytes to the next rank, `count` times.
+  Sent pass_on(double bytes, int count, double exposed) const {
+    if (size_ <= 1) return {};
+    const double all = bytes * count, seconds = all / group_.link.bandwidth;
+    return {all, seconds, exposed * seconds + count * group_.link.latency};
+  }
+
+ private:
+  Sent sent(int times, double bytes, double seconds) const {
+    if (size_ <= 1) return {};
+    const double all = times * bytes * (size_ - 1) / size_;
+    return {all, all / group_.link.bandwidth, seconds};
+  }
+
+  GroupLink group_;
+  int size_;
+};
+
+struct Passes {
+  Sent forward = {}, backward = {};
+};
+Passes operator+(const Passes& a, const Passes& b) {
+  return {a.forward + b.forward, a.backward + b.backward};
+}
+
+class Layer {
+ public:
+  Layer(const TrainingPlan& plan, const Hardware& hardware, int layer)
+      : plan_(plan),
+        hardware_(hardware),
+        spec_(plan.model->spec),
+        sizes_(plan.mesh.sizes()),
+        moe_(spec_.is_moe(layer)),
+        element_(size_of(plan.types.compute)),
+        tokens_(static_cast<double>(plan.batch.microbatch * plan.batch.planned_length()) / sizes_.cp),
+        tensor_(group_link(hardware, 1, sizes_.tp), sizes_.tp) {}
+
+  /// Of attention's products.
+  Passes attention() const {
+    double in = spec_.hidden;
+    if (const auto& latent = spec_.latent)  // the low-rank parts are computed on every rank
+      in = (latent->q_rank > 0 ? latent->q_rank : in) + latent->kv_rank + latent->rope_dim;
+    return products(in);
+  }
+
+  /// Of the feed-forward block's products.
+  Passes feed() const {
+    if (!moe_) return products(spec_.hidden);
+    Passes out;
+    // Each rank routes a part of the tokens; with sequence parallelism it has no others.
+    if (!plan_.tensor.sequence_parallel) out.forward = out.backward = tensor_.gather(bytes(spec_.hidden));
+    return spec_.moe->shared_experts > 0 ? out + products(spec_.hidden) : out;
+  }
+
+  /// Tokens to experts and back, in one pass.
+  Sent exchange() const {
+    const int size = sizes_.ep * plan_.expert_tensor;
+    if (!moe_ || size <= 1) return {};
+    // Each part of an expert's width gets the row.
+    const double rows = bytes(spec_.hidden) * spec_.moe->top_k / sizes_.tp * plan_.expert_tensor;
+    const Group group(expert_link(plan_, hardware_), size);
+    return group.exchange(rows) + group.exchange(rows);
+  }
+
+  Passes context() const {
+    if (sizes_.cp <= 1) return {};
+    const auto& how = plan_.context;
+    // The engine widens latent attention's values to the width of the keys.
+    const double head = spec_.latent ? std::max(spec_.head_dim, spec_.latent->v_dim) : spec_.head_dim;
+    const double query = bytes(spec_.head_dim) * spec_.heads / sizes_.tp;
+    const double result = bytes(head) * spec_.heads / sizes_.tp;
+    const double groups = std::max(1.0, static_cast<double>(spec_.kv_heads) / sizes_.tp);
+    const double key = bytes(spec_.head_dim) * groups, value = bytes(head) * groups;
+    const Group heads(exchange_link(hardware_, sizes_.tp, how.heads), how.heads);
+    Passes out;
+    for (const double each : {query, key, value, result}) out.forward += heads.exchange(each);
+    out.backward = out.forward;
+    // Gradients of keys and values are summed in float32 at least.
+    const int stride = sizes_.tp * how.heads, n = how.keys;
+    const double wider = std::max(1.0, 4 / element_);
+    if (how.gather) {
+      const Group keys(group_link(hardware_, stride, n), n);
+      const auto gathered = keys.gather(n * key) + keys.gather(n * value);
+      return out + Passes{gathered, gathered + keys.scatter(n * key * wider) + keys.scatter(n * value * wider)};
+    }
+    const Group keys(neighbour_link(hardware_, stride, n), n);
+    const double exposed = plan_.cuda ? kRingExposed : 1;
+    const auto around = keys.pass_on(key + value, n - 1, exposed);
+    return out + Passes{around, around + keys.pass_on((key + value) * wider, n, exposed)};
+  }
+
+ private:
+  /// Of activations of a microbatch that are so wide.
+  double bytes(double width) const { return tokens_ * width * element_; }
+
+  /// A product divided by its results, `in` wide, and one divided by its inputs after it.
+  Passes products(double in) const {
+    const double x = bytes(in), y = bytes(spec_.hidden);
+    if (!plan_.tensor.sequence_parallel) return {tensor_.sum(y), tensor_.sum(x)};
+    // Weight gradients want the whole input once more.
+    return {tensor_.gather(x) + tensor_.scatter(y), tensor_.gather(y) + tensor_.gather(x) + tensor_.scatter(x)};
+  }
+
+  const TrainingPlan& plan_;
+  const Hardware& hardware_;
+  const arch::ModelSpec& spec_;
+  const mesh::MeshSizes& sizes_;
+  bool moe_;
+  double element_;  ///< bytes
+  double tokens_;
+  Group tensor_;
+};
+
+}  // namespace
+
+Sent& Sent::operator+=(const Sent& other) {
+  bytes += other.bytes;
+  transfer += other.transfer;
+  exposed += other.exposed;
+  return *this;
+}
+
+Sent operator+(Sent a, const Sent& b) {
+  return a += b;
+}
+
+LayerTraffic& LayerTraffic::operator+=(const LayerTraffic& other) {
+  tensor += other.tensor;
+  context += other.context;
+  experts += other.experts;
+  return *this;
+}
+
+LayerPasses layer_passes(const TrainingPlan& plan, const Hardware& hardware, config::ActivationCheckpointing recompute,
+                         int layer) {
+  const Layer parts(plan, hardware, layer);
+  const auto attention = parts.attention(), feed = parts.feed(), context = parts.context();
+  const auto exchange = parts.exchange();
+  LayerPasses out;
+  out.forward = {attention.forward + feed.forward, context.forward, exchange};
+  out.backward = {attention.backward + feed.backward, context.backward, exchange};
+  if (recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
+  if (recompute == config::ActivationCheckpointing::kSelective)
+    out.backward += {.tensor = feed.forward, .experts = exchange};
+  return out;
+}
+
+LinkClass context_link(const TrainingPlan& plan, const Hardware& hardware) {
+  const auto& sizes = plan.mesh.sizes();
+  return neighbour_link(hardware, sizes.tp, sizes.cp).kind;
+}
+
+GroupLink expert_link(const TrainingPlan& plan, const Hardware& hardware) {
+  return exchange_link(hardware, 1, plan.mesh.sizes().ep * plan.expert_tensor);
+}
+
+}  // namespace automodel::plan

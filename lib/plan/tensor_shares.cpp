@@ -1,0 +1,133 @@
+#include "plan/tensor_shares.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace automodel::plan {
+namespace {
+
+using arch::Role;
+using arch::TensorStyle;
+
+/// The placement of the engine (parallel/tensor/placement.h) in numbers.
+class Shares {
+ public:
+  Shares(const ModelChoice& model, const arch::TensorPlan& plan, int tp)
+      : spec_(model.spec), layout_(model.layout), plan_(plan), tp_(tp) {}
+
+  TensorShares operator()() const {
+    TensorShares out;
+    const bool alike = alike_by_kind();
+    std::array<std::optional<std::size_t>, 2> known;
+    for (int layer = 0; layer < layout_.layer_count(); ++layer) {
+      auto& kind = known[layout_.moe_layers[static_cast<std::size_t>(layer)] ? 1 : 0];
+      if (!kind || !alike) {
+        kind = out.kinds.size();
+        out.kinds.push_back(layer_shares(layer));
+      }
+      out.kind_of.push_back(*kind);
+    }
+    for (const auto& each : layout_.embedding_parameters)
+      out.embeddings += elements(each) / (each.role == Role::kEmbedding ? of_vocabulary(Role::kEmbedding) : 1);
+    for (const auto& each : layout_.norm_parameters) out.norm += elements(each);
+    out.vocabulary = of_vocabulary(Role::kHead);
+    out.head = elements(layout_.head_parameter) / out.vocabulary;
+    return out;
+  }
+
+ private:
+  static double elements(const arch::ParameterTemplate& each) {
+    return static_cast<double>(each.shape.elements()) * each.copies;
+  }
+
+  /// True where no pattern names a layer by its number.
+  bool alike_by_kind() const {
+    const auto numbered = [](std::string_view pattern) {
+      for (std::size_t at = pattern.find('.'); at != std::string_view::npos; at = pattern.find('.', at + 1))
+        if (at + 1 < pattern.size() && pattern[at + 1] >= '0' && pattern[at + 1] <= '9') return true;
+      return false;
+    };
+    return std::none_of(plan_.rows.begin(), plan_.rows.end(), [&](const auto& row) { return numbered(row.first); });
+  }
+
+  int of_vocabulary(Role role) const { return tp_ > 1 && arch::divides_vocabulary(plan_, layout_, role) ? tp_ : 1; }
+
+  LayerShares layer_shares(int layer) const {
+    LayerShares out;
+    const std::string prefix = layout_.layer_fqn(layer) + ".";
+    for (const auto& each : layout_.layer(layer))
+      if (each.role == Role::kExpert)
+        out.expert += elements(each);
+      else
+        out.dense += elements(each) / (tp_ > 1 ? ranks_of(each, prefix) : 1);
+    if (tp_ > 1) out.widths = widths_of(layer, prefix);
+    return out;
+  }
+
+  int ranks_of(const arch::ParameterTemplate& each, const std::string& prefix) const {
+    if (each.role == Role::kNorm || each.role == Role::kRouter || each.role == Role::kPositions) return 1;
+    const auto module = arch::plan_name(each.name);
+    if (module.ends_with(".sinks"))
+      return plan_.style_of(prefix + "self_attn.q_proj") == TensorStyle::kColwise ? tp_ : 1;
+    const auto style = plan_.style_of(prefix + std::string(module));
+    if (arch::divides_columns(style)) return result_shares(spec_, module, style, tp_);
+    return arch::divides_rows(style) && !each.name.ends_with(".bias") ? tp_ : 1;
+  }
+
+  /// The style of the first of these modules that the layer has.
+  std::optional<TensorStyle> style_of(int layer, const std::string& prefix,
+                                      std::initializer_list<std::string_view> modules) const {
+    for (const auto& each : layout_.layer(layer))
+      for (const auto module : modules)
+        if (arch::plan_name(each.name) == module) return plan_.style_of(prefix + std::string(module));
+    return std::nullopt;
+  }
+
+  WidthShares widths_of(int layer, const std::string& prefix) const {
+    WidthShares out;
+    const bool sequence = plan_.sequence_parallel;
+    const auto whole_input = [&](TensorStyle style) {
+      return sequence && style != TensorStyle::kSequence && !arch::divides_columns(style);
+    };
+    if (const auto first =
+            style_of(layer, prefix, {"self_attn.q_proj", "self_attn.qkv_proj", "self_attn.q_b_proj", "attn.c_attn"})) {
+      const bool own_heads = *first == TensorStyle::kColwise;  // other styles gather the results, or have all
+      out.heads = own_heads ? tp_ : 1;
+      out.keys = own_heads ? std::min(tp_, spec_.kv_heads) : 1;
+      out.whole_attention = whole_input(*first);
+    }
+    if (style_of(layer, prefix, {"self_attn.o_proj", "attn.c_proj"}) == TensorStyle::kRowwiseSplit) out.taken = tp_;
+    if (const auto first = style_of(layer, prefix,
+                                    {"mlp.gate_proj", "mlp.up_proj", "mlp.gate_up_proj", "mlp.c_fc",
+                                     "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"})) {
+      const bool own_tokens = sequence && *first == TensorStyle::kSequence;
+      out.up = *first == TensorStyle::kColwise || own_tokens ? tp_ : 1;
+      const auto last = style_of(layer, prefix, {"mlp.down_proj", "mlp.c_proj", "mlp.shared_experts.down_proj"});
+      out.down = (last && arch::divides_rows(*last)) || own_tokens ? tp_ : 1;
+      out.whole_mlp = whole_input(*first);
+    }
+    return out;
+  }
+
+  const arch::ModelSpec& spec_;
+  const arch::Layout& layout_;
+  const arch::TensorPlan& plan_;
+  int tp_;
+};
+
+}  // namespace
+
+TensorShares tensor_shares(const ModelChoice& model, const arch::TensorPlan& plan, int tp) {
+  return Shares(model, plan, tp)();
+}
+
+int result_shares(const arch::ModelSpec& spec, std::string_view module, arch::TensorStyle style, int tp) {
+  const bool of_keys = module.ends_with(".k_proj") || module.ends_with(".v_proj");
+  return of_keys && style == TensorStyle::kColwise ? std::min(tp, spec.kv_heads) : tp;
+}
+
+}  // namespace automodel::plan
