@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 
@@ -49,12 +50,18 @@ Options parse(int argc, char** argv) {
 }
 
 /// Seconds of one call on the slowest rank.
-double measure(comm::Communicator& all, int repeat, const std::function<void()>& operation) {
+double measure(comm::Communicator& all, bool device, int repeat, const std::function<void()>& operation) {
+  // On a GPU an operation has only been launched when its wait returns.
+  const auto settle = [device] {
+    if (device) at::accelerator::synchronizeDevice(at::accelerator::getDeviceIndex());
+  };
   double best = 1e9;
   for (int round = 0; round < 4; ++round) {
+    settle();
     all.barrier()->wait();
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < repeat; ++i) operation();
+    settle();
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     best = std::min(best, time.count() / repeat);
   }
@@ -79,6 +86,7 @@ void run(comm::World& world, const Options& options) {
     const at::Tensor b = at::full({count}, 1, like);
     const at::Tensor shard = at::full({count / n}, 1, like);
     const int repeat = bytes < 1 << 16 ? 2000 : bytes < 4 << 20 ? 200 : 10;
+    const bool device = !like.device().is_cpu();
     const auto ping_pong = [&] {
       if (me == 0) {
         all->exchange({{a, 1, 0}}, {})->wait();
@@ -94,11 +102,11 @@ void run(comm::World& world, const Options& options) {
       row.push_back(fmt::format("{:.1f}", seconds * 1e6));
       row.push_back(fmt::format("{:.2f}", static_cast<double>(bytes) / seconds * 1e-9));
     };
-    add(measure(*all, repeat, ping_pong) / 2);
-    add(measure(*all, repeat, ring));
-    add(measure(*all, repeat, [&] { all->all_reduce(a, ReduceOp::kSum)->wait(); }));
-    add(measure(*all, repeat, [&] { all->all_gather(a, shard)->wait(); }));
-    add(measure(*all, repeat, [&] { all->reduce_scatter(shard, a, ReduceOp::kSum)->wait(); }));
+    add(measure(*all, device, repeat, ping_pong) / 2);
+    add(measure(*all, device, repeat, ring));
+    add(measure(*all, device, repeat, [&] { all->all_reduce(a, ReduceOp::kSum)->wait(); }));
+    add(measure(*all, device, repeat, [&] { all->all_gather(a, shard)->wait(); }));
+    add(measure(*all, device, repeat, [&] { all->reduce_scatter(shard, a, ReduceOp::kSum)->wait(); }));
     table.add(row);
   }
   if (world.rank() == 0) std::fputs(table.text().c_str(), stdout);

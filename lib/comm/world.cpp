@@ -67,14 +67,14 @@ void World::begin(Place place, const WorldOptions& options, std::shared_ptr<Tran
 void World::use_device(at::Device wanted, DeviceGroups groups) {
   device_groups_ = std::move(groups);
   device_ = wanted;
-  if (wanted.is_cpu() || wanted.has_index()) return;
+  if (wanted.is_cpu()) return;
   const at::DeviceIndex devices = at::accelerator::deviceCount();
   if (devices == 0)
     throw Error(
         ExitCode::kEnvironment,
         {"no-device", fmt::format("no {} device on host {}", c10::DeviceTypeName(wanted.type(), true), host_name()),
          "use device: cpu, or a build and a host with one"});
-  device_ = {wanted.type(), static_cast<at::DeviceIndex>(local_rank() % devices)};
+  if (!wanted.has_index()) device_ = {wanted.type(), static_cast<at::DeviceIndex>(local_rank() % devices)};
   at::accelerator::setDeviceIndex(device_.index());  // of this thread: what is made without naming a device goes there
 }
 

@@ -22,7 +22,6 @@ SamplerOptions sampler_options(const config::DataloaderConfig& config, const Loa
   out.drop_last = config.drop_last();
   out.seed = options.seed;
   if (!options.training) {
-    out.local_batch_size = config.batch_size().value_or(static_cast<int>(options.local_batch_size));
     out.global_batch_size = out.local_batch_size * out.dp_size;
   } else if (config.batch_size() && *config.batch_size() != options.local_batch_size) {
     problems.push_back({"bad-value",

@@ -31,7 +31,7 @@ class Loader {
  public:
   /// Null after problems (keys are dotted recipe keys): `bad-value` for a dataloader.batch_size of training that is not
   /// step_scheduler.local_batch_size, `empty-data` where drop_last leaves nothing. For validation the section's
-  /// batch_size replaces local_batch_size, and global_batch_size is one run over all ranks.
+  /// batch_size has no effect (the loss is a mean over tokens), and global_batch_size is one run over all ranks.
   static std::unique_ptr<Loader> make(std::shared_ptr<const Dataset> dataset, const config::DataloaderConfig& config,
                                       const LoaderOptions& options, Diagnostics& problems);
 

@@ -1,5 +1,6 @@
 #include "ops/adam.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace automodel::ops {
 namespace {
 
 constexpr std::int64_t kElementsPerTask = 1 << 16;
+constexpr std::int64_t kSlice = 1 << 24;  ///< elements that temporaries are made for, where there is no kernel
 
 template <class T>
 const OptimizerKernels<T>& optimizer_kernels() {
@@ -72,6 +74,15 @@ void adam(at::Tensor value, const at::Tensor& gradient, at::Tensor mean, at::Ten
       run_adam<float>(value, gradient, mean, square, max_square, step);
     return;
   }
+  if (value.numel() > kSlice) {
+    for (std::int64_t first = 0; first < value.numel(); first += kSlice) {
+      const auto part = [&](const at::Tensor& whole) {
+        return whole.defined() ? whole.narrow(0, first, std::min(kSlice, whole.numel() - first)) : whole;
+      };
+      adam(part(value), part(gradient), part(mean), part(square), part(max_square), step);
+    }
+    return;
+  }
   auto g = gradient * (step.maximize ? -step.gradient_scale : step.gradient_scale);
   if (!step.decoupled && step.weight_decay != 0) g = g + value * step.weight_decay;
   mean.mul_(step.beta1).add_(g, 1 - step.beta1);
@@ -88,7 +99,13 @@ double sum_of_squares(const at::Tensor& x) {
   if (x.numel() == 0) return 0;
   if (has_optimizer_kernel(x) && x.is_contiguous())
     return x.scalar_type() == at::kDouble ? run_sum<double>(x) : run_sum<float>(x);
-  return x.to(at::kDouble).square().sum().item<double>();
+  const auto flat = x.reshape(-1);
+  at::Tensor sum;  // on the device until the end
+  for (std::int64_t first = 0; first < flat.numel(); first += kSlice) {
+    const auto part = flat.narrow(0, first, std::min(kSlice, flat.numel() - first)).to(at::kDouble).square().sum();
+    sum = sum.defined() ? sum + part : part;
+  }
+  return sum.item<double>();
 }
 
 }  // namespace automodel::ops

@@ -50,7 +50,8 @@ Optimizer::Optimizer(const config::OptimizerConfig& config, std::vector<Target> 
     auto& pieces = pieces_.emplace_back();
     for (const auto& range : target.ranges) {
       if (!range.trained) continue;
-      const auto factors = overrides.empty() ? Factors{} : factors_of(overrides, range.name);
+      const auto factors =
+          overrides.empty() ? Factors{} : factors_of(overrides, range.group.empty() ? range.name : range.group);
       const bool joins = !pieces.empty() && pieces.back().offset + pieces.back().length == range.offset &&
                          pieces.back().lr_factor == factors.lr && pieces.back().decay_factor == factors.weight_decay;
       if (joins)

@@ -16,6 +16,7 @@ namespace automodel::optim {
 /// A run of one parameter's elements inside a target's buffers.
 struct Range {
   std::string name = {};    ///< of the parameter
+  std::string group = {};   ///< name that param_group_overrides match: of the original where this is a tied copy
   std::int64_t first = 0;   ///< in the parameter's elements on this rank, before data-parallel sharding
   std::int64_t offset = 0;  ///< in the buffers
   std::int64_t length = 0;

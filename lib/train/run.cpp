@@ -43,11 +43,6 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Peak resident memory of this process in GiB.
-double peak_memory() {
-  return proc_field("/proc/self/status", "VmHWM") / (1 << 30);
-}
-
 /// Where the metrics go; files on rank 0 only.
 class Reports {
  public:
@@ -151,6 +146,15 @@ class Run {
                                            : fmt::format("all {} steps are done: nothing is left to train", end),
                                at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s",
                                fs::absolute(reports_->folder()).lexically_normal().string()));
+  }
+
+  /// GiB: of this process, or on a GPU of tensors there.
+  double peak_memory() {
+    if (setup_->plan.cuda)
+      peak_bytes_ = std::max(peak_bytes_, static_cast<double>(device_peak()));
+    else
+      peak_bytes_ = proc_field("/proc/self/status", "VmHWM");
+    return peak_bytes_ / (1 << 30);
   }
 
   /// Lines for people, kept until there is a place for them.
@@ -272,7 +276,7 @@ class Run {
       const auto added = generate(*runtime_, ids,
                                   {.tokens = generation->max_new_tokens(),
                                    .temperature = generation->temperature(),
-                                   .longest = std::max<std::int64_t>(setup_->plan.batch.length, 1),
+                                   .longest = std::max<std::int64_t>(setup_->plan.batch.planned_length(), 1),
                                    .seed = setup_->seed(),
                                    .end = tokenizer->eos().value_or(-1)});
       reports_->line(fmt::format("--- {}{}", prompt, tokenizer->decode(added)));
@@ -285,6 +289,7 @@ class Run {
   const ActionHook& hook_;
   std::unique_ptr<Setup> setup_;
   std::vector<std::string> early_lines_;
+  double peak_bytes_ = 0;  ///< bytes; the estimate counts anew in each phase
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer

@@ -52,7 +52,7 @@ void remember(const plan::TrainingPlan& plan, double seconds, double bytes) {
 
 void RunEstimate::end_phase(plan::Phase phase) {
   auto& peak = peaks_[static_cast<std::size_t>(phase)];
-  peak = std::max(peak, take_tensor_peak());
+  peak = std::max(peak, plan_.cuda ? take_device_peak() : take_tensor_peak());
 }
 
 void RunEstimate::add_step(double seconds) {

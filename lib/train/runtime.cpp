@@ -241,9 +241,6 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
         number, *plan_.model, modules_of(pipeline.stages[number.at()]), stage_options(), sharding, groups_));
     stage->data_parallel().bind(source);
-    if (recipe_.distributed->pipeline() && recipe_.distributed->pipeline()->scale_grads_in_schedule() &&
-        plan_.pipelined)
-      stage->set_divisor(static_cast<double>(plan_.batch.microbatches) * plan_.batch.runs * place_.dp_size);
     if (plan_.levers.deferred_head) stage->defer_head(*plan_.levers.deferred_head);
     stages.push_back(&stage->stage());
   }
@@ -273,6 +270,7 @@ void Runtime::make_optimizer() {
         const bool on_grid = weight.expert || (first_of_its_kind(weight, place_.tp) && first_replica);
         const bool mine = on_grid && (!whole || reduce.shard->rank() == 0) && !weight.copy;
         target.ranges.push_back({.name = weight.info.fqn,
+                                 .group = weight.info.tied_to,
                                  .first = segment.first,
                                  .offset = segment.offset,
                                  .length = segment.length,

@@ -2,52 +2,55 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
+#include <ATen/DeviceAccelerator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
 namespace automodel::train {
 namespace {
 
+class CountingAllocator;
+
+/// PyTorch keeps one allocator a process, so this is one too.
+std::atomic<CountingAllocator*> counting = nullptr;
+
 /// Passes on to PyTorch's own allocator and counts. One for the process, never destroyed: tensors may outlive main.
+/// oneDNN takes raw memory, which the data alone must lead back to: a block's size stands in front of it.
 class CountingAllocator : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    auto data = inner_->allocate(bytes);
-    if (data.get() == nullptr) return data;
+    if (bytes == 0) return inner_->allocate(0);
+    auto* block = static_cast<char*>(inner_->raw_allocate(bytes + kHeader));
     const auto size = static_cast<std::int64_t>(bytes);
+    new (block) std::int64_t(size);
     const auto now = now_.fetch_add(size, std::memory_order_relaxed) + size;
     auto peak = peak_.load(std::memory_order_relaxed);
     while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) continue;
-    void* memory = data.get();
-    const auto device = data.device();
-    return {memory, new Block{std::move(data), size, this}, &release, device};
+    return {block + kHeader, block + kHeader, &release, c10::Device(c10::DeviceType::CPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
 
   std::int64_t take_peak() { return peak_.exchange(now_.load(std::memory_order_relaxed), std::memory_order_relaxed); }
 
  private:
-  struct Block {
-    c10::DataPtr data;
-    std::int64_t bytes;
-    CountingAllocator* owner;
-  };
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    block->owner->now_.fetch_sub(block->bytes, std::memory_order_relaxed);
-    delete block;
+  static constexpr std::size_t kHeader = 64;  ///< as much as tensors are aligned to
+
+  static void release(void* data) {
+    if (data == nullptr) return;
+    auto* block = static_cast<char*>(data) - kHeader;
+    auto* owner = counting.load();
+    owner->now_.fetch_sub(*reinterpret_cast<const std::int64_t*>(block), std::memory_order_relaxed);
+    owner->inner_->raw_deallocate(block);
   }
 
   c10::Allocator* inner_;
   std::atomic<std::int64_t> now_ = 0, peak_ = 0;
 };
-
-/// PyTorch keeps one allocator a process, so this is one too.
-std::atomic<CountingAllocator*> counting = nullptr;
 
 }  // namespace
 
@@ -61,6 +64,17 @@ void count_tensor_memory() {
 std::int64_t take_tensor_peak() {
   auto* allocator = counting.load();
   return allocator != nullptr ? allocator->take_peak() : 0;
+}
+
+std::int64_t device_peak() {
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return at::accelerator::getDeviceStats(at::accelerator::getDeviceIndex()).allocated_bytes.at(kAll).peak;
+}
+
+std::int64_t take_device_peak() {
+  const auto peak = device_peak();
+  at::accelerator::resetPeakStats(at::accelerator::getDeviceIndex());
+  return peak;
 }
 
 }  // namespace automodel::train

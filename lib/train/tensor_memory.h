@@ -1,4 +1,4 @@
-// How many bytes of tensors a process has on the CPU at most.
+// How many bytes of tensors a process has at most, on the CPU or on its GPU.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,9 @@ void count_tensor_memory();
 /// The most bytes since counting began or the last such call; from now on it is counted anew, from what there is now.
 /// Zero where nothing is counted. Any thread may ask.
 std::int64_t take_tensor_peak();
+/// The same of the current accelerator, by PyTorch's allocator there.
+std::int64_t take_device_peak();
+/// The same without counting anew.
+std::int64_t device_peak();
 
 }  // namespace automodel::train

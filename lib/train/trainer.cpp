@@ -7,6 +7,7 @@
 
 #include <ATen/ops/tensor.h>
 
+#include "data/sampler.h"
 #include "train/microbatches.h"
 #include "train/stop_signal.h"
 
@@ -27,13 +28,24 @@ std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
   return std::count_if(begin, begin + values, [](std::int64_t label) { return label != data::kIgnoredLabel; });
 }
 
+/// Microbatches with at least one sample: what an epoch's last step is filled up with is none.
+std::int64_t count_microbatches(const data::Batch& batch, int rows) {
+  std::int64_t out = 0;
+  for (std::int64_t first = 0; first < batch.rows; first += rows) {
+    const auto begin = batch.samples.begin() + static_cast<std::ptrdiff_t>(first);
+    out += std::any_of(begin, begin + rows, [](std::int64_t sample) { return sample != data::kNoSample; }) ? 1 : 0;
+  }
+  return out;
+}
+
 }  // namespace
 
 Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, plan::LrSchedule schedule, StepHooks hooks)
     : runtime_(runtime),
       schedule_(schedule),
       hooks_(std::move(hooks)),
-      seed_(static_cast<std::uint64_t>(config::seed_of(recipe))) {
+      seed_(static_cast<std::uint64_t>(config::seed_of(recipe))),
+      first_step_(recipe.step_scheduler->start_step()) {
   if (runtime.plan().levers.loss_scaler && !hooks_.grad_scale) scaler_.emplace();
   if (recipe.clip_grad_norm()) max_norm_ = recipe.clip_grad_norm()->max_norm();
   scale_in_schedule_ = runtime.plan().pipelined && recipe.distributed->pipeline() &&
@@ -46,12 +58,18 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   // The divisor of the loss is known before the first backward pass. Ranks of one data-parallel coordinate have the
   // same rows; one of them counts.
   const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
-  double tokens = 0, labels = 0;
+  double tokens = 0, labels = 0, filled = 0;
   for (const auto& batch : batches) {
+    filled += static_cast<double>(count_microbatches(batch, runtime_.plan().batch.microbatch));
     tokens += static_cast<double>(batch.num_tokens);
     labels += static_cast<double>(batch.num_label_tokens);
   }
-  const auto totals = sum_over_world(world, {counts ? tokens : 0, counts ? labels : 0, stop ? 1.0 : 0.0});
+  const auto totals =
+      sum_over_world(world, {counts ? tokens : 0, counts ? labels : 0, stop ? 1.0 : 0.0, counts ? filled : 0});
+  // scale_grads_in_schedule: a mean over microbatches of each one's own mean.
+  const double divisor = scale_in_schedule_ ? std::max(1.0, totals[3]) : 1;
+  if (scale_in_schedule_)
+    for (auto* stage : runtime_.stages()) stage->set_divisor(divisor);
   StepResult result{.tokens = static_cast<std::int64_t>(totals[0]),
                     .label_tokens = static_cast<std::int64_t>(totals[1]),
                     .stop_requested = totals[2] > 0};
@@ -87,9 +105,6 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   runtime_.finish_gradients();
 
   const auto [dense, expert] = runtime_.optimizer().square_sums();
-  const double divisor = scale_in_schedule_ ? static_cast<double>(runtime_.plan().batch.microbatches) *
-                                                  runtime_.plan().batch.runs * place.dp_size
-                                            : 1;
   const auto sums = sum_over_world(
       world, {place.tp == 0 ? loss / divisor : 0, dense + expert, StopSignal::received() != 0 ? 1.0 : 0.0});
   result.loss = sums[0];
@@ -104,7 +119,9 @@ StepResult Trainer::step(std::int64_t step, const std::vector<data::Batch>& batc
   const bool may_recover = scaler_ && !scaler_->at_least();
   if (!std::isfinite(result.loss) || (bad_gradient && !may_recover && runtime_.plan().levers.check_gradients))
     stop_for_non_finite(step, result.loss, result.grad_norm);
-  result.lr = schedule_.learning_rate(step);
+  // A step that float16 skips does not count, so that warm-up begins with the first that trains.
+  const std::int64_t update = scaler_ ? first_step_ + runtime_.optimizer().steps() : step;
+  result.lr = schedule_.learning_rate(update);
   if (scaler_) scaler_->update(bad_gradient);
   if (scaler_ && bad_gradient) {
     result.skipped = true;
@@ -112,7 +129,7 @@ StepResult Trainer::step(std::int64_t step, const std::vector<data::Batch>& batc
   }
   runtime_.world().activity().begin_action("optimizer step");
   const double clip = max_norm_ ? optim::clip_factor(result.grad_norm, *max_norm_) : 1.0;
-  runtime_.optimizer().step(result.lr, schedule_.weight_decay(step), clip / result.grad_scale);
+  runtime_.optimizer().step(result.lr, schedule_.weight_decay(update), clip / result.grad_scale);
   runtime_.publish();
   return result;
 }

@@ -61,6 +61,7 @@ class Trainer {
   std::optional<double> max_norm_;
   bool scale_in_schedule_ = false;
   std::uint64_t seed_;  ///< of dropout
+  std::int64_t first_step_;
 };
 
 }  // namespace automodel::train

@@ -53,6 +53,12 @@ TEST_CASE("segments and positions of a packed row are kept, padding inside a row
   CHECK(batch.num_label_tokens == 4);
 }
 
+TEST_CASE("padding inside a pack has the position that the pack gives it", "[data]") {
+  // Were it the place in the row, the longest document would seem as long as the pack, which LongRoPE looks at.
+  const std::vector<Sample> rows = {{{1, 2, 0, 3}, {2, -100, -100, -100}, {1, 1, 0, 2}, {0, 1, 0, 0}}};
+  CHECK(make_batch(rows, {0}, {}).positions == Ids{0, 1, 0, 0});
+}
+
 TEST_CASE("labels equal to the loss's ignore_index do not count", "[data]") {
   const std::vector<Sample> rows = {{{1, 2, 3}, {2, 3, -100}}};
   const Batch batch = make_batch(rows, {0}, {.ignore_index = 3});
@@ -148,9 +154,9 @@ TEST_CASE("the loader's section is checked", "[data]") {
   const auto validation =
       Loader::make(dataset, config, {.training = false, .global_batch_size = 8, .local_batch_size = 2}, problems);
   REQUIRE(validation);
-  CHECK(validation->sampler().steps_per_epoch() == 2);
-  CHECK(validation->load(0, 0)[0].samples == Ids{0, 1, 2});
-  CHECK(validation->load(0, 1)[0].samples == Ids{3, 4, kNoSample});
+  CHECK(validation->sampler().steps_per_epoch() == 3);
+  CHECK(validation->load(0, 0)[0].samples == Ids{0, 1});
+  CHECK(validation->load(0, 2)[0].samples == Ids{4, kNoSample});
 }
 
 TEST_CASE("the table of datasets has a row for each section", "[data]") {

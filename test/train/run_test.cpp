@@ -1,0 +1,129 @@
+// Whole runs in this process: what a run writes on one mesh must be what it writes on another.
+#include "train/run.h"
+
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "comm/loopback/loopback.h"
+#include "config/recipe.h"
+#include "temporary_folder.h"
+#include "torch_catch.h"
+
+namespace automodel::train {
+namespace {
+
+struct Row {
+  double loss = 0, norm = 0, lr = 0;
+};
+
+/// Trains `words` over a tiny model on `ranks` loopback ranks; the rows of the log.
+std::vector<Row> train(const std::vector<std::string>& words, int ranks = 1, const std::string& data = "") {
+  const test::TemporaryFolder folder;
+  if (!data.empty()) folder.write("rows.jsonl", data);
+  const std::string text =
+      "seed: 3\n"
+      "device: cpu\n"
+      "model: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+      "num_attention_heads: 2, num_key_value_heads: 2, vocab_size: 260, max_position_embeddings: 32, "
+      "tie_word_embeddings: true}, torch_dtype: float64}\n"
+      "distributed: {strategy: ddp}\n" +
+      (data.empty() ? std::string("dataset: {_target_: mock, vocab_size: 64, seq_length: 8, num_samples: 64}\n")
+                    : "dataset: {_target_: jsonl, path_or_dataset_id: " + folder.path().string() +
+                          "/rows.jsonl, tokenizer: bytes}\n"
+                          "dataloader: {shuffle: false}\n") +
+      "step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: 4, num_epochs: null}\n"
+      "logging: {tensorboard: false}\n"
+      "checkpoint: {enabled: false, checkpoint_dir: " +
+      folder.path().string() + "/run}\n";
+  Diagnostics problems;
+  const auto loaded = config::read_recipe(text, "r.yaml", config::parse_overrides(words, problems),
+                                          [](const std::string&) { return std::nullopt; });
+  REQUIRE(to_text(problems) + to_text(loaded.problems) == "");
+  const auto outcome = comm::run_ranks(ranks, [&](comm::World& world) { run_training(loaded, world); });
+  INFO(outcome.text);
+  REQUIRE(outcome.ok());
+  std::vector<Row> rows;
+  std::ifstream log(folder.path() / "run/training.jsonl");
+  for (std::string line; std::getline(log, line);) {
+    const auto row = nlohmann::json::parse(line);
+    const auto& norm = row.at("grad_norm");  // text where it is not finite
+    rows.push_back({row.at("loss"), norm.is_number() ? norm.get<double>() : INFINITY, row.at("lr")});
+  }
+  return rows;
+}
+
+const std::vector<std::string> kPipeline = {"distributed.pp_size=2",
+                                            "distributed.pipeline={pp_schedule: 1F1B, pp_microbatch_size: 2}"};
+
+std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+}  // namespace
+
+TEST_CASE("a run in 16-bit types trains while its memory is counted", "[train]") {
+  for (const char* type : {"bfloat16", "float16"}) {
+    INFO(type);
+    const auto rows = train({std::string("model.torch_dtype=") + type});
+    REQUIRE(rows.size() == 4);
+    CHECK(std::isfinite(rows.back().loss));
+  }
+  CHECK(train({"model.torch_dtype=float32", "distributed={strategy: fsdp2, mp_policy: {param_dtype: bfloat16}}"})
+            .size() == 4);
+}
+
+TEST_CASE("validation may ask for another batch size than training", "[train]") {
+  const std::vector<std::string> words = {
+      "validation_dataset={_target_: mock, vocab_size: 64, seq_length: 8, num_samples: 6}",
+      "step_scheduler.val_every_steps=2"};
+  CHECK(train(words + std::vector<std::string>{"validation_dataloader={batch_size: 2}"}).size() == 4);
+  CHECK(train(words + kPipeline + std::vector<std::string>{"validation_dataloader={batch_size: 1}"}, 2).size() == 4);
+}
+
+TEST_CASE("overrides of a tied weight reach its copy on the last stage", "[train]") {
+  for (const char* pattern : {"embed_tokens", "lm_head"}) {
+    INFO(pattern);
+    const std::vector<std::string> words = {
+        std::string("optimizer={_target_: adamw, lr: 0.01, param_group_overrides: [{pattern: ") + pattern +
+        ", lr_mult: 0.1}]}"};
+    const auto one = train(words), two = train(words + kPipeline, 2);
+    REQUIRE(one.size() == two.size());
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      CHECK(std::abs(one[i].loss - two[i].loss) < 1e-9 * one[i].loss);
+      CHECK(std::abs(one[i].norm - two[i].norm) < 1e-9 * one[i].norm);
+    }
+  }
+}
+
+TEST_CASE("scale_grads_in_schedule leaves out what fills up an epoch's last step", "[train]") {
+  std::string data;
+  for (int row = 0; row < 10; ++row) data += "{\"prompt\": \"abc\", \"response\": \"defghij\"}\n";
+  const auto rows =
+      train(kPipeline + std::vector<std::string>{"distributed.pipeline.scale_grads_in_schedule=true", "optimizer.lr=0"},
+            2, data);
+  REQUIRE(rows.size() == 4);  // 8 rows, 2 rows, 8, 2
+  for (const auto& row : rows) {
+    CHECK(std::abs(row.loss - rows[0].loss) < 1e-9 * row.loss);
+    CHECK(std::abs(row.norm - rows[0].norm) < 1e-9 * row.norm);
+  }
+}
+
+TEST_CASE("steps that float16 skips leave the warm-up where it was", "[train]") {
+  const auto rows = train({"model.torch_dtype=float16", "step_scheduler.max_steps=30", "optimizer.lr=0.01",
+                           "lr_scheduler={lr_warmup_steps: 5, lr_decay_style: constant}"});
+  REQUIRE(rows.size() == 30);
+  double most = 0;  // the scale begins at 2^32: many steps are skipped, and each rate is used before the next
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    CHECK(rows[i].lr > rows[i - 1].lr - 1e-12);
+    most = std::max(most, rows[i].lr - rows[i - 1].lr);
+  }
+  CHECK(rows[5].lr == rows[0].lr);
+  CHECK(most < 0.0025);
+}
+
+}  // namespace automodel::train
