@@ -1,13 +1,33 @@
 // The front end: links neither LibTorch nor MPI, so that everything but training answers in milliseconds.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <string>
 
 #include "base/error.h"
 #include "command_line.h"
 
+namespace {
+
+/// `code`, unless what was printed did not arrive: a full disk must not leave half a script and success.
+int after_output(int code) {
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written || code != 0) return code;
+  const automodel::Diagnostic problem{"cannot-write",
+                                      std::string("standard output cannot be written: ") + std::strerror(errno),
+                                      "the disk is full, or what reads the output is gone",
+                                      {},
+                                      ""};
+  std::fputs((automodel::to_text(problem) + "\n").c_str(), stderr);
+  return static_cast<int>(automodel::ExitCode::kEnvironment);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   try {
-    return automodel::app::run_command_line(argc, argv, automodel::app::commands());
+    return after_output(automodel::app::run_command_line(argc, argv, automodel::app::commands()));
   } catch (const automodel::Error& error) {
     std::fputs(error.what(), stderr);
     return static_cast<int>(error.code());

@@ -120,6 +120,19 @@ int verify(const Options& options) {
   throw Error(ExitCode::kCheckpoint, std::move(problems));
 }
 
+/// Options that would do nothing.
+void check_checkpoint_options(const Options& options) {
+  const auto refuse = [](std::string message, std::string help) {
+    throw Error(ExitCode::kBadInput, {"usage", std::move(message), std::move(help), {"command line", 0, 0}, ""});
+  };
+  const bool exports = options.action == "export";
+  if (!exports && (!options.output.empty() || !options.dtype.empty() || !options.base.empty() || options.merge))
+    refuse(fmt::format("{} takes one folder and neither --dtype, --merge nor --base", options.action),
+           "automodel checkpoint export DIR NEW_FOLDER [--dtype T] [--merge [--base DIR]]");
+  if (exports && !options.base.empty() && !options.merge)
+    refuse("--base is where --merge finds the base model", "add --merge, or leave --base out");
+}
+
 int export_folder(const Options& options) {
   const auto refuse = [](const std::string& message, const std::string& help) {
     throw Error(ExitCode::kBadInput, {"usage", message, help, {"command line", 0, 0}, ""});
@@ -149,6 +162,7 @@ constexpr std::array kActions = {Action{"ls", list}, Action{"verify", verify}, A
 }  // namespace
 
 int run_checkpoint(const Options& options) {
+  check_checkpoint_options(options);
   for (const auto& action : kActions)
     if (action.name == options.action) return action.run(options);
   throw InternalError("the command line allows actions that are not in the table");

@@ -1,6 +1,6 @@
 #include "command_line.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <vector>
@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/version.h"
+#include "plan/plan_json.h"
+#include "report.h"
 
 namespace automodel::app {
 namespace {
@@ -59,10 +61,10 @@ class Help : public CLI::Formatter {
 };
 
 void add_slurm_options(CLI::App& sub, Options& options) {
-  sub.add_option("--nodes", options.nodes, "Machines")->required()->check(CLI::PositiveNumber);
+  sub.add_option("--nodes", options.nodes, "Machines")->required()->check(kCount);
   sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks of a machine (default: by device)")
-      ->check(CLI::PositiveNumber);
-  sub.add_option("--cpus-per-rank", options.cpus_per_rank, "Processor cores of a rank")->check(CLI::PositiveNumber);
+      ->check(kCount);
+  sub.add_option("--cpus-per-rank", options.cpus_per_rank, "Processor cores of a rank")->check(kCount);
   sub.add_option("--time", options.time, "Longest run, as in sbatch: 4:00:00");
   sub.add_option("--partition", options.partition, "Slurm partition");
   sub.add_option("--account", options.account, "Slurm account");
@@ -71,7 +73,7 @@ void add_slurm_options(CLI::App& sub, Options& options) {
   sub.add_option("--job-name", options.job_name, "Name of the job (default: the recipe's)");
   sub.add_option("--logs", options.logs, "Folder of the job's and the ranks' output")->capture_default_str();
   sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
-      ->check(CLI::PositiveNumber)
+      ->check(kCount)
       ->capture_default_str();
   sub.add_option("--launcher", options.launcher, "Who starts the ranks")
       ->check(CLI::IsMember({"srun", "mpirun"}))
@@ -144,9 +146,18 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }
 
-int refuse_words(const std::string& message, const std::string& help) {
-  std::fputs((to_text(Diagnostic{"usage", message, help, {"command line", 0, 0}, ""}) + "\n").c_str(), stderr);
-  return static_cast<int>(ExitCode::kBadInput);
+/// Problems that are not a recipe's, as text or as --json promises.
+int refuse_all(const Error& error, bool json) {
+  if (json)
+    out(plan::errors_to_json(error.problems()) + "\n");
+  else
+    err(error.what());
+  return code(error.code());
+}
+
+/// What the command line itself does wrong.
+Error wrong_words(const std::string& message, const std::string& help) {
+  return Error(ExitCode::kBadInput, Diagnostic{"usage", message, help, {"command line", 0, 0}, ""});
 }
 
 /// What the parser knows of a command, for completion.
@@ -185,6 +196,10 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   }
   // `automodel RECIPE.yaml ...` trains, as in NeMo AutoModel.
   std::vector<std::string> words(argv + 1, argv + argc);
+  const bool json = std::ranges::find(words, "--json") != words.end();
+  const auto refuse_words = [&](const std::string& message, const std::string& hint) {
+    return refuse_all(wrong_words(message, hint), json);
+  };
   if (words.empty())
     return refuse_words("there is no command", "automodel " + CLI::detail::join(names, "|") + ", or --help");
   if (is_recipe(words[0])) words.insert(words.begin(), "train");
@@ -206,7 +221,11 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
       return refuse_words("RECIPE is required", help);
     if (commands[i].takes & kShell)
       for (std::size_t k = 0; k < subs.size(); ++k) options[i].known.push_back(describe(*subs[k], commands[k]));
-    return commands[i].run(options[i]);
+    try {
+      return commands[i].run(options[i]);
+    } catch (const Error& error) {
+      return refuse_all(error, options[i].json);
+    }
   }
   return static_cast<int>(ExitCode::kBadInput);
 }

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "commands.h"
 #include "launch/train_command.h"
 #include "plan/past_runs.h"
@@ -62,7 +64,7 @@ int run_search(const Options& options, const config::LoadedRecipe& loaded, plan:
   if (options.apply.empty()) return code(ExitCode::kOk);
   const auto text = fmt::format("# {} with the fastest plan that a search found for {} ranks.\n{}", loaded.path,
                                 *request.world_size, plan::apply_candidate(loaded, overrides, result.best[0]));
-  if (!write_file(options.apply, text)) return code(ExitCode::kEnvironment);
+  write_file(options.apply, text);
   if (!options.json) out(fmt::format("written   {}\n", options.apply));
   return code(ExitCode::kOk);
 }
@@ -104,8 +106,24 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
 
 }  // namespace
 
+/// Options that would do nothing.
+void check_plan_options(const Options& options) {
+  const auto refuse = [](std::string message, std::string help) {
+    throw Error(ExitCode::kBadInput, {"usage", std::move(message), std::move(help), {"command line", 0, 0}, ""});
+  };
+  if (!options.search && !options.apply.empty())
+    refuse("--apply writes the best plan of a search", "add --search, or leave --apply out");
+  if (options.search && (!options.timeline.empty() || !options.trace.empty() || !options.actions.empty()))
+    refuse("--search makes no --timeline, --trace or --actions",
+           "--apply FILE.yaml writes the best plan's recipe; plan that one");
+  std::error_code error;
+  if (!options.apply.empty() && std::filesystem::equivalent(options.apply, options.recipe, error))
+    refuse(fmt::format("--apply would overwrite the recipe '{}'", options.recipe), "give another file");
+}
+
 int run_plan(const Options& given) {
   const auto options = with_memory(given);
+  check_plan_options(options);
   if (options.recipe.empty()) {
     if (const int failed = calibrate(options, nullptr); failed != 0) return failed;
     const auto made = plan::own_calibration(plan::machine_name());
@@ -131,13 +149,11 @@ int run_plan(const Options& given) {
   const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute
                       : options.actions == "lowered" ? plan::ActionFormat::kLowered
                                                      : plan::ActionFormat::kNone;
-  if (plan.pipeline && !options.timeline.empty() && !write_file(options.timeline, draw(plan)))
-    return code(ExitCode::kEnvironment);
-  if (plan.pipeline && !options.trace.empty() &&
-      !write_file(options.trace,
-                  schedule::chrome_trace(plan.estimate ? plan.estimate->time.timeline : plan.pipeline->timeline,
-                                         plan.pipeline->name)))
-    return code(ExitCode::kEnvironment);
+  if (plan.pipeline && !options.timeline.empty()) write_file(options.timeline, draw(plan));
+  if (plan.pipeline && !options.trace.empty())
+    write_file(options.trace,
+               schedule::chrome_trace(plan.estimate ? plan.estimate->time.timeline : plan.pipeline->timeline,
+                                      plan.pipeline->name));
   if (!options.json) err(to_text(plan.warnings, "warning"));
   const auto unfit = options.require_fit ? check_fit(plan) : Diagnostics{};
   if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, ExitCode::kRefused);

@@ -44,18 +44,16 @@ config::LoadedRecipe load(const Options& options) {
   return loaded;
 }
 
-bool write_file(const std::string& path, const std::string& text) {
+void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (file) return true;
-  err(to_text(Diagnostic{"cannot-write",
-                         fmt::format("'{}' cannot be written", path),
-                         "choose a folder that exists and is yours",
-                         {"command line", 0, 0},
-                         ""}) +
-      "\n");
-  return false;
+  if (!file)
+    throw Error(ExitCode::kEnvironment, {"cannot-write",
+                                         fmt::format("'{}' cannot be written", path),
+                                         "choose a folder that exists and is yours",
+                                         {"command line", 0, 0},
+                                         ""});
 }
 
 }  // namespace automodel::app

@@ -18,7 +18,7 @@ int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool
            ExitCode exit = ExitCode::kBadInput);
 /// The recipe with its overrides; problems of both are in it.
 config::LoadedRecipe load(const Options& options);
-/// False after saying why.
-bool write_file(const std::string& path, const std::string& text);
+/// Throws Error where that cannot be.
+void write_file(const std::string& path, const std::string& text);
 
 }  // namespace automodel::app

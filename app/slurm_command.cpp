@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <utility>
 
@@ -38,12 +40,37 @@ void check_time(const Options& options) {
            "a longer --time, or a shorter --warning (seconds; Slurm may warn 60 s too early)");
 }
 
+std::string job_name_of(const std::string& recipe) {
+  std::string name = fs::path(recipe).stem().string();
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isgraph(c) == 0; }, '_');
+  return name;
+}
+
+/// Words of #SBATCH lines, which no shell reads: nothing quotes a space there, and a line's end begins a command.
+void check_words(const Options& options) {
+  const auto check = [](const char* option, const std::string& value) {
+    if (std::ranges::all_of(value, [](unsigned char c) { return std::isgraph(c) != 0; })) return;
+    throw Error(ExitCode::kBadInput, {"usage",
+                                      fmt::format("{} '{}' has a space or a control character", option, value),
+                                      "an #SBATCH line takes one word",
+                                      {"command line", 0, 0},
+                                      ""});
+  };
+  check("--partition", options.partition);
+  check("--account", options.account);
+  check("--qos", options.qos);
+  check("--job-name", options.job_name);
+  check("--logs", options.logs);
+}
+
 }  // namespace
 
 /// The script is printed only for a plan that can be made: a job should not wait in a queue to learn that it cannot
 /// run.
 int run_slurm(const Options& options) {
   check_time(options);
+  check_words(options);
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
   const plan::PlanRequest look{.ranks_per_node = options.gpus_per_node};
@@ -60,7 +87,7 @@ int run_slurm(const Options& options) {
   err(to_text(result.plan->warnings, "warning"));
   std::error_code error;
   launch::SlurmJob job{
-      .name = options.job_name.empty() ? fs::path(options.recipe).stem().string() : options.job_name,
+      .name = options.job_name.empty() ? job_name_of(options.recipe) : options.job_name,
       .nodes = *options.nodes,
       .ranks_per_node = per_node,
       .gpus_per_node = cuda ? per_node : 0,

@@ -188,9 +188,9 @@ struct DataloaderConfig {
                                            Ignored{"there is one loader"}};
   Field<std::optional<bool>> shuffle{"shuffle", std::nullopt,
                                      "Shuffle each epoch; null: yes for training, no for validation."};
-  Field<std::optional<int>> batch_size{"batch_size", std::nullopt,
-                                       "Sequences a rank loads at once; null: step_scheduler.local_batch_size.",
-                                       at_least<1>};
+  Field<std::optional<int>> batch_size{
+      "batch_size", std::nullopt,
+      "Sequences a rank loads at once: step_scheduler.local_batch_size, also in validation.", at_least<1>};
   Field<int> num_workers{"num_workers", 0, "Loader processes.", Ignored{"one thread prepares the next batch"}};
   Field<bool> pin_memory{"pin_memory", false, "Page-locked batches.",
                          Ignored{"batches are page-locked where the device is CUDA"}};

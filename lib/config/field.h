@@ -9,6 +9,7 @@
 // holds nothing but the T; the other arguments are collected once per section type (fields_of) and otherwise dropped.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -183,11 +184,19 @@ const std::vector<FieldInfo>& fields_of() {
 // Rules for values; each is a function template to be named with its bound: at_least<1>.
 template <int kBound, class T>
 std::string at_least(const T& value) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (std::isinf(value)) return "must be finite";
   return value >= static_cast<T>(kBound) ? "" : "must be at least " + std::to_string(kBound);
 }
 template <class T>
 std::string positive(const T& value) {
   return value > T{} ? "" : "must be greater than 0";
+}
+template <class T>
+std::string fractions(const T& values) {
+  for (const auto value : values)
+    if (!(value >= 0 && value < 1)) return "must be numbers in [0, 1)";
+  return "";
 }
 template <class T>
 std::string fraction(const T& value) {

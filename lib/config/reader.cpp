@@ -201,7 +201,8 @@ class SectionReading {
   }
 
   void read_entry(const Node::Entry& entry, std::string_view choice_key) {
-    if (entry.key == choice_key || std::find(flat_keys_.begin(), flat_keys_.end(), entry.key) != flat_keys_.end())
+    if ((!choice_key.empty() && entry.key == choice_key) ||
+        std::find(flat_keys_.begin(), flat_keys_.end(), entry.key) != flat_keys_.end())
       return;
     for (const auto& slot : slots_) {
       const FieldInfo& field = *slot.field;
@@ -228,6 +229,7 @@ class SectionReading {
     }
     const Value said = earlier != nullptr ? field.type->dump(value) : Value();
     reader_.note_origin(path, entry.value, entry.where);
+    if (field.type->fields == nullptr && field.type->choice == nullptr) note_inside(entry.value, path);
     if (!field.ignored.empty()) reader_.note_ignored(path, field.ignored, entry.where);
     if (!field.unsupported.empty() && switched_on(entry.value))
       reader_.note_unsupported(path, std::string(field.unsupported), entry.where);
@@ -242,6 +244,15 @@ class SectionReading {
     if (const auto reason = field.check(value); !reason.empty())
       reader_.report("bad-value", entry.value.where, path,
                      fmt::format("{} {}, got {}", path, reason, kind_name(entry.value)), std::string(field.doc));
+  }
+
+  /// Where the keys of a mapping stand that no table describes.
+  void note_inside(const Node& node, const std::string& path) {
+    for (const auto& entry : node.entries) {
+      const std::string inside = join_path(path, entry.key);
+      reader_.note_origin(inside, entry.value, entry.where);
+      note_inside(entry.value, inside);
+    }
   }
 
   /// `validation_dataset_NAME: ...` goes into the map under NAME.

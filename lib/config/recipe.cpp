@@ -1,8 +1,10 @@
 #include "config/recipe.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -43,6 +45,12 @@ void check_recipe(LoadedRecipe& loaded) {
   else if (format != "safetensors")
     refuse("bad-value", "checkpoint.model_save_format", fmt::format("checkpoints cannot be written as '{}'", format),
            "safetensors is the only format");
+  if (const auto rows = recipe.validation_dataloader->batch_size();
+      rows && *rows != recipe.step_scheduler->local_batch_size())
+    loaded.ignored.push_back({"validation_dataloader.batch_size",
+                              "validation takes step_scheduler.local_batch_size sequences at once; its loss is a mean "
+                              "over tokens, whatever the batch",
+                              loaded.origins.nearest("validation_dataloader.batch_size")});
 }
 
 }  // namespace
@@ -77,10 +85,12 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
 }
 
 LoadedRecipe load_recipe(const std::string& path, std::span<const Override> overrides, const Environment& environment) {
-  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  std::ifstream file;
+  if (!std::filesystem::is_directory(path, error)) file.open(path, std::ios::binary);
   std::string text;
-  if (file) text.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file || file.bad()) {
+  if (file.is_open()) text.assign(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || file.bad()) {
     LoadedRecipe loaded;
     loaded.path = path;
     loaded.problems.push_back({"missing-file",

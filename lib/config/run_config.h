@@ -29,9 +29,9 @@ struct CheckpointConfig {
       "save_consolidated", ConsolidatedMode::kFinal,
       "Write the weights as few large files: at the end (final), always (every) or never (false)."};
   Field<bool> is_async{"is_async", false, "Write in the background."};
-  Field<std::optional<std::string>> restore_from{
-      "restore_from", std::nullopt,
-      "Checkpoint to resume from: a folder, LATEST, or null for the newest complete one in checkpoint_dir."};
+  Field<std::optional<std::string>> restore_from{"restore_from", std::nullopt,
+                                                 "Checkpoint to resume from: a folder, or LATEST; null: LATEST of "
+                                                 "checkpoint_dir, without that the newest complete one."};
   Field<std::optional<int>> max_recent_checkpoints{"max_recent_checkpoints", std::nullopt,
                                                    "Checkpoints that are kept; null: all.", at_least<1>};
   Field<std::string> best_metric_key{"best_metric_key", "default", "Validation set whose loss LOWEST_VAL follows."};

@@ -113,7 +113,7 @@ struct AdamWConfig {
   Field<double> weight_decay{"weight_decay", 0.01,
                              "Weight decay, on every parameter unless param_group_overrides says otherwise.",
                              at_least<0>};
-  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment."};
+  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment.", fractions};
   Field<double> eps{"eps", 1e-8, "Added to the root of the second moment.", at_least<0>};
   Field<bool> amsgrad{"amsgrad", false, "Keep the largest second moment."};
   Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};
@@ -143,7 +143,7 @@ struct AdamConfig {
   Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
   Field<double> weight_decay{
       "weight_decay", 0.01, "L2 penalty, on every parameter unless param_group_overrides says otherwise.", at_least<0>};
-  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment."};
+  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment.", fractions};
   Field<double> eps{"eps", 1e-8, "Added to the root of the second moment.", at_least<0>};
   Field<bool> amsgrad{"amsgrad", false, "Keep the largest second moment."};
   Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};

@@ -64,13 +64,15 @@ int say_too_early() {
 /// Passes the signals of `blocked` (which are blocked here) on to `child` until it ends; returns its exit code as a
 /// shell would see it. `trains`: whether it has anything to save.
 int wait_for(pid_t child, const sigset_t& blocked, bool trains) {
-  bool told_to_stop = false;
+  bool told_to_stop = false, interrupted = false;
   int repeats = kRepeats;
   while (true) {
     int status = 0;
     if (waitpid(child, &status, WNOHANG) == child) {
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kKilledCode + WTERMSIG(status);
       if (told_to_stop && code == kKilledCode + SIGUSR1) return say_too_early();
+      // mpirun ends with 1 then, and leaves its ranks a second in which they may save.
+      if (interrupted && code == 1) return kKilledCode + SIGINT;
       if (WIFEXITED(status) && code > kKilledCode) say_killed(code - kKilledCode);
       return code;
     }
@@ -82,6 +84,7 @@ int wait_for(pid_t child, const sigset_t& blocked, bool trains) {
       --repeats;
       kill(child, SIGUSR1);
     }
+    interrupted = interrupted || signal == SIGINT;
     // A terminal interrupts its whole group, mpirun included.
     if (signal < 0 || signal == SIGCHLD || (signal == SIGINT && info.si_code == SI_KERNEL)) continue;
     told_to_stop = told_to_stop || (trains && (signal == SIGTERM || signal == SIGUSR1));
