@@ -2,16 +2,19 @@
 # Builds for CUDA and compares the GPU with the CPU: one rank, then ranks that share the GPU (their messages pass through
 # host memory, dist_env.backend: mpi), then NCCL where there are two GPUs, then a short run of the quickstart.
 #
-#   scripts/gpu_check.sh [--keep]
-#     --keep   leave the run's folder (its name is printed)
+#   scripts/gpu_check.sh [--keep] [--no-install]
+#     --keep         leave the run's folder (its name is printed)
+#     --no-install   take what this machine has, for one without a network
 set -euo pipefail
 cd "$(dirname "$0")/.."
-keep=no
-case "${1:-}" in
-  '') ;;
-  --keep) keep=yes ;;
-  *) echo "usage: $0 [--keep]" >&2; exit 2 ;;
-esac
+keep=no; install=yes
+for argument in "$@"; do
+  case "$argument" in
+    --keep) keep=yes ;;
+    --no-install) install=no ;;
+    *) echo "usage: $0 [--keep] [--no-install]" >&2; exit 2 ;;
+  esac
+done
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -23,7 +26,7 @@ gpus=$(nvidia-smi -L | grep -c '^GPU')
 nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv
 
 say "build (preset cuda)"
-scripts/install_dependencies.sh --dev --cuda
+[ "$install" = no ] || scripts/install_dependencies.sh --dev --gpu
 cmake --preset cuda >/dev/null
 cmake --build build/cuda --target automodel automodel-worker device_parity comm_bench
 

@@ -2,19 +2,21 @@
 # Installs what the build needs and is not there yet: Debian packages (with sudo where you are not root) and LibTorch's
 # wheel, unpacked into $AUTOMODEL_DEPS_DIR (default ~/.cache/automodel). Does nothing where all is there.
 #
-#   scripts/install_dependencies.sh [--dev] [--cuda]
+#   scripts/install_dependencies.sh [--dev] [--cuda | --gpu]
 #     --dev    also what tests and checks need
-#     --cuda   also NVIDIA's wheels, where the system has no CUDA libraries
+#     --cuda   also NVIDIA's wheels, where the system has no CUDA libraries: enough to compile for CUDA
+#     --gpu    the same, and also where a library is missing that LibTorch loads on a GPU
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 groups=build
-cuda=no
+cuda=no; gpu=no
 for argument in "$@"; do
   case "$argument" in
     --dev) groups="build|dev" ;;
     --cuda) cuda=yes ;;
-    *) echo "usage: $0 [--dev] [--cuda]" >&2; exit 2 ;;
+    --gpu) cuda=yes; gpu=yes ;;
+    *) echo "usage: $0 [--dev] [--cuda | --gpu]" >&2; exit 2 ;;
   esac
 done
 
@@ -73,7 +75,10 @@ has_nccl() {
   return 1
 }
 
-if [ "$cuda" = yes ] && ! has_nccl; then
+# cuFile, cuSPARSELt and nvSHMEM are no part of the toolkit.
+lacks_library() { ldd "$target/torch/lib/libtorch_cuda.so" 2>/dev/null | grep -q 'not found'; }
+
+if { [ "$cuda" = yes ] && ! has_nccl; } || { [ "$gpu" = yes ] && lacks_library; }; then
   echo "downloading NVIDIA's CUDA wheels (about 2.5 GB) to $deps"
   rm -rf "$target.part"
   install_wheels third_party/pip-cuda.txt
