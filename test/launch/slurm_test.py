@@ -4,8 +4,8 @@
   slurm_test.py AUTOMODEL [train]     exit 77: Slurm is not installed, or this machine does not let it run
 
 With `train` two ranks train: they are told to stop in the middle, save, go back into the queue, resume, are pre-empted by
-a job of a partition with priority, resume and train to the end. Without (no worker is built), the worker is a stand-in that reports how it was started and ends with 10 once, which
-the script must answer with a requeue.
+a job of a partition with priority, resume and train to the end. Without (no worker is built), the worker is a stand-in
+that reports how it was started and ends with 10 once, which the script must answer with a requeue.
 """
 import json
 import os
@@ -197,10 +197,12 @@ def warn(cluster, job):
     cluster.run(["scancel", "--signal=USR1", "--batch", str(job)])
 
 
-def preempt(cluster):
-    """A job with priority takes the node."""
-    sent = cluster.run(["sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap", "sleep 1"])
+def preempt(cluster, release):
+    """A job with priority takes the node and keeps it until the file `release` is there. Returns the job's number."""
+    sent = cluster.run(["sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap",
+                        f"until [ -e '{release}' ]; do sleep 0.2; done"])
     check(sent.returncode == 0, sent.stderr)
+    return int(sent.stdout.split(";")[0])
 
 
 def restarts_of(cluster, job):
@@ -209,9 +211,9 @@ def restarts_of(cluster, job):
 
 def wait_for_run(cluster, job, restarts):
     """Waits until the job runs again, or has."""
-    wait_for(lambda: restarts_of(cluster, job) == restarts, 30, "the requeue")
+    wait_for(lambda: restarts_of(cluster, job) == restarts, 120, "the requeue")
     # A requeued job waits until the credentials of its first run are too old to be used again.
-    wait_for(lambda: cluster.state(job).get("JobState") in ("RUNNING", "COMPLETING", "COMPLETED"), 60, "the next run")
+    wait_for(lambda: cluster.state(job).get("JobState") in ("RUNNING", "COMPLETING", "COMPLETED"), 120, "the next run")
 
 
 def requeue(cluster, folder, script, automodel):
@@ -225,7 +227,7 @@ def requeue(cluster, folder, script, automodel):
     seen = folder / "seen"
     wait_for(lambda: seen.exists() and seen.read_text().count("started 0") >= 2, 400, "the two ranks")
     warn(cluster, job)
-    wait_for(lambda: "rank told to stop" in seen.read_text(), 30, "the signal")
+    wait_for(lambda: "rank told to stop" in seen.read_text(), 120, "the signal")
     wait_for_run(cluster, job, 1)
     wait_for(lambda: cluster.state(job).get("JobState") == "COMPLETED", 400, "the end")
     check("started 1" in seen.read_text(), seen.read_text())
@@ -248,16 +250,20 @@ def train(cluster, folder, script):
     latest = folder / "run" / "LATEST"
     wait_for(lambda: len(steps_of(folder)) >= 20, 400, "twenty steps")
     warn(cluster, job)
-    wait_for(latest.exists, 30, "the checkpoint")
+    wait_for(latest.exists, 120, "the checkpoint")
     warned = step_of(latest)
     wait_for_run(cluster, job, 1)
     wait_for(lambda: len(steps_of(folder)) > warned + 20, 400, "twenty more steps")
-    preempt(cluster)
+    release = folder / "release"
+    urgent = preempt(cluster, release)
     # Slurm ends the ranks, the script and mpirun at once, and mpirun gives its ranks a second: enough for these steps, as a
-    # rule. The run goes on from the newest checkpoint, whichever that is.
-    wait_for(lambda: restarts_of(cluster, job) == 2, 60, "the requeue")
+    # rule. The run goes on from the newest checkpoint, whichever that is. Slurm counts the restart before the ranks have
+    # ended; the other job runs only once they have, and keeps the last run waiting until its recipe is written.
+    wait_for(lambda: cluster.state(urgent).get("JobState") == "RUNNING", 120, "the job with priority")
+    check(restarts_of(cluster, job) == 2, f"{restarts_of(cluster, job)} restarts")
     newest = step_of(latest)
-    write_recipe(folder, newest + 1 + MORE)  # before the last run begins
+    write_recipe(folder, newest + 1 + MORE)
+    release.touch()
     wait_for_run(cluster, job, 2)
     steps = newest + 1 + MORE
     wait_for(lambda: cluster.state(job).get("JobState") in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), 400, "the end")
