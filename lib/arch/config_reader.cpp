@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/spelling.h"
+
 namespace automodel::arch {
 namespace {
 
@@ -21,7 +23,13 @@ std::string shown(const Json& value) {
 }  // namespace
 
 ConfigReader::ConfigReader(const Json& object, const ConfigText& source, std::string path, Diagnostics& problems)
-    : object_(&object), source_(&source), path_(std::move(path)), problems_(&problems) {}
+    : ConfigReader(object, source, std::move(path), problems, std::make_shared<AskedByPath>()) {}
+
+ConfigReader::ConfigReader(const Json& object, const ConfigText& source, std::string path, Diagnostics& problems,
+                           std::shared_ptr<AskedByPath> asked)
+    : object_(&object), source_(&source), path_(std::move(path)), problems_(&problems), asked_(std::move(asked)) {
+  (*asked_)[path_].object = object_;
+}
 
 bool ConfigReader::has(std::string_view key) const {
   const auto found = object_->find(std::string(key));
@@ -35,7 +43,7 @@ bool ConfigReader::mentions(std::string_view key) const {
 const Json* ConfigReader::find(Keys keys, std::string_view& key) {
   const Json* out = nullptr;
   for (const auto candidate : keys) {
-    known_.emplace(candidate);
+    (*asked_)[path_].keys.emplace(candidate);
     const auto found = object_->find(std::string(candidate));
     if (out == nullptr && found != object_->end() && !found->is_null()) {
       out = &*found;
@@ -186,7 +194,7 @@ std::optional<ConfigReader> ConfigReader::child(std::string_view name) {
   if (value == nullptr) return std::nullopt;
   if (value->is_object())
     return ConfigReader(*value, *source_, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key),
-                        *problems_);
+                        *problems_, asked_);
   bad_type(key, *value, "a mapping");
   return std::nullopt;
 }
@@ -197,14 +205,19 @@ bool ConfigReader::good(Keys keys) const {
 }
 
 void ConfigReader::pass_over(Keys keys) {
-  for (const auto key : keys) known_.emplace(key);
+  for (const auto key : keys) (*asked_)[path_].keys.emplace(key);
 }
 
-std::vector<std::string> ConfigReader::unread() const {
-  std::vector<std::string> out;
-  for (const auto& [key, value] : object_->items())
-    if (known_.find(key) == known_.end()) out.push_back(key);
-  return out;
+void ConfigReader::refuse_unread() {
+  for (const auto& [path, asked] : *asked_) {
+    const bool below = path_.empty() || path == path_ || path.rfind(path_ + ".", 0) == 0;
+    if (!below) continue;
+    ConfigReader reader(*asked.object, *source_, path, *problems_, asked_);
+    const std::vector<std::string_view> known(asked.keys.begin(), asked.keys.end());
+    for (const auto& [key, value] : asked.object->items())
+      if (asked.keys.find(key) == asked.keys.end())
+        reader.refuse("unknown-key", key, fmt::format("unknown key '{}'", key), suggestion(key, known));
+  }
 }
 
 }  // namespace automodel::arch

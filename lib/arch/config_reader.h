@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -47,7 +49,7 @@ class ConfigReader {
   std::vector<std::string> texts(std::string_view key);
   /// A whole number or a list of such.
   std::vector<int> integers(std::string_view key);
-  /// The object at `key`, if there is one.
+  /// The object at `key`, if there is one. What is asked of it counts here, too, see `refuse_unread`.
   std::optional<ConfigReader> child(std::string_view key);
 
   /// Reports a problem of `key` with its place.
@@ -59,12 +61,19 @@ class ConfigReader {
   bool good(Keys keys) const;
   /// Marks keys as known although nothing reads them.
   void pass_over(Keys keys);
-  /// Keys of the object that nobody asked for.
-  std::vector<std::string> unread() const;
-  /// Every key asked for or passed over.
-  const std::set<std::string, std::less<>>& known() const { return known_; }
+  /// Reports each key that nobody asked for as `unknown-key`, of this object and of those that `child` gave.
+  void refuse_unread();
 
  private:
+  struct Asked {
+    const nlohmann::json* object = nullptr;
+    std::set<std::string, std::less<>> keys = {};
+  };
+  /// By the dotted key of the object.
+  using AskedByPath = std::map<std::string, Asked>;
+
+  ConfigReader(const nlohmann::json& object, const ConfigText& source, std::string path, Diagnostics& problems,
+               std::shared_ptr<AskedByPath> asked);
   /// The value of the first key that is present and not null, with that key; nullptr where there is none.
   const nlohmann::json* find(Keys keys, std::string_view& key);
   void bad_type(std::string_view key, const nlohmann::json& value, std::string_view wanted);
@@ -75,7 +84,7 @@ class ConfigReader {
   const ConfigText* source_;
   std::string path_;
   Diagnostics* problems_;
-  std::set<std::string, std::less<>> known_ = {};
+  std::shared_ptr<AskedByPath> asked_;  ///< shared with the readers that `child` gave
   std::set<std::string, std::less<>> refused_ = {};
 };
 

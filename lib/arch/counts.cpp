@@ -83,10 +83,15 @@ double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout
   return 2 * matrices;
 }
 
+double layer_score_flops_per_token(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal) {
+  const double widths = spec.query_width() + spec.value_width();
+  return 2 * widths * keys_seen(spec, layer, sequence, causal);
+}
+
 double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer, std::int64_t sequence,
                              bool causal) {
-  const double widths = spec.query_width() + spec.value_width();
-  return layer_product_flops_per_token(spec, layout, layer) + 2 * widths * keys_seen(spec, layer, sequence, causal);
+  return layer_product_flops_per_token(spec, layout, layer) +
+         layer_score_flops_per_token(spec, layer, sequence, causal);
 }
 
 double head_flops_per_token(const ModelSpec& spec) {

@@ -54,6 +54,8 @@ double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int la
                              bool causal = true);
 /// The first term of it: the products with weights.
 double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer);
+/// The second term of it: scores and weighted values.
+double layer_score_flops_per_token(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal = true);
 double head_flops_per_token(const ModelSpec& spec);
 /// Of all layers of a portion and, where it holds the head, the head.
 double flops_per_token(const ModelSpec& spec, const Layout& layout, const Portion& portion, std::int64_t sequence,

@@ -129,7 +129,7 @@ class Parser {
     if (nested && !config.mentions("tie_word_embeddings"))
       spec.tied_embeddings = top.boolean({"tie_word_embeddings"}, spec.tied_embeddings);
     finish(top, document, *family, spec);
-    if (options_.strict_keys) report_unread(config);
+    if (options_.strict_keys) config.refuse_unread();
     if (out_.errors.empty() && element_estimate(spec) > 4e18)
       config.bad_value("hidden_size", "these sizes give more parameters than can be counted", "check the sizes");
     if (out_.errors.empty()) out_.spec = std::move(spec);
@@ -178,12 +178,6 @@ class Parser {
 
   void warn(std::string_view id, std::string message, std::string_view help, std::string_view key) {
     out_.warnings.push_back({std::string(id), std::move(message), std::string(help), {source_.file}, std::string(key)});
-  }
-
-  void report_unread(ConfigReader& config) {
-    std::vector<std::string_view> known(config.known().begin(), config.known().end());
-    for (const auto& key : config.unread())
-      config.refuse("unknown-key", key, fmt::format("unknown key '{}'", key), suggestion(key, known));
   }
 
   const ConfigText& source_;

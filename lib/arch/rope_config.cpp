@@ -126,6 +126,8 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
   }
   rope.rotary_dim = static_cast<int>(defaults.head_dim * partial);
   if (!scaling) return rope;
+  // The first says nothing to a kind that does not extend the context, the second nothing to text.
+  scaling->pass_over({"original_max_position_embeddings", "mrope_section"});
   read_kind_numbers(*scaling, rope);
   if (extends_context(rope.kind)) {
     const int original = scaling->integer({"original_max_position_embeddings"}, 0, 1, kMostPositions);

@@ -1,6 +1,7 @@
 // The exceptions of this project and the exit codes they end in.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -26,12 +27,17 @@ class Error : public std::runtime_error {
  public:
   Error(ExitCode code, Diagnostics problems);
   Error(ExitCode code, Diagnostic problem) : Error(code, Diagnostics{std::move(problem)}) {}
+  /// What went wrong on rank `rank`, thrown on others as well.
+  Error(ExitCode code, Diagnostic problem, int rank) : Error(code, std::move(problem)) { rank_ = rank; }
   ExitCode code() const { return code_; }
   const Diagnostics& problems() const { return problems_; }
+  /// The rank that it happened on, where that may not be the one that throws.
+  std::optional<int> rank() const { return rank_; }
 
  private:
   ExitCode code_;
   Diagnostics problems_;
+  std::optional<int> rank_;
 };
 
 /// A defect of this program: a broken invariant, never reachable from input.

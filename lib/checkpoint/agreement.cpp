@@ -26,13 +26,9 @@ std::string packed(const Diagnostic& problem) {
   return problem.id + kSeparator + cut(problem.message, 2500) + kSeparator + cut(problem.help, 1000);
 }
 
-Diagnostic unpacked(const std::string& text, int rank) {
+Diagnostic unpacked(const std::string& text) {
   const auto first = text.find(kSeparator), second = text.find(kSeparator, first + 1);
-  return {text.substr(0, first),
-          fmt::format("rank {}: {}", rank, text.substr(first + 1, second - first - 1)),
-          text.substr(second + 1),
-          {},
-          ""};
+  return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1), {}, ""};
 }
 
 /// The problem that `work` ends with, as text; "" where there is none.
@@ -60,7 +56,7 @@ void together(comm::Communicator& group, const std::function<void()>& work) {
   for (int rank = 0; rank < group.size(); ++rank) {
     const auto* words = static_cast<const char*>(all.const_data_ptr()) + rank * kLongest;
     if (*words != '\0')
-      throw Error(ExitCode::kCheckpoint, unpacked(words, group.ranks()[static_cast<std::size_t>(rank)]));
+      throw Error(ExitCode::kCheckpoint, unpacked(words), group.ranks()[static_cast<std::size_t>(rank)]);
   }
 }
 

@@ -146,33 +146,34 @@ void World::finish() {
   control().barrier()->wait();
 }
 
-std::string World::last_words(const std::string& text) const {
+std::string World::last_words(const std::string& text, int culprit) {
   const std::string whole = without_end(text);
-  const std::string cause = fmt::format("rank {}: {}\n", rank(), whole.substr(0, whole.find('\n')));
+  const std::string cause = fmt::format("rank {}: {}\n", culprit, whole.substr(0, whole.find('\n')));
   return whole.find('\n') == std::string::npos ? cause : whole + "\n" + cause;
 }
 
 void run_guarded(World& world, const std::function<void(World&)>& body) {
+  const auto end = [&](ExitCode code, const std::string& text) { world.abort(code, text, world.rank()); };
   try {
     body(world);
     world.finish();
   } catch (const JobEnded&) {
     throw;
   } catch (const Error& error) {
-    world.abort(error.code(), error.what());
+    world.abort(error.code(), error.what(), error.rank().value_or(world.rank()));
   } catch (const std::bad_alloc&) {
-    world.abort(ExitCode::kEnvironment, "error[out-of-memory]: the host's memory is used up");
+    end(ExitCode::kEnvironment, "error[out-of-memory]: the host's memory is used up");
   } catch (const c10::OutOfMemoryError& error) {
-    world.abort(ExitCode::kEnvironment, fmt::format("error[out-of-memory]: the device's memory is used up: {}",
-                                                    error.what_without_backtrace()));
+    end(ExitCode::kEnvironment,
+        fmt::format("error[out-of-memory]: the device's memory is used up: {}", error.what_without_backtrace()));
   } catch (const c10::Error& error) {
     // LibTorch's allocator of host memory has no type for it.
     if (std::string_view(error.what_without_backtrace()).find("DefaultCPUAllocator") != std::string_view::npos)
-      world.abort(ExitCode::kEnvironment, fmt::format("error[out-of-memory]: the host's memory is used up: {}",
-                                                      error.what_without_backtrace()));
-    world.abort(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what_without_backtrace()));
+      end(ExitCode::kEnvironment,
+          fmt::format("error[out-of-memory]: the host's memory is used up: {}", error.what_without_backtrace()));
+    end(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    world.abort(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what()));
+    end(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what()));
   }
 }
 

@@ -87,8 +87,9 @@ class World {
   virtual void finish();
   /// The other end, from any thread: ends the whole job with this exit code. The first line of `text` is the cause; the
   /// job's last line on standard error is `rank R: CAUSE`, preceded by the whole text where that has more lines. Where
-  /// several ranks fail at about the same time, only the first of them speaks.
-  [[noreturn]] virtual void abort(ExitCode code, const std::string& text) = 0;
+  /// several ranks fail at about the same time, only the first of them speaks. R is `culprit`, the rank that the cause
+  /// lies with.
+  [[noreturn]] virtual void abort(ExitCode code, const std::string& text, int culprit) = 0;
 
  protected:
   struct Place {
@@ -104,7 +105,7 @@ class World {
   Engine& engine() { return *runtime_.engine; }
   std::weak_ptr<Engine> weak_engine() const { return runtime_.engine; }
   /// What abort() prints.
-  std::string last_words(const std::string& text) const;
+  static std::string last_words(const std::string& text, int culprit);
 
   /// Carries the messages of the group; all members are inside group() when it is called.
   virtual std::shared_ptr<Transport> connect(const std::vector<int>& ranks, const std::string& name) = 0;

@@ -442,9 +442,37 @@ void Reader::report(std::string id, const SourceLocation& where, const std::stri
   problems_.push_back({std::move(id), std::move(message), std::move(help), where, path});
 }
 
+namespace {
+
+struct TypeWords {
+  std::string_view start;  ///< of the type's name
+  std::string_view article, how;
+};
+/// How a type is spoken of, and how a value of it is written.
+const TypeWords& type_words(std::string_view type_name) {
+  static constexpr std::array<TypeWords, 10> kWords = {{
+      {"integer", "an ", "write a whole number, such as 8"},
+      {"number", "a ", "write a number, such as 0.1 or 3e-4"},
+      {"boolean", "a ", "write true or false"},
+      {"string or list", "a ", "write a text, or texts as [a, b]"},
+      {"string", "a ", "write a text"},
+      {"dtype", "a ", "write float32, bfloat16, float16 or float64"},
+      {"path or mapping", "a ", "write the path of a file, or keys with their values below it"},
+      {"mapping", "a ", "write keys with their values below it, or as {key: value}"},
+      {"list", "a ", "write its items as [a, b]"},
+      {"", "", ""},
+  }};
+  return *std::find_if(kWords.begin(), kWords.end(),
+                       [&](const auto& each) { return type_name.starts_with(each.start); });
+}
+
+}  // namespace
+
 void Reader::mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help) {
-  report("bad-type", node.where, path, fmt::format("{} must be {}, got {}", path, type_name, detail::kind_name(node)),
-         std::move(help));
+  const auto& [start, article, how] = type_words(type_name);
+  report("bad-type", node.where, path,
+         fmt::format("{} must be {}{}, got {}", path, article, type_name, detail::kind_name(node)),
+         help.empty() ? std::string(how) : std::move(help));
 }
 
 void Reader::note_ignored(const std::string& path, std::string_view reason, const SourceLocation& where) {

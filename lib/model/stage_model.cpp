@@ -81,18 +81,21 @@ struct StageModel::Layer {
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch, Keep keep) {
-    const auto [x, y] = input_norm.after_adding(in[0], in[1]);
+    auto [x, y] = input_norm.after_adding(in[0], in[1]);
     auto mixed = attention->forward(y, microbatch);
+    y.reset();  // without a backward pass nobody else has it
     if (after_attention) mixed = after_attention(mixed);
     if (keep == Keep::kAttention)
       return ops::checkpoint(
           [this, microbatch](const std::vector<at::Tensor>& again) { return feed(again[0], again[1], microbatch); },
           {x, mixed});
-    return feed(x, mixed, microbatch);
+    return feed(std::move(x), std::move(mixed), microbatch);
   }
 
-  std::vector<at::Tensor> feed(const at::Tensor& x, const at::Tensor& mixed, const Microbatch& microbatch) {
+  std::vector<at::Tensor> feed(at::Tensor x, at::Tensor mixed, const Microbatch& microbatch) {
     const auto [sum, z] = before_mlp.after_adding(x, mixed);
+    x.reset();
+    mixed.reset();
     auto fed = mlp->forward(z, microbatch);
     if (after_mlp) fed = after_mlp(fed);
     return {sum, fed};

@@ -54,6 +54,19 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
   return w;
 }
 
+/// Elements a token of a forward pass that leaves nothing behind, where most are alive: in attention, in the MLP, while
+/// the experts compute or where their results are put together. Beside them are the layer's input in two parts, their
+/// sum, and the norm's result.
+double forward_elements(const arch::ModelSpec& spec, const Widths& w) {
+  const double attention = w.query_input + w.joined * (spec.qk_norm ? 2 : 1) + w.value + w.hidden + w.low_rank;
+  const double dense = w.up_input + w.up + w.down + w.hidden;
+  // Rows from other ranks are there as they were sent, as they arrived and in the order of the experts, and go back.
+  const double computing = w.experts * (w.expert_rows + 1.5 * w.arrived + w.expert_up + w.expert_down + w.hidden);
+  const double together = w.experts * 3 * w.hidden;
+  const double experts = w.up_input + (w.up > 0 ? w.hidden : 0) + std::max(computing, together);
+  return 3 * w.stream + std::max({attention, dense, w.experts > 0 ? experts : 0});
+}
+
 /// Bytes a token that scores take where they are kept: the capped scores and the softmax.
 double scores(const arch::ModelSpec& spec, const Widths& w, const ActivationRequest& r) {
   if (r.fused_attention || (spec.attention_softcap == 0 && !spec.attention_sinks)) return 0;
@@ -94,6 +107,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.kept = whole;
     out.working = gradients;
   }
+  out.forward = tokens * (forward_elements(spec, w) * r.bytes + scores(spec, w, r));
   out.of_kernel = tokens * r.bytes * (w.joined + w.value);
   // Inputs of the four products and the gradients of their results.
   double operands = 0;
@@ -111,6 +125,7 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
   const double vocabulary = static_cast<double>(spec.vocab) / (r.shares != nullptr ? r.shares->vocabulary : r.tp);
   HeadActivations out;
   out.kept = tokens * r.bytes * (stream + spec.hidden);
+  out.forward = tokens * r.bytes * (2 * stream + spec.hidden);  // the stream is still in two parts
   out.logits = tokens * r.bytes * vocabulary;
   if (spec.logit_softcap > 0) out.logits *= 3;  // before the cap, the tanh, the result
   if (!fused_loss) out.working = tokens * vocabulary * 8;

@@ -36,6 +36,7 @@ struct LayerActivations {
   double kept = 0;              ///< from the forward to the backward pass
   double kept_for_weights = 0;  ///< after an input-gradient pass (I) until the weight-gradient pass (W)
   double working = 0;           ///< more than `kept` that the backward pass needs at its peak
+  double forward = 0;           ///< all that a forward pass without a backward pass needs at its peak
   double of_kernel = 0;         ///< the part of `kept` that a GPU's attention kernel keeps itself
 };
 
@@ -54,6 +55,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
 /// What follows the layers on the last stage: the final norm's input and result, and the logits.
 struct HeadActivations {
   double kept = 0;     ///< without logits
+  double forward = 0;  ///< the same of a pass without a backward pass
   double logits = 0;   ///< kept until the backward pass, which overwrites them with their gradient
   double working = 0;  ///< copies of the logits in float32 that a device without the fused kernel makes for a while
 };

@@ -40,12 +40,20 @@ Parts parts_of(const CoarseRequest& r) {
   const double stream = tokens * spec.hidden * bytes;
   double inside = 2 * all_reduce_seconds(stream, r.sizes.tp, tp.link);
   if (spec.moe) inside += 2 * all_to_all_seconds(stream * spec.moe->top_k / r.sizes.tp, r.sizes.ep, ep.link);
+  // Keys and values of the other ranks of a ring, behind the products where a device computes meanwhile.
+  const auto cp = group_link(r.hardware, r.sizes.tp, r.sizes.cp);
+  const double keys = 2.0 * tokens * spec.kv_heads * spec.head_dim / std::min(r.sizes.tp, spec.kv_heads) * bytes;
+  const double ring = r.sizes.cp > 1 ? (r.sizes.cp - 1) * (cp.link.latency + keys / cp.link.bandwidth) : 0;
+  const double work = seconds(flops, r.hardware.forward_efficiency);
+  const auto waited = [&](double transfer, double behind) {
+    return r.cuda ? std::max(0.1 * transfer, transfer - 0.5 * behind) : transfer;
+  };
   Parts out{};
   out.layers = spec.layers;
   out.per_rank = std::ceil(out.layers / (r.sizes.pp * r.stages_per_rank)) * r.stages_per_rank;
-  out.forward = seconds(flops, r.hardware.forward_efficiency) + moved + r.hardware.layer_overhead + inside;
-  out.backward =
-      seconds((1 + r.trained) * flops, r.hardware.backward_efficiency) + 2 * moved + r.hardware.layer_overhead + inside;
+  out.forward = work + moved + r.hardware.layer_overhead + inside + waited(ring, work);
+  out.backward = seconds((1 + r.trained) * flops, r.hardware.backward_efficiency) + 2 * moved +
+                 r.hardware.layer_overhead + inside + waited(2 * ring, 2 * work);
   if (r.recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
   if (r.recompute == config::ActivationCheckpointing::kSelective)
     out.backward += feed_forward_share(spec, *r.layout, layer, r.sequence) * out.forward;
@@ -105,17 +113,16 @@ CoarseCost coarse_cost(const CoarseRequest& r) {
   const double busy = rank * r.microbatches;
   const auto link = group_link(r.hardware, r.sizes.tp, s.shards);
   const auto copies = group_link(r.hardware, r.sizes.tp * s.shards, s.replicas);
-  const double gathers = !s.parameters             ? (s.optimizer ? 1.0 : 0.0)
-                         : s.reshard_after_forward ? 2.0 * r.microbatches
-                                                   : 1.0;
   const bool each = s.gradients && !s.defer_reduction;
   const double reductions = each ? r.microbatches : 1;
   const auto experts = group_link(r.hardware, r.sizes.per_stage() / s.expert_shards, s.expert_shards);
-  const auto moved = [&](double bytes) {
-    return all_gather_seconds(parts.elements * bytes, s.shards, link.link) +
-           all_gather_seconds(parts.expert_elements * bytes, s.expert_shards, experts.link);
+  const auto moved = [&](double bytes, double dense_times, double expert_times) {
+    return dense_times * all_gather_seconds(parts.elements * bytes, s.shards, link.link) +
+           expert_times * all_gather_seconds(parts.expert_elements * bytes, s.expert_shards, experts.link);
   };
-  double traffic = gathers * moved(compute) + (s.optimizer ? 1 : 2) * reductions * moved(r.trained * reduce);
+  const double sums = (s.optimizer ? 1 : 2) * reductions;
+  double traffic = moved(compute, s.gathers(r.microbatches, false), s.gathers(r.microbatches, true)) +
+                   moved(r.trained * reduce, sums, sums);
   traffic += reductions * all_reduce_seconds(parts.elements / (s.optimizer ? s.shards : 1) * r.trained * reduce,
                                              s.replicas, copies.link);
   const double exposed = r.cuda ? std::max(0.05 * traffic, traffic - 0.8 * busy) : traffic;
@@ -124,8 +131,11 @@ CoarseCost coarse_cost(const CoarseRequest& r) {
              r.hardware.step_overhead;
 
   // Memory.
-  double weights = s.parameters && s.reshard_after_forward ? 3 * elements / std::max(1.0, parts.per_rank) * compute
-                                                           : elements * compute;
+  double weights = elements * compute;
+  if (s.parameters && s.reshard_after_forward) {
+    const double kept = s.keep_experts ? parts.expert_elements : 0;
+    weights = (kept + 3 * (elements - kept) / std::max(1.0, parts.per_rank)) * compute;
+  }
   const double held = r.trained * (s.optimizer ? shard : elements);
   if (!s.offloaded && s.parameters) weights += (1 - r.trained) * shard * compute;
   if (!s.offloaded && (s.optimizer || master != compute || r.types.master != r.types.compute)) weights += held * master;

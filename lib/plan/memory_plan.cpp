@@ -13,6 +13,7 @@ void add_unit(StageElements& out, double dense, double expert = 0) {
   out.dense += dense;
   out.expert += expert;
   out.largest_unit = std::max(out.largest_unit, dense + expert);
+  out.largest_dense = std::max(out.largest_dense, dense);
 }
 
 /// Elements of an adapter's matrix on one rank of the tp group: parallel/tensor/placement.h says which is cut.
@@ -43,6 +44,7 @@ void add_adapters(const TrainingPlan& plan, const StagePart& part, StageElements
 /// What a stage keeps of a microbatch and works with.
 struct StageCost {
   double kept = 0, kept_for_weights = 0, working = 0;  ///< of the layers
+  double forward = 0;                                  ///< of a pass without a backward pass, at its peak
   double away = 0;                                     ///< in host memory
   HeadActivations head = {};
   double head_kept() const { return head.kept + head.logits; }
@@ -71,6 +73,7 @@ class RankWalk {
       total_.dense += elements_.back().dense;
       total_.expert += elements_.back().expert;
       total_.largest_unit = std::max(total_.largest_unit, elements_.back().largest_unit);
+      total_.largest_dense = std::max(total_.largest_dense, elements_.back().largest_dense);
       total_.trained_dense += elements_.back().trained_dense;
       total_.trained_expert += elements_.back().trained_expert;
     }
@@ -88,7 +91,7 @@ class RankWalk {
     for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
       const auto& moment = phase == Phase::kSteady ? steady : first;
       auto& shares = at(phase);
-      shares.weights += gathered(true);
+      shares.weights += gathered();
       shares.activations = moment.activations;
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
@@ -96,10 +99,9 @@ class RankWalk {
       for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
-    evaluation.weights += gathered(false);
+    evaluation.weights += gathered();
     evaluation.gradients = between_steps();
-    evaluation.activations = evaluation_activations();
-    evaluation.logits = evaluation_logits();
+    add_evaluation(evaluation);
     evaluation.buffers = messages();
     auto& checkpoint = at(Phase::kCheckpoint);
     checkpoint.gradients = between_steps();
@@ -155,12 +157,16 @@ class RankWalk {
   }
 
   /// Parameters gathered for use.
-  double gathered(bool training) const {
+  double gathered() const {
     const auto& s = request_.sharding;
     if (!s.parameters) return 0;
     const double compute = size_of(plan_.types.compute);
-    if (training && !s.reshard_after_forward) return most_gathered_ * compute;
-    return std::min(total_.total(), total_.largest_unit * (1 + s.prefetch) + total_.largest_unit / s.shards) * compute;
+    if (!s.reshard_after_forward) return most_gathered_ * compute;
+    const auto freed = [&](double all, double unit) {
+      return std::min(all, unit * (1 + s.prefetch) + unit / s.shards);
+    };
+    if (s.keep_experts) return (total_.expert + freed(total_.dense, total_.largest_dense)) * compute;
+    return freed(total_.total(), total_.largest_unit) * compute;
   }
 
   ActivationRequest of_length(std::int64_t length) const {
@@ -193,6 +199,7 @@ class RankWalk {
       largest = std::max(largest, away);
       out.kept_for_weights += each.kept_for_weights;
       out.working = std::max(out.working, each.working);
+      out.forward = std::max(out.forward, each.forward);
     }
     // When the others went backward, one offloaded layer works and the next is on its way.
     out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
@@ -211,15 +218,15 @@ class RankWalk {
     const auto& live = plan_.pipeline->schedule.proof.ranks[static_cast<std::size_t>(rank_)];
     return ids + (live.receive_buffers + 1) * message();
   }
-  double evaluation_logits() const {
-    double most = 0;
-    for (const auto& cost : validation_costs_) most = std::max(most, cost.head.logits + cost.head.working);
-    return most;
-  }
-  double evaluation_activations() const {
-    double most = 0;
-    for (const auto& cost : validation_costs_) most = std::max(most, cost.working);
-    return most;
+  /// The layers and the head need theirs one after the other.
+  void add_evaluation(MemoryShares& shares) const {
+    for (const auto& cost : validation_costs_) shares.activations = std::max(shares.activations, cost.forward);
+    for (const auto& cost : validation_costs_) {
+      const double logits = cost.head.logits + cost.head.working;
+      if (cost.head.forward + logits <= shares.activations + shares.logits) continue;
+      shares.activations = cost.head.forward;
+      shares.logits = logits;
+    }
   }
 
   /// Follows the rank's row of the schedule. Gradients of a sharded stage come with its first backward pass; in a

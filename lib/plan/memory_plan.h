@@ -70,7 +70,8 @@ struct MemoryRequest {
 struct StageElements {
   double dense = 0;
   double expert = 0;
-  double largest_unit = 0;  ///< of the units that are gathered together
+  double largest_unit = 0;   ///< of the units that are gathered together
+  double largest_dense = 0;  ///< without experts
   // Of those the trained ones: all, or the adapters.
   double trained_dense = 0;
   double trained_expert = 0;

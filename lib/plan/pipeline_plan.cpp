@@ -297,8 +297,12 @@ class PipelinePlanning {
       made = schedule::make_schedule(*generator_, request);
       out_.name = generator_->name;
     } else {
+      const auto origin = table_.origin;
       made = schedule::make_schedule(std::move(table_), format_, shape);
       out_.name = "CSV";
+      // Those that are made here end either way.
+      if (made.ok() && plan_.cuda && recipe_.recipe.dist_env->backend().value_or("nccl") == "nccl")
+        made.problems = schedule::prove_meetings(made.training, made.placement, made.shape, origin);
     }
     if (!made.ok()) {
       for (auto& problem : made.problems)

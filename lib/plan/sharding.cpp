@@ -31,6 +31,7 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
     out.shards = sizes.dp() * sizes.cp;  // a sum over all of them; nothing is sharded
     out.replicas = 1;
   }
+  if (distributed.moe()) out.keep_experts = !distributed.moe()->reshard_after_forward();
   return out;
 }
 

@@ -59,11 +59,17 @@ class Shares {
   LayerShares layer_shares(int layer) const {
     LayerShares out;
     const std::string prefix = layout_.layer_fqn(layer) + ".";
-    for (const auto& each : layout_.layer(layer))
-      if (each.role == Role::kExpert)
+    for (const auto& each : layout_.layer(layer)) {
+      if (each.role == Role::kExpert) {
         out.expert += elements(each);
-      else
-        out.dense += elements(each) / (tp_ > 1 ? ranks_of(each, prefix) : 1);
+        // Each rank routes its part of the tokens.
+        if (each.matrix) out.products += elements(each) * spec_.moe->top_k / spec_.moe->experts / tp_;
+        continue;
+      }
+      const int ranks = tp_ > 1 ? ranks_of(each, prefix) : 1;
+      out.dense += elements(each) / ranks;
+      if (each.matrix) out.products += elements(each) / (own_tokens(each, prefix) ? tp_ : ranks);
+    }
     if (tp_ > 1) out.widths = widths_of(layer, prefix);
     return out;
   }
@@ -76,6 +82,13 @@ class Shares {
     const auto style = plan_.style_of(prefix + std::string(module));
     if (arch::divides_columns(style)) return result_shares(spec_, module, style, tp_);
     return arch::divides_rows(style) && !each.name.ends_with(".bias") ? tp_ : 1;
+  }
+
+  /// True where a rank multiplies only its part of the tokens with the whole matrix.
+  bool own_tokens(const arch::ParameterTemplate& each, const std::string& prefix) const {
+    if (each.role == Role::kRouter) return true;
+    return plan_.sequence_parallel &&
+           plan_.style_of(prefix + std::string(arch::plan_name(each.name))) == TensorStyle::kSequence;
   }
 
   /// The style of the first of these modules that the layer has.

@@ -24,8 +24,9 @@ struct WidthShares {
 
 /// Of one layer on one rank of the tp group.
 struct LayerShares {
-  double dense = 0;   ///< elements
-  double expert = 0;  ///< elements of all experts
+  double dense = 0;     ///< elements
+  double expert = 0;    ///< elements of all experts
+  double products = 0;  ///< multiplications with weights for each token of the tp group
   WidthShares widths = {};
 };
 

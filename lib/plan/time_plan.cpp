@@ -129,7 +129,9 @@ class Timing {
   void add_layer(StageTime& out, int layer) const {
     const auto& spec = plan_.model->spec;
     const auto& layout = plan_.model->layout;
-    const double flops = tokens_ * arch::layer_flops_per_token(spec, layout, layer, sequence_) / sizes_.tp;
+    const auto& shares = plan_.shares.layer(layer);
+    const double flops = tokens_ * (2 * shares.products +
+                                    arch::layer_score_flops_per_token(spec, layer, sequence_) / shares.widths.heads);
     const auto part = trained(layer_time(layer, flops));
     double again = 0;
     if (request_.recompute == config::ActivationCheckpointing::kFull) again = part.forward;
@@ -173,12 +175,12 @@ class Timing {
 
   void add_head(StageTime& out) const {
     const auto& spec = plan_.model->spec;
-    const double flops = tokens_ * arch::head_flops_per_token(spec) / sizes_.tp;
+    const double flops = tokens_ * arch::head_flops_per_token(spec) / plan_.shares.vocabulary;
     PartTime part;
     if (hardware_.rates) {
       part = hardware_.rates->head.head.for_work(flops / hardware_.share);
     } else {
-      const double logits = tokens_ * spec.vocab * compute_ / sizes_.tp;
+      const double logits = tokens_ * spec.vocab * compute_ / plan_.shares.vocabulary;
       part.forward = pass_seconds(flops, hardware_.head_efficiency, 3 * logits);
       part.backward_input = part.backward_weight = part.forward;
       part.backward = 2 * part.forward;
@@ -289,17 +291,24 @@ class Timing {
   void add_unpipelined_communication() {
     const auto& time = out_.stages[0];
     const double passes = plan_.batch.microbatches * plan_.batch.runs;
-    const double gather = gather_seconds(0);
     const double reduce = reduce_seconds(0) * (reduces_each() ? passes : 1);
-    const double gathers = sharding_.reshard_after_forward ? 2 * passes : 1;
     const auto exposed = [&](double communication, double computation, bool overlapped) {
       if (!overlapped || !plan_.cuda) return communication;
       const double units = std::max<double>(1, plan_.model->spec.layers);
       return std::max(communication / units, communication - computation);
     };
-    out_.communication += gathers / 2 * exposed(gather, time.forward, sharding_.prefetch > 0 || plan_.cuda) +
-                          gathers / 2 * exposed(gather, time.backward, sharding_.prefetch > 0 || plan_.cuda) +
-                          exposed(reduce, time.backward, true);
+    const bool overlapped = sharding_.prefetch > 0 || plan_.cuda;
+    const auto add_gathers = [&](double gather, double gathers) {
+      out_.communication += gathers / 2 * exposed(gather, time.forward, overlapped) +
+                            gathers / 2 * exposed(gather, time.backward, overlapped);
+    };
+    if (sharding_.parameters) {
+      const auto elements = stage_elements(plan_, 0);
+      const bool apart = sharding_.keep_experts;
+      add_gathers(gathered_seconds(elements.dense, apart ? 0 : elements.expert), sharding_.gathers(passes, false));
+      if (apart) add_gathers(gathered_seconds(0, elements.expert), sharding_.gathers(passes, true));
+    }
+    out_.communication += exposed(reduce, time.backward, true);
   }
 
   double optimizer_seconds() const {
@@ -350,12 +359,11 @@ class Timing {
   void list_traffic() {
     const double passes = static_cast<double>(plan_.batch.microbatches) * plan_.batch.runs;
     const double reductions = reduces_each() ? passes : 1;
-    const double gathers = !sharding_.parameters             ? (sharding_.optimizer ? 1 : 0)
-                           : plan_.pipelined                 ? plan_.batch.runs
-                           : sharding_.reshard_after_forward ? 2 * passes
-                                                             : 1;
+    const auto gathers_of = [&](bool experts) {
+      return sharding_.parameters && plan_.pipelined ? plan_.batch.runs : sharding_.gathers(passes, experts);
+    };
     const auto share = [](int n) { return static_cast<double>(n - 1) / n; };
-    const auto sharded = [&](double elements, double trained, int shards) {
+    const auto sharded = [&](double elements, double trained, int shards, double gathers) {
       const double reduced = trained * size_of(plan_.types.reduce);
       const double whole = (sharding_.parameters ? elements : trained) * compute_;
       return share(shards) * (sharding_.optimizer ? reductions * reduced + gathers * whole : 2 * reduced);
@@ -372,8 +380,8 @@ class Timing {
       most(layers.tensor, here.layers.tensor);
       most(layers.context, here.layers.context);
       most(layers.experts, here.layers.experts);
-      dense = std::max(dense, sharded(e.dense, e.trained_dense, sharding_.shards));
-      expert = std::max(expert, sharded(e.expert, e.trained_expert, sharding_.expert_shards));
+      dense = std::max(dense, sharded(e.dense, e.trained_dense, sharding_.shards, gathers_of(false)));
+      expert = std::max(expert, sharded(e.expert, e.trained_expert, sharding_.expert_shards, gathers_of(true)));
       replicated = std::max(replicated, of_replica(e.trained_dense) * size_of(plan_.types.reduce));
     }
     const auto add = [&](std::string axis, int size, LinkClass kind, double bytes, double seconds,

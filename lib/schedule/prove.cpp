@@ -270,8 +270,10 @@ class CommunicationCheck {
 /// Second part: runs the table. Each rank goes as far as it can; whoever waits for what it did is tried again.
 class RendezvousRun {
  public:
-  RendezvousRun(const Schedule& schedule, const Placement& placement, const Shape& shape)
+  enum class Receives : std::uint8_t { kPosted, kMeetings };
+  RendezvousRun(const Schedule& schedule, const Placement& placement, const Shape& shape, Receives receives)
       : schedule_(schedule),
+        meetings_(receives == Receives::kMeetings),
         links_(placement, shape),
         state_(links_.messages(), 0),
         next_(schedule.size(), 0),
@@ -298,20 +300,26 @@ class RendezvousRun {
     const Row& row = schedule_[rank];
     for (std::size_t& next = next_[rank]; next < row.size(); ++next) {
       const Slot& slot = row[next];
+      // Whoever stands at a meeting is there for the other side.
+      if (meetings_) perform_transfers(slot);
       if (const Action* action = blocked_by(slot); action != nullptr) {
         waits_for_[rank] = links_.message(*action);
         return;
       }
-      for (const Action& action : slot.actions())
-        if (is_transfer(action.op())) perform(action);
+      perform_transfers(slot);
     }
+  }
+
+  void perform_transfers(const Slot& slot) {
+    for (const Action& action : slot.actions())
+      if (is_transfer(action.op())) perform(action);
   }
 
   /// The action of the slot that cannot run yet; null where all can.
   const Action* blocked_by(const Slot& slot) const {
     for (const Action& action : slot.actions()) {
-      const bool sends = link_of(action.op()).sends;
-      if (!sends && (!is_compute(action.op()) || links_.peer(action) < 0)) continue;
+      const bool sends = link_of(action.op()).sends, meets = meetings_ && is_transfer(action.op());
+      if (!sends && !meets && (!is_compute(action.op()) || links_.peer(action) < 0)) continue;
       if ((state_[links_.message(action)] & (sends ? kPosted : kArrived)) == 0) return &action;
     }
     return nullptr;
@@ -338,6 +346,7 @@ class RendezvousRun {
   }
 
   const Schedule& schedule_;
+  bool meetings_;
   Links links_;
   std::vector<std::uint8_t> state_;     // by message
   std::vector<std::size_t> next_;       // by rank: the slot at which it stands
@@ -352,8 +361,20 @@ Proof prove(const Schedule& schedule, const Placement& placement, const Shape& s
                   "the placement is not that of the table");
   Proof proof;
   proof.problems = CommunicationCheck(schedule, placement, shape, origin, proof).run();
-  if (proof.ok()) proof.problems = RendezvousRun(schedule, placement, shape).run(origin);
+  if (proof.ok())
+    proof.problems = RendezvousRun(schedule, placement, shape, RendezvousRun::Receives::kPosted).run(origin);
   return proof;
+}
+
+Diagnostics prove_meetings(const Schedule& schedule, const Placement& placement, const Shape& shape,
+                           const Origin& origin) {
+  auto problems = RendezvousRun(schedule, placement, shape, RendezvousRun::Receives::kMeetings).run(origin);
+  for (auto& problem : problems) {
+    problem.id = "schedule-meeting";
+    problem.message = "over NCCL, where both ranks must stand at a message, " + problem.message;
+    problem.help = "let one of these ranks send or receive in the other's order, or set dist_env.backend: mpi";
+  }
+  return problems;
 }
 
 }  // namespace automodel::schedule

@@ -45,4 +45,10 @@ struct Proof {
 /// Linear in the size of the table.
 Proof prove(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin = {});
 
+/// Whether a table that prove() accepted ends also where each message is a meeting: both ranks stand at it, and each
+/// rank at one message at a time. NCCL makes that of a table, with one stream for messages, no tags and no buffers to
+/// send ahead into. `schedule-meeting` where it does not.
+Diagnostics prove_meetings(const Schedule& schedule, const Placement& placement, const Shape& shape,
+                           const Origin& origin = {});
+
 }  // namespace automodel::schedule

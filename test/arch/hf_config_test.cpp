@@ -1,6 +1,7 @@
 #include "arch/hf_config.h"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "arch/counts.h"
 #include "arch/families.h"
@@ -135,6 +136,21 @@ TEST_CASE("a mistyped key is an error where a person wrote the config", "[arch]"
   const auto strict = parse_hf_config(text, "c.json", {false, true});
   REQUIRE(ids(strict.errors) == Ids{"unknown-key"});
   CHECK(strict.errors[0].help == "did you mean 'rope_theta'?");
+
+  const auto below = [](std::string_view rope) {
+    Ids out;
+    const auto parsed =
+        parse_hf_config(small("llama", fmt::format("\"rope_scaling\": {}", rope)), "c.json", {false, true});
+    for (const auto& error : parsed.errors) out.push_back(error.id + " " + error.key + ": " + error.help);
+    return out;
+  };
+  CHECK(below(R"({"rope_type": "yarn", "factor": 4, "beta_fst": 16})") ==
+        Ids{"unknown-key rope_scaling.beta_fst: did you mean 'beta_fast'?"});
+  CHECK(below(R"({"rope_type": "linear", "factor": 4, "low_freq_factor": 1})").size() == 1);
+  CHECK(below(R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "mscale": 1,
+                  "mscale_all_dim": 1, "beta_slow": 1})")
+            .empty());
+  CHECK(below(R"({"type": "mrope", "mrope_section": [16, 24, 24]})").empty());
 }
 
 TEST_CASE("RoPE is read in the spellings of transformers 4 and 5", "[arch]") {

@@ -24,42 +24,52 @@ namespace {
 std::string device_under_test = "cuda";
 std::string carrier = "mpi";
 
-config::LoadedRecipe recipe(const std::string& device, const std::string& dtype, const std::string& distributed,
-                            int local_batch) {
+constexpr const char* kDense = "model_type: llama";
+/// Soft caps, norms after the blocks, and every second layer with a window.
+constexpr const char* kGemma = "model_type: gemma2, head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5";
+constexpr const char* kExperts =
+    "model_type: qwen3_moe, head_dim: 8, num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, "
+    "mlp_only_layers: [0], tie_word_embeddings: false";
+
+config::LoadedRecipe recipe(const std::string& device, const std::string& dtype, const std::string& model,
+                            const std::string& distributed, int local_batch) {
   const std::string text = fmt::format(
       "device: {}\n"
-      "model: {{config: {{model_type: llama, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 4, "
+      "model: {{config: {{{}, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 4, "
       "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 67, max_position_embeddings: 32, "
       "initializer_range: 0.2}}, torch_dtype: {}}}\n"
-      "dataset: {{_target_: mock, vocab_size: 67, seq_length: 12, num_samples: 64}}\n"
+      "dataset: {{_target_: mock, vocab_size: 67, seq_length: 16, num_samples: 64}}\n"
       "step_scheduler: {{global_batch_size: 8, local_batch_size: {}, max_steps: 10, num_epochs: null}}\n"
       "optimizer: {{lr: 0.01}}\n"
       "dist_env: {{backend: {}}}\n"
       "distributed: {{{}}}\n",
-      device, dtype, local_batch, carrier, distributed);
+      device, model, dtype, local_batch, carrier, distributed);
   auto loaded = config::read_recipe(text, "parity.yaml", {}, [](const std::string&) { return std::nullopt; });
   if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
   return loaded;
 }
 
-void check(comm::World& world, const std::string& dtype, double tolerance, const std::string& distributed,
-           int local_batch) {
-  const auto mesh = train::trace_steps(recipe(device_under_test, dtype, distributed, local_batch), world, 3);
+void check(comm::World& world, const std::string& dtype, double tolerance, const std::string& model,
+           const std::string& distributed, int local_batch) {
+  const auto mesh = train::trace_steps(recipe(device_under_test, dtype, model, distributed, local_batch), world, 3);
   if (world.rank() != 0) return;
   train::Trace single;
-  const auto outcome = comm::run_ranks(
-      1, [&](comm::World& alone) { single = train::trace_steps(recipe("cpu", dtype, "strategy: ddp", 8), alone, 3); });
+  const auto outcome = comm::run_ranks(1, [&](comm::World& alone) {
+    single = train::trace_steps(recipe("cpu", dtype, model, "strategy: ddp", 8), alone, 3);
+  });
   if (!outcome.ok()) throw Error(outcome.code, {"reference", outcome.text});
   const auto difference = train::compare(mesh, single);
-  fmt::print("{} on {} rank{}, {{{}}}: loss {:.1e}, gradient norm {:.1e}, gradient {:.1e}\n", dtype, world.size(),
-             world.size() == 1 ? "" : "s", distributed, difference.loss, difference.norm, difference.gradient);
+  fmt::print("{} of {} on {} rank{}, {{{}}}: loss {:.1e}, gradient norm {:.1e}, gradient {:.1e}\n", dtype,
+             model.substr(0, model.find(',')), world.size(), world.size() == 1 ? "" : "s", distributed, difference.loss,
+             difference.norm, difference.gradient);
   if (!difference.within(tolerance))
     test::rank_check_failed(__FILE__, __LINE__, "differs from the CPU, most in " + difference.worst);
 }
 
-void on_every_type(comm::World& world, const std::string& distributed, int local_batch) {
-  check(world, "float64", 1e-9, distributed, local_batch);
-  check(world, "float32", 1e-4, distributed, local_batch);
+void on_every_type(comm::World& world, const std::string& distributed, int local_batch,
+                   const std::string& model = kDense) {
+  check(world, "float64", 1e-9, model, distributed, local_batch);
+  check(world, "float32", 1e-4, model, distributed, local_batch);
 }
 
 /// Small whole numbers, whose sums are exact in every type and order; different for each rank and element.
@@ -133,7 +143,15 @@ void every_verb(comm::World& world) {
 
 const std::vector<test::RankCase> kCases = {
     {"every verb", every_verb, 2},
-    {"one rank", [](comm::World& world) { on_every_type(world, "strategy: ddp", 8); }, 1, 1},
+    {"one rank",
+     [](comm::World& world) {
+       on_every_type(world, "strategy: ddp", 8);
+       on_every_type(world, "strategy: ddp", 8, kGemma);
+       on_every_type(world, "strategy: ddp", 8, kExperts);
+     },
+     1, 1},
+    {"recomputation",
+     [](comm::World& world) { on_every_type(world, "strategy: fsdp2, activation_checkpointing: full", 8); }, 1, 1},
     {"a pipeline",
      [](comm::World& world) {
        on_every_type(world,
@@ -143,6 +161,21 @@ const std::vector<test::RankCase> kCases = {
      },
      2, 4},
     {"sharded data parallelism", [](comm::World& world) { on_every_type(world, "strategy: fsdp2", 8 / world.size()); },
+     2, 4},
+    {"tensor and sequence parallelism",
+     [](comm::World& world) {
+       const auto mesh = fmt::format("strategy: fsdp2, tp_size: {}, sequence_parallel: true", world.size());
+       on_every_type(world, mesh, 8);
+       on_every_type(world, mesh, 8, kGemma);
+     },
+     2, 4},
+    {"context parallelism",
+     [](comm::World& world) { on_every_type(world, fmt::format("strategy: fsdp2, cp_size: {}", world.size()), 8); }, 2,
+     4},
+    {"experts on other ranks",
+     [](comm::World& world) {
+       on_every_type(world, fmt::format("strategy: fsdp2, ep_size: {}", world.size()), 8 / world.size(), kExperts);
+     },
      2, 4},
 };
 

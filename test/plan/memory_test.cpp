@@ -311,6 +311,22 @@ TEST_CASE("a plan knows whose experts are on other ranks", "[plan]") {
         (2 * 2 + 1) * rows);
 }
 
+TEST_CASE("a validation needs the widest block or the head, one after the other", "[plan]") {
+  arch::ModelSpec spec;
+  spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = 160, spec.vocab = 1000;
+  ActivationRequest request{.tokens = 10, .sequence = 10, .bytes = 2};
+  // The stream in two parts and their sum, its norm, both inputs of the gate, what it gives, and the block's result.
+  CHECK(layer_activations(spec, 0, request).forward == 10 * 2 * (3 * 64 + 64 + 320 + 160 + 64));
+  spec.ffn = 16;
+  CHECK(layer_activations(spec, 0, request).forward == 10 * 2 * (3 * 64 + 64 + 128 + 64 + 64));
+  spec.moe = arch::MixtureOfExperts{.experts = 8, .top_k = 2, .ffn = 160};
+  spec.moe_layers = {true};
+  CHECK(layer_activations(spec, 0, request).forward == 10 * 2 * (3 * 64 + 64 + 2 * (64 + 320 + 160 + 64)));
+  const auto shares = planned(tiny("strategy: ddp")).estimate->memory.ranks[0].in(Phase::kEvaluation);
+  CHECK(shares.logits == 8.0 * 32 * 1000 * 4);
+  CHECK(shares.activations == 8.0 * 32 * 3 * 64 * 4);
+}
+
 TEST_CASE("messages between stages carry a rank's own tokens", "[plan]") {
   const auto buffers = [](const std::string& more) {
     const auto plan = planned(tiny("strategy: fsdp2, tp_size: 2, pp_size: 2, pipeline: {pp_schedule: 1F1B}" + more));

@@ -72,6 +72,22 @@ TEST_CASE("experts are gathered and reduced over their own shards", "[plan]") {
     CHECK(row(plan, "ep_shard").bytes == Approx(1.0 / 2 * (2 * 2 + 4) * kExpertElements / 4));
     CHECK(row(plan, "ep_shard").size == 2);
   }
+  SECTION("they stay gathered from the forward to the backward pass") {
+    const auto parts = [](const std::string& more) {
+      return planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 4" + more, 8, 1, "", "cpu"));
+    };
+    const auto freed = parts(", moe: {reshard_after_forward: true}"), kept = parts(", moe: {}");
+    CHECK(row(kept, "dp_shard_cp").bytes == row(freed, "dp_shard_cp").bytes);
+    CHECK(row(freed, "ep_shard").bytes - row(kept, "ep_shard").bytes == Approx(1.0 / 2 * 2 * kExpertElements / 4));
+    const auto& link = kept.estimate->hardware.node;
+    CHECK(freed.estimate->time.communication - kept.estimate->time.communication ==
+          Approx(1.0 / 2 * 2 * kExpertElements / 4 / link.bandwidth + link.latency));
+    // All of them are there, and of the dense units the largest, what is on its way for it, and the next.
+    const auto weights = [](const TrainingPlan& plan) {
+      return plan.estimate->memory.ranks[0].in(Phase::kSteady).weights;
+    };
+    CHECK(weights(kept) > weights(freed));
+  }
   SECTION("sharded optimizer states") {
     const auto plan = planned(
         recipe(kExperts, "strategy: megatron_fsdp, zero_dp_strategy: 1, dp_size: 8, ep_size: 4", 8, 1, "", "cpu"));
@@ -190,6 +206,17 @@ TEST_CASE("rows travel to every part of an expert", "[plan]") {
     CHECK(sent.size == 4);
     CHECK(sent.bytes == Approx(4 * 3.0 / 4 * 2 * tensor * 128 * 64 * 2));
   }
+}
+
+TEST_CASE("a rank computes what the tensor-parallel plan leaves it", "[plan]") {
+  const auto flops = [](const std::string& plan) {
+    return planned(recipe(kLlama, "strategy: fsdp2, tp_size: 2" + plan, 2, 1)).estimate->time.stages[0].flops;
+  };
+  // Attention 3 x 64 x 64, MLP 3 x 64 x 160, scores and values over 64 keys on average, a head of 1000 words.
+  const double attention = 2 * 3 * 64 * 64 + 2 * 128 * 64, mlp = 2 * 3 * 64 * 160, head = 2 * 64 * 1000;
+  CHECK(flops("") == 128 * (2 * (attention + mlp) + head) / 2);
+  CHECK(flops(", tp_plan: {layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, "
+              "layers.*.mlp.down_proj: rowwise}") == 128 * (2 * (attention + mlp / 2) + head));
 }
 
 TEST_CASE("the gradients of a tied embedding are summed between its two ranks", "[plan]") {

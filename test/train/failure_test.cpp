@@ -9,6 +9,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 
+#include "checkpoint/agreement.h"
 #include "comm/backends.h"
 #include "comm/loopback/loopback.h"
 #include "config/recipe.h"
@@ -150,6 +151,20 @@ TEST_CASE("a rank that nobody answers reports a hang within the deadline", "[tra
   INFO(outcome.text);
   CHECK(outcome.code == ExitCode::kHang);
   CHECK(outcome.text.find("error[hang]") != std::string::npos);
+}
+
+TEST_CASE("a job that ends for one rank's problem names that rank", "[train]") {
+  for (const int culprit : {0, 2}) {
+    const auto outcome = comm::run_ranks(3, [&](comm::World& world) {
+      checkpoint::together(world.control(), [&] {
+        if (world.rank() == culprit)
+          throw Error(ExitCode::kCheckpoint, Diagnostic{"cannot-write", "the disk is full", "", {}, ""});
+      });
+    });
+    CHECK(outcome.code == ExitCode::kCheckpoint);
+    CHECK(outcome.rank == culprit);
+    CHECK(outcome.text.find("error[cannot-write]: the disk is full") == 0);
+  }
 }
 
 }  // namespace automodel::train

@@ -86,22 +86,28 @@ class Memory(unittest.TestCase):
 
 PHASES = """\
 device: cpu
-model: {{config: {{model_type: llama, hidden_size: 128, intermediate_size: 352, num_hidden_layers: 4, num_attention_heads: 4,
-  num_key_value_heads: 4, vocab_size: 1000, max_position_embeddings: 512}}, torch_dtype: float32}}
+model: {{config: {{{kind}, hidden_size: 128, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 4,
+  vocab_size: 1000, max_position_embeddings: 512}}, torch_dtype: float32}}
 dataset: {{_target_: mock, vocab_size: 1000, seq_length: 64, num_samples: 256}}
 validation_dataset: {{_target_: mock, vocab_size: 1000, seq_length: {validation}, num_samples: 16}}
 logging: {{progress: false, tensorboard: false}}
 distributed: {{{distributed}}}
-step_scheduler: {{global_batch_size: 8, local_batch_size: 4, max_steps: 6, num_epochs: null, ckpt_every_steps: 3, val_every_steps: 2}}
+step_scheduler: {{global_batch_size: 16, local_batch_size: 4, max_steps: 6, num_epochs: null, ckpt_every_steps: 3, val_every_steps: 2}}
 checkpoint: {{enabled: true, is_async: {background}, checkpoint_dir: {folder}/run}}
 """
 
 
+DENSE = "model_type: llama, intermediate_size: 352"
+EXPERTS = ("model_type: qwen3_moe, head_dim: 32, num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 96, "
+           "intermediate_size: 96, tie_word_embeddings: false")
+
+
 class Phases(unittest.TestCase):
-    def agree(self, distributed, ranks, validation=64, background="false"):
+    def agree(self, distributed, ranks, validation=64, background="false", kind=DENSE):
         with tempfile.TemporaryDirectory() as folder:
             recipe = pathlib.Path(folder) / "phases.yaml"
-            recipe.write_text(PHASES.format(distributed=distributed, validation=validation, background=background, folder=folder))
+            recipe.write_text(PHASES.format(kind=kind, distributed=distributed, validation=validation, background=background,
+                                            folder=folder))
             train(recipe, ranks)
             phases = json.loads((pathlib.Path(folder) / "run/estimate.json").read_text())["phases"]
         print(f"{distributed}, validation {validation}, background {background}", flush=True)
@@ -129,6 +135,24 @@ class Phases(unittest.TestCase):
 
     def test_pipeline(self):
         self.agree("strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}", 2, validation=128, background="true")
+
+    def test_experts(self):
+        self.agree("strategy: ddp", 1, validation=512, kind=EXPERTS)
+
+    def test_experts_on_other_ranks(self):
+        self.agree("strategy: fsdp2, ep_size: 2", 2, validation=256, kind=EXPERTS)
+
+    def test_experts_of_tensor_parallel_ranks(self):
+        self.agree("strategy: fsdp2, tp_size: 2, sequence_parallel: true", 2, validation=256, kind=EXPERTS)
+
+    def test_experts_stay_gathered(self):
+        self.agree("strategy: fsdp2, dp_size: 4, ep_size: 2, moe: {reshard_after_forward: false}", 4, kind=EXPERTS)
+
+    def test_parameters_stay_gathered(self):
+        self.agree("strategy: fsdp2, dp_size: 2, reshard_after_forward: false", 2)
+
+    def test_pipeline_of_shards(self):
+        self.agree("strategy: fsdp2, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}", 4)
 
 
 if __name__ == "__main__":

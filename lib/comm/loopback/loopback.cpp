@@ -124,10 +124,10 @@ class LoopbackWorld : public World {
   }
   ~LoopbackWorld() override { job_->show(rank(), nullptr); }
 
-  [[noreturn]] void abort(ExitCode code, const std::string& text) override {
-    job_->end({code, rank(), text});
+  [[noreturn]] void abort(ExitCode code, const std::string& text, int culprit) override {
+    job_->end({code, culprit, text});
     if (!alone_) throw JobEnded();
-    std::fputs(last_words(text).c_str(), stderr);
+    std::fputs(last_words(text, culprit).c_str(), stderr);
     std::_Exit(static_cast<int>(code));
   }
 

@@ -110,7 +110,7 @@ class MpiWorld : public World {
     try {
       use_device(options.device, std::move(device_groups));
     } catch (const Error& error) {
-      abort(error.code(), error.what());
+      abort(error.code(), error.what(), rank());
     }
   }
 
@@ -127,12 +127,12 @@ class MpiWorld : public World {
     finished_ = true;
   }
 
-  [[noreturn]] void abort(ExitCode code, const std::string& text) override {
+  [[noreturn]] void abort(ExitCode code, const std::string& text, int culprit) override {
     std::fflush(nullptr);
     if (monitor_->claim_last_words()) {
       monitor_->silence_others();
       std::this_thread::sleep_for(kDrain);
-      write_to_stderr(last_words(text));
+      write_to_stderr(last_words(text, culprit));
       silence_abort_banner();
       if (local_size() < size()) end_stuck_launcher_after(kLauncherPatience);
       const auto lock = engine().exclusive_or_give_up();

@@ -59,9 +59,9 @@ void Watch::run() {
     check_cuda(cudaSetDevice(world_.device().index()), "cudaSetDevice");
     for (; !stop_; std::this_thread::sleep_for(kPace)) look();
   } catch (const Error& error) {
-    world_.abort(error.code(), error.what());
+    world_.abort(error.code(), error.what(), world_.rank());
   } catch (const std::exception& error) {
-    world_.abort(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what()));
+    world_.abort(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what()), world_.rank());
   }
 }
 
@@ -99,7 +99,7 @@ bool Watch::look_at(Followed& followed) {
 
 void Watch::report(const Flight& flight) {
   const HangError error = world_.hang_error(flight.peers);
-  world_.abort(error.code(), error.what());
+  world_.abort(error.code(), error.what(), world_.rank());
 }
 
 }  // namespace automodel::comm
