@@ -41,6 +41,7 @@ constexpr std::array kRecomputations = {
     Recomputation{config::ActivationCheckpointing::kFull, "full"},
 };
 constexpr std::array kMicrobatches = {1, 2, 4, 8};
+constexpr int kLate = 4;                       // plans after the time is up, where none fits yet
 constexpr std::int64_t kLongSequence = 32768;  // from here on context parallelism is tried unasked
 
 config::Override set(std::string key, std::string value) {
@@ -290,15 +291,36 @@ class Search {
     for (int i = 0; i < spec.layers; ++i)
       cost_.layers.push_back(arch::layer_flops_per_token(spec, base_->model->layout, i, sequence()));
     cost_.last = arch::head_flops_per_token(spec);
-    for (const auto& draft : drafts_) {
+    int late = 0;
+    for (const auto* draft : in_turn()) {
       if (out_.planned >= request_.plans && !out_.best.empty()) break;
+      if (out_.planned >= 4 * request_.plans) break;
       const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
-      if (out_.planned >= 4 * request_.plans || spent > request_.patience) break;
-      plan_draft(draft);
+      // A few more where nothing was found yet, of those that should fit.
+      if (spent > request_.patience && (!out_.best.empty() || late >= kLate)) break;
+      if (spent > request_.patience && (doubtful(*draft) || ++late > kLate)) continue;
+      plan_draft(*draft);
     }
+    out_.untried = static_cast<int>(drafts_.size()) - out_.planned;
     std::sort(out_.best.begin(), out_.best.end(),
               [](const Candidate& a, const Candidate& b) { return a.step < b.step; });
     if (static_cast<int>(out_.best.size()) > request_.show) out_.best.resize(static_cast<std::size_t>(request_.show));
+  }
+
+  bool doubtful(const Draft& draft) const { return out_.hardware.memory && draft.cost.memory > *out_.hardware.memory; }
+  /// By time, but after each one that probably does not fit comes one that does.
+  std::vector<const Draft*> in_turn() const {
+    std::vector<const Draft*> fits, doubts, out;
+    for (const auto& draft : drafts_) (doubtful(draft) ? doubts : fits).push_back(&draft);
+    auto fit = fits.begin(), doubt = doubts.begin();
+    while (fit != fits.end() || doubt != doubts.end()) {
+      const bool again = !out.empty() && doubtful(*out.back());
+      if (doubt == doubts.end() || (fit != fits.end() && (again || (*fit)->cost.step <= (*doubt)->cost.step)))
+        out.push_back(*fit++);
+      else
+        out.push_back(*doubt++);
+    }
+    return out;
   }
 
   void plan_draft(const Draft& draft) {
@@ -365,7 +387,9 @@ std::string to_text(const SearchResult& result) {
                format_bytes(c.memory) + (c.fit == Fit::kTight ? " tight" : "")});
   }
   if (result.best.empty())
-    out += "  nothing fits\n";
+    out += result.untried == 0 ? "  nothing fits\n"
+                               : fmt::format("  none of these fits; {} more were not tried, the search took too long\n",
+                                             result.untried);
   else
     out += table.text();
   if (!result.refused.empty()) out += "refused\n";
@@ -381,6 +405,7 @@ std::string to_json(const SearchResult& result) {
   json.member("hardware", result.hardware.name);
   json.member("considered", result.considered);
   json.member("planned", result.planned);
+  json.member("untried", result.untried);
   json.member("seconds", result.seconds);
   json.key("best");
   json.begin_array();

@@ -35,6 +35,7 @@ struct SearchResult {
   std::vector<Refusal> refused = {};
   int considered = 0;
   int planned = 0;
+  int untried = 0;  ///< candidates that may fit and were not planned
   double seconds = 0;
   Hardware hardware = {};
   int world_size = 0;
@@ -47,7 +48,7 @@ struct SearchRequest {
   int world_size = 1;
   int show = 5;           ///< best candidates that are returned
   int plans = 24;         ///< candidates that are planned in full
-  double patience = 0.7;  ///< seconds after which no more are
+  double patience = 0.7;  ///< seconds after which no more are, once one of them fits
 };
 /// Sizes of the mesh: every tp up to a machine, pp, cp (from 32k tokens a sequence on, or where the recipe has it) and
 /// ep that divide; schedules 1F1B, interleaved with 2 or 4 stages a rank, zero bubble; microbatches of 1, 2, 4, 8

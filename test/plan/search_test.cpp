@@ -50,6 +50,18 @@ TEST_CASE("a search says what would nearly fit where nothing does", "[plan]") {
   CHECK(result.refused[0].example.find("nearest needs") != std::string::npos);
 }
 
+TEST_CASE("a search that has no time left goes on until something fits, or says what it left", "[plan]") {
+  // The fastest by the coarse estimate do not quite fit.
+  const auto loaded = llama("hardware: {profile: h100, memory: 30GiB}\n");
+  const auto hurried = search_plans(loaded, {.world_size = 16, .patience = 0});
+  REQUIRE(hurried.best.size() == 1);
+  CHECK(hurried.planned <= 4);
+  CHECK(hurried.untried > 0);
+  const auto none = search_plans(llama("hardware: {profile: h100, memory: 2GiB}\n"), {.world_size = 8, .patience = 0});
+  CHECK(none.best.empty());
+  CHECK(to_text(none).find(none.untried == 0 ? "nothing fits" : "more were not tried") != std::string::npos);
+}
+
 TEST_CASE("more memory never makes the best plan slower", "[plan]") {
   double last = 1e300;
   for (const char* memory : {"24GiB", "40GiB", "80GiB", "180GiB"}) {
