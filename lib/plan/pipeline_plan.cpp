@@ -1,6 +1,7 @@
 #include "plan/pipeline_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -257,8 +258,11 @@ class PipelinePlanning {
     const auto cost = split_cost(plan_, {.hardware = hardware, .sharding = sharding, .recompute = recompute});
     const auto names = names_of(model_->layout);
     std::vector<int> most(static_cast<std::size_t>(stages_), model_->spec.layers);
-    const auto first = balanced_layers(stages_, cost);
-    for (auto ranges = first; !ranges.empty(); ranges = balanced_layers(stages_, cost, most)) {
+    std::vector<LayerRange> smallest;  // of those that do not fit
+    double bytes = std::numeric_limits<double>::infinity();
+    bool smaller = true;
+    for (auto ranges = balanced_layers(stages_, cost); smaller && !ranges.empty();
+         ranges = balanced_layers(stages_, cost, most)) {
       fqns_ = stage_fqns(names, ranges);
       describe_stages();
       const auto memory = plan_memory(plan_, {.sharding = sharding,
@@ -267,15 +271,23 @@ class PipelinePlanning {
                                               .capacity = hardware.memory,
                                               .framework = hardware.framework});
       if (memory.fit != Fit::kDoesNotFit) return;
+      const double largest = memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total();
+      if (largest < bytes) {
+        bytes = largest;
+        smallest = std::move(ranges);
+      }
+      smaller = false;
       for (const auto& stage : plan_.pipeline->stages) {
-        auto& limit = most[static_cast<std::size_t>(stage.stage)];
         const auto layers = static_cast<int>(stage.part.layers.size());
         const auto& rank = memory.ranks[static_cast<std::size_t>(stage.pp_rank)];
-        if (rank.most().total() > *memory.capacity) limit = std::min(limit, layers - 1);
+        if (rank.most().total() <= *memory.capacity || layers == 1) continue;
+        auto& limit = most[static_cast<std::size_t>(stage.stage)];
+        limit = std::min(limit, layers - 1);
+        smaller = true;
       }
     }
-    // No split fits: that of equal time, which the estimate then calls too large.
-    fqns_ = stage_fqns(names, first);
+    // No split fits: the smallest that was tried, which the estimate then calls too large.
+    fqns_ = stage_fqns(names, smallest);
     describe_stages();
   }
 

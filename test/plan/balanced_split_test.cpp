@@ -135,6 +135,26 @@ TEST_CASE("auto moves layers away from a rank that would not fit", "[plan]") {
   CHECK(none.estimate->memory.fit == Fit::kDoesNotFit);
 }
 
+TEST_CASE("a rank that does not fit gives layers of the stage that has some to give", "[plan]") {
+  // The first rank of a V has the first stage, and the last, which has one layer beside the head.
+  const std::string distributed =
+      "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, layers_per_stage: auto}";
+  const auto largest = [](const TrainingPlan& plan) {
+    double out = 0;
+    for (const auto& rank : plan.estimate->memory.ranks) out = std::max(out, rank.most().total());
+    return out;
+  };
+  const auto free = planned(distributed, "hardware: {profile: h100}\n");
+  REQUIRE(layers_of(free).back() == 1);
+  REQUIRE(layers_of(free).front() > 1);
+  REQUIRE(free.estimate->memory.heaviest == 0);
+  for (const double share : {0.99, 0.5}) {  // of which the second is too little for any split
+    const auto bytes = static_cast<std::int64_t>(largest(free) * share);
+    const auto tight = planned(distributed, "hardware: {profile: h100, memory: '" + std::to_string(bytes) + "'}\n");
+    CHECK(largest(tight) < largest(free));
+  }
+}
+
 TEST_CASE("a layout string says which layers a stage has", "[plan]") {
   const auto plan = planned(
       "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: Interleaved1F1B, pipeline_model_parallel_layout: "
