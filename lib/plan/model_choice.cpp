@@ -8,6 +8,7 @@
 
 #include "arch/families.h"
 #include "arch/hf_config.h"
+#include "base/spelling.h"
 #include "plan/catalogue.h"
 
 namespace automodel::plan {
@@ -123,11 +124,13 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     }
     // A path that leads nowhere is a mistake; a name may be that of a model that is elsewhere.
     if (path.empty() && !training && !choice.name.starts_with('.') && !choice.name.starts_with('/')) {
+      const auto near = nearest(choice.name, catalogue_names());
       report.warn("model-unknown", key,
                   fmt::format("the sizes of '{}' are unknown: mesh and schedule are planned, stages, "
                               "memory and time are not",
                               choice.name),
-                  "give its configuration: --model.config PATH (a config.json or the folder with it)");
+                  fmt::format("{}give its configuration: --model.config PATH (a config.json or the folder with it)",
+                              near.empty() ? "" : fmt::format("did you mean '{}'? else ", near)));
       return std::nullopt;
     }
     if (path.empty()) {

@@ -73,6 +73,20 @@ TEST_CASE("models of the catalogue have the parameters that their publishers say
   }
 }
 
+TEST_CASE("a name that is nearly one of the catalogue brings that one to mind", "[plan]") {
+  const auto help = [](const std::string& name) {
+    const auto loaded = config::read_recipe(
+        "model: {pretrained_model_name_or_path: " + name + "}\ndataset: {_target_: mock, seq_length: 64}\n",
+        "recipe.yaml", {}, {});
+    const auto result = make_plan(loaded, {});
+    REQUIRE(result.plan);
+    REQUIRE(result.plan->warnings.size() == 1);
+    return result.plan->warnings[0].help;
+  };
+  CHECK(help("meta-llama/Llama-3.1-8b").starts_with("did you mean 'meta-llama/Llama-3.1-8B'? else give"));
+  CHECK(help("someone/some-model").starts_with("give"));
+}
+
 TEST_CASE("a model that is nowhere is still planned, without stages", "[plan]") {
   const auto loaded = config::read_recipe(
       "model: {pretrained_model_name_or_path: someone/some-model}\ndataset: {_target_: mock, seq_length: 64}\n"
