@@ -32,9 +32,13 @@ checkpoint: {{enabled: false, checkpoint_dir: {folder}/run}}
 """
 
 
+# Large blocks go back to the system at once: what is measured is what exists, not the holes of a heap (up to half of it).
+RETURNED = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20)}
+
+
 def train(recipe, ranks):
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                       OMPI_MCA_rmaps_base_oversubscribe="1", AUTOMODEL_CALIBRATION="")
+                       OMPI_MCA_rmaps_base_oversubscribe="1", AUTOMODEL_CALIBRATION="", **RETURNED)
     done = subprocess.run([binaries / "automodel", "train", recipe, "--nproc-per-node", str(ranks)], env=environment,
                           capture_output=True, text=True, timeout=200)
     if done.returncode != 0:
