@@ -26,9 +26,9 @@ enum class ExitCode : int {
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, Diagnostics problems);
-  Error(ExitCode code, Diagnostic problem) : Error(code, Diagnostics{std::move(problem)}) {}
+  Error(ExitCode code, const Diagnostic& problem) : Error(code, Diagnostics{problem}) {}
   /// What went wrong on rank `rank`, thrown on others as well.
-  Error(ExitCode code, Diagnostic problem, int rank) : Error(code, std::move(problem)) { rank_ = rank; }
+  Error(ExitCode code, const Diagnostic& problem, int rank) : Error(code, problem) { rank_ = rank; }
   ExitCode code() const { return code_; }
   const Diagnostics& problems() const { return problems_; }
   /// The rank that it happened on, where that may not be the one that throws.
