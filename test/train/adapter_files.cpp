@@ -1,4 +1,5 @@
 // Adapters of a run: the files that it writes, what resumes from them, what they are worth merged into their base.
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -14,6 +15,7 @@
 #include "comm/loopback/loopback.h"
 #include "parity/parity.h"
 #include "rank_suite.h"
+#include "rounding.h"
 #include "train/checkpointing.h"
 #include "train/microbatches.h"
 #include "train/saved_runs.h"
@@ -53,9 +55,15 @@ Json read_json(const fs::path& path) {
   return Json::parse(file);
 }
 
+struct Logits {
+  at::Tensor values;
+  double width = 0;  ///< terms of the longest sum of a layer
+  double depth = 0;  ///< matmuls between the tokens and the logits
+};
+
 /// The logits of the first rows of the data, computed by whatever the recipe's folder holds; on one rank.
-at::Tensor logits_of(const std::string& text) {
-  at::Tensor out;
+Logits logits_of(const std::string& text) {
+  Logits out;
   const auto outcome = comm::run_ranks(1, [&](comm::World& world) {
     const auto loaded = test::load_recipe(text);
     const train::Setup setup(loaded, world);
@@ -65,14 +73,22 @@ at::Tensor logits_of(const std::string& text) {
     const auto batch = setup.loader->load(plan.epoch, plan.step_in_epoch).front();
     const ops::NoGraph guard;
     const auto microbatch = train::make_microbatches(batch, static_cast<int>(batch.rows), world.device()).front();
-    out = runtime.stages().front()->model().logits(microbatch, {}).clone();
+    out.values = runtime.stages().front()->model().logits(microbatch, {}).clone();
+    const auto& spec = setup.plan.model->spec;
+    out.width = std::max(spec.hidden, spec.ffn);
+    out.depth = 6 * spec.layers + 1;  // projections, scores, values, output, both of the MLP; the head
   });
   if (!outcome.ok()) throw Error(outcome.code, {"logits", outcome.text, "", {}, ""});
   return out;
 }
 
-double apart(const at::Tensor& a, const at::Tensor& b) {
-  return (a - b).abs().max().item<double>();
+double apart(const Logits& a, const Logits& b) {
+  return (a.values - b.values).abs().max().item<double>();
+}
+
+/// How far merged weights may be from weights and adapters apart.
+double rounding_of(const Logits& logits) {
+  return test::rounding(at::kFloat, logits.values.abs().max().item<double>(), logits.width, logits.depth);
 }
 
 /// Trains three steps on the mesh, then compares base + adapters with what `checkpoint export --merge` writes.
@@ -92,10 +108,12 @@ void check_merge(comm::World& world, const Wanted& wanted, int local) {
     const auto merged = logits_of(recipe(folder / "elsewhere", alone, 4));
     alone.model = wanted.model;
     const auto base = logits_of(recipe(folder / "nowhere", alone, 4));
-    if (!(apart(adapted, merged) < 2e-5))
-      test::rank_check_failed(__FILE__, __LINE__,
-                              fmt::format("{}: logits differ by {}", wanted.peft, apart(adapted, merged)));
-    RANK_CHECK(apart(adapted, base) > 1e-2);  // the adapters do something
+    const double allowed = rounding_of(adapted);
+    if (!(apart(adapted, merged) < allowed))
+      test::rank_check_failed(
+          __FILE__, __LINE__,
+          fmt::format("{}: logits differ by {}, rounding explains {}", wanted.peft, apart(adapted, merged), allowed));
+    RANK_CHECK(apart(adapted, base) > 100 * allowed);  // the adapters do something
   }
   world.control().barrier()->wait();
 }
