@@ -122,28 +122,24 @@ int verify(const Options& options) {
 
 /// Options that would do nothing.
 void check_checkpoint_options(const Options& options) {
-  const auto refuse = [](std::string message, std::string help) {
-    throw Error(ExitCode::kBadInput, {"usage", std::move(message), std::move(help), {"command line", 0, 0}, ""});
-  };
   const bool exports = options.action == "export";
   if (!exports && (!options.output.empty() || !options.dtype.empty() || !options.base.empty() || options.merge))
-    refuse(fmt::format("{} takes one folder and neither --dtype, --merge nor --base", options.action),
-           "automodel checkpoint export DIR NEW_FOLDER [--dtype T] [--merge [--base DIR]]");
+    throw wrong_words(fmt::format("{} takes one folder and neither --dtype, --merge nor --base", options.action),
+                      "automodel checkpoint export DIR NEW_FOLDER [--dtype T] [--merge [--base DIR]]");
   if (exports && !options.base.empty() && !options.merge)
-    refuse("--base is where --merge finds the base model", "add --merge, or leave --base out");
+    throw wrong_words("--base is where --merge finds the base model", "add --merge, or leave --base out");
 }
 
 int export_folder(const Options& options) {
-  const auto refuse = [](const std::string& message, const std::string& help) {
-    throw Error(ExitCode::kBadInput, {"usage", message, help, {"command line", 0, 0}, ""});
-  };
-  if (options.output.empty()) refuse("export needs a second folder", "automodel checkpoint export DIR NEW_FOLDER");
+  if (options.output.empty())
+    throw wrong_words("export needs a second folder", "automodel checkpoint export DIR NEW_FOLDER");
   checkpoint::ExportOptions wanted{.merge = options.merge, .base = options.base};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype(options.dtype);
     const auto type = dtype ? checkpoint::element_type_of(*dtype) : std::nullopt;
     if (!type || !checkpoint::is_weight_type(*type))
-      refuse(fmt::format("'{}' is no type for weights", options.dtype), "float32, bfloat16, float16 or float64");
+      throw wrong_words(fmt::format("'{}' is no type for weights", options.dtype),
+                        "float32, bfloat16, float16 or float64");
     wanted.type = type;
   }
   const auto report = checkpoint::export_model(options.folder, options.output, wanted);

@@ -155,11 +155,6 @@ int refuse_all(const Error& error, bool json) {
   return code(error.code());
 }
 
-/// What the command line itself does wrong.
-Error wrong_words(const std::string& message, const std::string& help) {
-  return Error(ExitCode::kBadInput, Diagnostic{"usage", message, help, {"command line", 0, 0}, ""});
-}
-
 /// What the parser knows of a command, for completion.
 launch::CompletedCommand describe(const CLI::App& sub, const Command& command) {
   launch::CompletedCommand out{sub.get_name(), sub.get_description(), (command.takes & kRecipe) != 0, {}};

@@ -104,22 +104,19 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
   return launch::run_ranks(launch::Work::kCalibrateLinks, 2, "", {});
 }
 
-}  // namespace
-
 /// Options that would do nothing.
 void check_plan_options(const Options& options) {
-  const auto refuse = [](std::string message, std::string help) {
-    throw Error(ExitCode::kBadInput, {"usage", std::move(message), std::move(help), {"command line", 0, 0}, ""});
-  };
   if (!options.search && !options.apply.empty())
-    refuse("--apply writes the best plan of a search", "add --search, or leave --apply out");
+    throw wrong_words("--apply writes the best plan of a search", "add --search, or leave --apply out");
   if (options.search && (!options.timeline.empty() || !options.trace.empty() || !options.actions.empty()))
-    refuse("--search makes no --timeline, --trace or --actions",
-           "--apply FILE.yaml writes the best plan's recipe; plan that one");
+    throw wrong_words("--search makes no --timeline, --trace or --actions",
+                      "--apply FILE.yaml writes the best plan's recipe; plan that one");
   std::error_code error;
   if (!options.apply.empty() && std::filesystem::equivalent(options.apply, options.recipe, error))
-    refuse(fmt::format("--apply would overwrite the recipe '{}'", options.recipe), "give another file");
+    throw wrong_words(fmt::format("--apply would overwrite the recipe '{}'", options.recipe), "give another file");
 }
+
+}  // namespace
 
 int run_plan(const Options& given) {
   const auto options = with_memory(given);

@@ -36,6 +36,11 @@ int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool
   return code(exit);
 }
 
+Error wrong_words(std::string message, std::string help) {
+  return Error(ExitCode::kBadInput,
+               Diagnostic{"usage", std::move(message), std::move(help), {"command line", 0, 0}, ""});
+}
+
 config::LoadedRecipe load(const Options& options) {
   Diagnostics problems;
   const auto overrides = config::parse_overrides(options.overrides, problems);

@@ -16,6 +16,8 @@ void err(const std::string& text);
 /// Problems as text with the lines they are about, or as JSON. Returns the exit code.
 int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json,
            ExitCode exit = ExitCode::kBadInput);
+/// What the command line itself does wrong.
+Error wrong_words(std::string message, std::string help);
 /// The recipe with its overrides; problems of both are in it.
 config::LoadedRecipe load(const Options& options);
 /// Throws Error where that cannot be.

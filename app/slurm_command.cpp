@@ -26,18 +26,15 @@ std::string this_program() {
 /// A job that is warned as soon as it starts would save, requeue itself and start over for ever.
 void check_time(const Options& options) {
   if (options.time.empty()) return;
-  const auto refuse = [](std::string message, std::string help) {
-    throw Error(ExitCode::kBadInput, {"usage", std::move(message), std::move(help), {"command line", 0, 0}, ""});
-  };
   const auto seconds = launch::slurm_seconds(options.time);
   if (!seconds)
-    refuse(fmt::format("'{}' is no time for Slurm", options.time),
-           "minutes (240), H:M:S (4:00:00), D-H (1-12), D-H:M:S, or UNLIMITED");
+    throw wrong_words(fmt::format("'{}' is no time for Slurm", options.time),
+                      "minutes (240), H:M:S (4:00:00), D-H (1-12), D-H:M:S, or UNLIMITED");
   const auto earliest = options.warning + launch::kSlurmResolution;
   if (*seconds <= earliest)
-    refuse(fmt::format("--time {} leaves nothing to train: the job is warned up to {} s before its end", options.time,
-                       earliest),
-           "a longer --time, or a shorter --warning (seconds; Slurm may warn 60 s too early)");
+    throw wrong_words(fmt::format("--time {} leaves nothing to train: the job is warned up to {} s before its end",
+                                  options.time, earliest),
+                      "a longer --time, or a shorter --warning (seconds; Slurm may warn 60 s too early)");
 }
 
 std::string job_name_of(const std::string& recipe) {
@@ -51,11 +48,8 @@ std::string job_name_of(const std::string& recipe) {
 void check_words(const Options& options) {
   const auto check = [](const char* option, const std::string& value) {
     if (std::ranges::all_of(value, [](unsigned char c) { return std::isgraph(c) != 0; })) return;
-    throw Error(ExitCode::kBadInput, {"usage",
-                                      fmt::format("{} '{}' has a space or a control character", option, value),
-                                      "an #SBATCH line takes one word",
-                                      {"command line", 0, 0},
-                                      ""});
+    throw wrong_words(fmt::format("{} '{}' has a space or a control character", option, value),
+                      "an #SBATCH line takes one word");
   };
   check("--partition", options.partition);
   check("--account", options.account);

@@ -70,12 +70,7 @@ class RankWalk {
       elements_.back() = stage_elements(plan, stage.stage);
       costs_.back() = cost_of(stage, activation_);
       validation_costs_.back() = validated == sequence() ? costs_.back() : cost_of(stage, of_length(validated));
-      total_.dense += elements_.back().dense;
-      total_.expert += elements_.back().expert;
-      total_.largest_unit = std::max(total_.largest_unit, elements_.back().largest_unit);
-      total_.largest_dense = std::max(total_.largest_dense, elements_.back().largest_dense);
-      total_.trained_dense += elements_.back().trained_dense;
-      total_.trained_expert += elements_.back().trained_expert;
+      total_ += elements_.back();
     }
   }
 
@@ -328,6 +323,17 @@ std::string_view name_of(Phase phase) {
 std::string_view name_of(Fit fit) {
   constexpr std::array<std::string_view, 4> kNames = {"unknown", "fits", "tight", "does not fit"};
   return kNames[static_cast<std::size_t>(fit)];
+}
+
+StageElements& StageElements::operator+=(const StageElements& other) {
+  dense += other.dense;
+  expert += other.expert;
+  largest_unit = std::max(largest_unit, other.largest_unit);
+  largest_dense = std::max(largest_dense, other.largest_dense);
+  trained_dense += other.trained_dense;
+  trained_expert += other.trained_expert;
+  largest_trained = std::max(largest_trained, other.largest_trained);
+  return *this;
 }
 
 StageElements stage_elements(const TrainingPlan& plan, int stage) {

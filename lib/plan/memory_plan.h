@@ -76,6 +76,8 @@ struct StageElements {
   double trained_dense = 0;
   double trained_expert = 0;
   double largest_trained = 0;
+  /// Of both on one rank: elements add up, the largest unit is one of them.
+  StageElements& operator+=(const StageElements& other);
   double total() const { return dense + expert; }
   double trained() const { return trained_dense + trained_expert; }
 };

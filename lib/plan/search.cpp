@@ -295,10 +295,12 @@ class Search {
     for (const auto* draft : in_turn()) {
       if (out_.planned >= request_.plans && !out_.best.empty()) break;
       if (out_.planned >= 4 * request_.plans) break;
-      const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
-      // A few more where nothing was found yet, of those that should fit.
-      if (spent > request_.patience && (!out_.best.empty() || late >= kLate)) break;
-      if (spent > request_.patience && (doubtful(*draft) || ++late > kLate)) continue;
+      if (std::chrono::duration<double>(Clock::now() - begin_).count() > request_.patience) {
+        // A few more where nothing was found yet, of those that should fit.
+        if (!out_.best.empty() || late == kLate) break;
+        if (doubtful(*draft)) continue;
+        ++late;
+      }
       plan_draft(*draft);
     }
     out_.untried = static_cast<int>(drafts_.size()) - out_.planned;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "arch/counts.h"
-#include "arch/tensor_plan.h"
 #include "plan/layer_traffic.h"
 #include "plan/training_plan.h"
 
@@ -236,10 +235,7 @@ class Timing {
     const auto& stages = plan_.pipeline->stages;
     if (!plan_.model->spec.tied_embeddings || plan_.adapters || stages.front().pp_rank == stages.back().pp_rank)
       return 0;
-    const auto& layout = plan_.model->layout;
-    const auto elements = arch::count_parameters(layout, {.embeddings = true}).of(arch::Role::kEmbedding);
-    const bool divided = sizes_.tp > 1 && arch::divides_vocabulary(plan_.tensor, layout, arch::Role::kEmbedding);
-    return of_replica(static_cast<double>(elements) / (divided ? sizes_.tp : 1)) * size_of(plan_.types.gradient);
+    return of_replica(plan_.shares.head) * size_of(plan_.types.gradient);
   }
 
   bool reduces_each() const { return sharding_.gradients && !sharding_.defer_reduction; }
@@ -347,11 +343,7 @@ class Timing {
         out.layers += passes.forward;
         out.layers += passes.backward;
       }
-      const auto part = stage_elements(plan_, stages[s].stage);
-      out.elements.dense += part.dense;
-      out.elements.expert += part.expert;
-      out.elements.trained_dense += part.trained_dense;
-      out.elements.trained_expert += part.trained_expert;
+      out.elements += stage_elements(plan_, stages[s].stage);
     }
     return out;
   }

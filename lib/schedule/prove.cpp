@@ -306,7 +306,7 @@ class RendezvousRun {
         waits_for_[rank] = links_.message(*action);
         return;
       }
-      perform_transfers(slot);
+      if (!meetings_) perform_transfers(slot);
     }
   }
 

@@ -29,29 +29,26 @@ parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const 
   out.gradient = scalar_type(plan.types.gradient);
   out.reduce = scalar_type(plan.types.reduce);
   out.device = device;
+  const auto sharding = plan::plan_sharding(distributed, plan.mesh.sizes(), plan.expert_tensor);
+  out.shard_optimizer = sharding.optimizer;
+  out.shard_gradients = sharding.gradients;
+  out.shard_parameters = sharding.parameters;
+  out.reshard_after_forward = sharding.reshard_after_forward;
+  out.keep_experts = sharding.keep_experts;
+  out.defer_reduction = sharding.defer_reduction;
+  out.offloaded = sharding.offloaded;
   if (const auto* fsdp = std::get_if<config::FSDP2Config>(&distributed.strategy())) {
-    out.shard_optimizer = out.shard_gradients = out.shard_parameters = true;
-    out.reshard_after_forward = fsdp->reshard_after_forward().value_or(!plan.pipelined);
-    out.defer_reduction = fsdp->defer_fsdp_grad_sync();
     out.overlap_gather = fsdp->enable_fsdp2_prefetch();
     out.forward_prefetch = fsdp->fsdp2_forward_prefetch_depth();
     out.backward_prefetch = fsdp->fsdp2_backward_prefetch_depth();
-    out.offloaded = fsdp->offload_policy().has_value();
   } else if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&distributed.strategy())) {
-    const int level = megatron->zero_dp_strategy();
-    out.shard_optimizer = level >= 1;
-    out.shard_gradients = level >= 2;
-    out.shard_parameters = level >= 3;
-    out.defer_reduction = level < 2;
-    out.overlap_reduction = megatron->overlap_grad_reduce() || level >= 2;
-    out.overlap_gather = megatron->overlap_param_gather() || level == 3;
-    out.reshard_after_forward = level == 3 && !plan.pipelined;
+    out.overlap_reduction = megatron->overlap_grad_reduce() || sharding.gradients;
+    out.overlap_gather = megatron->overlap_param_gather() || sharding.parameters;
     if (megatron->disable_bucketing()) out.bucket_bytes = std::int64_t{1} << 60;
   } else if (const auto* ddp = std::get_if<config::DDPConfig>(&distributed.strategy())) {
     if (ddp->bucket_cap_mb())
       out.bucket_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(*ddp->bucket_cap_mb() * (1 << 20)));
   }
-  if (distributed.moe()) out.keep_experts = !distributed.moe()->reshard_after_forward();
   return out;
 }
 

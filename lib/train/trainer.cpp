@@ -60,7 +60,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
   double tokens = 0, labels = 0, filled = 0;
   for (const auto& batch : batches) {
-    filled += static_cast<double>(count_microbatches(batch, runtime_.plan().batch.microbatch));
+    if (scale_in_schedule_) filled += static_cast<double>(count_microbatches(batch, runtime_.plan().batch.microbatch));
     tokens += static_cast<double>(batch.num_tokens);
     labels += static_cast<double>(batch.num_label_tokens);
   }

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "plan/training_plan.h"
+#include "planned.h"
 
 namespace automodel::plan {
 namespace {
@@ -46,20 +47,13 @@ void each_split(int stages, int layers, Counts& so_far, const std::function<void
 }
 
 TrainingPlan planned(const std::string& distributed, const std::string& rest = "", int vocabulary = 128256) {
-  const auto loaded = config::read_recipe(
+  return test::planned(
       "model:\n  config: {model_type: llama, hidden_size: 1024, intermediate_size: 2816, num_hidden_layers: 14,\n"
       "    num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: 4096, vocab_size: " +
-          std::to_string(vocabulary) + "}\ndistributed: {" + distributed +
-          "}\ndataset: {_target_: mock, seq_length: 4096}\n"
-          "step_scheduler: {global_batch_size: 32, local_batch_size: 8}\n" +
-          rest,
-      "recipe.yaml", {}, {});
-  INFO(to_text(loaded.problems));
-  REQUIRE(loaded.problems.empty());
-  auto result = make_plan(loaded, {});
-  INFO(to_text(result.problems));
-  REQUIRE(result.plan);
-  return std::move(*result.plan);
+      std::to_string(vocabulary) + "}\ndistributed: {" + distributed +
+      "}\ndataset: {_target_: mock, seq_length: 4096}\n"
+      "step_scheduler: {global_batch_size: 32, local_batch_size: 8}\n" +
+      rest);
 }
 
 Counts layers_of(const TrainingPlan& plan) {

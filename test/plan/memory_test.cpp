@@ -4,21 +4,12 @@
 #include "golden_file.h"
 #include "plan/plan_json.h"
 #include "plan/plan_text.h"
-#include "plan/training_plan.h"
+#include "planned.h"
 
 namespace automodel::plan {
 namespace {
 
-TrainingPlan planned(const std::string& text, std::optional<int> world = {}) {
-  const auto loaded = config::read_recipe(text, "recipe.yaml", {}, {});
-  INFO(to_text(loaded.problems));
-  REQUIRE(loaded.problems.empty());
-  auto result = make_plan(loaded, {.world_size = world});
-  INFO(to_text(result.problems));
-  REQUIRE(result.plan);
-  REQUIRE(result.plan->estimate);
-  return std::move(*result.plan);
-}
+using test::planned;
 
 std::string tiny(const std::string& distributed, const std::string& rest = "") {
   return "device: cpu\nmodel:\n  config: {model_type: llama, hidden_size: 64, intermediate_size: 160, "

@@ -3,21 +3,12 @@
 
 #include "plan/plan_json.h"
 #include "plan/plan_text.h"
-#include "plan/training_plan.h"
+#include "planned.h"
 
 namespace automodel::plan {
 namespace {
 
-TrainingPlan planned(const std::string& text, std::optional<int> per_node = {}) {
-  const auto loaded = config::read_recipe(text, "recipe.yaml", {}, {});
-  INFO(to_text(loaded.problems));
-  REQUIRE(loaded.problems.empty());
-  auto result = make_plan(loaded, {.ranks_per_node = per_node});
-  INFO(to_text(result.problems));
-  REQUIRE(result.plan);
-  REQUIRE(result.plan->estimate);
-  return std::move(*result.plan);
-}
+using test::planned;
 
 constexpr const char* kLlama =
     "model_type: llama, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, num_attention_heads: 8,\n"
@@ -113,12 +104,16 @@ TEST_CASE("a rank alone sends through its own adapter", "[plan]") {
   CHECK(exchange_link(hardware, 1, 16).link.bandwidth == Approx(15.0 / 8 * 50e9));
   CHECK(exchange_link(hardware, 8, 4).link.bandwidth == Approx(50e9));
 
-  const auto ep = row(planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 8", 8, 1), 4), "ep");
+  const auto ep =
+      row(planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 8", 8, 1), {.ranks_per_node = 4}), "ep");
   CHECK(ep.bytes == Approx(4 * 7.0 / 8 * 2 * 128 * 64 * 2));
   CHECK(ep.seconds == Approx(ep.bytes * 4 / 7 / 50e9));
-  const auto cp = row(planned(recipe(kLlama, "strategy: fsdp2, dp_size: 1, cp_size: 4", 1, 1), 2), "cp");
+  const auto cp =
+      row(planned(recipe(kLlama, "strategy: fsdp2, dp_size: 1, cp_size: 4", 1, 1), {.ranks_per_node = 2}), "cp");
   CHECK(cp.seconds == Approx(cp.bytes / 50e9));
-  const auto pp = row(planned(recipe(kLlama, "strategy: ddp, dp_size: 4, pp_size: 2, pipeline: {}", 8, 2), 4), "pp");
+  const auto pp =
+      row(planned(recipe(kLlama, "strategy: ddp, dp_size: 4, pp_size: 2, pipeline: {}", 8, 2), {.ranks_per_node = 4}),
+          "pp");
   CHECK(pp.seconds == Approx(pp.bytes / 50e9));
 }
 

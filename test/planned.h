@@ -1,0 +1,24 @@
+// The plan of a recipe that must have one, with estimates.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include <catch2/catch.hpp>
+
+#include "plan/training_plan.h"
+
+namespace automodel::test {
+
+inline plan::TrainingPlan planned(const std::string& text, const plan::PlanRequest& request = {}) {
+  const auto loaded = config::read_recipe(text, "recipe.yaml", {}, {});
+  INFO(to_text(loaded.problems));
+  REQUIRE(loaded.problems.empty());
+  auto result = plan::make_plan(loaded, request);
+  INFO(to_text(result.problems));
+  REQUIRE(result.plan);
+  REQUIRE(result.plan->estimate);
+  return std::move(*result.plan);
+}
+
+}  // namespace automodel::test
