@@ -82,6 +82,22 @@ void accumulate(Parameter& parameter, const at::Tensor& contribution) {
   parameter.fresh = false;
 }
 
+at::Tensor ParameterRows::value() const {
+  AUTOMODEL_CHECK(parameter->value.defined(), "parameter " + parameter->name + " is not here");
+  return count > 0 ? parameter->value.narrow(0, first, count) : parameter->value;
+}
+
+void ParameterRows::accumulate(const at::Tensor& contribution) const {
+  auto& whole = *parameter;
+  if (!whole.trained()) return;
+  NoGraph guard;
+  if (count == 0) return ops::accumulate(whole, contribution.view(whole.shape));
+  if (whole.fresh) whole.grad.zero_();
+  whole.fresh = false;
+  auto part = whole.grad.narrow(0, first, count);
+  part.add_(contribution.view(part.sizes()));
+}
+
 at::Tensor joined_value(const Parameters& parameters) {
   if (parameters.size() == 1) return parameters.front()->value;
   std::vector<at::Tensor> values;

@@ -36,6 +36,18 @@ struct Parameter {
 /// grad += contribution (grad = contribution where fresh), in the gradient's own type.
 void accumulate(Parameter& parameter, const at::Tensor& contribution);
 
+/// Rows of a parameter [rows, ...], for operations that need a part of it: all rows where `count` is 0.
+struct ParameterRows {
+  Parameter* parameter = nullptr;
+  std::int64_t first = 0, count = 0;
+  explicit operator bool() const { return parameter != nullptr; }
+  std::int64_t rows() const { return count > 0 ? count : parameter->shape[0]; }
+  /// Their values now, a view.
+  at::Tensor value() const;
+  /// Adds to their gradient; `contribution` has as many elements as they.
+  void accumulate(const at::Tensor& contribution) const;
+};
+
 /// Several parameters whose rows follow each other: q, k and v; gate and up. One product serves all of them where their
 /// buffers are adjacent.
 using Parameters = std::vector<Parameter*>;

@@ -39,6 +39,31 @@ struct RopeKernels {
                  const std::int64_t* position, std::int64_t rows, std::int64_t heads, std::int64_t width, double sign);
 };
 
+/// Most taps of a short convolution.
+inline constexpr std::int64_t kConvTaps = 8;
+/// One sequence x[row, channel] (rows `stride` apart) and a causal convolution of each channel on its own.
+template <class T>
+struct ConvInput {
+  using C = typename Compute<T>::type;
+  const T* x;
+  std::int64_t stride, channels, taps;
+  const C* weight;            ///< [taps, channels], the last tap is that of the token itself
+  const C* bias;              ///< [channels], or null
+  const std::int32_t* reach;  ///< of each row: how many rows before it take part, below `taps`
+  bool silu;                  ///< of the sum
+};
+template <class T>
+struct ConvKernels {
+  using C = typename Compute<T>::type;
+  /// y [rows, channels] of rows first to last - 1.
+  void (*forward)(const ConvInput<T>& in, T* y, std::int64_t first, std::int64_t last);
+  /// Of `width` channels (at most 256) from `from` on: dx [rows, channels]; dweight [taps, channels] and dbias
+  /// [channels] grow by the gradients. dy [rows, channels].
+  void (*backward)(const ConvInput<T>& in, const T* dy, T* dx, C* dweight, C* dbias, std::int64_t rows,
+                   std::int64_t from, std::int64_t width);
+};
+inline constexpr std::int64_t kConvChannels = 256;
+
 enum class Gate : std::int8_t { kSilu, kGeluTanh, kGelu };
 
 template <class T>
@@ -88,6 +113,9 @@ struct Kernels {
   GateKernels<float> gate_float;
   GateKernels<double> gate_double;
   GateKernels<c10::BFloat16> gate_bfloat16;
+  ConvKernels<float> conv_float;
+  ConvKernels<double> conv_double;
+  ConvKernels<c10::BFloat16> conv_bfloat16;
   CrossEntropyKernels<float> cross_entropy_float;
   CrossEntropyKernels<double> cross_entropy_double;
   CrossEntropyKernels<c10::BFloat16> cross_entropy_bfloat16;

@@ -1,5 +1,6 @@
 // The kernels of one instruction set: this file is compiled once for each, with AUTOMODEL_ISA as the namespace that
 // holds them (see lib/ops/CMakeLists.txt).
+#include "ops/kernels/conv_loops.h"
 #include "ops/kernels/cross_entropy_loops.h"
 #include "ops/kernels/gate_loops.h"
 #include "ops/kernels/kernels.h"
@@ -17,6 +18,10 @@ NormKernels<T> norm() {
 template <class T>
 GateKernels<T> gate() {
   return {gate_forward<T>, gate_backward<T>};
+}
+template <class T>
+ConvKernels<T> conv() {
+  return {conv_forward<T>, conv_backward<T>};
 }
 
 template <class T>
@@ -38,6 +43,9 @@ Kernels table(const char* name) {
           .gate_float = gate<float>(),
           .gate_double = gate<double>(),
           .gate_bfloat16 = gate<B>(),
+          .conv_float = conv<float>(),
+          .conv_double = conv<double>(),
+          .conv_bfloat16 = conv<B>(),
           .cross_entropy_float = loss<float>(),
           .cross_entropy_double = loss<double>(),
           .cross_entropy_bfloat16 = loss<B>(),
