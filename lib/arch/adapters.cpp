@@ -16,6 +16,7 @@ Parameter matrix_of(const Parameter& weight, char matrix, int rank) {
   out.fqn = adapter_matrix(weight.fqn, matrix);
   out.shape = matrix == 'A' ? Shape{rank, sizes.in} : Shape{sizes.out, rank};
   out.role = Role::kAdapter;
+  out.part = weight.part;
   out.layer = weight.layer;
   out.adapts = weight.fqn;
   return out;
@@ -41,8 +42,7 @@ bool is_last_matrix(const Parameter& adapter) {
 }
 
 LinearSizes linear_sizes(const Parameter& weight) {
-  const bool turned = stores_inputs_first(weight.module());
-  return {weight.shape[turned ? 0 : 1], weight.shape[turned ? 1 : 0]};
+  return {weight.shape[weight.transposed ? 0 : 1], weight.shape[weight.transposed ? 1 : 0]};
 }
 
 std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const AdapterSpec& adapters) {

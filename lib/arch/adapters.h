@@ -23,6 +23,7 @@ struct AdapterSpec {
   double dropout = 0;          ///< share of elements that are left out in training; the others grow by 1 / (1 - share)
   bool dropout_first = false;  ///< of an adapter's input; else of its result
   AdapterStart start = AdapterStart::kXavier;
+  bool transposed = false;                ///< the weights are stored [in, out]: GPT-2's
   std::vector<std::string> weights = {};  ///< FQNs of the weights that have one, in the model's order
 
   double scale() const { return alpha / rank; }

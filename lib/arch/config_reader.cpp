@@ -40,6 +40,11 @@ bool ConfigReader::mentions(std::string_view key) const {
   return object_->contains(std::string(key));
 }
 
+bool ConfigReader::is_list(std::string_view key) const {
+  const auto found = object_->find(std::string(key));
+  return found != object_->end() && found->is_array();
+}
+
 const Json* ConfigReader::find(Keys keys, std::string_view& key) {
   const Json* out = nullptr;
   for (const auto candidate : keys) {

@@ -37,6 +37,8 @@ class ConfigReader {
   bool has(std::string_view key) const;
   /// Present, if only as null: where null and absence mean different things.
   bool mentions(std::string_view key) const;
+  /// True where the value is a list.
+  bool is_list(std::string_view key) const;
   /// A whole number from `least` to `most`, else `missing-key` or `bad-value`.
   int required(Keys keys, int least, int most);
   int integer(Keys keys, int otherwise, int least, int most);

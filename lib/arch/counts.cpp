@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "arch/families.h"
 
@@ -22,8 +23,7 @@ double keys_seen(const ModelSpec& spec, int layer, std::int64_t sequence, bool c
   const auto tokens = static_cast<double>(sequence);
   if (!causal) return tokens;
   const auto window = static_cast<double>(spec.sliding_window);
-  const bool slides = spec.attention[static_cast<std::size_t>(layer)] == LayerAttention::kSliding;
-  return slides && window > 0 && window < tokens ? window - window * window / (2 * tokens) : tokens / 2;
+  return spec.slides(layer) && window > 0 && window < tokens ? window - window * window / (2 * tokens) : tokens / 2;
 }
 
 }  // namespace
@@ -53,14 +53,13 @@ ParameterCounts count_layer(const Layout& layout, int layer) {
 ParameterCounts count_parameters(const Layout& layout, const Portion& portion) {
   ParameterCounts out;
   if (portion.embeddings) count(layout.embedding_parameters, out);
-  ParameterCounts dense;
-  ParameterCounts moe;
-  count(layout.dense_layer, dense);
-  count(layout.moe_layer, moe);
+  std::vector<ParameterCounts> kinds(layout.kinds.size());
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) count(layout.kinds[kind].parameters, kinds[kind]);
   for (int layer = portion.first_layer; layer < portion.last_layer; ++layer)
-    out += layout.moe_layers[static_cast<std::size_t>(layer)] ? moe : dense;
+    out += kinds[static_cast<std::size_t>(layout.kind_of[static_cast<std::size_t>(layer)])];
   if (portion.norm) count(layout.norm_parameters, out);
   if (portion.head && (layout.head_tied_to.empty() || !portion.embeddings)) count({layout.head_parameter}, out);
+  if (portion.head && layout.head_bias) count({*layout.head_bias}, out);
   return out;
 }
 
@@ -100,13 +99,12 @@ double head_flops_per_token(const ModelSpec& spec) {
 
 double flops_per_token(const ModelSpec& spec, const Layout& layout, const Portion& portion, std::int64_t sequence,
                        bool causal) {
-  // At most four kinds of layer differ in cost: with or without experts, sliding or not.
-  std::array<double, 4> known = {-1, -1, -1, -1};
+  // Layers of a kind differ in cost only where some slide.
+  std::vector<double> known(2 * layout.kinds.size(), -1);
   double out = portion.head ? head_flops_per_token(spec) : 0;
   for (int layer = portion.first_layer; layer < portion.last_layer; ++layer) {
     const auto at = static_cast<std::size_t>(layer);
-    double& cost =
-        known[(layout.moe_layers[at] ? 2U : 0U) + (spec.attention[at] == LayerAttention::kSliding ? 1U : 0U)];
+    double& cost = known[2 * static_cast<std::size_t>(layout.kind_of[at]) + (spec.slides(layer) ? 1U : 0U)];
     if (cost < 0) cost = layer_flops_per_token(spec, layout, layer, sequence, causal);
     out += cost;
   }

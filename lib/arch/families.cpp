@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "arch/families/decoder.h"
 
@@ -20,13 +21,61 @@ extern const Family kMixtral;
 extern const Family kQwen3Moe;
 extern const Family kDeepseekV3;
 extern const Family kGptOss;
+extern const Family kGranite;
+extern const Family kGraniteMoe;
+extern const Family kGraniteMoeShared;
+extern const Family kCohere;
+extern const Family kCohere2;
+extern const Family kPhi;
+extern const Family kGemma;
+extern const Family kHelium;
+extern const Family kGlm;
+extern const Family kGlm4;
+extern const Family kOlmo;
+extern const Family kOlmo2;
+extern const Family kOlmo3;
+extern const Family kStarcoder2;
+extern const Family kSeedOss;
+extern const Family kErnie45;
+extern const Family kErnie45Moe;
+extern const Family kMinistral;
+extern const Family kMinistral3;
+extern const Family kSmolLm3;
+extern const Family kStableLm;
+extern const Family kExaone4;
+extern const Family kNemotron;
+extern const Family kArcee;
+extern const Family kHunyuanDense;
+extern const Family kHunyuanMoe;
+extern const Family kApertus;
+extern const Family kGptNeox;
+extern const Family kOpt;
+extern const Family kFalcon;
+extern const Family kQwen2Moe;
+extern const Family kGlm4Moe;
+extern const Family kGlm4MoeLite;
+extern const Family kDots1;
+extern const Family kMiniMaxM2;
+extern const Family kDeepseekV2;
+extern const Family kOlmoe;
+extern const Family kFlexOlmo;
+extern const Family kPhimoe;
 extern const Family kUnknownFamily;
 
 namespace {
 
-constexpr std::array<const Family*, 12> kFamilies = {
-    &kLlama, &kMistral, &kQwen2,   &kQwen3,    &kGemma2,     &kGemma3Text,
-    &kGpt2,  &kPhi3,    &kMixtral, &kQwen3Moe, &kDeepseekV3, &kGptOss,
+constexpr std::array kFamilies = {
+    &kLlama,      &kMistral,      &kQwen2,      &kQwen3,      &kGemma2,
+    &kGemma3Text, &kGpt2,         &kPhi3,       &kMixtral,    &kQwen3Moe,
+    &kDeepseekV3, &kGptOss,       &kGranite,    &kGraniteMoe, &kGraniteMoeShared,
+    &kCohere,     &kCohere2,      &kPhi,        &kGemma,      &kHelium,
+    &kGlm,        &kGlm4,         &kOlmo,       &kOlmo2,      &kOlmo3,
+    &kStarcoder2, &kSeedOss,      &kErnie45,    &kErnie45Moe, &kMinistral,
+    &kMinistral3, &kSmolLm3,      &kStableLm,   &kExaone4,    &kNemotron,
+    &kArcee,      &kHunyuanDense, &kHunyuanMoe, &kApertus,    &kGptNeox,
+    &kOpt,        &kFalcon,       &kQwen2Moe,   &kGlm4Moe,    &kGlm4MoeLite,
+    &kDots1,      &kMiniMaxM2,    &kDeepseekV2, &kOlmoe,      &kFlexOlmo,
+    &kPhimoe,
 };
 
 }  // namespace
@@ -56,15 +105,19 @@ Layout layout_of(const ModelSpec& spec) {
   const Family* known = find_family(spec.model_type);
   const Family& family = known != nullptr ? *known : kUnknownFamily;
   Layout out;
-  out.moe_layers = spec.moe_layers;
   (family.lay_out_ends != nullptr ? family.lay_out_ends : lay_out_llama_ends)(spec, out);
-  const bool some_moe = std::find(spec.moe_layers.begin(), spec.moe_layers.end(), true) != spec.moe_layers.end();
-  const bool some_dense = std::find(spec.moe_layers.begin(), spec.moe_layers.end(), false) != spec.moe_layers.end();
-  LayerBuilder dense(out.dense_layer);
-  LayerBuilder moe(out.moe_layer);
-  if (some_dense) family.lay_out_layer(spec, false, dense);
-  if (some_moe) family.lay_out_layer(spec, true, moe);
-  out.head_parameter = {out.head + ".weight", {spec.vocab, spec.hidden}, Role::kHead, 1, true, true};
+  std::map<bool, int> kinds;  // layers with and without experts
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    const auto [kind, fresh] = kinds.try_emplace(spec.is_moe(layer), static_cast<int>(out.kinds.size()));
+    out.kind_of.push_back(kind->second);
+    if (!fresh) continue;
+    LayerBuilder builder(spec, out.kinds.emplace_back());
+    family.lay_out_layer(spec, layer, builder);
+  }
+  out.head_parameter = {
+      .name = out.head + ".weight", .shape = {spec.vocab, spec.hidden}, .role = Role::kHead, .matrix = true};
+  if (spec.head_bias)
+    out.head_bias = {.name = out.head + ".bias", .shape = {spec.vocab}, .role = Role::kHead, .initial = Initial::kZero};
   if (spec.tied_embeddings) out.head_tied_to = out.embedding_parameters.front().name;
   return out;
 }

@@ -101,9 +101,9 @@ double element_estimate(const ModelSpec& spec) {
     return out;
   };
   double out = 2 * sum(layout.embedding_parameters);
-  const double dense = sum(layout.dense_layer);
-  const double moe = sum(layout.moe_layer);
-  for (const bool is_moe : layout.moe_layers) out += is_moe ? moe : dense;
+  std::vector<double> kinds;
+  for (const auto& kind : layout.kinds) kinds.push_back(sum(kind.parameters));
+  for (const int kind : layout.kind_of) out += kinds[static_cast<std::size_t>(kind)];
   return out;
 }
 

@@ -1,39 +1,47 @@
 // Where the parameters of a model stand: Hugging Face names and shapes, a layer described once for all that are alike.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "arch/model_spec.h"
+#include "arch/part.h"
 #include "arch/shape.h"
 
 namespace automodel::arch {
 
-/// What a parameter is for.
-enum class Role : std::uint8_t {
-  kEmbedding,
-  kPositions,
-  kNorm,
-  kAttention,
-  kMlp,
-  kRouter,
-  kExpert,
-  kSharedExpert,
-  kHead,
-  kAdapter,  ///< a matrix of a low-rank adapter (adapters.h); in no layout
+/// What a parameter is before training.
+enum class Initial : std::uint8_t {
+  kNormal,  ///< normal, deviation ModelSpec::initializer_range
+  kZero,
+  kOne,
+  kValue,  ///< `start` of the parameter
 };
-inline constexpr std::size_t kRoleCount = 10;
-std::string_view name_of(Role role);
 
 /// A parameter of a layer, or of the ends of the model. In a name "{}" stands for the number of the expert.
 struct ParameterTemplate {
   std::string name = {};  ///< relative to the layer; of the ends: the whole FQN
   Shape shape = {};
   Role role = Role::kMlp;
-  int copies = 1;         ///< one for each expert where the checkpoint holds experts apart
-  bool matrix = false;    ///< multiplied with every token that reaches it
-  bool trainable = true;  ///< false: a buffer that checkpoints hold
+  Part part = Part::kNone;
+  int copies = 1;           ///< one for each expert where the checkpoint holds experts apart
+  bool matrix = false;      ///< multiplied with every token that reaches it
+  bool trainable = true;    ///< false: a buffer that checkpoints hold
+  bool transposed = false;  ///< stored [in, out]: GPT-2's
+  Initial initial = Initial::kNormal;
+  double start = 0;
+};
+
+/// A kind of decoder layer: its parameters in the order of the forward pass, and which module is which part of it.
+struct LayerLayout {
+  std::vector<ParameterTemplate> parameters = {};
+  std::array<std::string, kPartCount> modules = {};  ///< names below the layer; empty: no such part
+  bool has(Part part) const { return !module(part).empty(); }
+  const std::string& module(Part part) const { return modules[static_cast<std::size_t>(part)]; }
 };
 
 /// The names a model's modules have and the parameters in them.
@@ -47,39 +55,53 @@ struct Layout {
   std::vector<ParameterTemplate> embedding_parameters = {};
   std::vector<ParameterTemplate> norm_parameters = {};
   ParameterTemplate head_parameter = {};
+  std::optional<ParameterTemplate> head_bias = {};
   /// FQN of the parameter that the head shares; empty where it has its own.
   std::string head_tied_to = {};
-  std::vector<ParameterTemplate> dense_layer = {};
-  std::vector<ParameterTemplate> moe_layer = {};
-  std::vector<bool> moe_layers = {};  ///< one a layer
+  std::vector<LayerLayout> kinds = {};  ///< each layer is of one of them
+  std::vector<int> kind_of = {};        ///< one a layer: index of `kinds`
 
-  int layer_count() const { return static_cast<int>(moe_layers.size()); }
-  const std::vector<ParameterTemplate>& layer(int index) const {
-    return moe_layers[static_cast<std::size_t>(index)] ? moe_layer : dense_layer;
+  int layer_count() const { return static_cast<int>(kind_of.size()); }
+  const LayerLayout& kind(int layer) const {
+    return kinds[static_cast<std::size_t>(kind_of[static_cast<std::size_t>(layer)])];
   }
+  const std::vector<ParameterTemplate>& layer(int index) const { return kind(index).parameters; }
   std::string layer_fqn(int index) const { return layers + "." + std::to_string(index); }
 };
 
-/// Appends templates of the usual modules to a list.
+/// Appends the modules of a layer in the order of its forward pass. A module is named once.
 class LayerBuilder {
  public:
-  explicit LayerBuilder(std::vector<ParameterTemplate>& out) : out_(out) {}
+  LayerBuilder(const ModelSpec& spec, LayerLayout& out) : spec_(spec), out_(out) {}
   /// `name`.weight [out, in] and, with `bias`, `name`.bias [out].
-  void linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias, Role role);
-  /// GPT-2's transposed linear layer: weight [in, out], always with bias.
-  void conv1d(std::string_view name, std::int64_t in, std::int64_t out, Role role);
-  /// `name`.weight [width] and, with `bias`, `name`.bias [width].
-  void norm(std::string_view name, std::int64_t width, bool bias = false);
-  /// A weight that tokens are multiplied with, of any shape.
-  void matrix(std::string_view name, Shape shape, Role role);
-  /// Anything else: tables, vectors, biases.
-  void tensor(std::string_view name, Shape shape, Role role, bool trainable = true);
-  /// Makes every parameter added from now on stand once for each of `copies` experts; 1 ends it.
+  void linear(Part part, std::string_view name, std::int64_t in, std::int64_t out, bool bias = false);
+  /// A linear module that is stored as [in, out], always with a bias: GPT-2's Conv1D.
+  void transposed(Part part, std::string_view name, std::int64_t in, std::int64_t out);
+  /// A norm of the model's kind (ModelSpec::norm), with the parameters that it has there; of OLMo none.
+  void norm(Part part, std::string_view name, std::int64_t width);
+  /// The norms of query and key heads, where the spec has them (ModelSpec::head_norm). A norm of each head is named
+  /// with
+  /// "{}" where every head has a module of its own.
+  void head_norms(std::string_view query, std::string_view key);
+  /// An RMSNorm, whatever the model's norms are.
+  void rms_norm(Part part, std::string_view name, std::int64_t width);
+  /// Anything else: a tensor of `module`, or that is itself one.
+  void tensor(Part part, std::string_view module, ParameterTemplate parameter);
+  /// Makes every parameter added from now on stand once for each of `copies`; 1 ends it.
   void copies(int copies) { copies_ = copies; }
 
  private:
-  std::vector<ParameterTemplate>& out_;
+  void name(Part part, std::string_view module);
+  void add(Part part, ParameterTemplate parameter);
+
+  const ModelSpec& spec_;
+  LayerLayout& out_;
   int copies_ = 1;
 };
+
+/// A table of the ends that tokens or positions look up.
+ParameterTemplate table(std::string name, std::int64_t rows, std::int64_t width, Role role);
+/// The parameters of a norm of the model's kind at the ends of the model.
+std::vector<ParameterTemplate> norm_parameters(const ModelSpec& spec, std::string_view name, std::int64_t width);
 
 }  // namespace automodel::arch

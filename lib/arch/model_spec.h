@@ -12,16 +12,45 @@
 namespace automodel::arch {
 
 enum class NormKind : std::uint8_t { kRmsNorm, kLayerNorm };
-/// Where the weight of an RMSNorm is applied: after the cast back to the input type, in fp32 before it, or as 1 + w in
-/// fp32 before it (Gemma).
+/// Where the weight of a norm is applied: after the cast back to the input type, in fp32 before it, or as 1 + w in fp32
+/// before it (Gemma, Nemotron).
 enum class NormScale : std::uint8_t { kAfterCast, kInFloat, kOnePlusInFloat };
 /// kGelu is the one with the error function; kGeluTanh its tanh approximation (gelu_new, gelu_pytorch_tanh).
-enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kRelu };
+/// kRelu2 is its square. kXielu has two trained numbers a layer (Huang et al. 2024).
+enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kXielu };
 enum class LayerAttention : std::uint8_t { kFull, kSliding };
-enum class RouterKind : std::uint8_t {
-  kSoftmaxTopK,    ///< softmax over all experts, then the top k
-  kTopKSoftmax,    ///< top k of the logits, then softmax over those (gpt-oss)
-  kSigmoidGroups,  ///< sigmoid scores with a correction bias, best groups first (DeepSeek-V3)
+
+/// Norms of queries and keys.
+struct HeadNorm {
+  enum class Span : std::uint8_t {
+    kHead,      ///< of each head, with one weight for all heads
+    kEachHead,  ///< of each head, with a weight for each
+    kAllHeads,  ///< of all heads together
+  };
+  NormKind kind = NormKind::kRmsNorm;
+  Span span = Span::kHead;
+  bool bias = false;
+  bool after_rope = false;
+  bool operator==(const HeadNorm&) const = default;
+};
+
+/// How the rows of a joined projection of queries, keys and values are ordered.
+enum class QkvOrder : std::uint8_t {
+  kBlocks,  ///< all queries, all keys, all values
+  kGroups,  ///< for each key-value head its queries, its key, its value
+};
+
+/// What the experts of a token are chosen by, and what their results are weighted with.
+enum class RouterScore : std::uint8_t {
+  kSoftmax,          ///< over all experts
+  kSoftmaxOfChosen,  ///< the logits decide; softmax over those of the chosen
+  kSigmoid,
+  kSparseMixer,  ///< two experts, one after the other (Phi-3.5-MoE; Liu et al. 2023)
+};
+/// What a group of experts is chosen by.
+enum class GroupScore : std::uint8_t {
+  kBestTwo,  ///< the sum of its two best scores
+  kBest,
 };
 
 /// Multi-head latent attention (DeepSeek): keys and values come from one low-rank vector per token.
@@ -31,7 +60,6 @@ struct LatentAttention {
   int nope_dim = 0;  ///< part of a query/key head without rotation
   int rope_dim = 0;  ///< rotated part of a head, shared by all key heads
   int v_dim = 0;
-  bool interleaved_rope = true;  ///< rotary pairs are (0,1), (2,3), ... on disk
   bool operator==(const LatentAttention&) const = default;
 };
 
@@ -39,17 +67,25 @@ struct LatentAttention {
 struct MixtureOfExperts {
   int experts = 0;
   int top_k = 0;
-  int ffn = 0;             ///< width of one expert
-  int shared_experts = 0;  ///< run for every token, as one MLP of width shared_experts x ffn
-  RouterKind router = RouterKind::kSoftmaxTopK;
-  bool normalize_top_k = true;   ///< weights of the chosen experts sum to 1
-  double scaling = 1.0;          ///< routed_scaling_factor
+  int ffn = 0;         ///< width of one expert
+  int shared_ffn = 0;  ///< width of the MLP that runs for every token (all shared experts in one); 0: none
+  bool shared_bias = false;
+  bool shared_switch = false;  ///< its result is multiplied with the sigmoid of one more product, a number a token
+  RouterScore score = RouterScore::kSoftmax;
+  bool float_router = false;     ///< the router's product itself is in float32 or better
+  bool correction_bias = false;  ///< a buffer of the checkpoint that is added to the scores for the choice alone
   int groups = 1;                ///< n_group
-  int top_groups = 1;            ///< topk_group
-  bool correction_bias = false;  ///< e_score_correction_bias, a buffer of the checkpoint
+  int top_groups = 1;            ///< topk_group: experts of the other groups are not chosen
+  GroupScore group_score = GroupScore::kBestTwo;
+  bool normalize_top_k = true;   ///< weights of the chosen experts sum to 1
+  double normalize_added = 0.0;  ///< to the sum that they are divided by
+  double normalize_least = 0.0;  ///< the least that they are divided by
+  double scaling = 1.0;          ///< routed_scaling_factor
+  double jitter = 0.0;           ///< kSparseMixer: how near to the best logits count
   bool bias = false;             ///< router and experts have biases
   double aux_loss_coefficient = 0.0;
   bool output_router_logits = false;  ///< transformers adds the auxiliary loss only with this
+  bool paired_gates = false;          ///< gate and up alternate along the results of their product (gpt-oss)
   double swiglu_alpha = 1.0;          ///< gpt-oss: (up + 1) gate sigmoid(alpha gate)
   double swiglu_limit = 0.0;          ///< gpt-oss: clamp of gate and up; 0: none
   bool operator==(const MixtureOfExperts&) const = default;
@@ -75,9 +111,17 @@ struct ModelSpec {
   // Norms.
   NormKind norm = NormKind::kRmsNorm;
   NormScale norm_scale = NormScale::kAfterCast;
+  bool norm_weight = true;  ///< false: nothing but the normalisation (OLMo)
+  bool norm_bias = false;
   double norm_eps = 1e-6;
-  bool qk_norm = false;         ///< RMSNorm of each query and key head before the rotation
-  bool sandwich_norms = false;  ///< also after attention and after the MLP, inside the residual branch (Gemma)
+  std::optional<HeadNorm> head_norm = {};
+
+  // The residual stream: x + f(norm(x)), x + norm(f(x)), or x + norm(f(norm(x))).
+  bool input_norms = true;            ///< before attention and before the MLP
+  bool branch_norms = false;          ///< after them, before their results are added
+  bool separate_input_norms = false;  ///< of parallel blocks: one for each
+  bool parallel_blocks = false;       ///< the MLP sees what attention sees; both results are added at once
+  double residual_scale = 1.0;        ///< factor of what a block adds (Granite)
 
   // MLP.
   Activation activation = Activation::kSilu;
@@ -85,25 +129,33 @@ struct ModelSpec {
   bool mlp_bias = false;
 
   // Attention.
+  QkvOrder qkv_order = QkvOrder::kBlocks;  ///< of a joined projection
   bool qkv_bias = false;
   bool output_bias = false;
-  bool attention_sinks = false;                ///< one logit per head that takes part in the softmax only
-  double attention_scale = 0.0;                ///< factor of query-key products; 0: head_dim^-1/2
-  double attention_softcap = 0.0;              ///< c tanh(x / c) of the scores; 0: none
-  bool scale_by_layer = false;                 ///< divides scores by layer number + 1 (an option of GPT-2)
-  int sliding_window = 0;                      ///< tokens seen, itself included, in layers of kind kSliding; 0: none
+  bool attention_sinks = false;    ///< one logit per head that takes part in the softmax only
+  double attention_scale = 0.0;    ///< factor of query-key products; 0: head_dim^-1/2
+  double attention_softcap = 0.0;  ///< c tanh(x / c) of the scores; 0: none
+  double qkv_clip = 0.0;           ///< queries, keys and values are clamped to +- this; 0: not
+  double query_growth = 0.0;       ///< queries grow by 1 + this x ln(1 + floor(position / original context)); 0: not
+  bool scale_by_layer = false;     ///< divides scores by layer number + 1 (an option of GPT-2)
+  int sliding_window = 0;          ///< tokens seen, itself included, in layers of kind kSliding; 0: none
   std::vector<LayerAttention> attention = {};  ///< one a layer
   std::optional<LatentAttention> latent = {};
 
   // Positions.
   bool learned_positions = false;         ///< a table of max_positions rows (GPT-2)
+  int first_position_row = 0;             ///< of that table: the row of position 0 (OPT)
   Rope rope = {};                         ///< of every layer, or of the full-attention ones
   std::optional<Rope> sliding_rope = {};  ///< of the sliding layers where they have their own
+  std::vector<bool> rope_layers = {};     ///< one a layer: whether it turns queries and keys; empty: all do
 
   // Ends.
   bool tied_embeddings = false;
-  double embedding_scale = 1.0;  ///< factor of the token embeddings (Gemma: sqrt(hidden), rounded to the weight type)
-  double logit_softcap = 0.0;    ///< 0: none
+  double embedding_scale = 1.0;        ///< factor of the token embeddings
+  bool round_embedding_scale = false;  ///< to the weights' type (Gemma: sqrt(hidden))
+  bool head_bias = false;
+  double logit_scale = 1.0;    ///< factor of the logits
+  double logit_softcap = 0.0;  ///< 0: none
 
   // Experts.
   std::optional<MixtureOfExperts> moe = {};
@@ -115,6 +167,7 @@ struct ModelSpec {
   double embedding_dropout = 0.0;
   double residual_dropout = 0.0;
   double initializer_range = 0.02;
+  bool depth_scaled_start = false;  ///< what goes back to the residual stream begins smaller by sqrt(2 layers) (GPT-2)
   std::optional<int> pad_token = {};  ///< its embedding row receives no gradient
   std::optional<int> bos_token = {};
   std::vector<int> eos_tokens = {};
@@ -126,6 +179,8 @@ struct ModelSpec {
   int router_sums() const {
     return moe && moe->output_router_logits && moe->aux_loss_coefficient != 0 ? 2 * moe->experts + 1 : 0;
   }
+  bool slides(int layer) const { return attention[static_cast<std::size_t>(layer)] == LayerAttention::kSliding; }
+  bool has_rope(int layer) const { return rope_layers.empty() || rope_layers[static_cast<std::size_t>(layer)]; }
   bool is_moe(int layer) const { return moe.has_value() && moe_layers[static_cast<std::size_t>(layer)]; }
   bool operator==(const ModelSpec&) const = default;
 };

@@ -16,14 +16,17 @@ std::string numbered(const std::string& name, int expert) {
 }
 
 Parameter whole(const ParameterTemplate& from) {
-  return {from.name, from.shape, from.role, -1, -1, from.trainable, {}};
+  return {.fqn = from.name,
+          .shape = from.shape,
+          .role = from.role,
+          .part = from.part,
+          .trainable = from.trainable,
+          .transposed = from.transposed,
+          .initial = from.initial,
+          .start = from.start};
 }
 
 }  // namespace
-
-bool stores_inputs_first(std::string_view module) {
-  return module.ends_with(".c_attn") || module.ends_with(".c_proj") || module.ends_with(".c_fc");
-}
 
 std::vector<Parameter> layer_parameters(const Layout& layout, int layer) {
   const auto prefix = layout.layer_fqn(layer) + ".";
@@ -33,16 +36,14 @@ std::vector<Parameter> layer_parameters(const Layout& layout, int layer) {
     // Templates that stand once for each expert come together: all of expert 0, all of expert 1, ...
     std::size_t end = i + 1;
     while (templates[i].copies > 1 && end < templates.size() && templates[end].copies == templates[i].copies) ++end;
-    const bool apart = templates[i].name.find("{}") != std::string::npos;
+    const bool expert = templates[i].role == Role::kExpert && templates[i].name.find("{}") != std::string::npos;
     for (int copy = 0; copy < templates[i].copies; ++copy)
-      for (std::size_t k = i; k < end; ++k)
-        out.push_back({prefix + numbered(templates[k].name, copy),
-                       templates[k].shape,
-                       templates[k].role,
-                       layer,
-                       apart ? copy : -1,
-                       templates[k].trainable,
-                       {}});
+      for (std::size_t k = i; k < end; ++k) {
+        auto& parameter = out.emplace_back(whole(templates[k]));
+        parameter.fqn = prefix + numbered(templates[k].name, copy);
+        parameter.layer = layer;
+        if (expert) parameter.expert = copy;
+      }
     i = end;
   }
   return out;
@@ -56,6 +57,7 @@ std::vector<Parameter> parameters(const Layout& layout) {
   for (const auto& parameter : layout.norm_parameters) out.push_back(whole(parameter));
   out.push_back(whole(layout.head_parameter));
   out.back().tied_to = layout.head_tied_to;
+  if (layout.head_bias) out.push_back(whole(*layout.head_bias));
   return out;
 }
 
@@ -84,6 +86,7 @@ ModuleTree::ModuleTree(const Layout& layout, TreeDepth depth) {
   const bool tied = !layout.head_tied_to.empty();
   const int head = add(layout.head, tied ? 0 : elements, ModuleKind::kHead);
   if (tied) modules_[static_cast<std::size_t>(head)].shared_elements = elements;
+  if (layout.head_bias) add(layout.head, layout.head_bias->shape.elements(), ModuleKind::kHead);
 }
 
 int ModuleTree::add(std::string_view fqn, std::int64_t elements, ModuleKind kind) {

@@ -17,10 +17,14 @@ struct Parameter {
   std::string fqn = {};
   Shape shape = {};
   Role role = Role::kMlp;
+  Part part = Part::kNone;
   int layer = -1;  ///< -1 outside the layers
   /// Which expert, or -1: not an expert's, or one tensor for all experts.
   int expert = -1;
-  bool trainable = true;     ///< false: a buffer that checkpoints hold
+  bool trainable = true;    ///< false: a buffer that checkpoints hold
+  bool transposed = false;  ///< stored [in, out]
+  Initial initial = Initial::kNormal;
+  double start = 0;
   std::string tied_to = {};  ///< FQN of the parameter whose storage this is; such a tensor is not on disk
   std::string adapts = {};   ///< of an adapter's matrix: FQN of the weight that it stands beside
   bool frozen = false;       ///< stays as it is: adapters are trained instead
@@ -29,9 +33,6 @@ struct Parameter {
   /// FQN of the module that holds it.
   std::string_view module() const { return std::string_view(fqn).substr(0, fqn.rfind('.')); }
 };
-
-/// True for modules whose weights are stored as [in, out]: GPT-2's.
-bool stores_inputs_first(std::string_view module);
 
 /// Parameters of one layer, in the order of the forward pass.
 std::vector<Parameter> layer_parameters(const Layout& layout, int layer);

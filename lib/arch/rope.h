@@ -14,6 +14,7 @@ enum class RopeKind : std::uint8_t { kNone, kDefault, kLinear, kDynamic, kLlama3
 struct Rope {
   RopeKind kind = RopeKind::kDefault;
   double theta = 10000.0;
+  bool interleaved = false;           ///< pairs are (0, 1), (2, 3), ...; else (i, i + rotary_dim / 2)
   int rotary_dim = 0;                 ///< head_dim x partial_rotary_factor; MLA: the rotary part of a head
   double factor = 1.0;                ///< linear, dynamic, llama3, yarn, longrope: how much longer the context became
   int original_max_positions = 0;     ///< llama3, yarn, longrope: context length before extension
@@ -23,10 +24,11 @@ struct Rope {
   double beta_slow = 1.0;             ///< yarn
   bool truncate = true;               ///< yarn: round the correction range to whole dimensions
   std::optional<double> mscale = {};  ///< yarn, DeepSeek
-  std::optional<double> mscale_all_dim = {};    ///< yarn, DeepSeek
-  std::optional<double> attention_factor = {};  ///< yarn, longrope: given instead of computed
-  std::vector<double> short_factor = {};        ///< longrope, rotary_dim / 2 values
-  std::vector<double> long_factor = {};         ///< longrope, rotary_dim / 2 values
+  std::optional<double> mscale_all_dim = {};          ///< yarn, DeepSeek
+  std::optional<double> attention_factor = {};        ///< yarn, longrope: given instead of computed
+  std::optional<double> short_attention_factor = {};  ///< longrope, Phi-3.5-MoE: of texts up to the original length
+  std::vector<double> short_factor = {};              ///< longrope, rotary_dim / 2 values
+  std::vector<double> long_factor = {};               ///< longrope, rotary_dim / 2 values
   bool operator==(const Rope&) const = default;
 };
 

@@ -110,7 +110,7 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
   Rope rope;
   const auto beside = config.number("rope_theta");
   rope.theta = beside.value_or(defaults.theta);
-  double partial = config.number({"partial_rotary_factor"}, 1.0);
+  double partial = config.number({"partial_rotary_factor"}, defaults.partial);
   const int original_beside = config.integer({"original_max_position_embeddings"}, 0, 1, kMostPositions);
   if (scaling) {
     rope.kind = read_kind(*scaling);

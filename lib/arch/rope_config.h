@@ -12,6 +12,7 @@ struct RopeDefaults {
   double theta = 10000.0;
   int head_dim = 0;       ///< dimensions before partial_rotary_factor
   int max_positions = 0;  ///< the context length from which missing numbers follow
+  double partial = 1.0;   ///< share of the dimensions that are turned
 };
 
 /// `rope_scaling` where it is given, else `rope_parameters`. Where that mapping holds one mapping for each kind of

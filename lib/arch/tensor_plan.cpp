@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace automodel::arch {
 namespace {
@@ -26,47 +27,46 @@ constexpr std::array kWords = {
 constexpr std::array<std::string_view, 8> kSkipped = {
     "ep_router", "ep_fused", "local", "local_colwise", "local_rowwise", "local_packed_rowwise", "gather", "isolated"};
 
+/// How the parts of every family's layers are divided.
+struct PartStyle {
+  Part part;
+  Style style;
+};
+constexpr std::array kPartStyles = {
+    PartStyle{Part::kMixerNorm, Style::kSequence},
+    PartStyle{Part::kMixerOutNorm, Style::kSequence},
+    PartStyle{Part::kFeedNorm, Style::kSequence},
+    PartStyle{Part::kFeedOutNorm, Style::kSequence},
+    PartStyle{Part::kQuery, Style::kColwise},
+    PartStyle{Part::kKey, Style::kColwise},
+    PartStyle{Part::kValue, Style::kColwise},
+    PartStyle{Part::kQkv, Style::kColwise},
+    PartStyle{Part::kQueryNorm, Style::kReplicatedSummedGradient},
+    PartStyle{Part::kKeyNorm, Style::kReplicatedSummedGradient},
+    PartStyle{Part::kSinks, Style::kColwise},
+    PartStyle{Part::kAttentionOut, Style::kRowwise},
+    // Latent attention: the low-rank parts belong to all heads.
+    PartStyle{Part::kQueryDown, Style::kSequence},
+    PartStyle{Part::kQueryDownNorm, Style::kSequence},
+    PartStyle{Part::kQueryUp, Style::kColwise},
+    PartStyle{Part::kKeyValueDown, Style::kSequence},
+    PartStyle{Part::kKeyValueDownNorm, Style::kSequence},
+    PartStyle{Part::kKeyValueUp, Style::kColwise},
+    PartStyle{Part::kGate, Style::kColwise},
+    PartStyle{Part::kUp, Style::kColwise},
+    PartStyle{Part::kGateUp, Style::kColwise},
+    PartStyle{Part::kDown, Style::kRowwise},
+    PartStyle{Part::kSharedGate, Style::kColwise},
+    PartStyle{Part::kSharedUp, Style::kColwise},
+    PartStyle{Part::kSharedGateUp, Style::kColwise},
+    PartStyle{Part::kSharedDown, Style::kRowwise},
+    PartStyle{Part::kSharedSwitch, Style::kSequence},
+};
+
 struct Row {
   std::string_view module;  ///< below a layer
   Style style;
 };
-/// What every family's layers are made of. A name that a family lacks matches nothing.
-constexpr std::array kLayerRows = {
-    Row{"self_attn.q_proj", Style::kColwise},
-    Row{"self_attn.k_proj", Style::kColwise},
-    Row{"self_attn.v_proj", Style::kColwise},
-    Row{"self_attn.qkv_proj", Style::kColwise},
-    Row{"self_attn.o_proj", Style::kRowwise},
-    Row{"self_attn.q_norm", Style::kReplicatedSummedGradient},
-    Row{"self_attn.k_norm", Style::kReplicatedSummedGradient},
-    Row{"self_attn.sinks", Style::kColwise},
-    // Latent attention: the low-rank parts belong to all heads.
-    Row{"self_attn.q_a_proj", Style::kSequence},
-    Row{"self_attn.q_a_layernorm", Style::kSequence},
-    Row{"self_attn.q_b_proj", Style::kColwise},
-    Row{"self_attn.kv_a_proj_with_mqa", Style::kSequence},
-    Row{"self_attn.kv_a_layernorm", Style::kSequence},
-    Row{"self_attn.kv_b_proj", Style::kColwise},
-    Row{"mlp.gate_proj", Style::kColwise},
-    Row{"mlp.up_proj", Style::kColwise},
-    Row{"mlp.gate_up_proj", Style::kColwise},
-    Row{"mlp.down_proj", Style::kRowwise},
-    Row{"mlp.shared_experts.gate_proj", Style::kColwise},
-    Row{"mlp.shared_experts.up_proj", Style::kColwise},
-    Row{"mlp.shared_experts.down_proj", Style::kRowwise},
-    Row{"input_layernorm", Style::kSequence},
-    Row{"post_attention_layernorm", Style::kSequence},
-    Row{"pre_feedforward_layernorm", Style::kSequence},
-    Row{"post_feedforward_layernorm", Style::kSequence},
-    // GPT-2
-    Row{"attn.c_attn", Style::kColwise},
-    Row{"attn.c_proj", Style::kRowwise},
-    Row{"mlp.c_fc", Style::kColwise},
-    Row{"mlp.c_proj", Style::kRowwise},
-    Row{"ln_1", Style::kSequence},
-    Row{"ln_2", Style::kSequence},
-};
-
 /// transformers' base_model_tp_plan of families whose projections are apart.
 constexpr std::array kApartRows = {
     Row{"self_attn.q_proj", Style::kColwise},
@@ -162,7 +162,11 @@ TensorStyle TensorPlan::style_of(const Parameter& parameter) const {
 
 TensorPlan default_tensor_plan(const Layout& layout) {
   TensorPlan plan;
-  add_layers(plan, layout, kLayerRows);
+  std::set<std::string_view> seen;  // kinds of layers have names in common
+  for (const auto& kind : layout.kinds)
+    for (const auto& [part, style] : kPartStyles)
+      if (kind.has(part) && seen.insert(kind.module(part)).second)
+        plan.rows.emplace_back(layout.layers + ".*." + kind.module(part), style);
   add_ends(plan, layout);
   return plan;
 }
@@ -187,13 +191,13 @@ bool divides_vocabulary(const TensorPlan& plan, const Layout& layout, Role role)
   return style == Style::kRowwise || style == Style::kRowwiseSplit;
 }
 
-std::vector<std::int64_t> joined_sections(const ModelSpec& spec, std::string_view module) {
-  if (module.ends_with(".attn.c_attn")) return {spec.hidden, spec.hidden, spec.hidden};
-  if (module.ends_with(".self_attn.qkv_proj")) {
+std::vector<std::int64_t> joined_sections(const ModelSpec& spec, Part part) {
+  if (part == Part::kQkv && spec.qkv_order == QkvOrder::kBlocks) {
     const auto key = std::int64_t{spec.kv_heads} * spec.head_dim;
     return {std::int64_t{spec.heads} * spec.head_dim, key, key};
   }
-  if (module.ends_with(".mlp.gate_up_proj")) return {spec.ffn, spec.ffn};
+  if (part == Part::kGateUp) return {spec.ffn, spec.ffn};
+  if (part == Part::kSharedGateUp) return {spec.moe->shared_ffn, spec.moe->shared_ffn};
   return {};
 }
 

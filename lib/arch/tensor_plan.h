@@ -82,8 +82,8 @@ std::optional<TensorPlan> transformers_tensor_plan(const ModelSpec& spec, const 
 /// is divided as the embedding is.
 bool divides_vocabulary(const TensorPlan& plan, const Layout& layout, Role role);
 
-/// The parts inside which the outputs of a joined projection are divided: of qkv_proj, c_attn, gate_up_proj. Empty for
-/// all others, which are divided as a whole.
-std::vector<std::int64_t> joined_sections(const ModelSpec& spec, std::string_view module);
+/// The sections inside which the outputs of a joined projection are divided: of queries, keys and values, of gate and
+/// up. Empty for all others, which are divided as a whole.
+std::vector<std::int64_t> joined_sections(const ModelSpec& spec, Part part);
 
 }  // namespace automodel::arch

@@ -2,68 +2,68 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/clamp.h>
 
 #include "base/error.h"
 #include "model/blocks.h"
-#include "ops/norm.h"
+#include "model/head_norm.h"
+#include "ops/graph.h"
 #include "ops/rope.h"
 #include "ops/split.h"
 
 namespace automodel::model {
 namespace {
 
-/// Queries, keys and values from one input: three weights, one joined weight, or GPT-2's transposed one.
-ops::Linear projection(const Weights& w, const std::string& prefix) {
-  ops::Linear out;
-  if (auto* joined = w.parameter(prefix + ".self_attn.qkv_proj.weight")) {
-    out = {.weights = {joined}, .biases = {w.parameter(prefix + ".self_attn.qkv_proj.bias")}};
-  } else if (auto* transposed = w.parameter(prefix + ".attn.c_attn.weight")) {
-    out = {.weights = {transposed}, .biases = {w.parameter(prefix + ".attn.c_attn.bias")}, .transposed = true};
-  } else {
-    for (const auto* name : {"q_proj", "k_proj", "v_proj"}) {
-      out.weights.push_back(w.parameter(prefix + ".self_attn." + name + ".weight"));
-      out.biases.push_back(w.parameter(prefix + ".self_attn." + name + ".bias"));
-      AUTOMODEL_CHECK(out.weights.back() != nullptr, "no weight " + prefix + ".self_attn." + name);
-    }
-  }
-  bool any = false;
-  for (const auto* bias : out.biases) any = any || bias != nullptr;
-  if (!any) out.biases.clear();
-  return out;
+using arch::Part;
+
+/// Turns the first elements of every head, as many as the table is wide.
+at::Tensor turn(const at::Tensor& x, RopeTable& table, const Microbatch& microbatch) {
+  const auto angles = table.angles(microbatch.reach());
+  const auto rotate = [&](const at::Tensor& part) {
+    return ops::rope(part, angles.cos, angles.sin, microbatch.positions, table.interleaved());
+  };
+  if (table.width() == x.size(-1)) return rotate(x);
+  const auto parts = ops::split(x, {table.width(), x.size(-1) - table.width()});
+  return at::cat({rotate(parts[0]), parts[1]}, -1);
 }
 
-/// Turns the first `width` elements of every head.
-at::Tensor turn(const at::Tensor& x, const RopeTable::Angles& angles, const at::Tensor& positions, std::int64_t width) {
-  if (width == x.size(-1)) return ops::rope(x, angles.cos, angles.sin, positions);
-  const auto parts = ops::split(x, {width, x.size(-1) - width});
-  return at::cat({ops::rope(parts[0], angles.cos, angles.sin, positions), parts[1]}, -1);
+/// [batch, tokens, 1, 1]: 1 + growth ln(1 + floor(position / original)).
+at::Tensor growth_of_queries(const arch::ModelSpec& spec, const at::Tensor& positions) {
+  const ops::NoGraph guard;
+  const auto chunk = positions.floor_divide(spec.rope.original_max_positions).to(at::kDouble);
+  return (chunk.log1p() * spec.query_growth + 1).unsqueeze(2).unsqueeze(3);
 }
+
+/// Queries, keys and values [batch, tokens, heads, width] of their own.
+struct Heads {
+  at::Tensor q, k, v;
+};
 
 class Attention : public Block {
  public:
-  Attention(const BlockContext& context, const std::string& prefix, int layer)
+  Attention(const BlockContext& context, int layer)
       : context_(context),
         spec_(context.spec),
-        project_(projection(context.weights, prefix)),
-        sliding_(spec_.attention[static_cast<std::size_t>(layer)] == arch::LayerAttention::kSliding) {
-    const auto& w = context.weights;
-    const bool transposed = w.find(prefix + ".attn.c_proj.weight") != nullptr;
-    const std::string output = prefix + (transposed ? ".attn.c_proj" : ".self_attn.o_proj");
-    output_ = {.weights = {w.parameter(output + ".weight")}, .transposed = transposed};
-    AUTOMODEL_CHECK(output_.weights[0] != nullptr, "no output projection below " + prefix);
-    if (auto* bias = w.parameter(output + ".bias")) output_.biases = {bias};
-    adapt(context, project_);
-    adapt(context, output_);
-    query_norm_ = w.parameter(prefix + ".self_attn.q_norm.weight");
-    key_norm_ = w.parameter(prefix + ".self_attn.k_norm.weight");
-    heads_ = context.seams.tensor->local(spec_.heads, *project_.weights[0]);
-    groups_ = context.seams.tensor->local(spec_.kv_heads, *project_.weights[0]);
+        table_(!spec_.has_rope(layer) ? nullptr
+               : spec_.slides(layer)  ? context.sliding_rope
+                                      : context.rope) {
+    const LayerWeights weights(context, layer);
+    project_ = weights.product({Part::kQkv, Part::kQuery, Part::kKey, Part::kValue});
+    output_ = weights.product({Part::kAttentionOut});
+    const auto& first = *project_.weights[0];
+    heads_ = context.seams.tensor->local(spec_.heads, first);
+    groups_ = context.seams.tensor->local(spec_.kv_heads, first);
+    if (spec_.head_norm) {
+      query_norm_ = HeadNorm(context, weights, Part::kQueryNorm, spec_.heads, first);
+      key_norm_ = HeadNorm(context, weights, Part::kKeyNorm, spec_.kv_heads, first);
+    }
+    blocks_ = !weights.has(Part::kQkv) || spec_.qkv_order == arch::QkvOrder::kBlocks;
     options_.scale =
         spec_.attention_scale > 0 ? spec_.attention_scale : 1 / std::sqrt(static_cast<double>(spec_.head_dim));
     if (spec_.scale_by_layer) options_.scale /= layer + 1;
-    options_.window = sliding_ ? spec_.sliding_window : 0;
+    options_.window = spec_.slides(layer) ? spec_.sliding_window : 0;
     options_.softcap = spec_.attention_softcap;
-    options_.sinks = w.parameter(prefix + ".self_attn.sinks");
+    options_.sinks = weights.weight(Part::kSinks);
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
@@ -77,49 +77,69 @@ class Attention : public Block {
   /// [batch, tokens, (heads + 2 groups) * width] to [batch, tokens, heads * width].
   at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options) {
     const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = spec_.head_dim;
-    RopeTable* table = sliding_ ? context_.sliding_rope : context_.rope;
     const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
-    if (alone && table != nullptr && table->width() == width && query_norm_ == nullptr) {
-      const auto angles = table->angles(microbatch.reach());
+    const bool plain = blocks_ && !query_norm_ && spec_.qkv_clip == 0 && spec_.query_growth == 0;
+    if (alone && plain && table_ != nullptr && table_->width() == width) {
+      const auto angles = table_->angles(microbatch.reach());
       return ops::rope_attention(qkv,
                                  {.heads = heads_,
                                   .groups = groups_,
                                   .width = width,
                                   .cos = angles.cos,
                                   .sin = angles.sin,
+                                  .interleaved = table_->interleaved(),
                                   .positions = microbatch.positions},
                                  options);
     }
-    const auto parts = ops::split(qkv, {heads_ * width, groups_ * width, groups_ * width});
-    auto q = parts[0].reshape({batch, tokens, heads_, width}), k = parts[1].reshape({batch, tokens, groups_, width});
-    const auto v = parts[2].reshape({batch, tokens, groups_, width});
-    if (query_norm_ != nullptr) {
-      const double offset = spec_.norm_scale == arch::NormScale::kOnePlusInFloat ? 1.0 : 0.0;
-      q = ops::rms_norm(q, *query_norm_, spec_.norm_eps, offset);
-      k = ops::rms_norm(k, *key_norm_, spec_.norm_eps, offset);
-    }
-    if (table != nullptr) {
-      const auto angles = table->angles(microbatch.reach());
-      q = turn(q, angles, microbatch.positions, table->width());
-      k = turn(k, angles, microbatch.positions, table->width());
-    }
+    auto [q, k, v] = prepared(apart(qkv), microbatch);
     const auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
     return out.reshape({batch, tokens, heads_ * width});
   }
 
+  Heads apart(const at::Tensor& qkv) const {
+    const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = spec_.head_dim;
+    const auto own = heads_ / groups_;  // queries of a group
+    const auto parts =
+        blocks_ ? ops::split(qkv, {heads_ * width, groups_ * width, groups_ * width})
+                : ops::split(qkv.view({batch, tokens, groups_, (own + 2) * width}), {own * width, width, width});
+    return {parts[0].reshape({batch, tokens, heads_, width}), parts[1].reshape({batch, tokens, groups_, width}),
+            parts[2].reshape({batch, tokens, groups_, width})};
+  }
+
+  /// Normed, clamped and turned, in the order of the family.
+  Heads prepared(Heads in, const Microbatch& microbatch) {
+    auto& [q, k, v] = in;
+    const bool late = spec_.head_norm && spec_.head_norm->after_rope;
+    const auto norm = [&] {
+      q = query_norm_(q);
+      k = key_norm_(k);
+    };
+    if (query_norm_ && !late) norm();
+    if (spec_.qkv_clip > 0)
+      for (auto* each : {&q, &k, &v}) *each = at::clamp(*each, -spec_.qkv_clip, spec_.qkv_clip);
+    if (table_ != nullptr) {
+      q = turn(q, *table_, microbatch);
+      k = turn(k, *table_, microbatch);
+    }
+    if (late) norm();
+    if (spec_.query_growth != 0) q = q * growth_of_queries(spec_, microbatch.positions).to(q.scalar_type());
+    return in;
+  }
+
   BlockContext context_;
   const arch::ModelSpec& spec_;
-  ops::Linear project_, output_ = {};
-  bool sliding_;
-  ops::Parameter *query_norm_ = nullptr, *key_norm_ = nullptr;
+  RopeTable* table_;  ///< null: positions do not turn this layer's heads
+  ops::Linear project_ = {}, output_ = {};
+  HeadNorm query_norm_ = {}, key_norm_ = {};
+  bool blocks_ = true;  ///< all queries, then all keys, then all values
   std::int64_t heads_ = 1, groups_ = 1;
   ops::AttentionOptions options_ = {};
 };
 
 }  // namespace
 
-std::unique_ptr<Block> make_attention(const BlockContext& context, const std::string& prefix, int layer) {
-  return std::make_unique<Attention>(context, prefix, layer);
+std::unique_ptr<Block> make_attention(const BlockContext& context, int layer) {
+  return std::make_unique<Attention>(context, layer);
 }
 
 }  // namespace automodel::model

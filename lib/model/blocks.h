@@ -1,12 +1,14 @@
 // The parts of a decoder layer. Which of them a layer has follows from the names of its weights and the model's spec.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
 #include "arch/adapters.h"
+#include "arch/layout.h"
 #include "arch/model_spec.h"
 #include "model/rope_table.h"
 #include "model/router_statistics.h"
@@ -38,11 +40,33 @@ struct Microbatch {
 /// What the blocks of one stage share.
 struct BlockContext {
   const arch::ModelSpec& spec;
+  const arch::Layout& layout;
   const Weights& weights;
   Seams seams;
   RopeTable* rope;                              ///< of full-attention layers
   RopeTable* sliding_rope;                      ///< of sliding layers; the same where the model has one table
   const arch::AdapterSpec* adapters = nullptr;  ///< null where the weights themselves are trained
+};
+
+/// The weights of one layer by their part.
+class LayerWeights {
+ public:
+  LayerWeights(const BlockContext& context, int layer)
+      : context_(context), kind_(context.layout.kind(layer)), prefix_(context.layout.layer_fqn(layer) + ".") {}
+  bool has(arch::Part part) const { return kind_.has(part); }
+  /// FQN of the module that is the part; "{}" in it stands for a number.
+  std::string fqn(arch::Part part) const { return prefix_ + kind_.module(part); }
+  /// The part's weight (a module's, or the tensor that is itself the part); null where there is none here.
+  ops::Parameter* weight(arch::Part part) const;
+  ops::Parameter* bias(arch::Part part) const;
+  /// One product with the weights of these parts, with their biases and adapters. Parts that the layer lacks are passed
+  /// over; one at least is there.
+  ops::Linear product(std::initializer_list<arch::Part> parts) const;
+
+ private:
+  const BlockContext& context_;
+  const arch::LayerLayout& kind_;
+  std::string prefix_;
 };
 
 /// Puts the adapters of a product's weights beside them.
@@ -57,28 +81,33 @@ class Block {
   virtual at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) = 0;
 };
 
-/// Multi-head attention with grouped keys and values. `prefix` is the layer's FQN.
-std::unique_ptr<Block> make_attention(const BlockContext& context, const std::string& prefix, int layer);
+/// Multi-head attention with grouped keys and values.
+std::unique_ptr<Block> make_attention(const BlockContext& context, int layer);
 /// Attention whose keys and values come from one low-rank vector a token (ModelSpec::latent).
-std::unique_ptr<Block> make_latent_attention(const BlockContext& context, const std::string& prefix);
-/// The dense feed-forward block, gated or not. `prefix` is its own FQN ("model.layers.3.mlp").
-std::unique_ptr<Block> make_mlp(const BlockContext& context, const std::string& prefix, int layer);
+std::unique_ptr<Block> make_latent_attention(const BlockContext& context, int layer);
+/// The dense feed-forward block, gated or not.
+std::unique_ptr<Block> make_mlp(const BlockContext& context, int layer);
+/// The same of the layer's shared experts.
+std::unique_ptr<Block> make_shared_experts(const BlockContext& context, int layer);
 /// A feed-forward block of experts (ModelSpec::moe).
-std::unique_ptr<Block> make_moe(const BlockContext& context, const std::string& prefix, int layer);
+std::unique_ptr<Block> make_moe(const BlockContext& context, int layer);
 
+/// Of activations that need no numbers of their own.
 ops::Gate gate_of(arch::Activation activation);
 
-/// RMSNorm or LayerNorm by the weights that `fqn` has.
+/// A norm of the model's kind (ModelSpec::norm), with the parameters that it has.
 class Norm {
  public:
   Norm() = default;
   Norm(const BlockContext& context, const std::string& fqn);
-  explicit operator bool() const { return weight_ != nullptr; }
+  explicit operator bool() const { return present_; }
   at::Tensor operator()(const at::Tensor& x) const;
   /// {x + delta, norm of it}; delta may be undefined.
   std::pair<at::Tensor, at::Tensor> after_adding(const at::Tensor& x, const at::Tensor& delta) const;
 
  private:
+  bool present_ = false;
+  arch::NormKind kind_ = arch::NormKind::kRmsNorm;
   ops::Parameter* weight_ = nullptr;
   ops::Parameter* bias_ = nullptr;
   double eps_ = 1e-6;

@@ -1,44 +1,41 @@
 #include "model/experts.h"
 
-#include <array>
+#include <string>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>
 
 #include "base/error.h"
-#include "model/blocks.h"
 #include "ops/activation.h"
 
 namespace automodel::model {
-namespace {
+using arch::Part;
 
-/// Names of an expert's gate, up and down projections.
-constexpr std::array<std::array<const char*, 3>, 2> kNames = {{
-    {"w1", "w3", "w2"},
-    {"gate_proj", "up_proj", "down_proj"},
-}};
-
-}  // namespace
-
-Experts::Experts(const arch::ModelSpec& spec, const Weights& weights, const std::string& fqn)
-    : gate_(gate_of(spec.activation)), alpha_(spec.moe->swiglu_alpha), limit_(spec.moe->swiglu_limit) {
-  up_.stacked = weights.parameter(fqn + ".gate_up_proj");
-  if (up_.stacked != nullptr) {
-    up_.bias = weights.parameter(fqn + ".gate_up_proj_bias");
-    down_.stacked = weights.parameter(fqn + ".down_proj");
-    down_.bias = weights.parameter(fqn + ".down_proj_bias");
+Experts::Experts(const BlockContext& context, int layer)
+    : gate_(gate_of(context.spec.activation)),
+      paired_(context.spec.moe->paired_gates),
+      alpha_(context.spec.moe->swiglu_alpha),
+      limit_(context.spec.moe->swiglu_limit) {
+  const LayerWeights weights(context, layer);
+  if (weights.has(Part::kExpertGateUp)) {
+    up_.upright = down_.upright = !paired_;  // gpt-oss alone stores inputs first
+    up_.stacked = weights.weight(Part::kExpertGateUp);
+    up_.bias = context.weights.parameter(weights.fqn(Part::kExpertGateUp) + "_bias");
+    down_.stacked = weights.weight(Part::kExpertDown);
+    down_.bias = context.weights.parameter(weights.fqn(Part::kExpertDown) + "_bias");
     return;
   }
-  for (int e = 0; e < spec.moe->experts; ++e)
-    for (const auto& [gate, up, down] : kNames) {
-      const auto find = [&](const char* name) {
-        return weights.parameter(fqn + "." + std::to_string(e) + "." + name + ".weight");
-      };
-      if (find(gate) == nullptr) continue;  // other names, or another rank's
-      up_.each.push_back({.weights = {find(gate), find(up)}});
-      down_.each.push_back({.weights = {find(down)}});
-    }
-  AUTOMODEL_CHECK(!up_.each.empty(), "no experts below " + fqn);
+  for (int e = 0; e < context.spec.moe->experts; ++e) {
+    const auto find = [&](Part part) {
+      auto name = weights.fqn(part);
+      name.replace(name.find("{}"), 2, std::to_string(e));
+      return context.weights.parameter(name + ".weight");
+    };
+    if (find(Part::kExpertGate) == nullptr) continue;  // another rank's
+    up_.each.push_back({.weights = {find(Part::kExpertGate), find(Part::kExpertUp)}});
+    down_.each.push_back({.weights = {find(Part::kExpertDown)}});
+  }
+  AUTOMODEL_CHECK(!up_.each.empty(), "no experts in layer " + std::to_string(layer));
 }
 
 /// gpt-oss: (up + 1) gate sigmoid(alpha gate), gate at most and up at most so far from 0 as the limit.
@@ -54,7 +51,7 @@ at::Tensor Experts::clamped(const at::Tensor& wide) const {
 
 at::Tensor Experts::forward(const at::Tensor& x, std::span<const std::int64_t> rows) const {
   const auto wide = ops::grouped_linear(x, up_, rows);
-  return ops::grouped_linear(up_.stacked != nullptr ? clamped(wide) : ops::gated(wide, gate_), down_, rows);
+  return ops::grouped_linear(paired_ ? clamped(wide) : ops::gated(wide, gate_), down_, rows);
 }
 
 }  // namespace automodel::model

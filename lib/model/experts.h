@@ -7,18 +7,17 @@
 #include <ATen/core/Tensor.h>
 
 #include "arch/model_spec.h"
-#include "model/weights.h"
+#include "model/blocks.h"
 #include "ops/grouped_linear.h"
 #include "ops/kernels/kernels.h"
 
 namespace automodel::model {
 
-/// Experts by the names that their weights have below `fqn`, a layer's list of experts: N.{w1,w3,w2} (Mixtral),
-/// N.{gate,up,down}_proj, or gate_up_proj and down_proj for all of them, transposed, with gate and up interleaved
-/// (gpt-oss).
+/// Experts with tensors of their own, or with tensors for all of them: [experts, in, out] with gate and up alternating
+/// (gpt-oss), or [experts, out, in] with the gate first (Granite).
 class Experts {
  public:
-  Experts(const arch::ModelSpec& spec, const Weights& weights, const std::string& fqn);
+  Experts(const BlockContext& context, int layer);
 
   /// Experts here.
   std::int64_t count() const { return up_.groups(); }
@@ -30,6 +29,7 @@ class Experts {
 
   ops::GroupedLinear up_ = {}, down_ = {};
   ops::Gate gate_;
+  bool paired_;
   double alpha_, limit_;
 };
 

@@ -15,31 +15,23 @@
 namespace automodel::model {
 namespace {
 
-constexpr double kLatentNormEps = 1e-6;  // of both latent norms, whatever rms_norm_eps says
+using arch::Part;
 
-ops::Linear product_of(const BlockContext& context, const std::string& fqn) {
-  ops::Linear out{.weights = {context.weights.parameter(fqn + ".weight")}};
-  AUTOMODEL_CHECK(out.weights[0] != nullptr, "no weight " + fqn);
-  if (auto* bias = context.weights.parameter(fqn + ".bias")) out.biases = {bias};
-  adapt(context, out);
-  return out;
-}
+constexpr double kLatentNormEps = 1e-6;  // of both latent norms, whatever rms_norm_eps says
 
 class LatentAttention : public Block {
  public:
-  LatentAttention(const BlockContext& context, const std::string& prefix)
-      : context_(context), latent_(*context.spec.latent) {
-    const auto& w = context.weights;
-    const std::string at = prefix + ".self_attn.";
+  LatentAttention(const BlockContext& context, int layer) : context_(context), latent_(*context.spec.latent) {
+    const LayerWeights weights(context, layer);
     if (latent_.q_rank > 0) {
-      q_down_ = product_of(context, at + "q_a_proj");
-      q_norm_ = w.parameter(at + "q_a_layernorm.weight");
+      q_down_ = weights.product({Part::kQueryDown});
+      q_norm_ = weights.weight(Part::kQueryDownNorm);
     }
-    q_up_ = product_of(context, at + (latent_.q_rank > 0 ? "q_b_proj" : "q_proj"));
-    kv_down_ = product_of(context, at + "kv_a_proj_with_mqa");
-    kv_norm_ = w.parameter(at + "kv_a_layernorm.weight");
-    kv_up_ = product_of(context, at + "kv_b_proj");
-    output_ = product_of(context, at + "o_proj");
+    q_up_ = weights.product({Part::kQueryUp});
+    kv_down_ = weights.product({Part::kKeyValueDown});
+    kv_norm_ = weights.weight(Part::kKeyValueDownNorm);
+    kv_up_ = weights.product({Part::kKeyValueUp});
+    output_ = weights.product({Part::kAttentionOut});
     heads_ = context.seams.tensor->local(context.spec.heads, *q_up_.weights[0]);
     options_.scale = context.spec.attention_scale;
   }
@@ -66,15 +58,9 @@ class LatentAttention : public Block {
   }
 
  private:
-  /// Rotates [batch, tokens, heads, rope_dim]; pairs that lie side by side are taken apart first, for queries and keys
-  /// alike, so that their products stay the same.
   at::Tensor turn(const at::Tensor& x, const Microbatch& microbatch) const {
-    auto shape = x.sizes().vec();
-    const auto apart = latent_.interleaved_rope
-                           ? x.reshape({shape[0], shape[1], shape[2], shape[3] / 2, 2}).transpose(3, 4).reshape(shape)
-                           : x;
     const auto angles = context_.rope->angles(microbatch.reach());
-    return ops::rope(apart, angles.cos, angles.sin, microbatch.positions);
+    return ops::rope(x, angles.cos, angles.sin, microbatch.positions, context_.rope->interleaved());
   }
 
   /// Values are as wide as keys for the kernels, which want one width; the added zeros stay zeros.
@@ -99,8 +85,8 @@ class LatentAttention : public Block {
 
 }  // namespace
 
-std::unique_ptr<Block> make_latent_attention(const BlockContext& context, const std::string& prefix) {
-  return std::make_unique<LatentAttention>(context, prefix);
+std::unique_ptr<Block> make_latent_attention(const BlockContext& context, int layer) {
+  return std::make_unique<LatentAttention>(context, layer);
 }
 
 }  // namespace automodel::model

@@ -9,58 +9,63 @@ ops::Gate gate_of(arch::Activation activation) {
     case arch::Activation::kSilu: return ops::Gate::kSilu;
     case arch::Activation::kGelu: return ops::Gate::kGelu;
     case arch::Activation::kGeluTanh: return ops::Gate::kGeluTanh;
-    case arch::Activation::kRelu: break;
+    case arch::Activation::kRelu: return ops::Gate::kRelu;
+    case arch::Activation::kRelu2: return ops::Gate::kRelu2;
+    case arch::Activation::kXielu: break;
   }
-  throw InternalError("an activation that no family trained here has");
+  throw InternalError("an activation with numbers of its own");
 }
 
 namespace {
 
+using arch::Part;
+
+/// Which parts of a layer a feed-forward block is made of.
+struct MlpParts {
+  Part gate, up, gate_up, down;
+};
+
 class Mlp : public Block {
  public:
-  Mlp(const BlockContext& context, const std::string& prefix)
-      : tensor_(*context.seams.tensor), gate_(gate_of(context.spec.activation)) {
-    const auto& w = context.weights;
-    const auto take = [&](const std::string& name) {
-      auto* weight = w.parameter(prefix + name + ".weight");
-      if (weight == nullptr) return false;
-      up_.weights.push_back(weight);
-      if (auto* bias = w.parameter(prefix + name + ".bias")) up_.biases.push_back(bias);
-      return true;
+  Mlp(const BlockContext& context, int layer, const MlpParts& parts)
+      : tensor_(*context.seams.tensor), activation_(context.spec.activation) {
+    const LayerWeights weights(context, layer);
+    up_ = weights.product({parts.gate_up, parts.gate, parts.up});
+    down_ = weights.product({parts.down});
+    gated_ = weights.has(parts.gate_up) || weights.has(parts.gate);
+    if (activation_ != arch::Activation::kXielu) return;
+    const auto number = [&](const char* name) {
+      return context.weights.parameter(weights.fqn(Part::kActivation) + name);
     };
-    if (take(".gate_up_proj")) {
-      gated_ = true;
-    } else if (take(".gate_proj")) {
-      gated_ = take(".up_proj");
-    } else if (take(".c_fc")) {
-      up_.transposed = true;
-    } else {
-      AUTOMODEL_CHECK(take(".up_proj"), "no feed-forward weights below " + prefix);
-    }
-    const std::string down = prefix + (up_.transposed ? ".c_proj" : ".down_proj");
-    down_ = {.weights = {w.parameter(down + ".weight")}, .transposed = up_.transposed};
-    AUTOMODEL_CHECK(down_.weights[0] != nullptr, "no weight " + down);
-    if (auto* bias = w.parameter(down + ".bias")) down_.biases = {bias};
-    adapt(context, up_);
-    adapt(context, down_);
+    numbers_ = {number(".alpha_p"), number(".alpha_n"), number(".beta"), number(".eps")};
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
-    const auto wide = tensor_.column(y, drawn(up_, microbatch));
-    return tensor_.row(gated_ ? ops::gated(wide, gate_) : ops::activate(wide, gate_), drawn(down_, microbatch));
+    return tensor_.row(activated(tensor_.column(y, drawn(up_, microbatch))), drawn(down_, microbatch));
   }
 
  private:
+  at::Tensor activated(const at::Tensor& wide) const {
+    if (activation_ == arch::Activation::kXielu) return ops::xielu(wide, numbers_);
+    return gated_ ? ops::gated(wide, gate_of(activation_)) : ops::activate(wide, gate_of(activation_));
+  }
+
   TensorSeam& tensor_;
-  ops::Gate gate_;
+  arch::Activation activation_;
   ops::Linear up_ = {}, down_ = {};
   bool gated_ = false;
+  ops::XieluNumbers numbers_ = {};
 };
 
 }  // namespace
 
-std::unique_ptr<Block> make_mlp(const BlockContext& context, const std::string& prefix, int) {
-  return std::make_unique<Mlp>(context, prefix);
+std::unique_ptr<Block> make_mlp(const BlockContext& context, int layer) {
+  return std::make_unique<Mlp>(context, layer, MlpParts{Part::kGate, Part::kUp, Part::kGateUp, Part::kDown});
+}
+
+std::unique_ptr<Block> make_shared_experts(const BlockContext& context, int layer) {
+  return std::make_unique<Mlp>(context, layer,
+                               MlpParts{Part::kSharedGate, Part::kSharedUp, Part::kSharedGateUp, Part::kSharedDown});
 }
 
 }  // namespace automodel::model

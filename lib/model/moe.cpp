@@ -9,6 +9,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/sigmoid.h>
 
 #include "base/error.h"
 #include "model/blocks.h"
@@ -19,17 +20,6 @@
 
 namespace automodel::model {
 namespace {
-
-/// FQN of the module below the layer that has the router and the experts, and the router's name in it.
-struct MoeNames {
-  std::string module, router;
-};
-MoeNames names_of(const Weights& weights, const std::string& prefix) {
-  const std::string mixtral = prefix + ".block_sparse_moe", usual = prefix + ".mlp";
-  if (weights.find(mixtral + ".gate.weight") != nullptr) return {mixtral, mixtral + ".gate"};
-  if (weights.find(usual + ".router.weight") != nullptr) return {usual, usual + ".router"};
-  return {usual, usual + ".gate"};
-}
 
 /// The experts' weight gradients of one backward pass, put off until the gradient of their input is on its way.
 struct LateGradients {
@@ -45,7 +35,7 @@ struct LateGradients {
 };
 
 /// Tokens of a part of the microbatch on their way through the experts.
-struct Part {
+struct Portion {
   std::int64_t tokens = 0;
   at::Tensor weights = {};  ///< [tokens, k]
   at::Tensor place = {};    ///< of each token's choice among the rows sorted by expert: [tokens * k]
@@ -55,13 +45,10 @@ struct Part {
 
 class Moe : public Block {
  public:
-  Moe(const BlockContext& context, const std::string& prefix, int layer)
-      : seams_(context.seams),
-        names_(names_of(context.weights, prefix)),
-        moe_(*context.spec.moe),
-        router_(moe_, context.weights, names_.router, layer),
-        experts_(context.spec, context.weights, names_.module + ".experts") {
-    if (moe_.shared_experts > 0) shared_ = make_mlp(context, names_.module + ".shared_experts", layer);
+  Moe(const BlockContext& context, int layer)
+      : seams_(context.seams), moe_(*context.spec.moe), router_(context, layer), experts_(context, layer) {
+    if (moe_.shared_ffn > 0) shared_ = make_shared_experts(context, layer);
+    if (moe_.shared_switch) switch_ = LayerWeights(context, layer).product({arch::Part::kSharedSwitch});
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
@@ -69,14 +56,16 @@ class Moe : public Block {
     const auto mine = seams_.tensor->part(y);
     const auto x = mine.reshape({-1, mine.size(-1)});
     const auto routing = router_.route(x, real_rows(microbatch), microbatch.routers);
-    std::vector<Part> parts;
+    std::vector<Portion> parts;
     const std::int64_t count = seams_.expert->parts();
     for (std::int64_t p = 0; p < count; ++p) {
       const auto begin = x.size(0) * p / count, end = x.size(0) * (p + 1) / count;
       parts.push_back(dispatch(x.narrow(0, begin, end - begin), routing.experts.narrow(0, begin, end - begin),
                                routing.weights.narrow(0, begin, end - begin)));
     }
-    const auto shared = shared_ ? shared_->forward(y, microbatch) : at::Tensor();
+    auto shared = shared_ ? shared_->forward(y, microbatch) : at::Tensor();
+    if (!switch_.weights.empty())
+      shared = shared * at::sigmoid(seams_.tensor->tokenwise(y, drawn(switch_, microbatch)));
     for (auto& part : parts) compute(part);
     std::vector<at::Tensor> out;
     for (const auto& part : parts) out.push_back(combine(part));
@@ -93,8 +82,8 @@ class Moe : public Block {
     return seams_.tensor->part(seams_.tensor->tokens(microbatch.real.to(at::kFloat).unsqueeze(2))).reshape({-1});
   }
 
-  Part dispatch(const at::Tensor& x, const at::Tensor& experts, const at::Tensor& weights) const {
-    Part part{.tokens = x.size(0), .weights = weights};
+  Portion dispatch(const at::Tensor& x, const at::Tensor& experts, const at::Tensor& weights) const {
+    Portion part{.tokens = x.size(0), .weights = weights};
     at::Tensor from;
     {
       const ops::NoGraph guard;
@@ -111,7 +100,7 @@ class Moe : public Block {
     return part;
   }
 
-  void compute(Part& part) const {
+  void compute(Portion& part) const {
     const auto late = seams_.expert->late_weight_gradients() ? std::make_shared<LateGradients>() : nullptr;
     auto rows = seams_.expert->arrive(part.rows, late ? [late] { late->end(); } : std::function<void()>());
     if (part.route.order.defined()) rows = at::index_select(rows, 0, part.route.order);
@@ -121,24 +110,24 @@ class Moe : public Block {
     part.rows = seams_.expert->send(out, part.route, true);
   }
 
-  at::Tensor combine(const Part& part) const {
+  at::Tensor combine(const Portion& part) const {
     const auto rows = at::index_select(seams_.expert->arrive(part.rows, {}), 0, part.place);
     const auto weights = part.weights.to(rows.scalar_type()).unsqueeze(2);
     return (rows.view({part.tokens, moe_.top_k, rows.size(1)}) * weights).sum(1);
   }
 
   Seams seams_;
-  MoeNames names_;
   const arch::MixtureOfExperts& moe_;
   Router router_;
   Experts experts_;
   std::unique_ptr<Block> shared_ = {};
+  ops::Linear switch_ = {};  ///< how much of the shared experts' result counts; without weights: all of it
 };
 
 }  // namespace
 
-std::unique_ptr<Block> make_moe(const BlockContext& context, const std::string& prefix, int layer) {
-  return std::make_unique<Moe>(context, prefix, layer);
+std::unique_ptr<Block> make_moe(const BlockContext& context, int layer) {
+  return std::make_unique<Moe>(context, layer);
 }
 
 }  // namespace automodel::model

@@ -7,18 +7,21 @@
 namespace automodel::model {
 
 Norm::Norm(const BlockContext& context, const std::string& fqn)
-    : weight_(context.weights.parameter(fqn + ".weight")),
+    : present_(true),
+      kind_(context.spec.norm),
+      weight_(context.weights.parameter(fqn + ".weight")),
       bias_(context.weights.parameter(fqn + ".bias")),
       eps_(context.spec.norm_eps),
       offset_(context.spec.norm_scale == arch::NormScale::kOnePlusInFloat ? 1.0 : 0.0) {}
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
-  return bias_ != nullptr ? ops::layer_norm(x, *weight_, *bias_, eps_) : ops::rms_norm(x, *weight_, eps_, offset_);
+  return kind_ == arch::NormKind::kLayerNorm ? ops::layer_norm(x, weight_, bias_, eps_, offset_)
+                                             : ops::rms_norm(x, *weight_, eps_, offset_);
 }
 
 std::pair<at::Tensor, at::Tensor> Norm::after_adding(const at::Tensor& x, const at::Tensor& delta) const {
   if (!delta.defined()) return {x, (*this)(x)};
-  if (bias_ == nullptr) return ops::add_rms_norm(x, delta, *weight_, eps_, offset_);
+  if (kind_ == arch::NormKind::kRmsNorm) return ops::add_rms_norm(x, delta, *weight_, eps_, offset_);
   const auto sum = x + delta;
   return {sum, (*this)(sum)};
 }

@@ -66,10 +66,12 @@ double yarn(const Rope& rope, std::vector<float>& inverse) {
 }
 
 double long_rope(const Rope& rope, int max_positions, std::int64_t length, std::vector<float>& inverse) {
-  const auto& factors = length > rope.original_max_positions ? rope.long_factor : rope.short_factor;
+  const bool is_long = length > rope.original_max_positions;
+  const auto& factors = is_long ? rope.long_factor : rope.short_factor;
   for (std::size_t i = 0; i < inverse.size(); ++i)
     inverse[i] =
         static_cast<float>(1.0 / (factors[i] * std::pow(rope.theta, static_cast<double>(2 * i) / rope.rotary_dim)));
+  if (!is_long && rope.short_attention_factor) return *rope.short_attention_factor;
   if (rope.attention_factor) return *rope.attention_factor;
   const double stretch =
       rope.factor > 1 ? rope.factor : static_cast<double>(max_positions) / rope.original_max_positions;

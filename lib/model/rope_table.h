@@ -30,6 +30,7 @@ class RopeTable {
   /// Tables that hold positions 0 .. length - 1 at least.
   Angles angles(std::int64_t length);
   int width() const { return rope_.rotary_dim; }
+  bool interleaved() const { return rope_.interleaved; }
 
  private:
   arch::Rope rope_;

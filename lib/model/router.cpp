@@ -1,9 +1,14 @@
 #include "model/router.h"
 
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
@@ -16,22 +21,35 @@
 
 namespace automodel::model {
 
-Router::Router(const arch::MixtureOfExperts& moe, const Weights& weights, const std::string& fqn, int layer)
-    : moe_(moe),
-      layer_(layer),
-      weight_(weights.parameter(fqn + ".weight")),
-      bias_(weights.parameter(fqn + ".bias")),
-      correction_(weights.parameter(fqn + ".e_score_correction_bias")) {
-  AUTOMODEL_CHECK(weight_ != nullptr, "no router weight " + fqn);
+using arch::Part;
+using arch::RouterScore;
+
+Router::Router(const BlockContext& context, int layer) : moe_(*context.spec.moe), layer_(layer) {
+  const LayerWeights weights(context, layer);
+  weight_ = weights.weight(Part::kRouter);
+  bias_ = weights.bias(Part::kRouter);
+  correction_ = weights.weight(Part::kRouterBias);
+  AUTOMODEL_CHECK(weight_ != nullptr, "no router in layer " + std::to_string(layer));
+}
+
+/// What experts are chosen by and, but for their normalisation, weighted with.
+at::Tensor Router::scores(const at::Tensor& logits) const {
+  switch (moe_.score) {
+    case RouterScore::kSigmoid: return at::sigmoid(logits);
+    case RouterScore::kSoftmax: return at::softmax(logits, -1);
+    case RouterScore::kSoftmaxOfChosen:
+    case RouterScore::kSparseMixer: break;
+  }
+  return logits;
 }
 
 /// The experts of each row by scores without a graph, [n, k].
 at::Tensor Router::choose(const at::Tensor& scores) const {
-  if (moe_.router != arch::RouterKind::kSigmoidGroups) return std::get<1>(at::topk(scores, moe_.top_k));
-  auto choice = correction_ != nullptr ? scores + correction_->value.to(scores.scalar_type()) : scores;
-  if (moe_.groups > 1) {
+  auto choice = correction_ != nullptr ? scores + correction_->value.reshape({-1}).to(scores.scalar_type()) : scores;
+  if (moe_.top_groups < moe_.groups) {
     const auto grouped = choice.view({choice.size(0), moe_.groups, -1});
-    const auto best = std::get<0>(at::topk(grouped, std::min<std::int64_t>(2, grouped.size(2)))).sum(-1);
+    const std::int64_t counted = moe_.group_score == arch::GroupScore::kBest ? 1 : 2;
+    const auto best = std::get<0>(at::topk(grouped, std::min(counted, grouped.size(2)))).sum(-1);
     const auto kept = at::zeros_like(best, best.options().dtype(at::kBool))
                           .scatter_(1, std::get<1>(at::topk(best, moe_.top_groups)), true);
     choice = grouped.masked_fill(kept.unsqueeze(2).logical_not(), -std::numeric_limits<double>::infinity())
@@ -40,32 +58,57 @@ at::Tensor Router::choose(const at::Tensor& scores) const {
   return std::get<1>(at::topk(choice, moe_.top_k));
 }
 
+/// Each of the two experts, best first, by a softmax over the logits that come near to its own; the second one without
+/// the first.
+at::Tensor Router::weigh_in_turn(const at::Tensor& logits, const at::Tensor& experts) const {
+  constexpr double kOut = -std::numeric_limits<double>::infinity();
+  at::Tensor left_out;
+  std::vector<at::Tensor> weights;
+  for (std::int64_t turn = 0; turn < experts.size(1); ++turn) {
+    const auto chosen = experts.narrow(1, turn, 1);
+    {
+      const ops::NoGraph guard;
+      const auto plain = logits.detach(), best = plain.gather(1, chosen);
+      auto far = (best - plain).div(at::maximum(plain.abs(), best)).gt(2 * moe_.jitter);
+      if (turn > 0) far = far.scatter(1, experts.narrow(1, 0, turn), true);
+      left_out = far;
+    }
+    weights.push_back(at::softmax(logits.masked_fill(left_out, kOut), -1).gather(1, chosen));
+  }
+  return at::cat(weights, 1);
+}
+
+at::Tensor Router::weigh(const at::Tensor& logits, const at::Tensor& experts) const {
+  if (moe_.score == RouterScore::kSparseMixer) return weigh_in_turn(logits, experts);
+  if (moe_.score == RouterScore::kSoftmaxOfChosen) return at::softmax(logits.gather(1, experts), -1);
+  auto out = scores(logits).gather(1, experts);
+  if (moe_.normalize_top_k) {
+    auto sum = out.sum(-1, true) + moe_.normalize_added;
+    if (moe_.normalize_least > 0) sum = at::clamp_min(sum, moe_.normalize_least);
+    out = out / sum;
+  }
+  return moe_.scaling == 1 ? out : out * moe_.scaling;
+}
+
 Routing Router::route(const at::Tensor& x, const at::Tensor& real,
                       const std::shared_ptr<RouterStatistics>& statistics) const {
   const auto type = ops::compute_type(x.scalar_type());
   at::Tensor logits;
-  if (moe_.router == arch::RouterKind::kSigmoidGroups)  // the product itself is in float32 or better
+  if (moe_.float_router)
     logits = at::matmul(x.to(type), ops::use(*weight_, x).to(type).t());
   else
     logits = ops::linear(x, {weight_}, {bias_}).to(type);
   Routing out;
-  at::Tensor scores;
   {
     ops::NoGraph guard;
-    scores = moe_.router == arch::RouterKind::kSigmoidGroups ? at::sigmoid(logits.detach()) : logits.detach();
-    out.experts = choose(scores);
+    out.experts = choose(scores(logits.detach()));
   }
-  if (statistics) logits = balanced(logits, out.experts, real, layer_, statistics);
-  switch (moe_.router) {
-    case arch::RouterKind::kTopKSoftmax: out.weights = at::softmax(logits.gather(1, out.experts), -1); return out;
-    case arch::RouterKind::kSoftmaxTopK: out.weights = at::softmax(logits, -1).gather(1, out.experts); break;
-    case arch::RouterKind::kSigmoidGroups: out.weights = at::sigmoid(logits).gather(1, out.experts); break;
-  }
-  if (moe_.normalize_top_k) {
-    const double floor = moe_.router == arch::RouterKind::kSigmoidGroups ? 1e-20 : 0.0;
-    out.weights = out.weights / (out.weights.sum(-1, true) + floor);
-  }
-  if (moe_.scaling != 1) out.weights = out.weights * moe_.scaling;
+  // The loss counts what the logits alone would choose, as transformers does.
+  const bool biased = correction_ != nullptr;
+  if (statistics)
+    logits = balanced(logits, biased ? std::get<1>(at::topk(logits.detach(), moe_.top_k)) : out.experts, real, layer_,
+                      statistics);
+  out.weights = weigh(logits, out.experts);
   return out;
 }
 

@@ -7,8 +7,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "arch/model_spec.h"
+#include "model/blocks.h"
 #include "model/router_statistics.h"
-#include "model/weights.h"
 
 namespace automodel::model {
 
@@ -17,18 +17,20 @@ struct Routing {
   at::Tensor weights;  ///< [n, k] in float32 or better; part of the graph
 };
 
-/// The routers of Mixtral and Qwen 3 (softmax, then top k), gpt-oss (top k, then softmax) and DeepSeek-V3 (sigmoid
-/// with a correction bias, best groups first). Ties go to the lower number, as far as ATen's topk does so.
+/// The router of a layer: scores, the choice by them, the weights of what was chosen (arch::MixtureOfExperts). Ties go
+/// to the lower number, as far as ATen's topk does so.
 class Router {
  public:
-  /// `fqn` of the module that holds the weight.
-  Router(const arch::MixtureOfExperts& moe, const Weights& weights, const std::string& fqn, int layer);
+  Router(const BlockContext& context, int layer);
 
   /// x [n, width]. `statistics` is null where there is no auxiliary loss; `real` [n] as in balanced().
   Routing route(const at::Tensor& x, const at::Tensor& real, const std::shared_ptr<RouterStatistics>& statistics) const;
 
  private:
+  at::Tensor scores(const at::Tensor& logits) const;
   at::Tensor choose(const at::Tensor& scores) const;
+  at::Tensor weigh_in_turn(const at::Tensor& logits, const at::Tensor& experts) const;
+  at::Tensor weigh(const at::Tensor& logits, const at::Tensor& experts) const;
 
   const arch::MixtureOfExperts& moe_;
   int layer_;

@@ -2,6 +2,7 @@
 
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/norm.h"
 #include "ops/split.h"
 
 namespace automodel::model {
@@ -9,6 +10,11 @@ namespace automodel::model {
 at::Tensor TensorSeam::embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
                              std::int64_t padding) {
   return ops::embedding(ids, table, anchor, padding);
+}
+
+at::Tensor TensorSeam::norm_of_heads(const at::Tensor& x, ops::Parameter& weight, const ops::Parameter& /*projection*/,
+                                     std::int64_t /*width*/, double eps, double offset) {
+  return ops::rms_norm(x, weight, eps, offset);
 }
 
 at::Tensor TensorSeam::loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {

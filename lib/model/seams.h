@@ -36,6 +36,10 @@ class TensorSeam {
   virtual at::Tensor column(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
   /// The last product of a block, back to the residual stream.
   virtual at::Tensor row(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
+  /// RMSNorm of x [batch, tokens, heads here * head width], the results of `projection`, over the `width` features of
+  /// all heads.
+  virtual at::Tensor norm_of_heads(const at::Tensor& x, ops::Parameter& weight, const ops::Parameter& projection,
+                                   std::int64_t width, double eps, double offset);
   /// A product that works on each token of the residual stream alike, on the tokens that are here.
   virtual at::Tensor tokenwise(const at::Tensor& x, const ops::Linear& layer) { return ops::linear(x, layer); }
   /// The tokens of the residual stream that are here, of something that has a row for every token: [batch, tokens,

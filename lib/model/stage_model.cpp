@@ -41,13 +41,6 @@ Placement whole(const arch::Parameter&) {
   return {};
 }
 
-std::string first_existing(const Weights& weights, const std::string& prefix,
-                           std::initializer_list<const char*> names) {
-  for (const auto* name : names)
-    if (weights.find(prefix + "." + name + ".weight") != nullptr) return prefix + "." + name;
-  return prefix + "." + *names.begin();
-}
-
 double rounded_to(double value, at::ScalarType type) {
   return type == at::kBFloat16 ? static_cast<double>(static_cast<float>(c10::BFloat16(static_cast<float>(value))))
                                : value;
@@ -58,47 +51,64 @@ double rounded_to(double value, at::ScalarType type) {
 struct StageModel::Layer {
   int index;
   std::vector<int> units = {};  ///< all of the layer, in the order of Weights::units()
-  Norm input_norm, after_attention, before_mlp, after_mlp;
-  std::unique_ptr<Block> attention, mlp;
+  Norm before_mixer, after_mixer, before_feed, after_feed;
+  bool parallel;
+  double scale;
+  std::unique_ptr<Block> mixer, mlp;
 
-  Layer(const BlockContext& context, const std::string& prefix, int number) : index(number) {
-    const auto& w = context.weights;
-    const bool sandwich = context.spec.sandwich_norms;
-    input_norm = Norm(context, first_existing(w, prefix, {"input_layernorm", "ln_1"}));
-    if (sandwich) {
-      after_attention = Norm(context, prefix + ".post_attention_layernorm");
-      before_mlp = Norm(context, prefix + ".pre_feedforward_layernorm");
-      after_mlp = Norm(context, prefix + ".post_feedforward_layernorm");
-    } else {
-      before_mlp = Norm(context, first_existing(w, prefix, {"post_attention_layernorm", "ln_2"}));
-    }
-    attention = context.spec.latent ? make_latent_attention(context, prefix) : make_attention(context, prefix, number);
-    mlp = context.spec.is_moe(number) ? make_moe(context, prefix, number) : make_mlp(context, prefix + ".mlp", number);
-    for (const auto& weight : w.all())
+  Layer(const BlockContext& context, int number)
+      : index(number), parallel(context.spec.parallel_blocks), scale(context.spec.residual_scale) {
+    const LayerWeights weights(context, number);
+    const auto norm = [&](arch::Part part) { return weights.has(part) ? Norm(context, weights.fqn(part)) : Norm(); };
+    before_mixer = norm(arch::Part::kMixerNorm);
+    after_mixer = norm(arch::Part::kMixerOutNorm);
+    before_feed = norm(arch::Part::kFeedNorm);
+    after_feed = norm(arch::Part::kFeedOutNorm);
+    mixer = context.spec.latent ? make_latent_attention(context, number) : make_attention(context, number);
+    mlp = context.spec.is_moe(number) ? make_moe(context, number) : make_mlp(context, number);
+    for (const auto& weight : context.weights.all())
       if (weight->info.layer == number && std::find(units.begin(), units.end(), weight->unit) == units.end())
         units.push_back(weight->unit);
     std::sort(units.begin(), units.end());
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch, Keep keep) {
-    auto [x, y] = input_norm.after_adding(in[0], in[1]);
-    auto mixed = attention->forward(y, microbatch);
-    y.reset();  // without a backward pass nobody else has it
-    if (after_attention) mixed = after_attention(mixed);
-    if (keep == Keep::kAttention)
-      return ops::checkpoint(
-          [this, microbatch](const std::vector<at::Tensor>& again) { return feed(again[0], again[1], microbatch); },
-          {x, mixed});
-    return feed(std::move(x), std::move(mixed), microbatch);
+  /// {x + delta, what a block sees of it}.
+  static std::pair<at::Tensor, at::Tensor> enter(const Norm& norm, const at::Tensor& x, const at::Tensor& delta) {
+    if (norm) return norm.after_adding(x, delta);
+    const auto sum = delta.defined() ? x + delta : x;
+    return {sum, sum};
+  }
+  /// What a block adds to the residual stream.
+  at::Tensor leave(const Norm& norm, at::Tensor y) const {
+    if (norm) y = norm(y);
+    return scale == 1 ? y : y * scale;
   }
 
-  std::vector<at::Tensor> feed(at::Tensor x, at::Tensor mixed, const Microbatch& microbatch) {
-    const auto [sum, z] = before_mlp.after_adding(x, mixed);
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch, Keep keep) {
+    auto [x, y] = enter(before_mixer, in[0], in[1]);
+    auto mixed = leave(after_mixer, mixer->forward(y, microbatch));
+    // Parallel blocks see the same; the second one may have a norm of its own.
+    const auto seen = parallel && !before_feed ? y : at::Tensor();
+    y.reset();  // without a backward pass nobody else has it
+    if (keep == Keep::kAttention)
+      return ops::checkpoint(
+          [this, microbatch](const std::vector<at::Tensor>& again) {
+            return feed(again[0], again[1], again[2], microbatch);
+          },
+          {x, mixed, seen});
+    return feed(std::move(x), std::move(mixed), seen, microbatch);
+  }
+
+  /// `seen`: what the block sees; undefined: what its norm makes of the residual stream.
+  std::vector<at::Tensor> feed(at::Tensor x, at::Tensor mixed, const at::Tensor& seen, const Microbatch& microbatch) {
+    if (parallel) {
+      const auto fed = leave(after_feed, mlp->forward(seen.defined() ? seen : before_feed(x), microbatch));
+      return {x, mixed + fed};
+    }
+    const auto [sum, z] = enter(before_feed, x, mixed);
     x.reset();
     mixed.reset();
-    auto fed = mlp->forward(z, microbatch);
-    if (after_mlp) fed = after_mlp(fed);
-    return {sum, fed};
+    return {sum, leave(after_feed, mlp->forward(z, microbatch))};
   }
 };
 
@@ -119,26 +129,28 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     sliding_rope_ =
         std::make_unique<RopeTable>(*spec_.sliding_rope, spec_.max_positions, options_.type, options_.device);
   const BlockContext context{spec_,
+                             layout,
                              weights_,
                              options_.seams,
                              rope_.get(),
                              sliding_rope_ ? sliding_rope_.get() : rope_.get(),
                              options_.adapters};
-  for (const int layer : modules_.layers)
-    layers_.push_back(std::make_unique<Layer>(context, layout.layer_fqn(layer), layer));
+  for (const int layer : modules_.layers) layers_.push_back(std::make_unique<Layer>(context, layer));
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
-    if (weight->info.role == arch::Role::kHead)
+    if (weight->info.role == arch::Role::kHead && weight->full.size() == 2)
       head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
   if (modules_.norm) {
     norm_ = Norm(context, layout.norm);
-    head_unit_ = weights_.find(layout.norm + ".weight")->unit;
+    // A norm without parameters goes with the head.
+    if (!layout.norm_parameters.empty()) head_unit_ = weights_.find(layout.norm_parameters.front().name)->unit;
   }
   if (modules_.head && head_ == nullptr) head_ = embedding_;
   if (modules_.head) {
     head_product_ = {.weights = {head_}};
+    if (auto* bias = weights_.parameter(layout.head + ".bias")) head_product_.biases = {bias};
     adapt(context, head_product_);
     for (const auto& term : head_product_.adapters) head_adapter_unit_ = weights_.find(term.a->name)->unit;
   }
@@ -168,9 +180,13 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
   const auto part = [&](const std::vector<at::Tensor>& in) {
     auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
-    if (spec_.embedding_scale != 1) x = x * rounded_to(spec_.embedding_scale, x.scalar_type());
-    if (positions_ != nullptr)
-      x = x + ops::embedding(options_.seams.tensor->tokens(microbatch.positions), *positions_, in[0]);
+    if (spec_.embedding_scale != 1)
+      x = x *
+          (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
+    if (positions_ != nullptr) {
+      const auto rows = microbatch.positions + spec_.first_position_row;
+      x = x + ops::embedding(options_.seams.tensor->tokens(rows), *positions_, in[0]);
+    }
     return std::vector<at::Tensor>{x};
   };
   // The table of positions is a unit of its own, inside the embedding's.
@@ -231,6 +247,7 @@ at::Tensor StageModel::head_logits(const Stream& stream, const Microbatch& micro
            : stream.delta.defined() ? stream.x + stream.delta
                                     : stream.x;
   auto logits = options_.seams.tensor->column(y, drawn(head_product_, microbatch));
+  if (spec_.logit_scale != 1) logits = logits * spec_.logit_scale;
   for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
     if (cap > 0) logits = at::tanh(logits / cap) * cap;
   if (options_.output) logits = logits.to(*options_.output);

@@ -5,10 +5,19 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/expm1.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
+#include <ATen/ops/softplus.h>
+#include <ATen/ops/threshold_backward.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
 #include "ops/element_type.h"
@@ -22,6 +31,8 @@ at::Tensor apply(const at::Tensor& x, Gate gate) {
     case Gate::kSilu: return at::silu(x);
     case Gate::kGeluTanh: return at::gelu(x, "tanh");
     case Gate::kGelu: return at::gelu(x, "none");
+    case Gate::kRelu: return at::relu(x);
+    case Gate::kRelu2: return at::relu(x).square();
   }
   throw InternalError("unknown activation");
 }
@@ -31,6 +42,8 @@ at::Tensor apply_backward(const at::Tensor& gradient, const at::Tensor& x, Gate 
     case Gate::kSilu: return at::silu_backward(gradient, x);
     case Gate::kGeluTanh: return at::gelu_backward(gradient, x, "tanh");
     case Gate::kGelu: return at::gelu_backward(gradient, x, "none");
+    case Gate::kRelu: return at::threshold_backward(gradient, x, 0);
+    case Gate::kRelu2: return gradient * at::relu(x) * 2;
   }
   throw InternalError("unknown activation");
 }
@@ -89,7 +102,61 @@ class ActivateBackward : public Backward {
   Gate gate_;
 };
 
+/// x in the type of the arithmetic, and the numbers in it.
+struct Xielu {
+  explicit Xielu(const at::Tensor& of, const XieluNumbers& numbers)
+      : x(of.to(compute_type(of.scalar_type()))),
+        beta(numbers.beta->value.to(x.scalar_type())),
+        eps(numbers.eps->value.to(x.scalar_type())),
+        alpha_p(at::softplus(numbers.alpha_p->value.to(x.scalar_type()))),
+        alpha_n(beta + at::softplus(numbers.alpha_n->value.to(x.scalar_type()))),
+        positive(x.gt(0)),
+        curve(at::expm1(at::minimum(x, eps)) - x) {}
+  at::Tensor value() const { return at::where(positive, alpha_p * x * x, curve * alpha_n) + beta * x; }
+  at::Tensor slope() const {
+    const auto below = at::where(x.lt(eps), at::exp(at::minimum(x, eps)), at::zeros_like(x)) - 1;
+    return at::where(positive, 2 * alpha_p * x, below * alpha_n) + beta;
+  }
+
+  at::Tensor x, beta, eps, alpha_p, alpha_n, positive, curve;
+};
+
+class XieluBackward : public Backward {
+ public:
+  XieluBackward(at::Tensor x, const XieluNumbers& numbers) : x_(std::move(x)), numbers_(numbers) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    NoGraph guard;
+    const Xielu f(x_, numbers_);
+    const auto g = gradients[0].to(f.x.scalar_type());
+    const auto through = [&](Parameter& alpha, const at::Tensor& part) {
+      const auto slope = at::sigmoid(alpha.value.to(f.x.scalar_type()));
+      accumulate(alpha, part.sum().reshape(alpha.shape) * slope);
+    };
+    through(*numbers_.alpha_p, at::where(f.positive, g * f.x * f.x, at::zeros_like(g)));
+    through(*numbers_.alpha_n, at::where(f.positive, at::zeros_like(g), g * f.curve));
+    return {(g * f.slope()).to(x_.scalar_type())};
+  }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
+  const char* name() const override { return "xielu"; }
+
+ private:
+  at::Tensor x_;
+  XieluNumbers numbers_;
+};
+
 }  // namespace
+
+at::Tensor xielu(const at::Tensor& x, const XieluNumbers& numbers) {
+  at::Tensor input, out;
+  {
+    NoGraph guard;
+    input = x.detach();
+    out = Xielu(input, numbers).value().to(x.scalar_type());
+  }
+  if (records({x})) record({out}, {x}, std::make_unique<XieluBackward>(input, numbers));
+  return out;
+}
 
 at::Tensor gated(const at::Tensor& x, Gate gate) {
   at::Tensor input, out;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/kernels/kernels.h"
+#include "ops/parameter.h"
 
 namespace automodel::ops {
 
@@ -12,5 +13,14 @@ at::Tensor gated(const at::Tensor& x, Gate gate);
 
 /// act(x), without a gate.
 at::Tensor activate(const at::Tensor& x, Gate gate);
+
+/// The numbers of xIELU, tensors of one element each.
+struct XieluNumbers {
+  Parameter *alpha_p = nullptr, *alpha_n = nullptr;  ///< trained
+  Parameter *beta = nullptr, *eps = nullptr;
+};
+/// softplus(alpha_p) x^2 + beta x where x > 0, else (expm1(min(x, eps)) - x) (beta + softplus(alpha_n)) + beta x (Huang
+/// et al. 2024, "Deriving activation functions using integration").
+at::Tensor xielu(const at::Tensor& x, const XieluNumbers& numbers);
 
 }  // namespace automodel::ops

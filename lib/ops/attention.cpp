@@ -83,7 +83,7 @@ class RopeAttentionBackward : public Backward {
     auto dqkv = at::empty(qkv_.sizes(), qkv_.options());
     ops::backward(gradients[0].contiguous().view(whole_.out.sizes()), split(qkv_, layout_), whole_, options_,
                   split(dqkv, layout_));
-    rope_in_place(turned_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1);
+    rope_in_place(turned_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1, layout_.interleaved);
     return {dqkv};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
@@ -171,8 +171,8 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 at::Tensor rope_attention(const at::Tensor& qkv, const JoinedHeads& layout, const AttentionOptions& options) {
   if (device_serves(qkv, options)) {
     const auto parts = split(qkv, layout);
-    const auto q = rope(parts.q, layout.cos, layout.sin, layout.positions),
-               k = rope(parts.k, layout.cos, layout.sin, layout.positions);
+    const auto q = rope(parts.q, layout.cos, layout.sin, layout.positions, layout.interleaved),
+               k = rope(parts.k, layout.cos, layout.sin, layout.positions, layout.interleaved);
     return attention(q, k, parts.v, options).reshape({qkv.size(0), qkv.size(1), layout.heads * layout.width});
   }
   BlockResult result;
@@ -180,7 +180,7 @@ at::Tensor rope_attention(const at::Tensor& qkv, const JoinedHeads& layout, cons
   {
     NoGraph guard;
     turned = qkv.detach();
-    rope_in_place(turned_part(turned, layout), layout.cos, layout.sin, layout.positions, 1);
+    rope_in_place(turned_part(turned, layout), layout.cos, layout.sin, layout.positions, 1, layout.interleaved);
     const auto parts = split(turned, layout);
     result = forward(parts.q, parts.k, parts.v, options);
     out = result.out.view({qkv.size(0), qkv.size(1), layout.heads * layout.width});

@@ -28,6 +28,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 struct JoinedHeads {
   std::int64_t heads = 1, groups = 1, width = 1;
   at::Tensor cos = {}, sin = {};  ///< [positions, width/2]
+  bool interleaved = false;       ///< pairs of neighbours are turned (ops/rope.h)
   at::Tensor positions = {};      ///< int64 [batch, tokens]
 };
 

@@ -33,13 +33,19 @@ void stacked_product(at::Tensor out, const at::Tensor& x, const at::Tensor& weig
     at::mm_out(out, x, weight);
 }
 
+/// The stacked weight of a group as [in, out].
+at::Tensor weight_of(const GroupedLinear& layer, std::int64_t group) {
+  const auto weight = layer.stacked->value.select(0, group);
+  return layer.upright ? weight.t() : weight;
+}
+
 at::Tensor forward(const at::Tensor& x, const GroupedLinear& layer, const Rows& rows) {
   auto y = at::empty({x.size(0), layer.outputs()}, x.options());
   for_groups(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
     auto out = y.narrow(0, first, count);
     const auto in = x.narrow(0, first, count);
     if (layer.stacked != nullptr) {
-      stacked_product(out, in, layer.stacked->value.select(0, group), layer.stacked->product_type);
+      stacked_product(out, in, weight_of(layer, group), layer.stacked->product_type);
       if (layer.bias != nullptr) out.add_(layer.bias->value.select(0, group));
     } else {
       const auto& linear = layer.each[static_cast<std::size_t>(group)];
@@ -71,7 +77,7 @@ class GroupedLinearBackward : public Backward {
       if (dx.defined()) {
         auto out = dx.narrow(0, first, count);
         if (layer_.stacked != nullptr)
-          stacked_product(out, part, layer_.stacked->value.select(0, group).t(), layer_.stacked->product_type);
+          stacked_product(out, part, weight_of(layer_, group).t(), layer_.stacked->product_type);
         else
           out.copy_(input_gradient(part, layer_.each[static_cast<std::size_t>(group)]));
       }
@@ -83,7 +89,10 @@ class GroupedLinearBackward : public Backward {
     });
     if (layer_.stacked != nullptr) {
       if (layer_.bias != nullptr) accumulate_group_sums(*layer_.bias, gradient, rows_);
-      stacked_weight_gradient(*layer_.stacked, x_, gradient, rows_);
+      if (layer_.upright)
+        stacked_weight_gradient(*layer_.stacked, gradient, x_, rows_);
+      else
+        stacked_weight_gradient(*layer_.stacked, x_, gradient, rows_);
     }
     if (dx.defined()) dx = dx.to(input_type_);
     return {dx};
@@ -105,7 +114,7 @@ std::int64_t GroupedLinear::groups() const {
 }
 
 std::int64_t GroupedLinear::outputs() const {
-  return stacked != nullptr ? stacked->shape[2] : each.front().outputs();
+  return stacked != nullptr ? stacked->shape[upright ? 1 : 2] : each.front().outputs();
 }
 
 at::Tensor grouped_linear(const at::Tensor& x, const GroupedLinear& layer, std::span<const std::int64_t> rows) {

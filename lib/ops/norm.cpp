@@ -1,5 +1,7 @@
 #include "ops/norm.h"
 
+#include <optional>
+
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -9,6 +11,7 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/error.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
 #include "ops/kernels/kernels.h"
@@ -126,17 +129,29 @@ class RmsNormBackward : public Backward {
   bool added_;
 };
 
+std::optional<at::Tensor> affine(const Parameter* parameter, double offset) {
+  if (parameter == nullptr) return std::nullopt;
+  return offset == 0 ? parameter->value : parameter->value + offset;
+}
+
 class LayerNormBackward : public Backward {
  public:
-  LayerNormBackward(at::Tensor x, at::Tensor mean, at::Tensor rstd, Parameter& weight, Parameter& bias)
-      : x_(std::move(x)), mean_(std::move(mean)), rstd_(std::move(rstd)), weight_(weight), bias_(bias) {}
+  LayerNormBackward(at::Tensor x, at::Tensor mean, at::Tensor rstd, Parameter* weight, Parameter* bias, double offset)
+      : x_(std::move(x)),
+        mean_(std::move(mean)),
+        rstd_(std::move(rstd)),
+        weight_(weight),
+        bias_(bias),
+        offset_(offset) {}
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
-    auto [dx, dweight, dbias] = at::native_layer_norm_backward(gradients[0].contiguous(), x_, {x_.size(-1)}, mean_,
-                                                               rstd_, weight_.value, bias_.value, {true, true, true});
-    accumulate(weight_, dweight);
-    accumulate(bias_, dbias);
+    const bool of_weight = weight_ != nullptr && weight_->trained(), of_bias = bias_ != nullptr && bias_->trained();
+    auto [dx, dweight, dbias] =
+        at::native_layer_norm_backward(gradients[0].contiguous(), x_, {x_.size(-1)}, mean_, rstd_,
+                                       affine(weight_, offset_), affine(bias_, 0), {true, of_weight, of_bias});
+    if (of_weight) accumulate(*weight_, dweight);
+    if (of_bias) accumulate(*bias_, dbias);
     return {dx};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
@@ -146,7 +161,59 @@ class LayerNormBackward : public Backward {
 
  private:
   at::Tensor x_, mean_, rstd_;
-  Parameter &weight_, &bias_;
+  Parameter *weight_, *bias_;
+  double offset_;
+};
+
+class PartNormBackward : public Backward {
+ public:
+  PartNormBackward(at::Tensor x, at::Tensor rstd, Parameter& weight, std::int64_t width, double offset, SumRows sum)
+      : x_(std::move(x)),
+        rstd_(std::move(rstd)),
+        weight_(weight),
+        width_(static_cast<double>(width)),
+        offset_(offset),
+        sum_(std::move(sum)) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    AUTOMODEL_CHECK(gradients[0].defined(), "ranks would disagree about a collective");
+    NoGraph guard;
+    const auto type = compute_type(x_.scalar_type());
+    const auto x = x_.to(type), g = gradients[0].to(type), normal = x * rstd_;
+    accumulate(weight_, (g * normal).reshape({-1, x.size(-1)}).sum(0));
+    const auto gw = g * (weight_.value.to(type) + offset_);
+    auto along = (gw * normal).sum(-1, true);
+    sum_(along);
+    return {(rstd_ * (gw - normal * (along / width_))).to(x_.scalar_type())};
+  }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
+    for (auto* each : {&x_, &rstd_}) visit(*each);
+  }
+  const char* name() const override { return "rms_norm_of_parts"; }
+
+ private:
+  at::Tensor x_, rstd_;
+  Parameter& weight_;
+  double width_, offset_;
+  SumRows sum_;
+};
+
+class ScaledByBackward : public Backward {
+ public:
+  ScaledByBackward(at::Tensor x, Parameter& weight) : x_(std::move(x)), weight_(weight) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    NoGraph guard;
+    auto shape = weight_.shape;
+    shape.insert(shape.begin(), -1);
+    if (weight_.trained()) accumulate(weight_, (gradients[0] * x_).reshape(shape).sum(0));
+    return {gradients[0] * weight_.value};
+  }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
+  const char* name() const override { return "scaled_by"; }
+
+ private:
+  at::Tensor x_;
+  Parameter& weight_;
 };
 
 }  // namespace
@@ -175,14 +242,42 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
   return {result.sum, result.y};
 }
 
-at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps) {
+at::Tensor layer_norm(const at::Tensor& x, Parameter* weight, Parameter* bias, double eps, double offset) {
   at::Tensor y, mean, rstd, input;
   {
     NoGraph guard;
     input = x.detach().contiguous();
-    std::tie(y, mean, rstd) = at::native_layer_norm(input, {x.size(-1)}, weight.value, bias.value, eps);
+    std::tie(y, mean, rstd) = at::native_layer_norm(input, {x.size(-1)}, affine(weight, offset), affine(bias, 0), eps);
   }
-  if (records({x})) record({y}, {x}, std::make_unique<LayerNormBackward>(input, mean, rstd, weight, bias));
+  if (records({x})) record({y}, {x}, std::make_unique<LayerNormBackward>(input, mean, rstd, weight, bias, offset));
+  return y;
+}
+
+at::Tensor rms_norm_of_parts(const at::Tensor& x, Parameter& weight, std::int64_t width, double eps, double offset,
+                             const SumRows& sum) {
+  at::Tensor y, rstd, input;
+  {
+    NoGraph guard;
+    const auto type = compute_type(x.scalar_type());
+    input = x.detach();
+    const auto wide = input.to(type);
+    auto squares = wide.square().sum(-1, true);
+    sum(squares);
+    rstd = at::rsqrt(squares / static_cast<double>(width) + eps);
+    y = (wide * rstd * (weight.value.to(type) + offset)).to(x.scalar_type());
+  }
+  if (records({x})) record({y}, {x}, std::make_unique<PartNormBackward>(input, rstd, weight, width, offset, sum));
+  return y;
+}
+
+at::Tensor scaled_by(const at::Tensor& x, Parameter& weight) {
+  at::Tensor y, input;
+  {
+    NoGraph guard;
+    input = x.detach();
+    y = input * weight.value;
+  }
+  if (records({x})) record({y}, {x}, std::make_unique<ScaledByBackward>(input, weight));
   return y;
 }
 

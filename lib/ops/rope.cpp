@@ -2,8 +2,8 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/stack.h>
 
 #include "base/error.h"
 #include "ops/element_type.h"
@@ -19,25 +19,26 @@ const RopeKernels<T>& rope_kernels() {
 
 class RopeBackward : public Backward {
  public:
-  RopeBackward(at::Tensor cos, at::Tensor sin, at::Tensor positions)
-      : cos_(std::move(cos)), sin_(std::move(sin)), positions_(std::move(positions)) {}
+  RopeBackward(at::Tensor cos, at::Tensor sin, at::Tensor positions, bool interleaved)
+      : cos_(std::move(cos)), sin_(std::move(sin)), positions_(std::move(positions)), interleaved_(interleaved) {}
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
     auto dx = gradients[0].clone(at::MemoryFormat::Contiguous);
-    rope_in_place(dx, cos_, sin_, positions_, -1);
+    rope_in_place(dx, cos_, sin_, positions_, -1, interleaved_);
     return {dx};
   }
   const char* name() const override { return "rope"; }
 
  private:
   at::Tensor cos_, sin_, positions_;
+  bool interleaved_;
 };
 
 }  // namespace
 
-void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
-                   double sign) {
+void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions, double sign,
+                   bool interleaved) {
   const auto width = x.size(-1), heads = x.size(-2);
   const auto rows = positions.numel();
   if (has_kernel(x)) {
@@ -58,8 +59,9 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
       const C* sine = sin.const_data_ptr<C>();
       const auto* position = where.const_data_ptr<std::int64_t>();
       at::parallel_for(0, rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        rope_kernels<T>().rotate(data + begin * row_stride, row_stride, head_stride, cosine, sine, position + begin,
-                                 end - begin, heads, width, sign);
+        const auto turn = interleaved ? rope_kernels<T>().rotate_neighbours : rope_kernels<T>().rotate;
+        turn(data + begin * row_stride, row_stride, head_stride, cosine, sine, position + begin, end - begin, heads,
+             width, sign);
       });
     });
     return;
@@ -71,18 +73,21 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
   const auto flat = positions.reshape({-1});
   const auto cosine = at::index_select(cos, 0, flat).view(shape),
              sine = at::index_select(sin, 0, flat).view(shape) * sign;
-  const auto a = x.narrow(-1, 0, width / 2).to(type), b = x.narrow(-1, width / 2, width / 2).to(type);
-  x.copy_(at::cat({a * cosine - b * sine, b * cosine + a * sine}, -1));
+  const auto pairs = interleaved ? x.unflatten(-1, {width / 2, 2}) : x.unflatten(-1, {2, width / 2});
+  const auto of_pair = interleaved ? -1 : -2;
+  const auto a = pairs.select(of_pair, 0).to(type), b = pairs.select(of_pair, 1).to(type);
+  pairs.copy_(at::stack({a * cosine - b * sine, b * cosine + a * sine}, of_pair));
 }
 
-at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions) {
+at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
+                bool interleaved) {
   at::Tensor out;
   {
     NoGraph guard;
     out = x.detach().clone(at::MemoryFormat::Contiguous);
-    rope_in_place(out, cos, sin, positions, 1);
+    rope_in_place(out, cos, sin, positions, 1, interleaved);
   }
-  if (records({x})) record({out}, {x}, std::make_unique<RopeBackward>(cos, sin, positions));
+  if (records({x})) record({out}, {x}, std::make_unique<RopeBackward>(cos, sin, positions, interleaved));
   return out;
 }
 

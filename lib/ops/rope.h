@@ -5,12 +5,14 @@
 
 namespace automodel::ops {
 
-/// Rotates pairs (i, i + width/2) of the last dimension. x [..., tokens, heads, width] with contiguous heads; cos and
-/// sin [positions, width/2] in float32 (float64 for float64); positions int64 [... tokens], one for each token.
-at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions);
+/// Rotates pairs (i, i + width/2) of the last dimension, or `interleaved` (2i, 2i + 1). x [..., tokens, heads, width]
+/// with contiguous heads; cos and sin [positions, width/2] in float32 (float64 for float64); positions int64 [...
+/// tokens], one for each token.
+at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
+                bool interleaved = false);
 
 /// The same without a graph, in place; `sign` -1 turns back. x may be a view whose rows are apart.
-void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
-                   double sign);
+void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions, double sign,
+                   bool interleaved = false);
 
 }  // namespace automodel::ops

@@ -40,7 +40,7 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
   if (spec.latent) w.low_rank = (spec.latent->q_rank + 2.0 * spec.latent->kv_rank) / (r.sequence_parallel ? tp : 1);
   const double inputs = spec.gated_mlp ? 2 : 1;
   const bool moe = spec.is_moe(layer);
-  const double ffn = moe ? static_cast<double>(spec.moe->shared_experts) * spec.moe->ffn : spec.ffn;
+  const double ffn = moe ? static_cast<double>(spec.moe->shared_ffn) : spec.ffn;
   w.up = inputs * ffn / shares.up;
   w.down = ffn / shares.down;
   if (moe) {
@@ -58,7 +58,7 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
 /// the experts compute or where their results are put together. Beside them are the layer's input in two parts, their
 /// sum, and the norm's result.
 double forward_elements(const arch::ModelSpec& spec, const Widths& w) {
-  const double attention = w.query_input + w.joined * (spec.qk_norm ? 2 : 1) + w.value + w.hidden + w.low_rank;
+  const double attention = w.query_input + w.joined * (spec.head_norm ? 2 : 1) + w.value + w.hidden + w.low_rank;
   const double dense = w.up_input + w.up + w.down + w.hidden;
   // Rows from other ranks are there as they were sent, as they arrived and in the order of the experts, and go back.
   const double computing = w.experts * (w.expert_rows + 1.5 * w.arrived + w.expert_up + w.expert_down + w.hidden);
@@ -84,8 +84,8 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const double norms = (t.queries ? w.query_input : 0) + (t.up ? w.up_input : 0);
   double elements = 2 * w.stream + norms + w.joined + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
   if (t.output) elements += w.taken;
-  if (spec.sandwich_norms) elements += 2 * w.stream;
-  if (spec.qk_norm) elements += w.joined;
+  if (spec.branch_norms) elements += 2 * w.stream;
+  if (spec.head_norm) elements += w.joined;
   elements += w.low_rank;
   // The statistics of two norms and of the softmax, in float32.
   const double statistics = 4.0 * (2 + w.heads);
@@ -100,7 +100,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.working = whole - out.kept + gradients;
   } else if (r.recompute == config::ActivationCheckpointing::kSelective) {
     // Attention is kept, the norm and the MLP after it are computed again.
-    const double again = w.up + (t.down ? w.down : 0) + experts_kept + (spec.sandwich_norms ? w.stream : 0);
+    const double again = w.up + (t.down ? w.down : 0) + experts_kept + (spec.branch_norms ? w.stream : 0);
     out.kept = whole - tokens * r.bytes * again;
     out.working = gradients + tokens * r.bytes * again;
   } else {

@@ -36,6 +36,7 @@ class Choosing {
       if (expert) return refuse_experts(module);
       if (!parameter.tied_to.empty()) return refuse_tied(module);
       out_.spec.weights.push_back(parameter.fqn);
+      out_.spec.transposed = out_.spec.transposed || parameter.transposed;
     }
     if (out_.spec.weights.empty()) return refuse_nothing();
     for (std::size_t i = 0; i < patterns_.size(); ++i)
@@ -125,13 +126,11 @@ class Choosing {
 
   void note_product(const arch::Parameter& adapter) {
     auto& products = out_.layers[static_cast<std::size_t>(adapter.layer)];
-    const std::string_view module = std::string_view(adapter.adapts).substr(0, adapter.adapts.rfind('.'));
-    const bool attention = module.find("attn.") != std::string_view::npos;
-    const auto part = last_part(module);
-    if (attention)
-      (part == "o_proj" || part == "c_proj" ? products.output : products.queries) = true;
+    const auto part = adapter.part;
+    if (arch::role_of(part) == arch::Role::kAttention)
+      (part == arch::Part::kAttentionOut ? products.output : products.queries) = true;
     else
-      (part == "down_proj" || part == "c_proj" ? products.down : products.up) = true;
+      (part == arch::Part::kDown || part == arch::Part::kSharedDown ? products.down : products.up) = true;
   }
 
   /// Last parts of names where these mean the same modules, else whole names.

@@ -147,8 +147,7 @@ std::string widths_text(const arch::ModelSpec& spec) {
     out += fmt::format(" latent {}/{} {}+{}/{}", spec.latent->q_rank, spec.latent->kv_rank, spec.latent->nope_dim,
                        spec.latent->rope_dim, spec.latent->v_dim);
   if (spec.moe)
-    out += fmt::format(" experts {}/{}x{}+{}", spec.moe->top_k, spec.moe->experts, spec.moe->ffn,
-                       spec.moe->shared_experts);
+    out += fmt::format(" experts {}/{}x{}+{}", spec.moe->top_k, spec.moe->experts, spec.moe->ffn, spec.moe->shared_ffn);
   return out;
 }
 

@@ -70,7 +70,7 @@ class Layer {
     Passes out;
     // Each rank routes a part of the tokens; with sequence parallelism it has no others.
     if (!plan_.tensor.sequence_parallel) out.forward = out.backward = tensor_.gather(bytes(spec_.hidden));
-    return spec_.moe->shared_experts > 0 ? out + products(spec_.hidden) : out;
+    return spec_.moe->shared_ffn > 0 ? out + products(spec_.hidden) : out;
   }
 
   /// Tokens to experts and back, in one pass.

@@ -23,7 +23,7 @@ double local_elements(const TrainingPlan& plan, const arch::Parameter& adapter) 
   const int tp = plan.mesh.sizes().tp;
   int ranks = 1;
   if (arch::is_last_matrix(adapter) && arch::divides_columns(style))
-    ranks = result_shares(plan.model->spec, module, style, tp);
+    ranks = result_shares(plan.model->spec, adapter.part, style, tp);
   else if (!arch::is_last_matrix(adapter) && arch::divides_rows(style))
     ranks = tp;
   return static_cast<double>(adapter.shape.elements()) / ranks;

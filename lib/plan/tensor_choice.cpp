@@ -13,6 +13,7 @@
 namespace automodel::plan {
 namespace {
 
+using arch::Part;
 using arch::TensorStyle;
 
 /// "1, 2, 4": what divides all of `sizes`.
@@ -35,24 +36,20 @@ std::string head_divisors(int heads, int kv_heads, bool shared) {
 }
 
 /// Products that belong together: what one takes is what the others leave.
-struct BlockNames {
+struct Block {
   std::string_view name;
-  std::vector<std::string_view> first;  ///< below the layer; those that a family lacks are passed over
-  std::vector<std::string_view> last;
+  std::vector<Part> first;  ///< those that a layer lacks are passed over
+  std::vector<Part> last;
   bool heads;
 };
-const std::vector<BlockNames>& blocks() {
-  static const std::vector<BlockNames> all = {
+const std::vector<Block>& blocks() {
+  static const std::vector<Block> all = {
       {"attention",
-       {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.qkv_proj", "self_attn.q_b_proj",
-        "self_attn.kv_b_proj", "attn.c_attn"},
-       {"self_attn.o_proj", "attn.c_proj"},
+       {Part::kQuery, Part::kKey, Part::kValue, Part::kQkv, Part::kQueryUp, Part::kKeyValueUp},
+       {Part::kAttentionOut},
        true},
-      {"mlp", {"mlp.gate_proj", "mlp.up_proj", "mlp.gate_up_proj", "mlp.c_fc"}, {"mlp.down_proj", "mlp.c_proj"}, false},
-      {"shared experts",
-       {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"},
-       {"mlp.shared_experts.down_proj"},
-       false},
+      {"mlp", {Part::kGate, Part::kUp, Part::kGateUp}, {Part::kDown}, false},
+      {"shared experts", {Part::kSharedGate, Part::kSharedUp, Part::kSharedGateUp}, {Part::kSharedDown}, false},
   };
   return all;
 }
@@ -65,9 +62,9 @@ class TensorCheck {
 
   /// `every`: a recipe's own plan may differ from layer to layer.
   void layers(bool every, const std::string& key) {
-    std::set<bool> seen;
+    std::set<int> seen;
     for (int layer = 0; layer < layout_.layer_count() && fine_; ++layer)
-      if (seen.insert(layout_.moe_layers[static_cast<std::size_t>(layer)]).second || every)
+      if (seen.insert(layout_.kind_of[static_cast<std::size_t>(layer)]).second || every)
         for (const auto& block : blocks()) check(layer, block, key);
   }
 
@@ -79,9 +76,8 @@ class TensorCheck {
   }
 
  private:
-  bool has(int layer, std::string_view module) const {
-    const auto& all = layout_.layer(layer);
-    return std::any_of(all.begin(), all.end(), [&](const auto& p) { return arch::plan_name(p.name) == module; });
+  TensorStyle style_of(int layer, Part part) const {
+    return plan_.style_of(layout_.layer_fqn(layer) + "." + layout_.kind(layer).module(part));
   }
 
   void misfit(const std::string& key, const std::string& message, const std::string& help) {
@@ -89,12 +85,14 @@ class TensorCheck {
     report_.refuse("tp-plan", key, message, help);
   }
 
-  void check(int layer, const BlockNames& block, const std::string& key) {
+  void check(int layer, const Block& block, const std::string& key) {
     std::optional<TensorStyle> first;
     std::string_view first_name;
-    for (const auto name : block.first) {
-      if (!has(layer, name)) continue;
-      const auto style = plan_.style_of(layout_.layer_fqn(layer) + "." + std::string(name));
+    const auto& kind = layout_.kind(layer);
+    for (const auto part : block.first) {
+      if (!kind.has(part)) continue;
+      const auto style = style_of(layer, part);
+      const std::string_view name = kind.module(part);
       if (first && *first != style)
         return misfit(key,
                       fmt::format("{} and {} share their input but are divided differently: {} and {}", first_name,
@@ -105,13 +103,14 @@ class TensorCheck {
     }
     if (!first) return;
     if (block.heads && spec_.latent) latent(layer, *first, key);
-    for (const auto name : block.last) {
-      if (!has(layer, name)) continue;
-      const auto style = plan_.style_of(layout_.layer_fqn(layer) + "." + std::string(name));
+    for (const auto part : block.last) {
+      if (!kind.has(part)) continue;
+      const auto style = style_of(layer, part);
       if (!fit(*first, style, block.heads))
-        return misfit(
-            key, fmt::format("{} is {} but {} is {}", first_name, arch::name_of(*first), name, arch::name_of(style)),
-            "fitting are colwise with rowwise, and colwise_rep or replicated with rowwise_rep or replicated");
+        return misfit(key,
+                      fmt::format("{} is {} but {} is {}", first_name, arch::name_of(*first), kind.module(part),
+                                  arch::name_of(style)),
+                      "fitting are colwise with rowwise, and colwise_rep or replicated with rowwise_rep or replicated");
     }
     sizes(layer, block, *first);
   }
@@ -120,10 +119,13 @@ class TensorCheck {
   void latent(int layer, TensorStyle first, const std::string& key) {
     if (first != TensorStyle::kColwise)
       misfit(key, "latent attention can only be divided by heads", "colwise for q_b_proj (or q_proj) and kv_b_proj");
-    for (const auto* name : {"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"}) {
-      const auto style = plan_.style_of(layout_.layer_fqn(layer) + "." + name);
+    for (const auto part : {Part::kQueryDown, Part::kKeyValueDown}) {
+      if (!layout_.kind(layer).has(part)) continue;
+      const auto style = style_of(layer, part);
       if (style != TensorStyle::kReplicated && style != TensorStyle::kSequence)
-        misfit(key, fmt::format("{} belongs to all heads and cannot be {}", name, arch::name_of(style)),
+        misfit(key,
+               fmt::format("{} belongs to all heads and cannot be {}", layout_.kind(layer).module(part),
+                           arch::name_of(style)),
                "replicated or sequence_parallel");
     }
   }
@@ -138,11 +140,11 @@ class TensorCheck {
            (last == TensorStyle::kRowwiseSplit || alike(last));
   }
 
-  void sizes(int layer, const BlockNames& block, TensorStyle first) {
+  void sizes(int layer, const Block& block, TensorStyle first) {
     if (first != TensorStyle::kColwise && first != TensorStyle::kColwiseGathered) return;
     if (block.heads) {
       // More ranks than key-value heads: neighbours hold the same one, where it is a weight of its own.
-      const bool own = first == TensorStyle::kColwise && has(layer, "self_attn.k_proj");
+      const bool own = first == TensorStyle::kColwise && layout_.kind(layer).has(Part::kKey);
       const bool shared = own && spec_.kv_heads < tp_ && tp_ % spec_.kv_heads == 0;
       const auto possible =
           fmt::format("tp_size can be {} for this model", head_divisors(spec_.heads, spec_.kv_heads, own));
@@ -153,8 +155,8 @@ class TensorCheck {
     } else if (block.name == "mlp") {
       divides(spec_.ffn, "intermediate_size", fmt::format("tp_size can be {}", common_divisors({spec_.ffn})));
     } else if (spec_.moe) {
-      divides(std::int64_t{spec_.moe->ffn} * spec_.moe->shared_experts, "the width of the shared experts",
-              fmt::format("tp_size can be {}", common_divisors({spec_.moe->ffn})));
+      divides(spec_.moe->shared_ffn, "the width of the shared experts",
+              fmt::format("tp_size can be {}", common_divisors({spec_.moe->shared_ffn})));
     }
   }
 

@@ -1,15 +1,16 @@
 #include "plan/tensor_shares.h"
 
 #include <algorithm>
-#include <array>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace automodel::plan {
 namespace {
 
+using arch::Part;
 using arch::Role;
 using arch::TensorStyle;
 
@@ -22,9 +23,9 @@ class Shares {
   TensorShares operator()() const {
     TensorShares out;
     const bool alike = alike_by_kind();
-    std::array<std::optional<std::size_t>, 2> known;
+    std::vector<std::optional<std::size_t>> known(layout_.kinds.size());
     for (int layer = 0; layer < layout_.layer_count(); ++layer) {
-      auto& kind = known[layout_.moe_layers[static_cast<std::size_t>(layer)] ? 1 : 0];
+      auto& kind = known[static_cast<std::size_t>(layout_.kind_of[static_cast<std::size_t>(layer)])];
       if (!kind || !alike) {
         kind = out.kinds.size();
         out.kinds.push_back(layer_shares(layer));
@@ -36,6 +37,7 @@ class Shares {
     for (const auto& each : layout_.norm_parameters) out.norm += elements(each);
     out.vocabulary = of_vocabulary(Role::kHead);
     out.head = elements(layout_.head_parameter) / out.vocabulary;
+    if (layout_.head_bias) out.head += elements(*layout_.head_bias) / out.vocabulary;
     return out;
   }
 
@@ -76,11 +78,8 @@ class Shares {
 
   int ranks_of(const arch::ParameterTemplate& each, const std::string& prefix) const {
     if (each.role == Role::kNorm || each.role == Role::kRouter || each.role == Role::kPositions) return 1;
-    const auto module = arch::plan_name(each.name);
-    if (module.ends_with(".sinks"))
-      return plan_.style_of(prefix + "self_attn.q_proj") == TensorStyle::kColwise ? tp_ : 1;
-    const auto style = plan_.style_of(prefix + std::string(module));
-    if (arch::divides_columns(style)) return result_shares(spec_, module, style, tp_);
+    const auto style = plan_.style_of(prefix + std::string(arch::plan_name(each.name)));
+    if (arch::divides_columns(style)) return result_shares(spec_, each.part, style, tp_);
     return arch::divides_rows(style) && !each.name.ends_with(".bias") ? tp_ : 1;
   }
 
@@ -91,12 +90,10 @@ class Shares {
            plan_.style_of(prefix + std::string(arch::plan_name(each.name))) == TensorStyle::kSequence;
   }
 
-  /// The style of the first of these modules that the layer has.
-  std::optional<TensorStyle> style_of(int layer, const std::string& prefix,
-                                      std::initializer_list<std::string_view> modules) const {
-    for (const auto& each : layout_.layer(layer))
-      for (const auto module : modules)
-        if (arch::plan_name(each.name) == module) return plan_.style_of(prefix + std::string(module));
+  /// The style of the first of these parts that the layer has.
+  std::optional<TensorStyle> style_of(int layer, const std::string& prefix, std::initializer_list<Part> parts) const {
+    for (const auto part : parts)
+      if (layout_.kind(layer).has(part)) return plan_.style_of(prefix + layout_.kind(layer).module(part));
     return std::nullopt;
   }
 
@@ -106,20 +103,17 @@ class Shares {
     const auto whole_input = [&](TensorStyle style) {
       return sequence && style != TensorStyle::kSequence && !arch::divides_columns(style);
     };
-    if (const auto first =
-            style_of(layer, prefix, {"self_attn.q_proj", "self_attn.qkv_proj", "self_attn.q_b_proj", "attn.c_attn"})) {
+    if (const auto first = style_of(layer, prefix, {Part::kQuery, Part::kQkv, Part::kQueryUp})) {
       const bool own_heads = *first == TensorStyle::kColwise;  // other styles gather the results, or have all
       out.heads = own_heads ? tp_ : 1;
       out.keys = own_heads ? std::min(tp_, spec_.kv_heads) : 1;
       out.whole_attention = whole_input(*first);
     }
-    if (style_of(layer, prefix, {"self_attn.o_proj", "attn.c_proj"}) == TensorStyle::kRowwiseSplit) out.taken = tp_;
-    if (const auto first = style_of(layer, prefix,
-                                    {"mlp.gate_proj", "mlp.up_proj", "mlp.gate_up_proj", "mlp.c_fc",
-                                     "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"})) {
+    if (style_of(layer, prefix, {Part::kAttentionOut}) == TensorStyle::kRowwiseSplit) out.taken = tp_;
+    if (const auto first = style_of(layer, prefix, {Part::kUp, Part::kGateUp, Part::kSharedUp, Part::kSharedGateUp})) {
       const bool own_tokens = sequence && *first == TensorStyle::kSequence;
       out.up = *first == TensorStyle::kColwise || own_tokens ? tp_ : 1;
-      const auto last = style_of(layer, prefix, {"mlp.down_proj", "mlp.c_proj", "mlp.shared_experts.down_proj"});
+      const auto last = style_of(layer, prefix, {Part::kDown, Part::kSharedDown});
       out.down = (last && arch::divides_rows(*last)) || own_tokens ? tp_ : 1;
       out.whole_mlp = whole_input(*first);
     }
@@ -138,8 +132,8 @@ TensorShares tensor_shares(const ModelChoice& model, const arch::TensorPlan& pla
   return Shares(model, plan, tp)();
 }
 
-int result_shares(const arch::ModelSpec& spec, std::string_view module, arch::TensorStyle style, int tp) {
-  const bool of_keys = module.ends_with(".k_proj") || module.ends_with(".v_proj");
+int result_shares(const arch::ModelSpec& spec, Part part, arch::TensorStyle style, int tp) {
+  const bool of_keys = part == Part::kKey || part == Part::kValue;
   return of_keys && style == TensorStyle::kColwise ? std::min(tp, spec.kv_heads) : tp;
 }
 

@@ -45,6 +45,6 @@ TensorShares tensor_shares(const ModelChoice& model, const arch::TensorPlan& pla
 
 /// Among how many ranks the results of a module of a column-wise `style` are divided. Where there are more ranks than
 /// heads of keys and values, neighbours hold the same head.
-int result_shares(const arch::ModelSpec& spec, std::string_view module, arch::TensorStyle style, int tp);
+int result_shares(const arch::ModelSpec& spec, arch::Part part, arch::TensorStyle style, int tp);
 
 }  // namespace automodel::plan

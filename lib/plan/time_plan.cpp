@@ -422,7 +422,7 @@ class Timing {
 double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence) {
   const double inputs = spec.gated_mlp ? 3 : 2;
   const double widths =
-      spec.is_moe(layer) ? static_cast<double>(spec.moe->ffn) * (spec.moe->top_k + spec.moe->shared_experts) : spec.ffn;
+      spec.is_moe(layer) ? static_cast<double>(spec.moe->ffn) * spec.moe->top_k + spec.moe->shared_ffn : spec.ffn;
   return 2 * inputs * widths * spec.hidden / arch::layer_flops_per_token(spec, layout, layer, sequence);
 }
 

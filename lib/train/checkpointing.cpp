@@ -78,9 +78,7 @@ std::string adapter_config_of(const Setup& setup) {
     std::error_code error;
     out.base_model = path.empty() ? model.name : fs::canonical(model.folder, error).native();
   }
-  out.transposed = std::any_of(spec.weights.begin(), spec.weights.end(), [](std::string_view weight) {
-    return arch::stores_inputs_first(weight.substr(0, weight.rfind('.')));
-  });
+  out.transposed = spec.transposed;
   out.target_modules = setup.plan.adapters->modules;
   return to_json(out);
 }

@@ -12,19 +12,17 @@
 namespace automodel::train {
 namespace {
 
-enum class Kind { kNormal, kOne, kZero, kAdapter };
+enum class Kind { kNormal, kOne, kZero, kValue, kAdapter };
 
-Kind kind_of(const arch::ModelSpec& spec, const arch::Parameter& info) {
+Kind kind_of(const arch::Parameter& info) {
   if (info.role == arch::Role::kAdapter) return arch::is_last_matrix(info) ? Kind::kZero : Kind::kAdapter;
-  if (info.role == arch::Role::kNorm)
-    return info.fqn.ends_with(".bias") || spec.norm_scale == arch::NormScale::kOnePlusInFloat ? Kind::kZero
-                                                                                              : Kind::kOne;
-  if (info.shape.rank() < 2) {
-    const bool norm = info.fqn.ends_with("norm.weight") || info.fqn.ends_with("layernorm.weight");  // inside attention
-    if (norm) return spec.norm_scale == arch::NormScale::kOnePlusInFloat ? Kind::kZero : Kind::kOne;
-    return info.fqn.ends_with(".sinks") ? Kind::kNormal : Kind::kZero;
+  switch (info.initial) {
+    case arch::Initial::kNormal: return Kind::kNormal;
+    case arch::Initial::kZero: return Kind::kZero;
+    case arch::Initial::kOne: return Kind::kOne;
+    case arch::Initial::kValue: break;
   }
-  return info.trainable && !info.fqn.ends_with("_bias") ? Kind::kNormal : Kind::kZero;
+  return Kind::kValue;
 }
 
 /// Elements [first, ...) of an adapter's A [rank, in].
@@ -38,7 +36,8 @@ void fill_adapter(const RandomStream& stream, const arch::Parameter& info, arch:
 }
 
 double deviation(const arch::ModelSpec& spec, const arch::Parameter& info) {
-  const bool residual = spec.learned_positions && info.fqn.ends_with("c_proj.weight");
+  const bool residual =
+      spec.depth_scaled_start && (info.part == arch::Part::kAttentionOut || info.part == arch::Part::kDown);
   return residual ? spec.initializer_range / std::sqrt(2.0 * spec.layers) : spec.initializer_range;
 }
 
@@ -48,9 +47,9 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, std::uint6
   const auto start = plan.adapters ? plan.adapters->spec.start : arch::AdapterStart::kXavier;
   return [spec = plan.model->spec, start, seed, all_zero](const model::Weight& weight, std::int64_t first,
                                                           at::Tensor out) {
-    const Kind own = kind_of(spec, weight.info), kind = all_zero && own != Kind::kAdapter ? Kind::kZero : own;
-    if (kind == Kind::kOne || kind == Kind::kZero) {
-      out.fill_(kind == Kind::kOne ? 1.0 : 0.0);
+    const Kind own = kind_of(weight.info), kind = all_zero && own != Kind::kAdapter ? Kind::kZero : own;
+    if (kind == Kind::kOne || kind == Kind::kZero || kind == Kind::kValue) {
+      out.fill_(kind == Kind::kOne ? 1.0 : kind == Kind::kZero ? 0.0 : weight.info.start);
       return;
     }
     // A tied head has the values of the embedding that it shares.

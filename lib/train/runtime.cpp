@@ -184,7 +184,8 @@ void Runtime::make_expert_groups() {
 model::Placement Runtime::placement(const arch::Parameter& parameter) const {
   if (parameter.is_expert())
     return parallel::expert_placement(parameter, plan_.model->spec.moe->experts, place_.expert);
-  return parallel::tensor_placement(plan_.model->spec, plan_.tensor, parameter, {place_.tp_size, place_.tp});
+  return parallel::tensor_placement(plan_.model->spec, plan_.model->layout, plan_.tensor, parameter,
+                                    {place_.tp_size, place_.tp});
 }
 
 void Runtime::make_seams() {

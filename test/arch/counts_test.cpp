@@ -99,6 +99,7 @@ ModelSpec megatron_spec(const nlohmann::json& args) {
   spec.head_dim = args["kv_channels"];
   spec.vocab = args["padded_vocab_size"];
   spec.norm = args["normalization"] == "RMSNorm" ? NormKind::kRmsNorm : NormKind::kLayerNorm;
+  spec.norm_bias = spec.norm == NormKind::kLayerNorm;
   spec.gated_mlp = args["swiglu"];
   spec.tied_embeddings = !args["untie_embeddings_and_output_weights"].get<bool>();
   spec.ffn = moe ? args["moe_ffn_hidden_size"] : args["ffn_hidden_size"];

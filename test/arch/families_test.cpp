@@ -7,6 +7,7 @@
 #include <string>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "arch/hf_config.h"
 
@@ -29,6 +30,12 @@ TEST_CASE("every family is documented and compared with transformers") {
     REQUIRE(config.errors.empty());
     compared.insert(config.spec->model_type);
     CHECK(fs::exists(folder.path() / "reference.json"));
+  }
+  for (const auto& file : fs::directory_iterator(golden / "hf_families")) {
+    if (file.path().extension() != ".json") continue;
+    const auto config = parse_hf_config(nlohmann::json::parse(read(file.path()))["config"].dump(), "config.json");
+    REQUIRE(config.errors.empty());
+    compared.insert(config.spec->model_type);
   }
   for (const auto* family : families()) {
     CAPTURE(std::string(family->model_type));

@@ -1,5 +1,6 @@
 #include "arch/modules.h"
 
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -39,6 +40,27 @@ TEST_CASE("parameters have the names and shapes that transformers writes", "[arc
       CHECK(fresh);
     }
     CHECK(ours == row["tensors"].get<std::map<std::string, std::vector<std::int64_t>>>());
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(AUTOMODEL_GOLDEN_DIR) + "/hf_families")) {
+    if (entry.path().extension() != ".json") continue;
+    CAPTURE(entry.path().filename().string());
+    const auto row = golden::load("hf_families/" + entry.path().filename().string());
+    const auto spec = spec_of(row["config"]);
+    families.insert(spec.model_type);
+    std::map<std::string, std::vector<std::int64_t>> ours, theirs;
+    std::set<std::string> buffers;
+    std::int64_t elements = 0;
+    for (const auto& parameter : parameters(spec)) {
+      if (!parameter.tied_to.empty()) continue;
+      ours[parameter.fqn] = std::vector(parameter.shape.begin(), parameter.shape.end());
+      if (!parameter.trainable) buffers.insert(parameter.fqn);
+      elements += parameter.shape.elements();
+    }
+    for (const auto& [name, rule] : row["weights"].items())
+      theirs[name] = rule["shape"].get<std::vector<std::int64_t>>();
+    CHECK(ours == theirs);
+    CHECK(buffers == row["not_trained"].get<std::set<std::string>>());
+    CHECK(count_parameters(spec).total() == elements);
   }
   CHECK(families.size() == arch::families().size());
 }

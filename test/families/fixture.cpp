@@ -1,14 +1,20 @@
 #include "families/fixture.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <span>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
 #include "base/error.h"
+#include "base/random.h"
 
 namespace automodel::test {
 namespace {
@@ -75,14 +81,90 @@ parallel::WeightSource Fixture::source() const {
 }
 
 Fixture load_fixture(const std::string& name) {
-  Fixture out{.name = name, .folder = std::string(AUTOMODEL_GOLDEN_DIR) + "/hf/models/" + name};
-  out.reference = Json::parse(read_file(out.folder + "/reference.json"));
-  read_safetensors(out.folder + "/reference.safetensors", out.recorded);
-  for (const auto& entry : std::filesystem::directory_iterator(out.folder)) {
+  const bool path = name.find('/') != std::string::npos;
+  const std::string folder = path ? name : std::string(AUTOMODEL_GOLDEN_DIR) + "/hf/models/" + name;
+  Fixture out{.name = name, .model = "{pretrained_model_name_or_path: " + folder};
+  out.reference = Json::parse(read_file(folder + "/reference.json"));
+  read_safetensors(folder + "/reference.safetensors", out.recorded);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string file = entry.path().filename().string();
     if (file.starts_with("model") && file.ends_with(".safetensors"))
       read_safetensors(entry.path().string(), out.weights);
   }
+  return out;
+}
+
+namespace {
+
+/// Uniform about a mean, as test/golden/hf_families/record.py makes them.
+at::Tensor generated(std::uint64_t seed, const std::string& name, const Json& rule) {
+  const auto shape = rule["shape"].get<std::vector<std::int64_t>>();
+  auto out = at::empty(shape, at::kFloat);
+  const std::span<float> values(out.mutable_data_ptr<float>(), static_cast<std::size_t>(out.numel()));
+  if (rule.contains("values")) {
+    const auto given = rule["values"].get<std::vector<double>>();
+    std::transform(given.begin(), given.end(), values.begin(), [](double x) { return static_cast<float>(x); });
+    return out;
+  }
+  RandomStream(seed, name).fill_uniform(0, values);
+  const double mean = rule["mean"], spread = rule["spread"];
+  for (auto& value : values) value = static_cast<float>(mean + spread * (2 * static_cast<double>(value) - 1));
+  return out;
+}
+
+/// The batches of all steps: random ids, every eighth label left out.
+void generate_data(std::uint64_t seed, std::uint32_t vocab, std::map<std::string, at::Tensor>& out) {
+  constexpr std::int64_t kSteps = 10, kRows = 2, kLength = 32;
+  auto ids = at::empty({kSteps, kRows, kLength}, at::kLong), labels = at::empty_like(ids);
+  const RandomStream of_ids(seed, "ids"), of_labels(seed, "labels");
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    const auto id = of_ids.bits32(static_cast<std::uint64_t>(i)) % vocab;
+    ids.mutable_data_ptr<std::int64_t>()[i] = id;
+    const bool ignored = of_labels.bits32(static_cast<std::uint64_t>(i)) % 8 == 0;
+    labels.mutable_data_ptr<std::int64_t>()[i] = ignored ? data::kIgnoredLabel : std::int64_t{id};
+  }
+  out["train.input_ids"] = ids;
+  out["train.labels"] = labels;
+  out["plain.input_ids"] = ids[0];
+  out["plain.labels"] = labels[0];
+}
+
+at::Tensor tensor_of(const Json& values, const std::vector<std::int64_t>& shape) {
+  std::vector<double> flat;
+  const std::function<void(const Json&)> collect = [&](const Json& each) {
+    if (!each.is_array()) return flat.push_back(each.get<double>());
+    for (const auto& inner : each) collect(inner);
+  };
+  collect(values);
+  return at::from_blob(flat.data(), {static_cast<std::int64_t>(flat.size())}, at::kDouble).clone().view(shape);
+}
+
+}  // namespace
+
+Fixture load_family(const std::string& name) {
+  const auto recorded = Json::parse(read_file(std::string(AUTOMODEL_GOLDEN_DIR) + "/hf_families/" + name + ".json"));
+  const auto& plain = recorded["plain"];
+  const auto seed = recorded["seed"].get<std::uint64_t>();
+  auto model = recorded["config"].dump();
+  model.pop_back();
+  Fixture out{.name = name, .model = model};
+  for (const auto& [weight, rule] : recorded["weights"].items()) out.weights[weight] = generated(seed, weight, rule);
+  generate_data(seed, recorded["config"]["vocab_size"].get<std::uint32_t>(), out.recorded);
+  const auto positions = static_cast<std::int64_t>(plain["positions"].size());
+  out.recorded["plain.logits_slice"] = tensor_of(plain["logits"], {2, positions, -1});
+  out.recorded["plain.logits_lse"] = tensor_of(plain["logsum"], {2, -1});
+  out.reference = {{"cases", {{"plain", {{"loss", plain["loss"]}, {"slice_positions", plain["positions"]}}}}},
+                   {"grad_norm_total", recorded["grad_norm"]},
+                   {"grad_norms", recorded["grad_norms"]},
+                   {"train", recorded["train"]}};
+  return out;
+}
+
+std::vector<std::string> family_fixtures() {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(AUTOMODEL_GOLDEN_DIR) + "/hf_families"))
+    if (entry.path().extension() == ".json") out.push_back(entry.path().stem().string());
+  std::sort(out.begin(), out.end());
   return out;
 }
 

@@ -1,4 +1,5 @@
-// A tiny model that transformers trained, and what it computed: test/golden/hf/models.
+// A tiny model that transformers trained, and what it computed: test/golden/hf/models, or with weights and data that
+// are functions of a seed test/golden/hf_families.
 #pragma once
 
 #include <map>
@@ -16,7 +17,7 @@ namespace automodel::test {
 
 struct Fixture {
   std::string name = {};
-  std::string folder = {};
+  std::string model = {};  ///< value of a recipe's model.config, without its closing bracket
   nlohmann::json reference = {};
   std::map<std::string, at::Tensor> weights = {};
   std::map<std::string, at::Tensor> recorded = {};  ///< integers as int64
@@ -26,7 +27,12 @@ struct Fixture {
   parallel::WeightSource source() const;
 };
 
+/// Of a folder with config.json, safetensors and reference.json; a name is below test/golden/hf/models.
 Fixture load_fixture(const std::string& name);
+/// Of test/golden/hf_families.
+Fixture load_family(const std::string& name);
+/// All names there, in order.
+std::vector<std::string> family_fixtures();
 
 /// The inputs of a recorded case ("plain", "padded", "leftpad", "packed") as a batch; `rows` empty rows are added where
 /// it has fewer.

@@ -1,7 +1,9 @@
 // Every family against transformers 5.23: logits, losses, gradients and ten optimizer steps of its fixture, on one rank
 // or as a pipeline of all ranks.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <sstream>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -55,10 +57,10 @@ struct Variant {
 
 std::string recipe_text(const Fixture& fixture, const Variant& variant, int pp) {
   std::string text = fmt::format(
-      "model: {{config: {{pretrained_model_name_or_path: {}{}}}, torch_dtype: {}}}\n"
+      "model: {{config: {}{}}}, torch_dtype: {}}}\n"
       "step_scheduler: {{global_batch_size: 2, local_batch_size: 2, max_steps: 10}}\n"
       "clip_grad_norm: {{max_norm: {}}}\n",
-      fixture.folder, variant.auxiliary ? ", output_router_logits: true" : "", variant.dtype,
+      fixture.model, variant.auxiliary ? ", output_router_logits: true" : "", variant.dtype,
       variant.clip ? "1.0" : "null");
   text += "optimizer: {_target_: adamw, lr: 0.001, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1";
   if (variant.groups) {
@@ -129,8 +131,10 @@ void check_logits(const Check& check, const Fixture& fixture, Session& session, 
   const auto slice = fixture.at(name + ".logits_slice").to(at::kDouble);
   const auto positions = fixture.reference["cases"][name]["slice_positions"].get<std::vector<std::int64_t>>();
   for (std::size_t i = 0; i < positions.size(); ++i)
-    check.near(fmt::format("{} logits at {}", name, positions[i]), got.select(1, positions[i]),
-               slice.select(1, static_cast<std::int64_t>(i)), kLogits);
+    check.near(fmt::format("{} logits at {}", name, positions[i]),
+               got.select(1, positions[i]).narrow(1, 0, slice.size(2)), slice.select(1, static_cast<std::int64_t>(i)),
+               kLogits);
+  if (!fixture.recorded.contains(name + ".logits_lse")) return;
   const auto sums = at::logsumexp(got, {2});
   auto apart = sums - fixture.at(name + ".logits_lse").narrow(1, 0, sums.size(1)).to(at::kDouble);
   if (name == "padded" || name == "leftpad")
@@ -174,12 +178,14 @@ void check_run(comm::World& world, const Fixture& fixture, const std::string& na
     check.relative(fmt::format("gradient norm of step {}", step), result.grad_norm,
                    wanted["grad_norms"][at].get<double>(), 10 * kNorm, 0);
   }
+  if (!wanted.contains("final_loss_batch0")) return;
   const auto after = session.trainer().gradients(0, {training_batch(fixture, 0)}, false);
   check.near("loss after ten steps", after.loss, wanted["final_loss_batch0"].get<double>(), kStepLoss);
-  if (name != "adamw") return;
+  if (name != "adamw" || !fixture.reference.contains("param_norms_after")) return;
   const auto values = train::gather_values(session.runtime());
   for (const auto& [weight, size] : fixture.reference["param_norms_after"].items())
-    check.relative("norm of " + weight, values.at(weight).norm().item<double>(), size.get<double>(), kWeightNorm, 0);
+    if (!weight.ends_with("c_attn.bias"))  // keys' biases have no gradient: Adam makes steps of rounding errors
+      check.relative("norm of " + weight, values.at(weight).norm().item<double>(), size.get<double>(), kWeightNorm, 0);
 }
 
 void check_auxiliary(comm::World& world, const Fixture& fixture) {
@@ -213,6 +219,29 @@ void check_fixture(comm::World& world, const std::string& name) {
     check_auxiliary(world, fixture);
 }
 
+void check_family(comm::World& world, const Fixture& fixture) {
+  {
+    const Check check(world, fixture.name);
+    Session session(world, fixture, {});
+    check_logits(check, fixture, session, "plain");
+    const auto result = session.trainer().gradients(0, {case_batch(fixture, "plain", 2)}, false);
+    check.near("loss", result.loss, fixture.reference["cases"]["plain"]["loss"].get<double>(), kLoss);
+    check_gradients(check, fixture, session, result.grad_norm);
+  }
+  check_run(world, fixture, "adamw", {});
+  check_run(world, fixture, "adamw_clip1", {.clip = true});
+}
+
+/// Fixtures of another folder, whole: one folder of a model each.
+void check_folders(comm::World& world) {
+  const char* folders = std::getenv("AUTOMODEL_FAMILY_FOLDERS");
+  RANK_CHECK(folders != nullptr);
+  std::stringstream names(folders);
+  for (std::string folder; std::getline(names, folder, ':');) check_family(world, load_fixture(folder));
+}
+
+void check_names(comm::World& world);
+
 void check_bfloat16(comm::World& world) {
   const auto fixture = load_fixture("llama_bf16");
   const Check check(world, "llama_bf16 in bfloat16");
@@ -241,18 +270,80 @@ void check_bfloat16(comm::World& world) {
     name " computes what transformers computes", [](comm::World& w) { check_fixture(w, name); }, 1, 2 \
   }
 
+#define FAMILY(name)                                                                                           \
+  RankCase {                                                                                                   \
+    name " trains as transformers trains it", [](comm::World& w) { check_family(w, load_family(name)); }, 1, 2 \
+  }
+
 const std::vector<RankCase> kCases = {
-    FIXTURE("llama"),       FIXTURE("llama3"),
-    FIXTURE("llama_tied"),  FIXTURE("llama_bf16"),
-    FIXTURE("mistral"),     FIXTURE("qwen2"),
-    FIXTURE("qwen3"),       FIXTURE("gemma2"),
-    FIXTURE("gemma3_text"), FIXTURE("gpt2"),
-    FIXTURE("phi3"),        FIXTURE("mixtral"),
-    FIXTURE("qwen3_moe"),   FIXTURE("deepseek_v3"),
-    FIXTURE("gpt_oss"),     {"bfloat16 stays as near as two kernels do", check_bfloat16, 1, 2},
+    FIXTURE("llama"),
+    FIXTURE("llama3"),
+    FIXTURE("llama_tied"),
+    FIXTURE("llama_bf16"),
+    FIXTURE("mistral"),
+    FIXTURE("qwen2"),
+    FIXTURE("qwen3"),
+    FIXTURE("gemma2"),
+    FIXTURE("gemma3_text"),
+    FIXTURE("gpt2"),
+    FIXTURE("phi3"),
+    FIXTURE("mixtral"),
+    FIXTURE("qwen3_moe"),
+    FIXTURE("deepseek_v3"),
+    FIXTURE("gpt_oss"),
+    {"bfloat16 stays as near as two kernels do", check_bfloat16, 1, 2},
+    {"every recorded family is compared", check_names, 1, 1},
+    {"models of other folders", check_folders, 1, 2, true},
+    FAMILY("apertus"),
+    FAMILY("arcee"),
+    FAMILY("cohere"),
+    FAMILY("cohere2"),
+    FAMILY("deepseek_v2"),
+    FAMILY("dots1"),
+    FAMILY("ernie4_5"),
+    FAMILY("ernie4_5_moe"),
+    FAMILY("exaone4"),
+    FAMILY("falcon"),
+    FAMILY("flex_olmo"),
+    FAMILY("gemma"),
+    FAMILY("glm"),
+    FAMILY("glm4"),
+    FAMILY("glm4_moe"),
+    FAMILY("glm4_moe_lite"),
+    FAMILY("gpt_neox"),
+    FAMILY("granite"),
+    FAMILY("granitemoe"),
+    FAMILY("granitemoeshared"),
+    FAMILY("helium"),
+    FAMILY("hunyuan_v1_dense"),
+    FAMILY("hunyuan_v1_moe"),
+    FAMILY("minimax_m2"),
+    FAMILY("ministral"),
+    FAMILY("ministral3"),
+    FAMILY("nemotron"),
+    FAMILY("olmo"),
+    FAMILY("olmo2"),
+    FAMILY("olmo3"),
+    FAMILY("olmoe"),
+    FAMILY("opt"),
+    FAMILY("phi"),
+    FAMILY("phimoe"),
+    FAMILY("qwen2_moe"),
+    FAMILY("seed_oss"),
+    FAMILY("smollm3"),
+    FAMILY("stablelm"),
+    FAMILY("starcoder2"),
 };
 
 #undef FIXTURE
+#undef FAMILY
+
+void check_names(comm::World& /*world*/) {
+  for (const auto& name : family_fixtures()) {
+    const auto wanted = name + " trains as transformers trains it";
+    RANK_CHECK(std::any_of(kCases.begin(), kCases.end(), [&](const RankCase& each) { return each.name == wanted; }));
+  }
+}
 
 }  // namespace
 }  // namespace automodel::test

@@ -189,7 +189,7 @@ TEST_CASE("layer norm", "[ops]") {
     auto x = input({3, 16}, type);
     auto w = make({16}, type), b = make({16}, type);
     compare(
-        type, {x}, {&w, &b}, [&] { return layer_norm(x, w, b, 1e-5); },
+        type, {x}, {&w, &b}, [&] { return layer_norm(x, &w, &b, 1e-5); },
         [](const auto& in, const auto& p) { return at::layer_norm(in[0], {16}, p[0], p[1], 1e-5); });
   }
 }

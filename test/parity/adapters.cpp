@@ -106,8 +106,7 @@ void check_projections(comm::World& world, test::TinyRun run) {
   for (const auto& name : spec.weights) {
     const auto delta = spec.scale() * at::matmul(values.at(arch::adapter_matrix(name, 'B')),
                                                  values.at(arch::adapter_matrix(name, 'A')));
-    const bool turned = arch::stores_inputs_first(name.substr(0, name.rfind('.')));
-    merged[name] = values.at(name) + (turned ? delta.t() : delta);
+    merged[name] = values.at(name) + (spec.transposed ? delta.t() : delta);
   }
   run.sections = "";
   Session dense(world, test::recipe_text(run, true), source_of(merged));
@@ -118,8 +117,7 @@ void check_projections(comm::World& world, test::TinyRun run) {
   const auto whole = train::gather_gradients(dense.runtime());
   double squares = 0;
   for (const auto& name : spec.weights) {
-    const bool turned = arch::stores_inputs_first(name.substr(0, name.rfind('.')));
-    const auto w = turned ? whole.at(name).t() : whole.at(name);
+    const auto w = spec.transposed ? whole.at(name).t() : whole.at(name);
     const auto nameA = arch::adapter_matrix(name, 'A'), nameB = arch::adapter_matrix(name, 'B');
     const double a = apart(gradients.at(nameA), spec.scale() * at::matmul(values.at(nameB).t(), w));
     const double b = apart(gradients.at(nameB), spec.scale() * at::matmul(w, values.at(nameA).t()));

@@ -8,13 +8,14 @@
 
 #include <fmt/format.h>
 
+#include "arch/families/experts.h"
 #include "arch/rope_config.h"
 #include "base/spelling.h"
 
 namespace automodel::arch {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Activation>, 8> kActivations = {{
+constexpr std::array<std::pair<std::string_view, Activation>, 10> kActivations = {{
     {"silu", Activation::kSilu},
     {"swish", Activation::kSilu},
     {"gelu", Activation::kGelu},
@@ -23,6 +24,8 @@ constexpr std::array<std::pair<std::string_view, Activation>, 8> kActivations = 
     {"gelu_fast", Activation::kGeluTanh},
     {"gelu_tanh", Activation::kGeluTanh},
     {"relu", Activation::kRelu},
+    {"relu2", Activation::kRelu2},
+    {"xielu", Activation::kXielu},
 }};
 
 void read_dtype(ConfigReader& config, ModelSpec& spec) {
@@ -51,9 +54,11 @@ double number_or_off(ConfigReader& config, std::string_view key, double absent) 
   return config.number({key}, config.mentions(key) ? 0.0 : absent);
 }
 
-void read_training_details(ConfigReader& config, ModelSpec& spec) {
-  spec.initializer_range = config.number({"initializer_range"}, 0.02);
+void read_training_details(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults) {
+  spec.initializer_range = config.number({"initializer_range"}, defaults.initializer_range);
   spec.pad_token = config.integer("pad_token_id");
+  if (!config.mentions("pad_token_id") && defaults.pad_token && *defaults.pad_token < spec.vocab)
+    spec.pad_token = defaults.pad_token;
   spec.bos_token = config.integer("bos_token_id");
   spec.eos_tokens = config.integers("eos_token_id");
   if (spec.pad_token && *spec.pad_token < 0) spec.pad_token = std::nullopt;  // some configs write -1 for "none"
@@ -61,9 +66,10 @@ void read_training_details(ConfigReader& config, ModelSpec& spec) {
 }
 
 void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults) {
-  const bool assumed = defaults.heads > 0 && !config.has("num_attention_heads");
-  spec.heads = assumed ? defaults.heads : config.required({"num_attention_heads"}, 1, kMostWidth);
-  spec.kv_heads = config.integer({"num_key_value_heads"}, assumed ? defaults.kv_heads : spec.heads, 1, kMostWidth);
+  const bool assumed = defaults.heads > 0 && !config.has(defaults.heads_key);
+  spec.heads = assumed ? defaults.heads : config.required({defaults.heads_key}, 1, kMostWidth);
+  const bool silent = defaults.kv_heads > 0 && !config.mentions(defaults.kv_heads_key);
+  spec.kv_heads = config.integer({defaults.kv_heads_key}, silent ? defaults.kv_heads : spec.heads, 1, kMostWidth);
   spec.head_dim = config.integer({"head_dim"}, defaults.head_dim, 1, kMostWidth);
   if (config.good({"num_attention_heads", "num_key_value_heads"}) && spec.heads % spec.kv_heads != 0)
     config.refuse(
@@ -80,21 +86,33 @@ void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& de
 
 void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults) {
   spec.hidden = config.required({"hidden_size"}, 1, kMostWidth);
-  spec.layers = config.required({"num_hidden_layers"}, 1, kMostLayers);
-  spec.ffn = config.required({"intermediate_size"}, 1, kMostWidth);
+  spec.layers = config.required({defaults.layers_key}, 1, kMostLayers);
+  spec.ffn = defaults.ffn_times_hidden == 0
+                 ? config.required({defaults.ffn_key}, 1, kMostWidth)
+                 : config.integer({defaults.ffn_key}, defaults.ffn_times_hidden * spec.hidden, 1, kMostWidth);
   spec.vocab = defaults.vocab > 0 ? config.integer({"vocab_size"}, defaults.vocab, 1, kMostVocab)
                                   : config.required({"vocab_size"}, 1, kMostVocab);
   spec.max_positions = config.integer({"max_position_embeddings"}, defaults.max_positions, 1, kMostPositions);
   read_heads(config, spec, defaults);
-  spec.norm_eps = config.number({"rms_norm_eps"}, defaults.norm_eps);
+  spec.norm_eps = config.number({defaults.norm_key}, defaults.norm_eps);
   spec.activation = read_activation(config, defaults.activation_key, defaults.activation);
   const int rotated = defaults.rotated_dim > 0 ? defaults.rotated_dim : spec.head_dim;
-  spec.rope = read_rope(config, {defaults.rope_theta, rotated, spec.max_positions});
+  spec.rope = read_rope(config, {defaults.rope_theta, rotated, spec.max_positions, defaults.partial_rotary});
   spec.tied_embeddings = config.boolean({"tie_word_embeddings"}, defaults.tied);
   spec.attention_dropout = config.number({"attention_dropout"}, 0.0);
   spec.attention.assign(static_cast<std::size_t>(spec.layers), LayerAttention::kFull);
   spec.moe_layers.assign(static_cast<std::size_t>(spec.layers), false);
-  read_training_details(config, spec);
+  read_training_details(config, spec, defaults);
+}
+
+Rope read_sliding_rope(ConfigReader& config, const ModelSpec& spec, double theta) {
+  const auto both = config.child("rope_parameters");
+  if (!config.has("rope_scaling") && both && both->has("sliding_attention"))
+    return read_rope(config, {theta, spec.head_dim, spec.max_positions}, "sliding_attention");
+  Rope rope;
+  rope.theta = theta;
+  rope.rotary_dim = spec.head_dim;
+  return rope;
 }
 
 bool read_layer_types(ConfigReader& config, ModelSpec& spec) {
@@ -122,6 +140,14 @@ void read_uniform_window(ConfigReader& config, ModelSpec& spec, int absent) {
   read_layer_attention(config, spec, [&](int) { return slides; });
 }
 
+void read_pattern_window(ConfigReader& config, ModelSpec& spec, int window, int absent) {
+  spec.sliding_window =
+      config.integer({"sliding_window"}, config.mentions("sliding_window") ? 0 : window, 0, kMostPositions);
+  const int pattern = config.integer({"sliding_window_pattern", "_sliding_window_pattern"}, absent, 1, kMostLayers);
+  read_layer_attention(config, spec, [&](int layer) { return (layer + 1) % pattern != 0; });
+  if (spec.sliding_window == 0) spec.attention.assign(spec.attention.size(), LayerAttention::kFull);
+}
+
 void read_upper_window(ConfigReader& config, ModelSpec& spec) {
   const bool used = config.boolean({"use_sliding_window"}, false);
   const int window =
@@ -133,52 +159,79 @@ void read_upper_window(ConfigReader& config, ModelSpec& spec) {
   if (!slides) spec.attention.assign(spec.attention.size(), LayerAttention::kFull);
 }
 
-void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer) {
+void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names) {
   const auto query = std::int64_t{spec.heads} * spec.head_dim;
   const auto key = std::int64_t{spec.kv_heads} * spec.head_dim;
-  layer.linear("self_attn.q_proj", spec.hidden, query, spec.qkv_bias, Role::kAttention);
-  layer.linear("self_attn.k_proj", spec.hidden, key, spec.qkv_bias, Role::kAttention);
-  layer.linear("self_attn.v_proj", spec.hidden, key, spec.qkv_bias, Role::kAttention);
-  if (spec.qk_norm) {
-    layer.norm("self_attn.q_norm", spec.head_dim);
-    layer.norm("self_attn.k_norm", spec.head_dim);
-  }
-  layer.linear("self_attn.o_proj", query, spec.hidden, spec.output_bias, Role::kAttention);
-  if (spec.attention_sinks) layer.tensor("self_attn.sinks", {spec.heads}, Role::kAttention);
+  layer.linear(Part::kQuery, "self_attn.q_proj", spec.hidden, query, spec.qkv_bias);
+  layer.linear(Part::kKey, "self_attn.k_proj", spec.hidden, key, spec.qkv_bias);
+  layer.linear(Part::kValue, "self_attn.v_proj", spec.hidden, key, spec.qkv_bias);
+  layer.head_norms(names.query_norm, names.key_norm);
+  layer.linear(Part::kAttentionOut, names.output, query, spec.hidden, spec.output_bias);
+  if (spec.attention_sinks)
+    layer.tensor(Part::kSinks, "self_attn.sinks", {.name = "self_attn.sinks", .shape = {spec.heads}});
 }
 
-void lay_out_mlp(LayerBuilder& layer, std::string_view prefix, int hidden, int ffn, bool bias, Role role) {
-  const std::string name(prefix);
-  layer.linear(name + ".gate_proj", hidden, ffn, bias, role);
-  layer.linear(name + ".up_proj", hidden, ffn, bias, role);
-  layer.linear(name + ".down_proj", ffn, hidden, bias, role);
+void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer) {
+  if (spec.gated_mlp) layer.linear(Part::kGate, "mlp.gate_proj", spec.hidden, spec.ffn, spec.mlp_bias);
+  layer.linear(Part::kUp, "mlp.up_proj", spec.hidden, spec.ffn, spec.mlp_bias);
+  layer.linear(Part::kDown, "mlp.down_proj", spec.ffn, spec.hidden, spec.mlp_bias);
 }
 
-void lay_out_dense(const ModelSpec& spec, bool /*moe*/, LayerBuilder& layer) {
-  const bool norm_bias = spec.norm == NormKind::kLayerNorm;
-  layer.norm("input_layernorm", spec.hidden, norm_bias);
-  lay_out_attention(spec, layer);
-  layer.norm("post_attention_layernorm", spec.hidden, norm_bias);
-  if (spec.sandwich_norms) layer.norm("pre_feedforward_layernorm", spec.hidden, norm_bias);
-  if (spec.gated_mlp) {
-    lay_out_mlp(layer, "mlp", spec.hidden, spec.ffn, spec.mlp_bias, Role::kMlp);
-  } else {
-    layer.linear("mlp.up_proj", spec.hidden, spec.ffn, spec.mlp_bias, Role::kMlp);
-    layer.linear("mlp.down_proj", spec.ffn, spec.hidden, spec.mlp_bias, Role::kMlp);
-  }
-  if (spec.sandwich_norms) layer.norm("post_feedforward_layernorm", spec.hidden, norm_bias);
+void lay_out_joined_mlp(const ModelSpec& spec, LayerBuilder& layer) {
+  layer.linear(Part::kGateUp, "mlp.gate_up_proj", spec.hidden, std::int64_t{2} * spec.ffn, spec.mlp_bias);
+  layer.linear(Part::kDown, "mlp.down_proj", spec.ffn, spec.hidden, spec.mlp_bias);
+}
+
+void lay_out_xielu(std::string_view module, LayerBuilder& layer) {
+  const auto number = [&](const char* name, Shape shape, bool trainable, double start) {
+    layer.tensor(Part::kActivation, module,
+                 {.name = std::string(module) + "." + name,
+                  .shape = shape,
+                  .trainable = trainable,
+                  .initial = Initial::kValue,
+                  .start = start});
+  };
+  const double beta = 0.5, alpha = 0.8;  // softplus(alpha_p) and beta + softplus(alpha_n) begin as alpha
+  number("alpha_p", {1}, true, std::log(std::expm1(alpha)));
+  number("alpha_n", {1}, true, std::log(std::expm1(alpha - beta)));
+  number("beta", {}, false, beta);
+  number("eps", {}, false, -1e-6);
+}
+
+void lay_out_blocks(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names, LayOut feed,
+                    LayOut attention) {
+  const auto norm = [&](Part part, std::string_view name) {
+    if (!name.empty()) layer.norm(part, name, spec.hidden);
+  };
+  norm(Part::kMixerNorm, names.mixer_norm);
+  if (attention != nullptr)
+    attention(spec, layer);
+  else
+    lay_out_attention(spec, layer, names);
+  norm(Part::kMixerOutNorm, names.mixer_out_norm);
+  norm(Part::kFeedNorm, names.feed_norm);
+  feed(spec, layer);
+  norm(Part::kFeedOutNorm, names.feed_out_norm);
+}
+
+void lay_out_llama(const ModelSpec& spec, int number, LayerBuilder& layer) {
+  lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(lay_out_experts) : LayOut(lay_out_mlp));
+}
+
+void lay_out_ends(const ModelSpec& spec, Layout& layout, const EndNames& names) {
+  layout.base = names.base;
+  const auto below = [&](std::string_view name) { return layout.base + "." + std::string(name); };
+  layout.layers = below(names.layers);
+  layout.embeddings = {below(names.embedding)};
+  layout.norm = below(names.norm);
+  layout.head = names.head;
+  if (!names.rotary.empty()) layout.rotary = below(names.rotary);
+  layout.embedding_parameters = {table(layout.embeddings[0] + ".weight", spec.vocab, spec.hidden, Role::kEmbedding)};
+  layout.norm_parameters = norm_parameters(spec, layout.norm, spec.hidden);
 }
 
 void lay_out_llama_ends(const ModelSpec& spec, Layout& layout) {
-  layout.base = spec.nested_in.empty() ? "model" : "model.language_model";
-  layout.layers = layout.base + ".layers";
-  layout.embeddings = {layout.base + ".embed_tokens"};
-  layout.norm = layout.base + ".norm";
-  layout.head = "lm_head";
-  layout.rotary = layout.base + ".rotary_emb";
-  LayerBuilder(layout.embedding_parameters)
-      .tensor(layout.embeddings[0] + ".weight", {spec.vocab, spec.hidden}, Role::kEmbedding);
-  LayerBuilder(layout.norm_parameters).norm(layout.norm, spec.hidden, spec.norm == NormKind::kLayerNorm);
+  lay_out_ends(spec, layout, {.base = spec.nested_in.empty() ? "model" : "model.language_model"});
 }
 
 }  // namespace automodel::arch

@@ -1,6 +1,7 @@
 // What most families share: the keys of a Llama-like config and the parts of a Llama-like layer.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "arch/config_reader.h"
@@ -12,6 +13,7 @@ namespace automodel::arch {
 /// What a family assumes where its config is silent (the defaults of transformers' config classes).
 struct DecoderDefaults {
   int max_positions = 2048;
+  std::string_view norm_key = "rms_norm_eps";
   double norm_eps = 1e-6;
   double rope_theta = 10000.0;
   // Sizes that some published configs leave out; 0: required.
@@ -20,7 +22,14 @@ struct DecoderDefaults {
   int kv_heads = 0;     ///< counts only together with `heads`
   int head_dim = 0;     ///< 0: hidden size / heads
   int rotated_dim = 0;  ///< dimensions of a head that RoPE sees; 0: all
+  double partial_rotary = 1.0;
   bool tied = false;
+  std::optional<int> pad_token = {};
+  double initializer_range = 0.02;
+  std::string_view layers_key = "num_hidden_layers", heads_key = "num_attention_heads";
+  std::string_view kv_heads_key = "num_key_value_heads";
+  std::string_view ffn_key = "intermediate_size";
+  int ffn_times_hidden = 0;  ///< the width where the key is not there; 0: required
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
 };
@@ -32,27 +41,70 @@ void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& 
 /// from `defaults` or hidden / heads.
 void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults);
 /// Token ids, initializer range, element type: keys that all families share.
-void read_training_details(ConfigReader& config, ModelSpec& spec);
+void read_training_details(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults = {});
 Activation read_activation(ConfigReader& config, std::string_view key, std::string_view otherwise);
 /// The number at `key`; `absent` where the key is not there, 0 where it is null.
 double number_or_off(ConfigReader& config, std::string_view key, double absent);
 
+/// The RoPE of sliding layers that have their own: nested in rope_parameters (transformers 5), else plain with this
+/// base (4: rope_scaling is meant for the full-attention layers alone).
+Rope read_sliding_rope(ConfigReader& config, const ModelSpec& spec, double theta);
 /// `layer_types` where the config has it, else what `rule` says of each layer.
 template <class Rule>
 void read_layer_attention(ConfigReader& config, ModelSpec& spec, const Rule& rule);
 /// Every layer slides iff sliding_window is given; `absent` is the window where the key is not there (0: none).
 void read_uniform_window(ConfigReader& config, ModelSpec& spec, int absent);
+/// Each `sliding_window_pattern`-th layer (`absent` where the key is not there) sees everything, the others the window.
+void read_pattern_window(ConfigReader& config, ModelSpec& spec, int window, int absent);
 /// Qwen's rule: with use_sliding_window, the layers from max_window_layers on slide.
 void read_upper_window(ConfigReader& config, ModelSpec& spec);
 
-/// self_attn.{q,k,v}_proj, q_norm and k_norm where the spec has them, o_proj.
-void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer);
-/// `prefix`.{gate,up,down}_proj.
-void lay_out_mlp(LayerBuilder& layer, std::string_view prefix, int hidden, int ffn, bool bias, Role role);
-/// A whole Llama layer: norms, lay_out_attention, dense MLP.
-void lay_out_dense(const ModelSpec& spec, bool moe, LayerBuilder& layer);
+/// What the modules of a Llama-like layer are called below the layer; a norm without a name is not there.
+struct LayerNames {
+  std::string_view mixer_norm = "input_layernorm";
+  std::string_view mixer_out_norm = "";
+  std::string_view feed_norm = "post_attention_layernorm";
+  std::string_view feed_out_norm = "";
+  std::string_view output = "self_attn.o_proj";
+  std::string_view query_norm = "self_attn.q_norm";
+  std::string_view key_norm = "self_attn.k_norm";
+};
+/// x + f(norm(x)) with a norm of each result, as Gemma 2 calls them.
+inline constexpr LayerNames kSandwichNames = {.mixer_out_norm = "post_attention_layernorm",
+                                              .feed_norm = "pre_feedforward_layernorm",
+                                              .feed_out_norm = "post_feedforward_layernorm"};
+/// x + norm(f(x)), as OLMo 2 calls them.
+inline constexpr LayerNames kPostNames = {.mixer_norm = "",
+                                          .mixer_out_norm = "post_attention_layernorm",
+                                          .feed_norm = "",
+                                          .feed_out_norm = "post_feedforward_layernorm"};
+
+/// A block of a layer: appends its modules.
+using LayOut = void (*)(const ModelSpec& spec, LayerBuilder& layer);
+
+/// self_attn.{q,k,v}_proj, norms of heads where the spec has them, the output projection.
+void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names = {});
+/// mlp.{gate,up,down}_proj, or without a gate mlp.{up,down}_proj.
+void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer);
+/// mlp.gate_up_proj, mlp.down_proj.
+void lay_out_joined_mlp(const ModelSpec& spec, LayerBuilder& layer);
+/// The numbers of xIELU: `module`.{alpha_p,alpha_n,beta,eps}.
+void lay_out_xielu(std::string_view module, LayerBuilder& layer);
+/// A layer: norms, attention and feed-forward block in order.
+void lay_out_blocks(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names, LayOut feed,
+                    LayOut attention = nullptr);
+/// A whole Llama layer, with experts where the spec has them (families/experts.h).
+void lay_out_llama(const ModelSpec& spec, int number, LayerBuilder& layer);
 /// Embedding, final norm and head under "model." and "lm_head", or nested under "model.language_model.".
 void lay_out_llama_ends(const ModelSpec& spec, Layout& layout);
+/// The same under names of their own. `base`: the module around the decoder.
+struct EndNames {
+  std::string_view base = "model";
+  std::string_view layers = "layers", embedding = "embed_tokens", norm = "norm";  ///< below the base
+  std::string_view head = "lm_head";
+  std::string_view rotary = "rotary_emb";
+};
+void lay_out_ends(const ModelSpec& spec, Layout& layout, const EndNames& names);
 
 /// Reads a `layer_types` list into `spec`; false where the config has none.
 bool read_layer_types(ConfigReader& config, ModelSpec& spec);

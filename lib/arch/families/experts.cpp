@@ -1,15 +1,32 @@
 #include "arch/families/experts.h"
 
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "arch/families/decoder.h"
 
 namespace automodel::arch {
 
-MixtureOfExperts& read_experts(ConfigReader& config, ModelSpec& spec, Keys count_keys, double aux_loss_coefficient) {
+namespace {
+
+/// Also where it is a list with a number for each layer.
+int required_top_k(ConfigReader& config, Keys keys) {
+  for (const auto key : keys)
+    if (config.is_list(key)) return uniform(config, key, 1);
+  return config.required(keys, 1, kMostLayers);
+}
+
+}  // namespace
+
+MixtureOfExperts& read_experts(ConfigReader& config, ModelSpec& spec, Keys count_keys, double aux_loss_coefficient,
+                               Keys top_k_keys) {
   auto& moe = spec.moe.emplace();
   moe.experts = config.required(count_keys, 1, kMostLayers);
-  moe.top_k = config.required({"num_experts_per_tok"}, 1, kMostLayers);
+  moe.top_k = required_top_k(config, top_k_keys);
   moe.aux_loss_coefficient = config.number({"router_aux_loss_coef"}, aux_loss_coefficient);
   moe.output_router_logits = config.boolean({"output_router_logits"}, false);
   spec.moe_layers.assign(static_cast<std::size_t>(spec.layers), true);
@@ -30,15 +47,100 @@ void check_experts(ConfigReader& config, const ModelSpec& spec) {
                      fmt::format("it must be at most {}", moe.groups));
 }
 
-void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer) {
+void set_sigmoid_router(MixtureOfExperts& moe) {
+  moe.score = RouterScore::kSigmoid;
+  moe.float_router = true;
+  moe.correction_bias = true;
+  moe.normalize_added = 1e-20;
+}
+
+MixtureOfExperts& read_sigmoid_experts(ConfigReader& config, ModelSpec& spec, const SigmoidDefaults& defaults) {
+  auto& moe = read_experts(config, spec, {"n_routed_experts", "num_local_experts", "num_experts"}, 0.0);
+  set_sigmoid_router(moe);
+  moe.ffn = defaults.ffn > 0 ? config.integer({"moe_intermediate_size"}, defaults.ffn, 1, kMostWidth)
+                             : config.required({"moe_intermediate_size"}, 1, kMostWidth);
+  moe.normalize_top_k = config.boolean({"norm_topk_prob"}, defaults.normalize);
+  moe.scaling = config.number({"routed_scaling_factor"}, defaults.scaling);
+  moe.groups = config.integer({"n_group"}, defaults.groups, 1, kMostLayers);
+  moe.top_groups = config.integer({"topk_group"}, defaults.top_groups, 1, kMostLayers);
+  moe.shared_ffn = moe.ffn * config.integer({"n_shared_experts"}, defaults.shared, 0, 256);
+  for (const auto& [key, supported] : {std::pair{"scoring_func", "sigmoid"}, std::pair{"topk_method", "noaux_tc"}})
+    if (const auto given = config.text({key}, supported); given != supported)
+      config.bad_value(key, fmt::format("'{}' is '{}'", key, given), fmt::format("supported is {}", supported));
+  if (config.integer({"moe_layer_freq"}, 1, 1, kMostLayers) != 1)
+    config.bad_value("moe_layer_freq", "experts in some of the later layers only are not supported",
+                     "use moe_layer_freq: 1");
+  check_experts(config, spec);
+  return moe;
+}
+
+int uniform(ConfigReader& config, std::string_view key, int otherwise) {
+  const auto given = config.integers(key);
+  if (given.empty()) return otherwise;
+  if (std::adjacent_find(given.begin(), given.end(), std::not_equal_to<>()) != given.end())
+    config.bad_value(key, fmt::format("'{}' differs from layer to layer", key), "such models are not supported");
+  return given.front();
+}
+
+void leave_dense(ModelSpec& spec, int dense) {
+  for (int i = 0; i < std::min(dense, spec.layers); ++i) spec.moe_layers[static_cast<std::size_t>(i)] = false;
+}
+
+void read_mlp_layer_types(ConfigReader& config, ModelSpec& spec, int dense) {
+  const auto types = config.texts("mlp_layer_types");
+  if (types.empty()) return leave_dense(spec, config.integer({"first_k_dense_replace"}, dense, 0, kMostLayers));
+  config.pass_over({"first_k_dense_replace"});
+  if (types.size() != static_cast<std::size_t>(spec.layers))
+    return config.bad_value("mlp_layer_types", fmt::format("'mlp_layer_types' names {} layers", types.size()),
+                            fmt::format("it must name each of the {} layers", spec.layers));
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != "dense" && types[i] != "sparse")
+      config.bad_value("mlp_layer_types",
+                       fmt::format("unknown kind of feed-forward block '{}' of layer {}", types[i], i),
+                       "known are dense, sparse");
+    spec.moe_layers[i] = types[i] != "dense";
+  }
+}
+
+void read_sparse_steps(ConfigReader& config, ModelSpec& spec) {
+  const int step = config.integer({"decoder_sparse_step"}, 1, 1, kMostLayers);
+  for (int i = 0; i < spec.layers; ++i) spec.moe_layers[static_cast<std::size_t>(i)] = (i + 1) % step == 0;
+  for (const int layer : config.integers("mlp_only_layers")) {
+    if (layer < 0 || layer >= spec.layers)
+      config.bad_value("mlp_only_layers", fmt::format("'mlp_only_layers' names layer {}", layer),
+                       fmt::format("the layers are 0 to {}", spec.layers - 1));
+    else
+      spec.moe_layers[static_cast<std::size_t>(layer)] = false;
+  }
+}
+
+void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer, const ExpertNames& names) {
   const auto& moe = *spec.moe;
-  layer.linear("mlp.gate", spec.hidden, moe.experts, moe.bias, Role::kRouter);
-  if (moe.correction_bias) layer.tensor("mlp.gate.e_score_correction_bias", {moe.experts}, Role::kRouter, false);
+  const auto below = [](std::string_view module, std::string_view name) {
+    return std::string(module) + "." + std::string(name);
+  };
+  layer.linear(Part::kRouter, names.router, spec.hidden, moe.experts, moe.bias);
+  if (moe.correction_bias)
+    layer.tensor(Part::kRouterBias, names.router_bias,
+                 {.name = std::string(names.router_bias),
+                  .shape = names.router_bias_row ? Shape{1, moe.experts} : Shape{moe.experts},
+                  .trainable = false,
+                  .initial = Initial::kZero});
   layer.copies(moe.experts);
-  lay_out_mlp(layer, "mlp.experts.{}", spec.hidden, moe.ffn, false, Role::kExpert);
+  const auto each = below(names.experts, "{}");
+  layer.linear(Part::kExpertGate, below(each, names.gate), spec.hidden, moe.ffn);
+  layer.linear(Part::kExpertUp, below(each, names.up), spec.hidden, moe.ffn);
+  layer.linear(Part::kExpertDown, below(each, names.down), moe.ffn, spec.hidden);
   layer.copies(1);
-  if (moe.shared_experts > 0)
-    lay_out_mlp(layer, "mlp.shared_experts", spec.hidden, moe.shared_experts * moe.ffn, false, Role::kSharedExpert);
+  if (moe.shared_ffn == 0) return;
+  layer.linear(Part::kSharedGate, below(names.shared, "gate_proj"), spec.hidden, moe.shared_ffn, moe.shared_bias);
+  layer.linear(Part::kSharedUp, below(names.shared, "up_proj"), spec.hidden, moe.shared_ffn, moe.shared_bias);
+  layer.linear(Part::kSharedDown, below(names.shared, "down_proj"), moe.shared_ffn, spec.hidden, moe.shared_bias);
+  if (moe.shared_switch) layer.linear(Part::kSharedSwitch, names.shared_switch, spec.hidden, 1);
+}
+
+void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer) {
+  lay_out_experts(spec, layer, {});
 }
 
 }  // namespace automodel::arch

@@ -15,8 +15,8 @@ struct Family {
   std::string_view doc;           ///< one line for people
   /// Fills `spec` from a config of transformers 4 or 5. Problems go to the reader.
   void (*read)(ConfigReader& config, ModelSpec& spec);
-  /// Appends the parameters of one layer, as checkpoints name them relative to the layer. `moe`: a layer with experts.
-  void (*lay_out_layer)(const ModelSpec& spec, bool moe, LayerBuilder& layer);
+  /// The modules of one layer, as checkpoints name them below the layer.
+  void (*lay_out_layer)(const ModelSpec& spec, int number, LayerBuilder& layer);
   /// Names of the modules outside the layers; nullptr: Llama's.
   void (*lay_out_ends)(const ModelSpec& spec, Layout& layout) = nullptr;
 };

@@ -11,16 +11,18 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.max_positions = 8192;
   defaults.head_dim = 256;
   defaults.tied = true;
+  defaults.pad_token = 0;
   defaults.activation_key = "hidden_activation";
   defaults.activation = "gelu_pytorch_tanh";
   read_decoder(config, spec, defaults);
   spec.norm_scale = NormScale::kOnePlusInFloat;
-  spec.sandwich_norms = true;
+  spec.branch_norms = true;
   spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
   spec.attention_scale = 1 / std::sqrt(config.number({"query_pre_attn_scalar"}, 256.0));
   spec.attention_softcap = number_or_off(config, "attn_logit_softcapping", 50.0);
   spec.logit_softcap = number_or_off(config, "final_logit_softcapping", 30.0);
   spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden));
+  spec.round_embedding_scale = true;
   spec.sliding_window = config.integer({"sliding_window"}, 4096, 1, kMostPositions);
   read_layer_attention(config, spec, [](int layer) { return layer % 2 == 0; });
   if (config.boolean({"use_bidirectional_attention"}, false))
@@ -28,10 +30,14 @@ void read(ConfigReader& config, ModelSpec& spec) {
                      "a language model attends to what came before");
 }
 
+void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
+  lay_out_blocks(spec, layer, kSandwichNames, lay_out_mlp);
+}
+
 }  // namespace
 
 extern const Family kGemma2 = {"gemma2", "Gemma2ForCausalLM",
                                "Gemma 2: norms around every block, soft caps, alternating sliding window", read,
-                               lay_out_dense};
+                               lay_out_layer};
 
 }  // namespace automodel::arch

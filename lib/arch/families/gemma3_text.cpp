@@ -2,23 +2,9 @@
 
 #include "arch/families/decoder.h"
 #include "arch/families/family.h"
-#include "arch/rope_config.h"
 
 namespace automodel::arch {
 namespace {
-
-/// Sliding layers have their own base: nested in rope_parameters (transformers 5) or as rope_local_base_freq (4), where
-/// rope_scaling is meant for the full-attention layers alone.
-Rope read_sliding_rope(ConfigReader& config, const ModelSpec& spec) {
-  const double local = config.number({"rope_local_base_freq"}, 10000.0);
-  const auto both = config.child("rope_parameters");
-  if (!config.has("rope_scaling") && both && both->has("sliding_attention"))
-    return read_rope(config, {local, spec.head_dim, spec.max_positions}, "sliding_attention");
-  Rope rope;
-  rope.theta = local;
-  rope.rotary_dim = spec.head_dim;
-  return rope;
-}
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -30,18 +16,20 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.heads = 8;
   defaults.kv_heads = 4;
   defaults.tied = true;
+  defaults.pad_token = 0;
   defaults.activation_key = "hidden_activation";
   defaults.activation = "gelu_pytorch_tanh";
   read_decoder(config, spec, defaults);
-  spec.sliding_rope = read_sliding_rope(config, spec);
+  spec.sliding_rope = read_sliding_rope(config, spec, config.number({"rope_local_base_freq"}, 10000.0));
   spec.norm_scale = NormScale::kOnePlusInFloat;
-  spec.sandwich_norms = true;
-  spec.qk_norm = true;
+  spec.branch_norms = true;
+  spec.head_norm.emplace();
   spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
   spec.attention_scale = 1 / std::sqrt(config.number({"query_pre_attn_scalar"}, 256.0));
   spec.attention_softcap = config.number({"attn_logit_softcapping"}, 0.0);
   spec.logit_softcap = config.number({"final_logit_softcapping"}, 0.0);
   spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden));
+  spec.round_embedding_scale = true;
   spec.sliding_window = config.integer({"sliding_window"}, 4096, 1, kMostPositions);
   const int pattern = config.integer({"sliding_window_pattern", "_sliding_window_pattern"}, 6, 1, kMostLayers);
   read_layer_attention(config, spec, [&](int layer) { return (layer + 1) % pattern != 0; });
@@ -50,10 +38,14 @@ void read(ConfigReader& config, ModelSpec& spec) {
                      "a language model attends to what came before");
 }
 
+void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
+  lay_out_blocks(spec, layer, kSandwichNames, lay_out_mlp);
+}
+
 }  // namespace
 
 extern const Family kGemma3Text = {"gemma3_text", "Gemma3ForCausalLM",
                                    "Gemma 3, text: Gemma 2 with head norms and one RoPE for each kind of layer", read,
-                                   lay_out_dense};
+                                   lay_out_layer};
 
 }  // namespace automodel::arch

@@ -19,11 +19,13 @@ void read(ConfigReader& config, ModelSpec& spec) {
                   fmt::format("n_embd {} is not a multiple of n_head {}", spec.hidden, spec.heads),
                   "every head has the same width");
   spec.norm = NormKind::kLayerNorm;
+  spec.norm_bias = true;
   spec.norm_eps = config.number({"layer_norm_epsilon"}, 1e-5);
   spec.activation = read_activation(config, "activation_function", "gelu_new");
   spec.gated_mlp = false;
   spec.mlp_bias = spec.qkv_bias = spec.output_bias = true;
   spec.learned_positions = true;
+  spec.depth_scaled_start = true;
   spec.rope.kind = RopeKind::kNone;
   spec.tied_embeddings = config.boolean({"tie_word_embeddings"}, true);
   spec.attention_dropout = config.number({"attn_pdrop"}, 0.1);
@@ -39,30 +41,25 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_training_details(config, spec);
 }
 
-void lay_out_layer(const ModelSpec& spec, bool /*moe*/, LayerBuilder& layer) {
-  layer.norm("ln_1", spec.hidden, true);
-  layer.conv1d("attn.c_attn", spec.hidden, std::int64_t{3} * spec.hidden, Role::kAttention);
-  layer.conv1d("attn.c_proj", spec.hidden, spec.hidden, Role::kAttention);
-  layer.norm("ln_2", spec.hidden, true);
-  layer.conv1d("mlp.c_fc", spec.hidden, spec.ffn, Role::kMlp);
-  layer.conv1d("mlp.c_proj", spec.ffn, spec.hidden, Role::kMlp);
+void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
+  layer.norm(Part::kMixerNorm, "ln_1", spec.hidden);
+  layer.transposed(Part::kQkv, "attn.c_attn", spec.hidden, std::int64_t{3} * spec.hidden);
+  layer.transposed(Part::kAttentionOut, "attn.c_proj", spec.hidden, spec.hidden);
+  layer.norm(Part::kFeedNorm, "ln_2", spec.hidden);
+  layer.transposed(Part::kUp, "mlp.c_fc", spec.hidden, spec.ffn);
+  layer.transposed(Part::kDown, "mlp.c_proj", spec.ffn, spec.hidden);
 }
 
-void lay_out_ends(const ModelSpec& spec, Layout& layout) {
-  layout.base = "transformer";
-  layout.layers = "transformer.h";
-  layout.embeddings = {"transformer.wte", "transformer.wpe"};
-  layout.norm = "transformer.ln_f";
-  layout.head = "lm_head";
-  LayerBuilder embeddings(layout.embedding_parameters);
-  embeddings.tensor("transformer.wte.weight", {spec.vocab, spec.hidden}, Role::kEmbedding);
-  embeddings.tensor("transformer.wpe.weight", {spec.max_positions, spec.hidden}, Role::kPositions);
-  LayerBuilder(layout.norm_parameters).norm(layout.norm, spec.hidden, true);
+void lay_out_names(const ModelSpec& spec, Layout& layout) {
+  lay_out_ends(spec, layout, {.base = "transformer", .layers = "h", .embedding = "wte", .norm = "ln_f", .rotary = ""});
+  layout.embeddings.emplace_back("transformer.wpe");
+  layout.embedding_parameters.push_back(
+      table("transformer.wpe.weight", spec.max_positions, spec.hidden, Role::kPositions));
 }
 
 }  // namespace
 
 extern const Family kGpt2 = {"gpt2", "GPT2LMHeadModel", "GPT-2: learned positions, LayerNorm, transposed linear layers",
-                             read,   lay_out_layer,     lay_out_ends};
+                             read,   lay_out_layer,     lay_out_names};
 
 }  // namespace automodel::arch

@@ -1,3 +1,5 @@
+#include <string>
+
 #include "arch/families/decoder.h"
 #include "arch/families/experts.h"
 #include "arch/families/family.h"
@@ -19,7 +21,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_layer_attention(config, spec, [](int layer) { return layer % 2 == 0; });
   auto& moe = read_experts(config, spec, {"num_local_experts", "num_experts"}, 0.9);
   moe.ffn = spec.ffn;
-  moe.router = RouterKind::kTopKSoftmax;
+  moe.score = RouterScore::kSoftmaxOfChosen;
+  moe.paired_gates = true;
   moe.bias = true;
   moe.swiglu_alpha = config.number({"swiglu_alpha"}, 1.702);
   moe.swiglu_limit = config.number({"swiglu_limit"}, 7.0);
@@ -28,18 +31,19 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }
 
 /// Experts are fused and transposed on disk, gate and up interleaved along the last dimension.
-void lay_out_layer(const ModelSpec& spec, bool /*moe*/, LayerBuilder& layer) {
-  const std::int64_t experts = spec.moe->experts;
-  const std::int64_t hidden = spec.hidden;
-  const std::int64_t ffn = spec.ffn;
-  layer.norm("input_layernorm", hidden);
-  lay_out_attention(spec, layer);
-  layer.norm("post_attention_layernorm", hidden);
-  layer.linear("mlp.router", hidden, experts, true, Role::kRouter);
-  layer.matrix("mlp.experts.gate_up_proj", {experts, hidden, 2 * ffn}, Role::kExpert);
-  layer.tensor("mlp.experts.gate_up_proj_bias", {experts, 2 * ffn}, Role::kExpert);
-  layer.matrix("mlp.experts.down_proj", {experts, ffn, hidden}, Role::kExpert);
-  layer.tensor("mlp.experts.down_proj_bias", {experts, hidden}, Role::kExpert);
+void lay_out_fused_experts(const ModelSpec& spec, LayerBuilder& layer) {
+  const std::int64_t experts = spec.moe->experts, hidden = spec.hidden, ffn = spec.ffn;
+  const auto fused = [&](Part part, const std::string& name, std::int64_t in, std::int64_t out) {
+    layer.tensor(part, name, {.name = name, .shape = {experts, in, out}, .matrix = true});
+    layer.tensor(part, name, {.name = name + "_bias", .shape = {experts, out}, .initial = Initial::kZero});
+  };
+  layer.linear(Part::kRouter, "mlp.router", hidden, experts, true);
+  fused(Part::kExpertGateUp, "mlp.experts.gate_up_proj", hidden, 2 * ffn);
+  fused(Part::kExpertDown, "mlp.experts.down_proj", ffn, hidden);
+}
+
+void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
+  lay_out_blocks(spec, layer, {}, lay_out_fused_experts);
 }
 
 }  // namespace

@@ -13,6 +13,6 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 extern const Family kLlama = {"llama", "LlamaForCausalLM", "Llama 1 to 3 and models of the same architecture", read,
-                              lay_out_dense};
+                              lay_out_llama};
 
 }  // namespace automodel::arch

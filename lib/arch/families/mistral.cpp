@@ -14,6 +14,6 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 extern const Family kMistral = {"mistral", "MistralForCausalLM", "Mistral: Llama without biases, with a sliding window",
-                                read, lay_out_dense};
+                                read, lay_out_llama};
 
 }  // namespace automodel::arch

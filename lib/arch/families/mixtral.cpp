@@ -19,16 +19,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   check_experts(config, spec);
 }
 
-void lay_out_layer(const ModelSpec& spec, bool /*moe*/, LayerBuilder& layer) {
-  layer.norm("input_layernorm", spec.hidden);
-  lay_out_attention(spec, layer);
-  layer.norm("post_attention_layernorm", spec.hidden);
-  layer.linear("block_sparse_moe.gate", spec.hidden, spec.moe->experts, false, Role::kRouter);
-  layer.copies(spec.moe->experts);
-  layer.linear("block_sparse_moe.experts.{}.w1", spec.hidden, spec.ffn, false, Role::kExpert);  // gate
-  layer.linear("block_sparse_moe.experts.{}.w2", spec.ffn, spec.hidden, false, Role::kExpert);  // down
-  layer.linear("block_sparse_moe.experts.{}.w3", spec.hidden, spec.ffn, false, Role::kExpert);  // up
-  layer.copies(1);
+void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
+  lay_out_blocks(spec, layer, {},
+                 [](const ModelSpec& of, LayerBuilder& to) { lay_out_experts(of, to, kMixtralExperts); });
 }
 
 }  // namespace

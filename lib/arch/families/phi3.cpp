@@ -8,21 +8,22 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 4096;
   defaults.norm_eps = 1e-5;
+  defaults.pad_token = 32000;
   read_decoder(config, spec, defaults);
   read_uniform_window(config, spec, 0);
   spec.embedding_dropout = config.number({"embd_pdrop"}, 0.0);
   spec.residual_dropout = config.number({"resid_pdrop"}, 0.0);
 }
 
-void lay_out_layer(const ModelSpec& spec, bool /*moe*/, LayerBuilder& layer) {
+void lay_out_joined_attention(const ModelSpec& spec, LayerBuilder& layer) {
   const auto query = std::int64_t{spec.heads} * spec.head_dim;
   const auto key = std::int64_t{spec.kv_heads} * spec.head_dim;
-  layer.norm("input_layernorm", spec.hidden);
-  layer.linear("self_attn.qkv_proj", spec.hidden, query + 2 * key, false, Role::kAttention);
-  layer.linear("self_attn.o_proj", query, spec.hidden, false, Role::kAttention);
-  layer.norm("post_attention_layernorm", spec.hidden);
-  layer.linear("mlp.gate_up_proj", spec.hidden, std::int64_t{2} * spec.ffn, false, Role::kMlp);
-  layer.linear("mlp.down_proj", spec.ffn, spec.hidden, false, Role::kMlp);
+  layer.linear(Part::kQkv, "self_attn.qkv_proj", spec.hidden, query + 2 * key);
+  layer.linear(Part::kAttentionOut, "self_attn.o_proj", query, spec.hidden);
+}
+
+void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
+  lay_out_blocks(spec, layer, {}, lay_out_joined_mlp, lay_out_joined_attention);
 }
 
 }  // namespace

@@ -15,6 +15,6 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 extern const Family kQwen2 = {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases of query, key and value",
-                              read, lay_out_dense};
+                              read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -11,12 +11,12 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_decoder(config, spec, defaults);
   read_upper_window(config, spec);
   spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
-  spec.qk_norm = true;
+  spec.head_norm.emplace();
 }
 
 }  // namespace
 
 extern const Family kQwen3 = {"qwen3", "Qwen3ForCausalLM", "Qwen 3: Llama with norms of the query and key heads", read,
-                              lay_out_dense};
+                              lay_out_llama};
 
 }  // namespace automodel::arch

@@ -18,9 +18,8 @@ void read_possible_experts(ConfigReader& config, ModelSpec& spec) {
   if (!has_any(config, counts) || !config.has("num_experts_per_tok")) return;
   auto& moe = read_experts(config, spec, counts, 0.0);
   moe.ffn = config.integer({"moe_intermediate_size"}, spec.ffn, 1, kMostWidth);
-  moe.shared_experts = config.integer({"n_shared_experts", "num_shared_experts"}, 0, 0, 256);
-  const int dense = config.integer({"first_k_dense_replace"}, 0, 0, kMostLayers);
-  for (int i = 0; i < std::min(dense, spec.layers); ++i) spec.moe_layers[static_cast<std::size_t>(i)] = false;
+  moe.shared_ffn = moe.ffn * config.integer({"n_shared_experts", "num_shared_experts"}, 0, 0, 256);
+  leave_dense(spec, config.integer({"first_k_dense_replace"}, 0, 0, kMostLayers));
   check_experts(config, spec);
 }
 
@@ -38,16 +37,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_possible_experts(config, spec);
 }
 
-void lay_out_layer(const ModelSpec& spec, bool moe, LayerBuilder& layer) {
-  if (!moe) return lay_out_dense(spec, moe, layer);
-  layer.norm("input_layernorm", spec.hidden);
-  lay_out_attention(spec, layer);
-  layer.norm("post_attention_layernorm", spec.hidden);
-  lay_out_experts(spec, layer);
-}
-
 }  // namespace
 
-extern const Family kUnknownFamily = {"", "", "a decoder of unknown family, by its sizes", read, lay_out_layer};
+extern const Family kUnknownFamily = {"", "", "a decoder of unknown family, by its sizes", read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -37,6 +37,17 @@ struct Gelu {
   }
 };
 
+template <class C>
+struct Relu {
+  static C value(C x) { return x > C(0) ? x : C(0); }
+  static C slope(C x) { return x > C(0) ? C(1) : C(0); }
+};
+template <class C>
+struct Relu2 {
+  static C value(C x) { return x > C(0) ? x * x : C(0); }
+  static C slope(C x) { return x > C(0) ? C(2) * x : C(0); }
+};
+
 template <class T, template <class> class Act>
 void gate_forward_with(const T* x, T* out, std::int64_t rows, std::int64_t columns) {
   using C = typename Compute<T>::type;
@@ -73,6 +84,8 @@ void gate_forward(const T* x, T* out, std::int64_t rows, std::int64_t columns, G
     case Gate::kSilu: return gate_forward_with<T, Silu>(x, out, rows, columns);
     case Gate::kGeluTanh: return gate_forward_with<T, GeluTanh>(x, out, rows, columns);
     case Gate::kGelu: return gate_forward_with<T, Gelu>(x, out, rows, columns);
+    case Gate::kRelu: return gate_forward_with<T, Relu>(x, out, rows, columns);
+    case Gate::kRelu2: return gate_forward_with<T, Relu2>(x, out, rows, columns);
   }
 }
 template <class T>
@@ -81,6 +94,8 @@ void gate_backward(const T* dout, const T* x, T* dx, std::int64_t rows, std::int
     case Gate::kSilu: return gate_backward_with<T, Silu>(dout, x, dx, rows, columns);
     case Gate::kGeluTanh: return gate_backward_with<T, GeluTanh>(dout, x, dx, rows, columns);
     case Gate::kGelu: return gate_backward_with<T, Gelu>(dout, x, dx, rows, columns);
+    case Gate::kRelu: return gate_backward_with<T, Relu>(dout, x, dx, rows, columns);
+    case Gate::kRelu2: return gate_backward_with<T, Relu2>(dout, x, dx, rows, columns);
   }
 }
 

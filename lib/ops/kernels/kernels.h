@@ -37,6 +37,10 @@ struct RopeKernels {
   /// position[r]. `sign` -1 turns back (the gradient).
   void (*rotate)(T* x, std::int64_t row_stride, std::int64_t head_stride, const C* cos, const C* sin,
                  const std::int64_t* position, std::int64_t rows, std::int64_t heads, std::int64_t width, double sign);
+  /// The same for pairs (2 i, 2 i + 1).
+  void (*rotate_neighbours)(T* x, std::int64_t row_stride, std::int64_t head_stride, const C* cos, const C* sin,
+                            const std::int64_t* position, std::int64_t rows, std::int64_t heads, std::int64_t width,
+                            double sign);
 };
 
 /// Most taps of a short convolution.
@@ -64,7 +68,8 @@ struct ConvKernels {
 };
 inline constexpr std::int64_t kConvChannels = 256;
 
-enum class Gate : std::int8_t { kSilu, kGeluTanh, kGelu };
+/// kRelu2 is the square of kRelu.
+enum class Gate : std::int8_t { kSilu, kGeluTanh, kGelu, kRelu, kRelu2 };
 
 template <class T>
 struct GateKernels {

@@ -16,6 +16,10 @@ NormKernels<T> norm() {
   return {norm_forward<T>, norm_backward<T>};
 }
 template <class T>
+RopeKernels<T> rope() {
+  return {rope_rotate_with<T, 1>, rope_rotate_with<T, 2>};
+}
+template <class T>
 GateKernels<T> gate() {
   return {gate_forward<T>, gate_backward<T>};
 }
@@ -37,9 +41,9 @@ Kernels table(const char* name) {
   return {.norm_float = norm<float>(),
           .norm_double = norm<double>(),
           .norm_bfloat16 = norm<B>(),
-          .rope_float = {rope_rotate<float>},
-          .rope_double = {rope_rotate<double>},
-          .rope_bfloat16 = {rope_rotate<B>},
+          .rope_float = rope<float>(),
+          .rope_double = rope<double>(),
+          .rope_bfloat16 = rope<B>(),
           .gate_float = gate<float>(),
           .gate_double = gate<double>(),
           .gate_bfloat16 = gate<B>(),

@@ -5,13 +5,16 @@
 namespace automodel::parallel {
 namespace {
 
+using arch::Part;
 using arch::Role;
 using arch::TensorStyle;
 
 class Rule {
  public:
-  Rule(const arch::ModelSpec& spec, const arch::TensorPlan& plan, const arch::Parameter& parameter, TensorPlace place)
+  Rule(const arch::ModelSpec& spec, const arch::Layout& layout, const arch::TensorPlan& plan,
+       const arch::Parameter& parameter, TensorPlace place)
       : spec_(spec),
+        layout_(layout),
         plan_(plan),
         parameter_(parameter),
         place_(place),
@@ -26,7 +29,7 @@ class Rule {
                               ? divides_columns(style_)
                               : divides_rows(plan_.style_of(arch::plan_name(parameter_.tied_to))));
       case Role::kPositions: return whole(plan_.sequence_parallel);
-      case Role::kNorm: return whole(of_heads() ? heads_divided() : plan_.sequence_parallel);
+      case Role::kNorm: return norm();
       case Role::kRouter: return whole(true);  // each rank routes other tokens
       case Role::kExpert: return {};
       case Role::kAdapter: return adapter();
@@ -34,8 +37,8 @@ class Rule {
       case Role::kMlp:
       case Role::kSharedExpert: break;
     }
-    if (module_.ends_with("_norm")) return whole(heads_divided());
-    if (module_.ends_with(".sinks")) return heads_divided() ? cut(0, {}) : whole(false);
+    if (parameter_.part == Part::kSinks) return heads_divided() ? cut(0, {}) : whole(false);
+    if (parameter_.part == Part::kActivation) return whole(true);  // each rank has other features
     return product();
   }
 
@@ -55,11 +58,11 @@ class Rule {
 
   model::Placement product() const {
     const bool bias = parameter_.fqn.ends_with(".bias");
-    const bool turned = arch::stores_inputs_first(module_);
+    const bool turned = parameter_.transposed;
     if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
     if (divides_columns(style_)) {
       const auto sections =
-          style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, module_) : std::vector<std::int64_t>{};
+          style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, parameter_.part) : std::vector<std::int64_t>{};
       return cut(turned && !bias ? 1 : 0, sections);
     }
     if (divides_rows(style_))  // the bias is added to the sum, where sequence parallelism has other tokens on each rank
@@ -75,14 +78,14 @@ class Rule {
       if (!last) return whole(true);
       if (parameter_.layer < 0) return vocabulary(true);
       if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
-      return cut(0,
-                 style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, module_) : std::vector<std::int64_t>{});
+      return cut(0, style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, parameter_.part)
+                                                    : std::vector<std::int64_t>{});
     }
     if (divides_rows(style_)) return last ? whole(true) : cut(1, {});
     return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
   }
 
-  bool of_keys() const { return module_.ends_with(".k_proj") || module_.ends_with(".v_proj"); }
+  bool of_keys() const { return parameter_.part == Part::kKey || parameter_.part == Part::kValue; }
   /// There are more ranks than heads of keys and values: neighbours hold the same head, that of their queries.
   model::Placement shared_head() const {
     const int replicas = place_.size / spec_.kv_heads;
@@ -91,16 +94,26 @@ class Rule {
             .tensor_replicas = replicas};
   }
 
-  /// True for a norm inside attention.
-  bool of_heads() const { return module_.ends_with(".q_norm") || module_.ends_with(".k_norm"); }
+  /// A norm of heads works on those here; its weight is cut where heads have weights of their own.
+  model::Placement norm() const {
+    const bool queries = parameter_.part == Part::kQueryNorm;
+    if (!queries && parameter_.part != Part::kKeyNorm) return whole(plan_.sequence_parallel);
+    if (!heads_divided()) return whole(false);
+    const bool apart = parameter_.shape.rank() == 1 && spec_.head_norm->span == arch::HeadNorm::Span::kEachHead;
+    if (apart || spec_.head_norm->span == arch::HeadNorm::Span::kHead) return whole(true);
+    return !queries && spec_.kv_heads < place_.size ? shared_head() : cut(0, {});
+  }
+
   /// The parts of latent attention that belong to all heads are computed where the residual stream is.
-  bool low_rank() const { return module_.ends_with(".q_a_proj") || module_.ends_with(".kv_a_proj_with_mqa"); }
+  bool low_rank() const { return parameter_.part == Part::kQueryDown || parameter_.part == Part::kKeyValueDown; }
   bool heads_divided() const {
-    const auto prefix = std::string(module_.substr(0, module_.rfind('.') + 1));
-    return plan_.style_of(prefix + "q_proj") == TensorStyle::kColwise;
+    const auto& kind = layout_.kind(parameter_.layer);
+    const auto& first = kind.module(kind.has(Part::kQkv) ? Part::kQkv : Part::kQuery);
+    return plan_.style_of(layout_.layer_fqn(parameter_.layer) + "." + first) == TensorStyle::kColwise;
   }
 
   const arch::ModelSpec& spec_;
+  const arch::Layout& layout_;
   const arch::TensorPlan& plan_;
   const arch::Parameter& parameter_;
   TensorPlace place_;
@@ -110,10 +123,10 @@ class Rule {
 
 }  // namespace
 
-model::Placement tensor_placement(const arch::ModelSpec& spec, const arch::TensorPlan& plan,
+model::Placement tensor_placement(const arch::ModelSpec& spec, const arch::Layout& layout, const arch::TensorPlan& plan,
                                   const arch::Parameter& parameter, TensorPlace place) {
   if (place.size == 1) return {};
-  return Rule(spec, plan, parameter, place)();
+  return Rule(spec, layout, plan, parameter, place)();
 }
 
 }  // namespace automodel::parallel

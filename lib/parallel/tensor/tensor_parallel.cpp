@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/embedding.h"
+#include "ops/norm.h"
 #include "ops/split.h"
 #include "parallel/tensor/moves.h"
 
@@ -86,6 +87,17 @@ ops::Linear TensorParallel::for_own_tokens(const at::Tensor& x, const ops::Linea
 
 at::Tensor TensorParallel::tokenwise(const at::Tensor& x, const ops::Linear& layer) {
   return ops::linear(x, for_own_tokens(x, layer));
+}
+
+at::Tensor TensorParallel::norm_of_heads(const at::Tensor& x, ops::Parameter& weight, const ops::Parameter& projection,
+                                         std::int64_t width, double eps, double offset) {
+  if (!divided(projection)) return TensorSeam::norm_of_heads(x, weight, projection, width, eps, offset);
+  // Where neighbouring ranks have the same heads, each head is counted that often.
+  const double copies = static_cast<double>(x.size(-1)) * size() / static_cast<double>(width);
+  return ops::rms_norm_of_parts(x, weight, width, eps, offset, [this, copies](at::Tensor sums) {
+    group_->all_reduce(sums, comm::ReduceOp::kSum)->wait();
+    if (copies > 1) sums.div_(copies);
+  });
 }
 
 at::Tensor TensorParallel::column(const at::Tensor& x, const ops::Linear& layer) {

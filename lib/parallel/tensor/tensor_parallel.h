@@ -26,6 +26,8 @@ class TensorParallel : public model::TensorSeam {
   int size() const override { return group_->size(); }
   int rank() const override { return group_->rank(); }
   std::int64_t local(std::int64_t count, const ops::Parameter& weight) const override;
+  at::Tensor norm_of_heads(const at::Tensor& x, ops::Parameter& weight, const ops::Parameter& projection,
+                           std::int64_t width, double eps, double offset) override;
   at::Tensor enter(const at::Tensor& x) override;
   at::Tensor leave(const at::Tensor& y) override;
   at::Tensor column(const at::Tensor& x, const ops::Linear& layer) override;

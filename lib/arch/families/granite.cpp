@@ -1,0 +1,21 @@
+#include "arch/families/decoder.h"
+#include "arch/families/family.h"
+#include "arch/families/granite_scales.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  read_decoder(config, spec, {});
+  read_granite_scales(config, spec);
+  spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
+  spec.mlp_bias = config.boolean({"mlp_bias"}, false);
+}
+
+}  // namespace
+
+extern const Family kGranite = {"granite", "GraniteForCausalLM",
+                                "Granite 3: Llama with factors of embeddings, residuals, scores and logits", read,
+                                lay_out_llama};
+
+}  // namespace automodel::arch

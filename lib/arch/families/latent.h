@@ -1,0 +1,21 @@
+// Multi-head latent attention, as DeepSeek's families and others have it.
+#pragma once
+
+#include "arch/families/decoder.h"
+
+namespace automodel::arch {
+
+/// Which ranks and widths a config assumes where it is silent.
+struct LatentDefaults {
+  int q_rank = 1536, kv_rank = 512, nope_dim = 128, rope_dim = 64, v_dim = 128;
+};
+
+/// read_decoder with latent attention: its ranks and widths, the scale of the scores (with YaRN's correction as
+/// DeepSeek has it), attention_bias.
+void read_latent_decoder(ConfigReader& config, ModelSpec& spec, DecoderDefaults defaults,
+                         const LatentDefaults& latent_defaults = {});
+
+/// self_attn.{q_a_proj,q_a_layernorm,q_b_proj} (or q_proj), kv_a_proj_with_mqa, kv_a_layernorm, kv_b_proj, o_proj.
+void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer);
+
+}  // namespace automodel::arch

@@ -1,0 +1,43 @@
+#include "arch/families/decoder.h"
+#include "arch/families/experts.h"
+#include "arch/families/family.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  DecoderDefaults defaults;
+  defaults.max_positions = 196608;
+  defaults.rope_theta = 5'000'000.0;
+  defaults.kv_heads = 8;
+  defaults.head_dim = 128;
+  read_decoder(config, spec, defaults);
+  if (const auto turned = config.integer("rotary_dim"); turned && *turned > 0 && *turned <= spec.head_dim)
+    spec.rope.rotary_dim = *turned;
+  if (config.boolean({"use_qk_norm"}, true)) spec.head_norm = HeadNorm{.span = HeadNorm::Span::kAllHeads};
+  auto& moe = read_experts(config, spec, {"num_local_experts", "num_experts"}, 0.001);
+  moe.ffn = spec.ffn;
+  moe.score = RouterScore::kSigmoid;
+  moe.correction_bias = true;
+  if (config.number({"router_jitter_noise"}, 0.0) != 0)
+    config.bad_value("router_jitter_noise", "router jitter is not supported", "use router_jitter_noise: 0.0");
+  spec.mtp_layers = config.boolean({"use_mtp"}, false) ? config.integer({"num_mtp_modules"}, 0, 0, kMostLayers) : 0;
+  config.pass_over({"attn_type_list", "qk_norm_type", "scoring_func", "use_routing_bias", "shared_intermediate_size",
+                    "shared_moe_mode", "mtp_transformer_layers", "layernorm_full_attention_beta",
+                    "layernorm_linear_attention_beta", "layernorm_mlp_beta", "max_model_len", "swa_rope_theta",
+                    "num_mtp_modules"});
+  check_experts(config, spec);
+}
+
+void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
+  lay_out_blocks(spec, layer, {},
+                 [](const ModelSpec& of, LayerBuilder& to) { lay_out_experts(of, to, kMixtralExperts); });
+}
+
+}  // namespace
+
+extern const Family kMiniMaxM2 = {"minimax_m2", "MiniMaxM2ForCausalLM",
+                                  "MiniMax-M2: norms over all heads, many small experts with a sigmoid router", read,
+                                  lay_out_layer};
+
+}  // namespace automodel::arch

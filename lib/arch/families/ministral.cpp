@@ -1,0 +1,19 @@
+#include "arch/families/decoder.h"
+#include "arch/families/family.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  DecoderDefaults defaults;
+  defaults.max_positions = 131072;
+  read_decoder(config, spec, defaults);
+  read_uniform_window(config, spec, 4096);
+}
+
+}  // namespace
+
+extern const Family kMinistral = {"ministral", "MinistralForCausalLM",
+                                  "Ministral 8B: Mistral with a window in some layers", read, lay_out_llama};
+
+}  // namespace automodel::arch

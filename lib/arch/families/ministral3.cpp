@@ -1,0 +1,30 @@
+#include "arch/families/decoder.h"
+#include "arch/families/family.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  DecoderDefaults defaults;
+  defaults.max_positions = 262144;
+  defaults.norm_eps = 1e-5;
+  defaults.rope_theta = 1'000'000.0;
+  defaults.head_dim = 128;
+  defaults.pad_token = 11;
+  read_decoder(config, spec, defaults);
+  read_uniform_window(config, spec, 0);
+  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  if (!scaling) return;
+  spec.query_growth = scaling->number({"llama_4_scaling_beta"}, 0.0);
+  if (spec.query_growth != 0 && spec.rope.original_max_positions == 0)
+    scaling->refuse("missing-key", "original_max_position_embeddings", "'original_max_position_embeddings' is missing",
+                    "llama_4_scaling_beta counts positions in such contexts");
+}
+
+}  // namespace
+
+extern const Family kMinistral3 = {"ministral3", "Ministral3ForCausalLM",
+                                   "Ministral 3: Mistral with YaRN, and queries that grow with the position", read,
+                                   lay_out_llama};
+
+}  // namespace automodel::arch

@@ -1,0 +1,58 @@
+#include "arch/part.h"
+
+#include "base/error.h"
+
+namespace automodel::arch {
+namespace {
+
+constexpr std::array<std::string_view, kRoleCount> kRoleNames = {
+    "embedding", "positions", "norm", "attention", "mlp", "router", "experts", "shared experts", "head", "adapters"};
+
+}  // namespace
+
+std::string_view name_of(Role role) {
+  return kRoleNames[static_cast<std::size_t>(role)];
+}
+
+Role role_of(Part part) {
+  switch (part) {
+    case Part::kMixerNorm:
+    case Part::kMixerOutNorm:
+    case Part::kFeedNorm:
+    case Part::kFeedOutNorm:
+    case Part::kQueryNorm:
+    case Part::kKeyNorm:
+    case Part::kQueryDownNorm:
+    case Part::kKeyValueDownNorm: return Role::kNorm;
+    case Part::kQuery:
+    case Part::kKey:
+    case Part::kValue:
+    case Part::kQkv:
+    case Part::kSinks:
+    case Part::kAttentionOut:
+    case Part::kQueryDown:
+    case Part::kQueryUp:
+    case Part::kKeyValueDown:
+    case Part::kKeyValueUp: return Role::kAttention;
+    case Part::kGate:
+    case Part::kUp:
+    case Part::kGateUp:
+    case Part::kDown:
+    case Part::kActivation: return Role::kMlp;
+    case Part::kRouter:
+    case Part::kRouterBias: return Role::kRouter;
+    case Part::kExpertGate:
+    case Part::kExpertUp:
+    case Part::kExpertGateUp:
+    case Part::kExpertDown: return Role::kExpert;
+    case Part::kSharedGate:
+    case Part::kSharedUp:
+    case Part::kSharedGateUp:
+    case Part::kSharedDown:
+    case Part::kSharedSwitch: return Role::kSharedExpert;
+    case Part::kNone: break;
+  }
+  throw InternalError("a part of no layer has no role");
+}
+
+}  // namespace automodel::arch

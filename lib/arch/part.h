@@ -1,0 +1,73 @@
+// The places that modules have in a decoder layer. What computes, divides or counts goes by them; names are a family's
+// own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace automodel::arch {
+
+/// What a parameter is for.
+enum class Role : std::uint8_t {
+  kEmbedding,
+  kPositions,
+  kNorm,
+  kAttention,
+  kMlp,
+  kRouter,
+  kExpert,
+  kSharedExpert,
+  kHead,
+  kAdapter,  ///< a matrix of a low-rank adapter (adapters.h); in no layout
+};
+inline constexpr std::size_t kRoleCount = 10;
+std::string_view name_of(Role role);
+
+enum class Part : std::uint8_t {
+  kNone,  ///< outside of the layers
+  // Norms of the residual stream: before a block, and of its result before that is added.
+  kMixerNorm,
+  kMixerOutNorm,
+  kFeedNorm,
+  kFeedOutNorm,
+  // Attention.
+  kQuery,
+  kKey,
+  kValue,
+  kQkv,  ///< the three of them in one; ModelSpec::qkv_order
+  kQueryNorm,
+  kKeyNorm,
+  kSinks,
+  kAttentionOut,
+  // Latent attention.
+  kQueryDown,
+  kQueryDownNorm,
+  kQueryUp,
+  kKeyValueDown,
+  kKeyValueDownNorm,
+  kKeyValueUp,
+  // The dense feed-forward block.
+  kGate,
+  kUp,
+  kGateUp,  ///< both in one: gate first
+  kDown,
+  kActivation,  ///< numbers of the activation function
+  // Experts: one module each ("{}" stands for its number), or one for all of them.
+  kRouter,
+  kRouterBias,  ///< a buffer that decides the choice alone
+  kExpertGate,
+  kExpertUp,
+  kExpertGateUp,
+  kExpertDown,
+  kSharedGate,
+  kSharedUp,
+  kSharedGateUp,
+  kSharedDown,
+  kSharedSwitch,  ///< one number a token: how much of the shared experts' result counts
+};
+inline constexpr std::size_t kPartCount = static_cast<std::size_t>(Part::kSharedSwitch) + 1;
+
+Role role_of(Part part);
+
+}  // namespace automodel::arch
