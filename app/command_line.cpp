@@ -103,6 +103,40 @@ void add_checkpoint_options(CLI::App& sub, Options& options) {
   sub.add_option("--base", options.base, "export --merge: folder of the base model");
 }
 
+void add_generate_options(CLI::App& sub, Options& options) {
+  sub.add_option("DIR", options.folder, "Checkpoint, folder of checkpoints, export, or Hugging Face folder")
+      ->required();
+  sub.add_option("--prompt", options.prompts, "Text to continue, several times for several; else standard input")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub.add_flag("--chat", options.chat, "Converse by the chat template: a line of standard input is a message");
+  sub.add_option("--system", options.system, "First message of a conversation");
+  sub.add_option("--max-new-tokens", options.max_new_tokens, "Tokens added at most")
+      ->check(kCount)
+      ->capture_default_str();
+  sub.add_option("--temperature", options.temperature, "Randomness; 0: always the likeliest token")
+      ->check(CLI::Range(0.0, 1e6, "NUMBER"))
+      ->capture_default_str();
+  sub.add_option("--top-k", options.top_k, "Draw only from the k likeliest tokens; 0: from all")
+      ->check(CLI::Range(0, 1 << 24, "COUNT"))
+      ->capture_default_str();
+  sub.add_option("--top-p", options.top_p, "Draw only from the likeliest tokens that have this probability together")
+      ->check(CLI::Range(1e-9, 1.0, "NUMBER"))
+      ->capture_default_str();
+  sub.add_option("--seed", options.seed, "Of the draws")->check(CLI::Range(0, 1 << 30, "COUNT"))->capture_default_str();
+  sub.add_option("--tokenizer", options.tokenizer, "Folder with tokenizer.json, or bytes (default: the model's)");
+  sub.add_option("--dtype", options.dtype, "Type to compute in (default: that of the weights)");
+  sub.add_option("--device", options.device, "Where to compute")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  sub.add_option("--tp-size", options.tp_size, "Tensor-parallel ranks of this machine")
+      ->check(kCount)
+      ->capture_default_str();
+  sub.add_option("--pp-size", options.pp_size, "Pipeline stages, a rank of this machine each")
+      ->check(kCount)
+      ->capture_default_str();
+}
+
 void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kRecipe) {
     auto* recipe = sub.add_option("RECIPE", options.recipe,
@@ -130,6 +164,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(kCount);
   if (command.takes & kCheckpoint) add_checkpoint_options(sub, options);
+  if (command.takes & kGenerate) add_generate_options(sub, options);
   if (command.takes & kTokenizer) {
     sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();
     auto* special = sub.add_flag("--special", options.special, "Add the tokenizer's own special tokens to each text");

@@ -42,6 +42,12 @@ struct Options {
   std::string dtype = {};
   std::string base = {};  ///< of adapters
   bool merge = false;
+  // Of `generate`.
+  std::vector<std::string> prompts = {};
+  bool chat = false;
+  std::string system = {}, tokenizer = {}, device = "auto";
+  int max_new_tokens = 256, top_k = 0, seed = 42, tp_size = 1, pp_size = 1;
+  double temperature = 0, top_p = 1;
 };
 
 }  // namespace automodel::app

@@ -1,6 +1,6 @@
 // One rank of a training run. `automodel train` and `automodel verify` become this program:
 // automodel-worker [--verify|--calibrate] RECIPE [OVERRIDE...]. `automodel plan --calibrate` runs it as well, without a
-// recipe with --calibrate-usual or --calibrate-links.
+// recipe with --calibrate-usual or --calibrate-links, and `automodel generate` with --generate REQUEST, as JSON.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +16,7 @@
 #include "comm/world.h"
 #include "config/recipe.h"
 #include "train/calibrate.h"
+#include "train/generate_run.h"
 #include "train/run.h"
 #include "train/stop_signal.h"
 #include "train/verify_run.h"
@@ -64,7 +65,7 @@ int main(int argc, char** argv) {
     if (found) words.erase(words.begin());
     return found;
   };
-  const bool verify = take("--verify");
+  const bool verify = take("--verify"), generate = take("--generate");
   const auto calibrates = take("--calibrate")         ? std::optional(train::Measured::kModel)
                           : take("--calibrate-usual") ? std::optional(train::Measured::kUsualModels)
                           : take("--calibrate-links") ? std::optional(train::Measured::kLinks)
@@ -72,7 +73,7 @@ int main(int argc, char** argv) {
   const bool needs_recipe = calibrates.value_or(train::Measured::kModel) == train::Measured::kModel;
   if (words.empty() && needs_recipe) return static_cast<int>(ExitCode::kBadInput);
   std::optional<train::StopSignal> stop;
-  if (!verify && !calibrates) stop.emplace();
+  if (!verify && !generate && !calibrates) stop.emplace();
   std::string recipe;
   if (needs_recipe) {
     recipe = words.front();
@@ -91,6 +92,10 @@ int main(int argc, char** argv) {
     const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
     comm::run_guarded(*world, [&](comm::World& w) {
       if (!needs_recipe) return train::run_calibration({}, w, *calibrates);
+      if (generate) {
+        code = static_cast<int>(train::run_generation(recipe, w));
+        return;
+      }
       const auto loaded = load(w, recipe, words);
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
       if (calibrates) return train::run_calibration(loaded, w, *calibrates);

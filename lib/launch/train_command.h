@@ -17,7 +17,7 @@ bool cuda_present();
 std::string worker_path();
 
 /// What the worker is to do.
-enum class Work { kTrain, kVerify, kCalibrate, kCalibrateUsual, kCalibrateLinks };
+enum class Work { kTrain, kVerify, kGenerate, kCalibrate, kCalibrateUsual, kCalibrateLinks };
 
 /// Becomes the worker. Returns the exit code only where that fails, after saying why.
 int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides);

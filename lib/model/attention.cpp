@@ -44,6 +44,7 @@ class Attention : public Block {
   Attention(const BlockContext& context, int layer)
       : context_(context),
         spec_(context.spec),
+        layer_(layer),
         table_(!spec_.has_rope(layer) ? nullptr
                : spec_.slides(layer)  ? context.sliding_rope
                                       : context.rope) {
@@ -66,6 +67,8 @@ class Attention : public Block {
     options_.sinks = weights.weight(Part::kSinks);
   }
 
+  bool keeps_keys() const override { return true; }
+
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
     const auto qkv = context_.seams.tensor->column(y, drawn(project_, microbatch));
     auto options = options_;
@@ -77,6 +80,11 @@ class Attention : public Block {
   /// [batch, tokens, (heads + 2 groups) * width] to [batch, tokens, heads * width].
   at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options) {
     const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = spec_.head_dim;
+    if (microbatch.cache) {
+      const auto [q, k, v] = prepared(apart(qkv), microbatch);
+      return ops::attention_after(q, microbatch.cache->extend(layer_, k, v), options)
+          .reshape({batch, tokens, heads_ * width});
+    }
     const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
     const bool plain = blocks_ && !query_norm_ && spec_.qkv_clip == 0 && spec_.query_growth == 0;
     if (alone && plain && table_ != nullptr && table_->width() == width) {
@@ -128,6 +136,7 @@ class Attention : public Block {
 
   BlockContext context_;
   const arch::ModelSpec& spec_;
+  int layer_;
   RopeTable* table_;  ///< null: positions do not turn this layer's heads
   ops::Linear project_ = {}, output_ = {};
   HeadNorm query_norm_ = {}, key_norm_ = {};

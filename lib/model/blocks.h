@@ -10,6 +10,7 @@
 #include "arch/adapters.h"
 #include "arch/layout.h"
 #include "arch/model_spec.h"
+#include "model/key_value_cache.h"
 #include "model/rope_table.h"
 #include "model/router_statistics.h"
 #include "model/seams.h"
@@ -31,6 +32,9 @@ struct Microbatch {
   std::shared_ptr<RouterStatistics> routers = {};  ///< null where there is no auxiliary loss
   /// Of the adapters' dropout, in training; its tokens are the rows of `ids`.
   std::shared_ptr<const ops::DropoutDraw> draw = {};
+  /// In generation: the tokens here come behind those of the cache, and their keys and values go into it. Only for
+  /// models whose stages keep keys (StageModel::keeps_keys), without a graph. Null: the tokens are the whole text.
+  std::shared_ptr<KeyValueCache> cache = {};
   /// What RoPE tables must hold, and what kinds of RoPE that depend on the length of the text go by.
   std::int64_t reach() const { return extent > 0 ? extent : length; }
   /// True where the tokens here are the whole sequence, also under context parallelism (generation).
@@ -79,6 +83,8 @@ class Block {
  public:
   virtual ~Block() = default;
   virtual at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) = 0;
+  /// A mixer: it takes Microbatch::cache into account. A mixer without it must see the whole text for each new token.
+  virtual bool keeps_keys() const { return false; }
 };
 
 /// Multi-head attention with grouped keys and values.

@@ -21,7 +21,8 @@ constexpr double kLatentNormEps = 1e-6;  // of both latent norms, whatever rms_n
 
 class LatentAttention : public Block {
  public:
-  LatentAttention(const BlockContext& context, int layer) : context_(context), latent_(*context.spec.latent) {
+  LatentAttention(const BlockContext& context, int layer)
+      : context_(context), layer_(layer), latent_(*context.spec.latent) {
     const LayerWeights weights(context, layer);
     if (latent_.q_rank > 0) {
       q_down_ = weights.product({Part::kQueryDown});
@@ -35,6 +36,8 @@ class LatentAttention : public Block {
     heads_ = context.seams.tensor->local(context.spec.heads, *q_up_.weights[0]);
     options_.scale = context.spec.attention_scale;
   }
+
+  bool keeps_keys() const override { return true; }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
     // The low-rank parts belong to all heads: they are computed where the residual stream is.
@@ -69,6 +72,10 @@ class LatentAttention : public Block {
     options.segments = microbatch.segments;
     const auto added = q.size(3) - v.size(3);
     const auto values = added > 0 ? at::constant_pad_nd(v, {0, added}) : v;
+    if (microbatch.cache) {
+      const auto out = ops::attention_after(q, microbatch.cache->extend(layer_, k, values), options);
+      return added > 0 ? out.narrow(3, 0, v.size(3)) : out;
+    }
     const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
     const auto out =
         alone ? ops::attention(q, k, values, options) : context_.seams.context->attention(q, k, values, options);
@@ -76,6 +83,7 @@ class LatentAttention : public Block {
   }
 
   BlockContext context_;
+  int layer_;
   arch::LatentAttention latent_;
   ops::Linear q_down_ = {}, q_up_ = {}, kv_down_ = {}, kv_up_ = {}, output_ = {};
   ops::Parameter *q_norm_ = nullptr, *kv_norm_ = nullptr;

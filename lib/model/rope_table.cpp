@@ -79,14 +79,13 @@ double long_rope(const Rope& rope, int max_positions, std::int64_t length, std::
                       : std::sqrt(1 + std::log(stretch) / std::log(static_cast<double>(rope.original_max_positions)));
 }
 
-/// What of a sequence's length the frequencies depend on.
+}  // namespace
+
 std::int64_t length_class(const Rope& rope, int max_positions, std::int64_t length) {
   if (rope.kind == RopeKind::kDynamic) return std::max<std::int64_t>(length, max_positions);
   if (rope.kind == RopeKind::kLongRope) return length > rope.original_max_positions ? 1 : 0;
   return 0;
 }
-
-}  // namespace
 
 Frequencies frequencies(const Rope& rope, int max_positions, std::int64_t length) {
   Frequencies out{plain(rope.theta, rope.rotary_dim), 1.0};

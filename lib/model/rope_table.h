@@ -20,6 +20,9 @@ struct Frequencies {
 };
 Frequencies frequencies(const arch::Rope& rope, int max_positions, std::int64_t length);
 
+/// What of a sequence's length the frequencies depend on: lengths of one class have the same ones.
+std::int64_t length_class(const arch::Rope& rope, int max_positions, std::int64_t length);
+
 /// [positions, rotary_dim/2] tables, made once for each length that changes them.
 class RopeTable {
  public:

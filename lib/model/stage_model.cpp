@@ -306,10 +306,21 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
   })[0];
 }
 
-at::Tensor StageModel::logits(const Microbatch& microbatch, const at::Tensor& hidden) {
-  const auto stream = run_layers(enter(microbatch, hidden), microbatch, {});
-  return observed_head(
+at::Tensor StageModel::logits(const Microbatch& microbatch, const at::Tensor& hidden,
+                              std::optional<std::int64_t> only) {
+  auto stream = run_layers(enter(microbatch, hidden), microbatch, {});
+  // Where ranks have other tokens each, the one that is asked for is found only after the head.
+  const bool early = only && stream.x.size(1) == microbatch.ids.size(1);
+  if (early)
+    for (auto* each : {&stream.x, &stream.delta})
+      if (each->defined()) *each = each->narrow(1, *only, 1);
+  const auto out = observed_head(
       stream, [&](const Stream& in) { return options_.seams.tensor->whole_logits(head_logits(in, microbatch)); })[0];
+  return only && !early ? out.narrow(1, *only, 1) : out;
+}
+
+bool StageModel::keeps_keys() const {
+  return std::all_of(layers_.begin(), layers_.end(), [](const auto& layer) { return layer->mixer->keeps_keys(); });
 }
 
 }  // namespace automodel::model

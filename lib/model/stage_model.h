@@ -86,8 +86,10 @@ class StageModel {
   /// hidden [batch, tokens, width] of the stage before, undefined where this one has the embedding. Returns hidden, or
   /// where this stage has the head the loss: the sum of token losses times loss_scale, float64 of one element.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options);
-  /// The logits [batch, tokens, vocabulary] instead of the loss.
-  at::Tensor logits(const Microbatch& microbatch, const at::Tensor& hidden);
+  /// The logits [batch, tokens, vocabulary] instead of the loss, or [batch, 1, vocabulary] of the token `only`.
+  at::Tensor logits(const Microbatch& microbatch, const at::Tensor& hidden, std::optional<std::int64_t> only = {});
+  /// Whether every layer can go by the keys and values of earlier tokens (Microbatch::cache).
+  bool keeps_keys() const;
 
  private:
   struct Layer;

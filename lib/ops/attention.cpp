@@ -168,6 +168,27 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return out;
 }
 
+at::Tensor attention_after(const at::Tensor& q, const std::pair<at::Tensor, at::Tensor>& keys_values,
+                           const AttentionOptions& options) {
+  AUTOMODEL_CHECK(!options.segments.defined() && options.causal, "a cache holds one text");
+  const NoGraph guard;
+  const auto& [k, v] = keys_values;
+  const auto queries = q.size(1), keys = k.size(1);
+  // Nothing came before: the kernels for whole sequences.
+  if (queries == keys) return attention(q, k, v, options);
+  const bool windowed = options.window > 0 && options.window < keys;
+  at::Tensor mask;  // one query sees all keys
+  if (queries > 1 || windowed) {
+    const auto index = at::arange(keys, at::TensorOptions().dtype(at::kLong).device(q.device()));
+    mask = pair_mask(index.narrow(0, keys - queries, queries), index, options);
+  }
+  auto result =
+      attention_block(q.contiguous(), k, v,
+                      {.scale = options.scale, .softcap = options.softcap, .causal = false, .mask = std::move(mask)});
+  if (const auto sinks = sinks_of(options, q.size(2)); sinks.defined()) absorb_sinks(result, sinks);
+  return result.out;
+}
+
 at::Tensor rope_attention(const at::Tensor& qkv, const JoinedHeads& layout, const AttentionOptions& options) {
   if (device_serves(qkv, options)) {
     const auto parts = split(qkv, layout);

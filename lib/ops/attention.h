@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -23,6 +24,12 @@ struct AttentionOptions {
 /// q [batch, tokens, heads, width], k [batch, tokens, groups, width], v [batch, tokens, groups, value width]; heads is
 /// a multiple of groups. Returns [batch, tokens, heads, value width].
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options);
+
+/// Queries of the last tokens of a text over the keys and values of all its tokens (of a cache): query i stands at
+/// place keys - queries + i. Causal; nothing is recorded. q [batch, queries, heads, width], keys [batch, keys, groups,
+/// ...].
+at::Tensor attention_after(const at::Tensor& q, const std::pair<at::Tensor, at::Tensor>& keys_values,
+                           const AttentionOptions& options);
 
 /// Queries, keys and values as one projection leaves them, and how to turn them.
 struct JoinedHeads {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <ATen/ops/full.h>
@@ -21,6 +22,7 @@ struct Executor::Run {
   int forwards = 0;                      ///< done so far
   std::vector<int> backwards_left = {};  ///< by local stage: B and W actions to come
   std::vector<at::Tensor> losses = {};
+  std::optional<std::int64_t> only = {};  ///< logits of this token are wanted, and no losses
   /// By stage and microbatch, between forward and backward.
   std::map<std::pair<int, int>, std::shared_ptr<model::RouterStatistics>> routers = {};
   std::vector<Action> delayed = {};  ///< backward passes whose weight gradients wait for their message to be sent
@@ -57,11 +59,19 @@ void Executor::forward(const Action& action, Run& run) {
                                 .seed = run.options.seed};
   if (run.training && run.options.keep) options.keep = run.options.keep(number);
   auto data = run.data[static_cast<std::size_t>(microbatch)];
+  const bool last_stage = action.stage().value + 1 == training_.placement.stages();
+  if (run.only) {
+    if (last_stage)
+      run.losses.push_back(here.model().logits(data, input.value, run.only));
+    else
+      run.links.put(true, action.stage(), microbatch, here.forward(microbatch, data, input.value, options));
+    return;
+  }
   data.routers = here.model().statistics(data, options);
   if (data.routers && input.side.defined()) data.routers->set_before(input.side.cpu());
   if (data.routers && run.training) run.routers[{action.stage().value, microbatch}] = data.routers;
   const auto output = here.forward(microbatch, data, input.value, options);
-  if (action.stage().value + 1 == training_.placement.stages())
+  if (last_stage)
     run.losses.push_back(output);
   else
     run.links.put(true, action.stage(), microbatch, output, data.routers ? data.routers->totals() : at::Tensor());
@@ -176,6 +186,22 @@ double Executor::evaluate(const std::vector<model::Microbatch>& microbatches, co
   double loss = 0;
   for (const auto& each : run.losses) loss += each.item<double>();
   return loss;
+}
+
+at::Tensor Executor::logits(const model::Microbatch& microbatch, std::int64_t only) {
+  AUTOMODEL_CHECK(message_.side == 0, "messages of generation carry nothing but hidden states");
+  const ops::NoGraph guard;
+  const std::vector<model::Microbatch> microbatches = {microbatch};
+  const RunOptions options{.loss_scales = {1.0}};
+  Run run{microbatches, options, evaluation_links_, false};
+  run.only = only;
+  // A microbatch goes from stage to stage, so that what a table does for the first one is a table of its own.
+  schedule::Row row;
+  for (const auto& slot : evaluation_.rows[static_cast<std::size_t>(rank_)])
+    for (const auto& action : slot.actions())
+      if (action.microbatch().value <= 0) row.emplace_back(action);
+  walk(row, run);
+  return run.losses.empty() ? at::Tensor() : run.losses.front();
 }
 
 void scale_grads_by_divisor(model::Weights& weights, double divisor) {

@@ -56,6 +56,10 @@ class Executor {
   /// Forward only; changes nothing.
   double evaluate(const std::vector<model::Microbatch>& microbatches, const std::vector<double>& loss_scales);
 
+  /// The logits [batch, 1, vocabulary] of the token `only` of one microbatch, on the rank of the last stage; undefined
+  /// elsewhere. The microbatch goes through the stages as the first one of an evaluation does.
+  at::Tensor logits(const model::Microbatch& microbatch, std::int64_t only);
+
   const Table& table() const { return training_; }
   /// Forward passes that this rank runs before its first backward pass: microbatches in flight at most.
   int in_flight() const;

@@ -1,88 +1,114 @@
 #include "train/generate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/tensor.h>
 
+#include "base/error.h"
 #include "base/random.h"
+#include "model/rope_table.h"
 #include "ops/graph.h"
-#include "train/tensor_types.h"
 
 namespace automodel::train {
 namespace {
 
-std::int64_t draw(const at::Tensor& logits, double temperature, double uniform) {
-  if (temperature <= 0) return logits.argmax().item<std::int64_t>();
-  const auto shares = at::softmax(logits.to(at::kDouble) / temperature, 0).cpu();
-  const double* p = shares.const_data_ptr<double>();
-  double left = uniform;
-  for (std::int64_t i = 0; i < shares.numel(); ++i)
-    if ((left -= p[i]) < 0) return i;
-  return shares.numel() - 1;
+/// Whether the keys of a text of `before` tokens are those of the same tokens in a longer one: not where the length of
+/// the text changes the frequencies of RoPE.
+bool keys_stay(const arch::ModelSpec& spec, std::int64_t before, std::int64_t now) {
+  const auto same = [&](const arch::Rope& rope) {
+    return model::length_class(rope, spec.max_positions, before) == model::length_class(rope, spec.max_positions, now);
+  };
+  return same(spec.rope) && (!spec.sliding_rope || same(*spec.sliding_rope));
 }
 
-/// The stages one after the other; the last stage's rank returns the logits of token `last`.
-at::Tensor forward(Runtime& runtime, const model::Microbatch& microbatch, std::int64_t last) {
-  const auto& pipeline = *runtime.plan().pipeline;
-  auto& group = *runtime.groups().pipeline;
-  const int me = runtime.place().pp;
-  at::Tensor hidden, logits;
-  for (const auto& stage : pipeline.stages) {
-    if (stage.pp_rank == me) {
-      for (auto* local : runtime.stages()) {
-        if (local->stage().number().value != stage.stage) continue;
-        if (stage.part.has_head)
-          logits = local->model().logits(microbatch, hidden).select(1, last)[0];
-        else
-          hidden = local->model().forward(microbatch, hidden, {}).contiguous();
-        local->data_parallel().reshard();
-      }
-    }
-    if (stage.stage + 1 == static_cast<int>(pipeline.stages.size())) break;
-    const int next = pipeline.stages[static_cast<std::size_t>(stage.stage) + 1].pp_rank;
-    if (next == stage.pp_rank) continue;
-    if (me == stage.pp_rank) group.exchange({{hidden, next, 0}}, {})->wait();
-    if (me == next) {
-      hidden = at::empty(
-          {1, microbatch.ids.size(1) / runtime.token_shares(), runtime.plan().model->spec.hidden},
-          at::TensorOptions().dtype(scalar_type(runtime.plan().types.compute)).device(runtime.world().device()));
-      group.exchange({}, {{hidden, stage.pp_rank, 0}})->wait();
-    }
-  }
-  return logits;
+/// logits [vocabulary]; `uniform` in [0, 1).
+std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options, double uniform) {
+  if (options.temperature <= 0) return logits.argmax().item<std::int64_t>();
+  // Double: a sum over a large vocabulary must not depend on the order of what is unlikely.
+  const auto shares = at::softmax(logits.to(at::kDouble) / options.temperature, 0).cpu();
+  const auto [sorted, order] = at::sort(shares, /*dim=*/0, /*descending=*/true);
+  const double* p = sorted.const_data_ptr<double>();
+  auto count = sorted.numel();
+  if (options.top_k > 0) count = std::min<std::int64_t>(count, options.top_k);
+  double sum = 0;
+  std::int64_t kept = 0;
+  while (kept < count && (kept == 0 || sum < options.top_p)) sum += p[kept++];
+  double left = uniform * sum;
+  std::int64_t place = 0;
+  while (place + 1 < kept && (left -= p[place]) >= 0) ++place;
+  return order[place].item<std::int64_t>();
 }
 
 }  // namespace
 
-std::vector<std::int32_t> generate(Runtime& runtime, std::vector<std::int32_t> prompt, const GenerateOptions& options) {
+Generator::Generator(Runtime& runtime, bool use_cache) : runtime_(runtime) {
+  bool keeps = use_cache;
+  for (auto* stage : runtime.stages()) keeps = keeps && stage->model().keeps_keys();
+  // Stages are on other ranks too, and all of them must go the same way.
+  auto all = at::full({1}, keeps ? 1 : 0, at::TensorOptions().dtype(at::kLong));
+  runtime.world().control().all_reduce(all, comm::ReduceOp::kMin)->wait();
+  if (all.item<std::int64_t>() == 1) cache_ = std::make_shared<model::KeyValueCache>();
+}
+
+at::Tensor Generator::logits(const std::vector<std::int32_t>& text, std::int64_t longest) {
+  const auto length = static_cast<std::int64_t>(text.size());
+  const bool cached = cache_ && length <= longest;
+  std::int64_t begin = std::max<std::int64_t>(0, length - longest);
+  if (cached) {
+    const auto apart = std::mismatch(held_.begin(), held_.end(), text.begin(), text.end() - 1).first;
+    begin = apart - held_.begin();
+    if (!keys_stay(runtime_.plan().model->spec, static_cast<std::int64_t>(held_.size()), length)) begin = 0;
+    cache_->set_tokens(begin);
+  }
+  std::vector<std::int64_t> ids(text.begin() + begin, text.end());
+  const auto count = static_cast<std::int64_t>(ids.size());
+  // Filled up for ranks that share the tokens; what comes last changes nothing before it.
+  while (static_cast<std::int64_t>(ids.size()) % runtime_.place().tp_size != 0) ids.push_back(0);
+  const auto filled = static_cast<std::int64_t>(ids.size());
+  // A text that was cut begins at position 0 again.
+  const std::int64_t first = cached ? begin : 0;
+  const auto device = runtime_.world().device();
+  const model::Microbatch microbatch{
+      .ids = at::tensor(ids).unsqueeze(0).to(device),
+      .positions = (at::arange(filled).clamp_max(count - 1) + first).unsqueeze(0).to(device),
+      .length = filled,
+      .extent = first + count,
+      .cache = cached ? cache_ : nullptr};
+  runtime_.set_generation(filled);
+  const auto out = runtime_.executor().logits(microbatch, count - 1);
+  if (cached) {
+    cache_->set_tokens(length);
+    held_ = text;
+  }
+  return out.defined() ? out.select(0, 0).select(0, 0) : out;
+}
+
+std::vector<std::int32_t> Generator::continue_text(std::vector<std::int32_t> text, const GenerateOptions& options) {
   const ops::NoGraph guard;
   const RandomStream stream(options.seed, "generate");
-  const int last_rank = runtime.plan().pipeline->stages.back().pp_rank;
-  const auto begin = prompt.size();
+  const int last_rank = runtime_.plan().pipeline->stages.back().pp_rank;
+  AUTOMODEL_CHECK(!text.empty(), "there is nothing to continue");
+  const auto begin = static_cast<std::ptrdiff_t>(text.size());
   for (int i = 0; i < options.tokens; ++i) {
-    const auto length = std::min<std::int64_t>(options.longest, static_cast<std::int64_t>(prompt.size()));
-    std::vector<std::int64_t> context(prompt.end() - length, prompt.end());
-    // Filled up for ranks that share the tokens; what comes last changes nothing before it.
-    while (static_cast<std::int64_t>(context.size()) % runtime.place().tp_size != 0) context.push_back(0);
-    const auto filled = static_cast<std::int64_t>(context.size());
-    const auto device = runtime.world().device();
-    model::Microbatch microbatch{.ids = at::tensor(context).unsqueeze(0).to(device),
-                                 .positions = at::arange(filled).clamp_max(length - 1).unsqueeze(0).to(device),
-                                 .length = filled};
-    const auto logits = forward(runtime, microbatch, length - 1);
+    const auto behind = logits(text, options.longest);
     auto token = at::empty({1}, at::kLong);
-    if (logits.defined())
-      token[0] = draw(logits, options.temperature, static_cast<double>(stream.uniform(static_cast<std::uint64_t>(i))));
-    token = token.to(device);
-    runtime.groups().pipeline->broadcast(token, last_rank)->wait();
-    prompt.push_back(static_cast<std::int32_t>(token.item<std::int64_t>()));
-    if (prompt.back() == options.end) break;
+    if (behind.defined())
+      token[0] = draw(behind, options, static_cast<double>(stream.uniform(static_cast<std::uint64_t>(i))));
+    token = token.to(runtime_.world().device());
+    runtime_.groups().pipeline->broadcast(token, last_rank)->wait();
+    const auto chosen = token.item<std::int64_t>();
+    text.push_back(static_cast<std::int32_t>(chosen));
+    if (options.on_token) options.on_token(text.back());
+    if (std::find(options.ends.begin(), options.ends.end(), chosen) != options.ends.end()) break;
   }
-  return {prompt.begin() + static_cast<std::ptrdiff_t>(begin), prompt.end()};
+  return {text.begin() + begin, text.end()};
 }
 
 }  // namespace automodel::train

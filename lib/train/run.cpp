@@ -270,15 +270,17 @@ class Run {
     const auto tokenizer =
         data::open_tokenizer(name, fs::path(loaded_.path).parent_path(), "dataset.tokenizer", problems);
     agree(world_, loaded_, std::move(problems));
+    GenerateOptions options{.tokens = generation->max_new_tokens(),
+                            .temperature = generation->temperature(),
+                            .longest = std::max<std::int64_t>(setup_->plan.batch.planned_length(), 1),
+                            .seed = setup_->seed()};
+    if (const auto end = tokenizer->eos()) options.ends.push_back(*end);
+    Generator generator(*runtime_);
     for (const auto& prompt : generation->prompts()) {
       std::vector<std::int32_t> ids;
       tokenizer->encode(prompt, ids);
-      const auto added = generate(*runtime_, ids,
-                                  {.tokens = generation->max_new_tokens(),
-                                   .temperature = generation->temperature(),
-                                   .longest = std::max<std::int64_t>(setup_->plan.batch.planned_length(), 1),
-                                   .seed = setup_->seed(),
-                                   .end = tokenizer->eos().value_or(-1)});
+      if (ids.empty()) ids.push_back(tokenizer->bos().value_or(0));
+      const auto added = generator.continue_text(ids, options);
       reports_->line(fmt::format("--- {}{}", prompt, tokenizer->decode(added)));
     }
   }

@@ -296,6 +296,13 @@ void Runtime::set_length(std::int64_t length) {
                           .side = plan_.model->spec.router_sums()});
 }
 
+void Runtime::set_generation(std::int64_t tokens) {
+  length_ = -1;
+  executor_->set_message({.sizes = {1, tokens / token_shares(), plan_.model->spec.hidden},
+                          .type = scalar_type(plan_.types.message),
+                          .device = world_.device()});
+}
+
 void Runtime::begin_step() {
   for (auto& stage : stages_) stage->data_parallel().begin_step();
 }

@@ -81,6 +81,8 @@ class Runtime {
   int token_shares() const { return plan_.tensor.sequence_parallel ? place_.tp_size : 1; }
   /// Microbatches of `length` tokens from now on.
   void set_length(std::int64_t length);
+  /// What runs next is one text, of which `tokens` are computed (pipeline::Executor::logits); until set_length().
+  void set_generation(std::int64_t tokens);
   void begin_step();
   /// Waits for all reductions; sums what tensor-parallel ranks have shares of, and tied embeddings.
   void finish_gradients();

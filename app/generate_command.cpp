@@ -1,0 +1,96 @@
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "checkpoint/format/adapter.h"
+#include "checkpoint/format/root_folder.h"
+#include "checkpoint/format/run_state.h"
+#include "commands.h"
+#include "config/generate_request.h"
+#include "config/node.h"
+#include "launch/train_command.h"
+#include "plan/training_plan.h"
+#include "report.h"
+
+namespace automodel::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(std::string id, std::string message, std::string help) {
+  throw Error(ExitCode::kBadInput, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
+}
+
+/// The Hugging Face folder that DIR means: itself, that of a checkpoint, or that of the newest checkpoint in it.
+fs::path model_folder(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& each : {folder, folder / "model", checkpoint::newest_checkpoint(folder) / "model"}) {
+    if (fs::is_regular_file(each / "config.json", error)) return each;
+    if (fs::is_regular_file(each / checkpoint::kAdapterConfig, error))
+      fail("adapters-alone", fmt::format("'{}' holds adapters, and no model", each.native()),
+           "add them to their base model first: automodel checkpoint export --merge DIR NEW_FOLDER");
+  }
+  fail("missing-file", fmt::format("there is no model in '{}'", folder.native()),
+       "name a folder with config.json and safetensors, a checkpoint, or a folder of checkpoints");
+}
+
+/// What encodes the text: the model's own tokenizer, or the one that the checkpoint was trained with.
+std::string tokenizer_of(const fs::path& folder) {
+  std::error_code error;
+  if (fs::is_regular_file(folder / "tokenizer.json", error)) return folder.native();
+  Diagnostics problems;
+  if (const auto state = checkpoint::read_run_state(folder.parent_path(), problems)) {
+    const auto recipe = config::to_value(config::parse_yaml(state->resolved, checkpoint::kStateName, problems));
+    const auto* dataset = recipe.find("dataset");
+    const auto* name = dataset != nullptr ? dataset->find("tokenizer") : nullptr;
+    if (const auto* text = name != nullptr ? name->string() : nullptr) return *text;
+  }
+  fail("missing-file", fmt::format("there is no tokenizer in '{}'", folder.native()),
+       "name one: --tokenizer DIR, or --tokenizer bytes");
+}
+
+config::GenerateRequest request_of(const Options& options) {
+  const auto folder = model_folder(options.folder);
+  config::GenerateRequest out;
+  out.folder() = folder.native();
+  out.tokenizer() = options.tokenizer.empty() ? tokenizer_of(folder) : options.tokenizer;
+  out.prompts() = options.prompts;
+  out.chat() = options.chat;
+  if (!options.system.empty()) out.system() = options.system;
+  out.max_new_tokens() = options.max_new_tokens;
+  out.temperature() = options.temperature;
+  out.top_k() = options.top_k;
+  out.top_p() = options.top_p;
+  out.seed() = options.seed;
+  out.json() = options.json;
+  out.device() = options.device;
+  if (!options.dtype.empty()) {
+    if (!parse_dtype(options.dtype))
+      throw wrong_words(fmt::format("'{}' is no type", options.dtype), "float32, bfloat16, float16 or float64");
+    out.dtype() = options.dtype;
+  }
+  out.tp_size() = options.tp_size;
+  out.pp_size() = options.pp_size;
+  return out;
+}
+
+}  // namespace
+
+int run_generate(const Options& options) {
+  if (!options.system.empty() && !options.chat)
+    throw wrong_words("--system is the first message of a conversation", "add --chat, or leave --system out");
+  const auto request = request_of(options);
+  const int ranks = request.tp_size() * request.pp_size();
+  const auto recipe = config::recipe_of(request);
+  if (!recipe.problems.empty()) return refuse(recipe.problems, recipe, options.json);
+  const auto plan =
+      plan::make_plan(recipe, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
+  if (!plan.plan) return refuse(plan.problems, recipe, options.json, plan.exit);
+  const auto text = config::to_json(request);
+  return ranks > 1 && !launch::in_parallel_job() ? launch::run_ranks(launch::Work::kGenerate, ranks, text, {})
+                                                 : launch::exec_worker(launch::Work::kGenerate, text, {});
+}
+
+}  // namespace automodel::app

@@ -1,0 +1,40 @@
+// What `automodel generate` asks its ranks for. A section like those of a recipe, so that config::to_dict writes it and
+// config::Reader reads it: the front end hands it to the ranks as JSON.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+
+namespace automodel::config {
+
+struct GenerateRequest {
+  using IsSection = void;
+  Field<std::string> folder{"folder", "", "Hugging Face folder: config.json and safetensors."};
+  Field<std::string> tokenizer{"tokenizer", "", "Folder with tokenizer.json, or bytes."};
+  Field<std::vector<std::string>> prompts{"prompts", {}, "Texts to continue."};
+  Field<bool> chat{"chat", false, "Prompts are what a user says; without any, lines of standard input are."};
+  Field<std::optional<std::string>> system{"system", std::nullopt, "First message of a conversation."};
+  Field<int> max_new_tokens{"max_new_tokens", 256, "Tokens added at most.", at_least<1>};
+  Field<double> temperature{"temperature", 0.0, "Randomness; 0: always the likeliest token.", at_least<0>};
+  Field<int> top_k{"top_k", 0, "Only the k likeliest tokens are drawn; 0: all.", at_least<0>};
+  Field<double> top_p{"top_p", 1.0, "Only the likeliest tokens with this much probability together are drawn.",
+                      positive};
+  Field<int> seed{"seed", 42, "Of the draws.", at_least<0>};
+  Field<bool> json{"json", false, "One JSON document instead of text as it comes."};
+  Field<std::string> device{"device", "auto", "auto, cpu or cuda."};
+  Field<std::optional<std::string>> dtype{"dtype", std::nullopt, "Type to compute in; null: that of the weights."};
+  Field<int> tp_size{"tp_size", 1, "Tensor-parallel ranks.", at_least<1>};
+  Field<int> pp_size{"pp_size", 1, "Pipeline stages.", at_least<1>};
+};
+
+/// As one line of JSON, and back. Problems are those of the reader.
+std::string to_json(const GenerateRequest& request);
+GenerateRequest parse_generate_request(std::string_view json, Diagnostics& problems);
+
+/// The recipe that plans the model for it: no data, no sharding of weights.
+LoadedRecipe recipe_of(const GenerateRequest& request);
+
+}  // namespace automodel::config

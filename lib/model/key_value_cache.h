@@ -1,0 +1,40 @@
+// Keys and values of the tokens that a stage has seen, for generation: a new token attends to them without its
+// predecessors being computed again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::model {
+
+/// One sequence, or a batch of sequences of equal length. What is kept are keys as attention uses them: normed and
+/// rotated.
+class KeyValueCache {
+ public:
+  /// Tokens that count. The next ones come behind them.
+  std::int64_t tokens() const { return tokens_; }
+  /// From now on so many tokens count: more after a forward pass, fewer to forget the last ones.
+  void set_tokens(std::int64_t tokens) { tokens_ = tokens; }
+
+  /// Puts k [batch, new tokens, groups, width] and v of `layer` behind the tokens that count. Returns the keys and
+  /// values of all [batch, tokens() + new tokens, ...], views of the cache. Padding at the end of the new tokens does
+  /// no harm: tokens see only those before them, and the next call overwrites what set_tokens() did not count.
+  std::pair<at::Tensor, at::Tensor> extend(int layer, const at::Tensor& k, const at::Tensor& v);
+
+  /// Bytes of memory of all layers.
+  std::int64_t bytes() const;
+
+ private:
+  struct Kept {
+    at::Tensor k, v;
+  };
+  at::Tensor put(at::Tensor& kept, const at::Tensor& added) const;
+
+  std::int64_t tokens_ = 0;
+  std::map<int, Kept> layers_ = {};
+};
+
+}  // namespace automodel::model

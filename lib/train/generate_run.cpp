@@ -1,0 +1,293 @@
+#include "train/generate_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "config/generate_request.h"
+#include "data/tokenizer.h"
+#include "plan/training_plan.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/template_value.h"
+#include "train/generate.h"
+#include "train/runtime.h"
+#include "train/setup.h"
+#include "train/text_stream.h"
+#include "train/weight_files.h"
+#include "train/world_settings.h"
+
+namespace automodel::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void refuse(std::string id, std::string message, std::string help) {
+  throw Error(ExitCode::kBadInput, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
+}
+
+/// What became of one text.
+struct Answer {
+  std::string prompt = {};
+  std::string text = {};
+  std::size_t prompt_tokens = 0;
+  std::vector<std::int32_t> ids = {};
+  double first_seconds = 0, seconds = 0;  ///< until the first token, and altogether
+  bool ended = false;                     ///< with a token that ends texts
+};
+
+/// The tokens that end a text: the tokenizer's, and those of generation_config.json and config.json.
+std::vector<std::int64_t> ends_of(const fs::path& folder, const data::Tokenizer& tokenizer) {
+  std::vector<std::int64_t> out;
+  if (const auto end = tokenizer.eos()) out.push_back(*end);
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    std::error_code error;
+    if (!fs::is_regular_file(folder / name, error)) continue;
+    std::ifstream file(folder / name, std::ios::binary);
+    const auto config = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+    if (!config.is_object() || !config.contains("eos_token_id")) continue;
+    const auto& ids = config["eos_token_id"];
+    if (ids.is_number_integer()) out.push_back(ids.get<std::int64_t>());
+    if (!ids.is_array()) continue;
+    for (const auto& id : ids)
+      if (id.is_number_integer()) out.push_back(id.get<std::int64_t>());
+  }
+  return out;
+}
+
+class GenerateRun {
+ public:
+  GenerateRun(const config::GenerateRequest& request, comm::World& world)
+      : request_(request), world_(world), loaded_(config::recipe_of(request)), plan_(make_plan()) {
+    Diagnostics problems;
+    const auto& model = *plan_.model;
+    const auto files = WeightFiles::open(model.folder, model, world.rank() == 0, problems);
+    tokenizer_ = data::open_tokenizer(request.tokenizer(), {}, "tokenizer", problems);
+    if (request.chat()) open_template(problems);
+    if (tokenizer_ && tokenizer_->vocab_size() > model.spec.vocab)
+      problems.push_back({"token-out-of-range",
+                          fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(),
+                                      model.spec.vocab),
+                          "name the tokenizer that the model was trained with: --tokenizer DIR",
+                          {},
+                          ""});
+    agree(world, loaded_, std::move(problems));
+    runtime_ = std::make_unique<Runtime>(plan_, loaded_.recipe, world, stored_values(files));
+    generator_ = std::make_unique<Generator>(*runtime_);
+    options_ = {.tokens = request.max_new_tokens(),
+                .temperature = request.temperature(),
+                .top_k = request.top_k(),
+                .top_p = request.top_p(),
+                .seed = static_cast<std::uint64_t>(request.seed()),
+                .ends = ends_of(model.folder, *tokenizer_)};
+  }
+
+  ExitCode execute() {
+    if (request_.chat() && request_.prompts().empty()) {
+      converse();
+    } else {
+      auto prompts = request_.prompts();
+      if (prompts.empty()) prompts.push_back(standard_input());
+      for (const auto& prompt : prompts) answer(prompt);
+    }
+    if (request_.json() && world_.rank() == 0) print_json();
+    return ExitCode::kOk;
+  }
+
+ private:
+  plan::TrainingPlan make_plan() {
+    if (!loaded_.problems.empty()) throw Error(ExitCode::kBadInput, loaded_.problems);
+    use_settings(world_, loaded_.recipe);
+    auto result = plan::make_plan(loaded_, {.world_size = world_.size(),
+                                            .training = true,
+                                            .cuda_available = world_.device().is_cuda(),
+                                            .ranks_per_node = world_.local_size()});
+    agree(world_, loaded_, std::move(result.problems), result.plan ? ExitCode::kBadInput : result.exit);
+    return std::move(*result.plan);
+  }
+
+  void open_template(Diagnostics& problems) {
+    const auto* folder = tokenizer_ ? tokenizer_->folder() : nullptr;
+    if (tokenizer_ && (folder == nullptr || !folder->chat_template())) {
+      problems.push_back({"no-chat-template",
+                          fmt::format("the tokenizer '{}' has no chat template", request_.tokenizer()),
+                          "leave --chat out, or name a tokenizer that has one: --tokenizer DIR",
+                          {},
+                          ""});
+      return;
+    }
+    if (folder != nullptr)
+      template_ =
+          tokenizer::ChatTemplate::parse(*folder->chat_template(), request_.tokenizer() + " (chat template)", problems);
+  }
+
+  /// All of it, on every rank.
+  std::string standard_input() {
+    std::string text;
+    if (world_.rank() == 0) text.assign(std::istreambuf_iterator<char>(std::cin), {});
+    return world_.broadcast_text(text);
+  }
+
+  /// The next line of standard input, on every rank; none at its end.
+  std::optional<std::string> next_line() {
+    std::string text = "-";
+    if (world_.rank() == 0) {
+      if (isatty(STDIN_FILENO) != 0) std::fputs("> ", stderr);
+      if (std::string line; std::getline(std::cin, line)) text = "+" + line;
+    }
+    text = world_.broadcast_text(text);
+    return text[0] == '+' ? std::optional(text.substr(1)) : std::nullopt;
+  }
+
+  /// A text as a model was trained on it: with the special tokens that the tokenizer puts around it.
+  std::vector<std::int32_t> encode(const std::string& text, bool special) const {
+    std::vector<std::int32_t> ids;
+    if (const auto* folder = tokenizer_->folder())
+      tokenizer::Encoder(*folder).encode(text, special, ids);
+    else
+      tokenizer_->encode(text, ids);
+    if (ids.empty()) ids.push_back(tokenizer_->bos().value_or(tokenizer_->eos().value_or(0)));
+    return ids;
+  }
+
+  std::string render(const Json& messages) const {
+    try {
+      return template_->render(messages, /*add_generation_prompt=*/true, tokenizer_->folder()->roles());
+    } catch (const tokenizer::TemplateError& error) {
+      refuse("bad-template",
+             fmt::format("the chat template refuses the conversation (its line {}): {}", error.line, error.what()),
+             "the template may want another order of roles, or no --system");
+    }
+  }
+
+  Json opening() const {
+    Json messages = Json::array();
+    if (request_.system()) messages.push_back({{"role", "system"}, {"content", *request_.system()}});
+    return messages;
+  }
+
+  void converse() {
+    Json messages = opening();
+    while (const auto line = next_line()) {
+      messages.push_back({{"role", "user"}, {"content", *line}});
+      generate(*line, encode(render(messages), false));
+      messages.push_back({{"role", "assistant"}, {"content", answers_.back().text}});
+    }
+  }
+
+  void answer(const std::string& prompt) {
+    if (!request_.chat()) {
+      if (world_.rank() == 0 && !request_.json()) std::fputs(prompt.c_str(), stdout);
+      return generate(prompt, encode(prompt, true));
+    }
+    Json messages = opening();
+    messages.push_back({{"role", "user"}, {"content", prompt}});
+    generate(prompt, encode(render(messages), false));
+  }
+
+  void generate(const std::string& prompt, std::vector<std::int32_t> ids) {
+    const auto room =
+        static_cast<std::int64_t>(plan_.model->spec.max_positions) - static_cast<std::int64_t>(ids.size());
+    if (plan_.model->spec.max_positions > 0 && room <= 0)
+      refuse("prompt-too-long",
+             fmt::format("the text has {} tokens, the model has positions for {}", ids.size(),
+                         plan_.model->spec.max_positions),
+             "shorten the prompt");
+    auto options = options_;
+    if (plan_.model->spec.max_positions > 0)
+      options.tokens = static_cast<int>(std::min<std::int64_t>(options.tokens, room));
+    Answer out{.prompt = prompt, .prompt_tokens = ids.size()};
+    const bool prints = world_.rank() == 0 && !request_.json();
+    constexpr std::size_t kBefore = 4;  // tokens that one character is spread over at most
+    TextStream stream([&](std::span<const std::int32_t> part) { return tokenizer_->decode(part); },
+                      {ids.end() - static_cast<std::ptrdiff_t>(std::min(ids.size(), kBefore)), ids.end()});
+    const auto begin = Clock::now();
+    const auto passed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+    options.on_token = [&](std::int32_t token) {
+      if (out.first_seconds == 0) out.first_seconds = passed();
+      const auto text = stream.add(token);
+      if (!prints || text.empty()) return;
+      std::fputs(text.c_str(), stdout);
+      std::fflush(stdout);
+    };
+    out.ids = generator_->continue_text(std::move(ids), options);
+    out.seconds = passed();
+    const auto rest = stream.finish();
+    out.text = stream.text();
+    out.ended = std::find(options.ends.begin(), options.ends.end(), out.ids.back()) != options.ends.end();
+    if (prints) {
+      std::fputs((rest + "\n").c_str(), stdout);
+      std::fflush(stdout);
+      say(out, options.tokens < options_.tokens);
+    }
+    answers_.push_back(std::move(out));
+  }
+
+  void say(const Answer& answer, bool cut) const {
+    const auto later = static_cast<double>(answer.ids.size() - 1);
+    const double rate = later > 0 ? later / (answer.seconds - answer.first_seconds) : 0;
+    std::fputs(fmt::format(
+                   "[{} tokens read in {:.2f} s, {} written, {:.1f} tokens/s; {}{}]\n", answer.prompt_tokens,
+                   answer.first_seconds, answer.ids.size(), rate,
+                   generator_->cache_bytes() > 0
+                       ? fmt::format("keys and values {}", format_bytes(static_cast<double>(generator_->cache_bytes())))
+                       : "no key-value cache: the model has layers without keys",
+                   answer.ended ? "; the model ended its text"
+                   : cut        ? "; the model's positions are used up"
+                                : "")
+                   .c_str(),
+               stderr);
+  }
+
+  void print_json() const {
+    Json list = Json::array();
+    for (const auto& each : answers_)
+      list.push_back({{"prompt", each.prompt},
+                      {"text", each.text},
+                      {"ids", each.ids},
+                      {"prompt_tokens", each.prompt_tokens},
+                      {"ended", each.ended},
+                      {"seconds_to_first_token", each.first_seconds},
+                      {"seconds", each.seconds}});
+    std::fputs(
+        (Json{{"folder", request_.folder()}, {"answers", list}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
+         "\n")
+            .c_str(),
+        stdout);
+  }
+
+  const config::GenerateRequest& request_;
+  comm::World& world_;
+  config::LoadedRecipe loaded_;
+  plan::TrainingPlan plan_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::unique_ptr<const tokenizer::ChatTemplate> template_;
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Generator> generator_;
+  GenerateOptions options_ = {};
+  std::vector<Answer> answers_ = {};
+};
+
+}  // namespace
+
+ExitCode run_generation(const std::string& text, comm::World& world) {
+  Diagnostics problems;
+  const auto request = config::parse_generate_request(text, problems);
+  if (!problems.empty()) throw Error(ExitCode::kBadInput, std::move(problems));
+  use_threads(world);
+  return GenerateRun(request, world).execute();
+}
+
+}  // namespace automodel::train

@@ -1,0 +1,34 @@
+// Tokens one by one, text as soon as it is certain.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace automodel::train {
+
+/// A character may be spread over several tokens, and what a token adds may depend on the one before it (a leading
+/// space). So each step decodes the last few tokens twice, with and without the new one, and gives what is more.
+class TextStream {
+ public:
+  /// `before`: the last tokens of what is continued.
+  TextStream(std::function<std::string(std::span<const std::int32_t>)> decode, std::vector<std::int32_t> before)
+      : decode_(std::move(decode)), ids_(std::move(before)), given_(ids_.size()) {}
+
+  /// The text that is certain now and was not before; empty inside a character.
+  std::string add(std::int32_t token);
+  /// What is left at the end, with replacement characters for what never became whole.
+  std::string finish();
+  /// Everything given so far.
+  const std::string& text() const { return text_; }
+
+ private:
+  std::function<std::string(std::span<const std::int32_t>)> decode_;
+  std::vector<std::int32_t> ids_;
+  std::size_t first_ = 0, given_;  ///< tokens that are decoded again begin at first_; those before given_ are out
+  std::string text_ = {};
+};
+
+}  // namespace automodel::train

@@ -1,0 +1,119 @@
+// `automodel generate` as a user runs it: on checkpoints and their folders, alone and on several ranks.
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "cli/program.h"
+
+namespace automodel {
+namespace {
+
+using nlohmann::json;
+
+const std::string kRecipe =
+    "model: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+    "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: VOCAB, max_position_embeddings: 64}}\n"
+    "step_scheduler: {global_batch_size: 4, local_batch_size: 4, max_steps: 40}\n"
+    "optimizer: {_target_: adamw, lr: 0.01}\n"
+    "checkpoint: {checkpoint_dir: ck}\n"
+    "device: cpu\n"
+    "distributed: {strategy: ddp}\n";
+const std::string kText = "dataset: {_target_: text, paths: [t.txt], tokenizer: bytes, seq_length: 32}\n";
+
+std::string recipe(int vocab, const std::string& more) {
+  std::string out = kRecipe + more;
+  return out.replace(out.find("VOCAB"), 5, std::to_string(vocab));
+}
+
+/// A model that knows one sentence, in ck/.
+void train(const test::TemporaryFolder& folder) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "abcdefghij klmnop. ";
+  folder.write("t.txt", text);
+  folder.write("r.yaml", recipe(260, kText));
+  const auto run = test::run_program(folder, "train r.yaml");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+}
+
+json answers(const test::Outcome& run) {
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  return json::parse(run.out).at("answers");
+}
+
+TEST_CASE("a trained model continues its text, on one rank and on two") {
+  test::TemporaryFolder folder;
+  train(folder);
+  const auto alone =
+      answers(test::run_program(folder, "generate ck --prompt abcde --prompt klm --max-new-tokens 20 --json"));
+  REQUIRE(alone.size() == 2);
+  CHECK(alone[0].at("text").get<std::string>().starts_with("fghij klmnop. abc"));
+  CHECK(alone[0].at("prompt_tokens") == 5);
+  CHECK(alone[1].at("ids").size() == 20);
+  for (const char* mesh : {"--tp-size 2", "--pp-size 2"}) {
+    const auto more = answers(test::run_program(
+        folder, std::string("generate ck/LATEST --prompt abcde --prompt klm --max-new-tokens 20 --json ") + mesh));
+    INFO(mesh);
+    for (int i = 0; i < 2; ++i) CHECK(more[i].at("ids") == alone[i].at("ids"));
+  }
+}
+
+TEST_CASE("text is written as it comes, standard input is a prompt, and an export needs its tokenizer named") {
+  test::TemporaryFolder folder;
+  train(folder);
+  folder.write("in.txt", "abc");
+  const auto streamed = test::run_program(folder, "generate ck --max-new-tokens 7 <in.txt");
+  CHECK(streamed.out == "abcdefghij\n");
+  CHECK(streamed.err.find("3 tokens read") != std::string::npos);
+  REQUIRE(test::run_program(folder, "checkpoint export ck/LATEST out").code == 0);
+  CHECK(test::run_program(folder, "generate out --prompt abc").err.find("error[missing-file]") != std::string::npos);
+  const auto named = test::run_program(folder, "generate out --tokenizer bytes --prompt abc --max-new-tokens 4");
+  CHECK(named.out == "abcdefg\n");
+  // The model's positions end the text.
+  const auto all = answers(test::run_program(folder, "generate ck --prompt abc --max-new-tokens 1000 --json"));
+  CHECK(all[0].at("ids").size() == 61);
+}
+
+TEST_CASE("what cannot be continued is refused with what to do instead") {
+  test::TemporaryFolder folder;
+  train(folder);
+  const auto refuses = [&](const std::string& words, const std::string& what, int code = 2) {
+    const auto run = test::run_program(folder, "generate " + words);
+    INFO(words << ": " << run.err);
+    CHECK(run.code == code);
+    CHECK(run.err.find(what) != std::string::npos);
+  };
+  refuses("nowhere --prompt a", "error[missing-file]: there is no model in 'nowhere'");
+  refuses("ck --chat --prompt a", "error[no-chat-template]");
+  refuses("ck --system a --prompt a", "add --chat");
+  refuses("ck --dtype float31 --prompt a", "error[usage]");
+  refuses("ck --prompt a --tp-size 3", "error[indivisible]", 3);
+  refuses("ck --prompt " + std::string(64, 'a'), "error[prompt-too-long]");
+  folder.write("adapters/model/adapter_config.json", "{}");
+  refuses("adapters --prompt a", "error[adapters-alone]");
+}
+
+TEST_CASE("a conversation goes by the chat template and keeps what was said") {
+  test::TemporaryFolder folder;
+  const std::string tokenizer = AUTOMODEL_SOURCE_DIR "/test/golden/tokenizer/llama3";
+  folder.write("r.yaml", recipe(2016, "dataset: {_target_: mock, vocab_size: 2016, seq_length: 16}\n"));
+  const auto run = test::run_program(folder, "train r.yaml step_scheduler.max_steps=2");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  folder.write("in.txt", "Hi\nMore\n");
+  const auto spoken = answers(
+      test::run_program(folder, "generate ck --chat --tokenizer " + tokenizer + " --max-new-tokens 3 --json <in.txt"));
+  REQUIRE(spoken.size() == 2);
+  CHECK(spoken[0].at("prompt") == "Hi");
+  // The second turn has the first and its answer before it.
+  CHECK(spoken[1].at("prompt_tokens").get<int>() > spoken[0].at("prompt_tokens").get<int>() + 3);
+  const auto one = answers(test::run_program(
+      folder, "generate ck --chat --prompt Hi --tokenizer " + tokenizer + " --max-new-tokens 3 --json"));
+  CHECK(one[0].at("ids") == spoken[0].at("ids"));
+}
+
+}  // namespace
+}  // namespace automodel
