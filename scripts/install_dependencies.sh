@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is not there yet: Debian packages (with sudo where you are not root) and LibTorch's
-# wheel, unpacked into $AUTOMODEL_DEPS_DIR (default ~/.cache/automodel). Does nothing where all is there.
+# wheel and Apache Arrow's, unpacked into $AUTOMODEL_DEPS_DIR (default ~/.cache/automodel). Does nothing where all is there.
 #
 #   scripts/install_dependencies.sh [--dev] [--cuda | --gpu]
 #     --dev    also what tests and checks need
@@ -64,6 +64,21 @@ if [ ! -e "$target/torch/lib/libtorch_cpu.so" ]; then
   install_wheels third_party/pip.txt
   rm -rf "$target"
   mv "$target.part" "$target"
+fi
+
+# Parquet and Arrow data. Not needed to build: without it such files are refused with a hint.
+arrow_version="$(sed -n 's/^pyarrow==//p' third_party/pip-arrow.txt)"
+arrow="$deps/arrow-$arrow_version"
+if ! ls "$arrow"/pyarrow/libparquet.so.* >/dev/null 2>&1; then
+  echo "downloading Apache Arrow $arrow_version (55 MB, 166 MB unpacked) to $deps"
+  rm -rf "$target.part"
+  if install_wheels third_party/pip-arrow.txt; then
+    rm -rf "$arrow"
+    mv "$target.part" "$arrow"
+  else
+    rm -rf "$target.part"
+    echo "Apache Arrow could not be downloaded; Parquet and Arrow files will not be readable" >&2
+  fi
 fi
 
 # NCCL stands for all of them: a system that has its header has the toolkit's libraries too.

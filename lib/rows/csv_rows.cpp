@@ -1,0 +1,130 @@
+#include "rows/csv_rows.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace automodel::rows {
+namespace {
+
+struct Cell {
+  std::string text;
+  bool quoted = false;
+};
+
+/// Reads a record from `at`, which then stands behind it. Null where quotes do not end.
+std::optional<std::vector<Cell>> read_record(std::string_view text, std::size_t& at, char separator) {
+  std::vector<Cell> out(1);
+  while (at < text.size()) {
+    const char c = text[at++];
+    Cell& cell = out.back();
+    if (c == '"' && cell.text.empty() && !cell.quoted) {
+      cell.quoted = true;
+      for (;;) {
+        const std::size_t end = text.find('"', at);
+        if (end == std::string_view::npos) return std::nullopt;
+        cell.text.append(text.substr(at, end - at));
+        at = end + 1;
+        if (at >= text.size() || text[at] != '"') break;
+        cell.text += '"';
+        ++at;
+      }
+    } else if (c == separator) {
+      out.emplace_back();
+    } else if (c == '\n') {
+      return out;
+    } else if (c != '\r' || at >= text.size() || text[at] != '\n') {
+      cell.text += c;
+    }
+  }
+  return out;
+}
+
+class CsvRows final : public Rows {
+ public:
+  struct Place {
+    std::size_t begin;
+    int line;
+  };
+  CsvRows(std::shared_ptr<const Text> text, char separator, std::string file, std::vector<std::string> columns,
+          std::vector<Place> places)
+      : text_(std::move(text)),
+        separator_(separator),
+        file_(std::move(file)),
+        columns_(std::move(columns)),
+        places_(std::move(places)) {}
+  std::int64_t size() const override { return static_cast<std::int64_t>(places_.size()); }
+  SourceLocation where(std::int64_t index) const override {
+    return {file_, places_[static_cast<std::size_t>(index)].line, 1};
+  }
+  void read(std::int64_t index, nlohmann::ordered_json& out) const override {
+    std::size_t at = places_[static_cast<std::size_t>(index)].begin;
+    const auto cells = read_record(text_->view(), at, separator_);
+    if (!cells || cells->size() != columns_.size())
+      throw RowError(fmt::format("the row has {} fields, the first line {}", cells ? cells->size() : 0,
+                                 columns_.size()),
+                     where(index));
+    out = nlohmann::ordered_json::object();
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const Cell& cell = (*cells)[i];
+      if (cell.text.empty() && !cell.quoted)
+        out[columns_[i]] = nullptr;
+      else
+        out[columns_[i]] = cell.text;
+    }
+  }
+
+ private:
+  std::shared_ptr<const Text> text_;
+  char separator_;
+  std::string file_;
+  std::vector<std::string> columns_;
+  std::vector<Place> places_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rows> csv_rows(std::shared_ptr<const Text> text, char separator, const std::string& file,
+                               Diagnostics& problems) {
+  const std::string_view view = text->view();
+  std::size_t at = view.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  int line = 1;
+  std::vector<std::string> columns;
+  std::vector<CsvRows::Place> places;
+  bool first = true;
+  while (at < view.size()) {
+    const std::size_t begin = at;
+    const int begin_line = line;
+    const auto cells = read_record(view, at, separator);
+    if (!cells) {
+      problems.push_back(
+          {"bad-row", "a quoted field does not end", "quotes within a field are doubled", {file, begin_line, 1}, ""});
+      return nullptr;
+    }
+    line += static_cast<int>(std::count(view.begin() + static_cast<std::ptrdiff_t>(begin),
+                                        view.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+    if (cells->size() == 1 && cells->front().text.empty()) continue;
+    if (!first) {
+      places.push_back({begin, begin_line});
+      continue;
+    }
+    first = false;
+    for (const auto& cell : *cells) {
+      if (std::find(columns.begin(), columns.end(), cell.text) != columns.end()) {
+        problems.push_back({"bad-row",
+                            fmt::format("two columns are called '{}'", cell.text),
+                            "the first line names the columns, each once",
+                            {file, begin_line, 1},
+                            ""});
+        return nullptr;
+      }
+      columns.push_back(cell.text);
+    }
+  }
+  return std::make_unique<CsvRows>(std::move(text), separator, file, std::move(columns), std::move(places));
+}
+
+}  // namespace automodel::rows

@@ -1,0 +1,29 @@
+// Rows in JSON: lines, an array of objects, or objects one after another.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "rows/rows.h"
+
+namespace automodel::rows {
+
+/// The text of a file, in memory or mapped, that rows are cut from.
+class Text {
+ public:
+  virtual ~Text() = default;
+  virtual std::string_view view() const = 0;
+};
+/// Maps a file; throws std::system_error.
+std::shared_ptr<const Text> map_text(const std::filesystem::path& file);
+std::shared_ptr<const Text> own_text(std::string text);
+
+/// Only the places of rows are looked for here; a row is parsed when it is read. `file` is for messages. A byte order
+/// mark and blank lines are skipped. Adds `bad-row` where an array breaks off.
+std::unique_ptr<Rows> json_rows(std::shared_ptr<const Text> text, const std::string& file, Diagnostics& problems);
+
+/// Whether a file holds one document instead of a row a line.
+bool is_document(std::string_view text);
+
+}  // namespace automodel::rows

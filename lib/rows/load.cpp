@@ -1,0 +1,305 @@
+#include "rows/load.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "rows/csv_rows.h"
+#include "rows/data_files.h"
+#include "rows/hub_cache.h"
+#include "rows/json_rows.h"
+#include "rows/split.h"
+#include "rows/table_rows.h"
+
+namespace automodel::rows {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::optional<std::string> read_text(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
+bool is_compressed(const fs::path& file) {
+  return file.extension() == ".gz" || file.extension() == ".zst";
+}
+
+std::unique_ptr<Rows> open_file(const fs::path& file, Diagnostics& problems) {
+  const std::string reader = reader_of(file.filename().native());
+  if (reader == "parquet") return table_rows(file, TableKind::kParquet, problems);
+  if (reader == "arrow") return table_rows(file, TableKind::kArrow, problems);
+  if (reader != "json" && reader != "csv") {
+    problems.push_back({"bad-value",
+                        fmt::format("'{}' is of no kind that is read", file.native()),
+                        "Parquet, Arrow, JSON, JSON lines, CSV and TSV files are read, texts also with .gz or .zst",
+                        {file.native(), 0, 0},
+                        ""});
+    return nullptr;
+  }
+  std::shared_ptr<const Text> text;
+  try {
+    text = is_compressed(file) ? inflate_text(file, problems) : map_text(file);
+  } catch (const std::system_error& error) {
+    problems.push_back({"missing-file",
+                        fmt::format("'{}' cannot be read: {}", file.native(), error.code().message()),
+                        "check the file and its permissions",
+                        {file.native(), 0, 0},
+                        ""});
+  }
+  if (!text) return nullptr;
+  const bool tabs = (is_compressed(file) ? file.stem() : file.filename()).extension() == ".tsv";
+  return reader == "json" ? json_rows(std::move(text), file.native(), problems)
+                          : csv_rows(std::move(text), tabs ? '\t' : ',', file.native(), problems);
+}
+
+/// The files of every split, in the splits' order.
+using SplitPaths = std::vector<std::pair<std::string, std::vector<fs::path>>>;
+
+class Loading {
+ public:
+  Loading(const LoadRequest& request, Diagnostics& problems) : request_(request), problems_(problems) {}
+
+  std::optional<LoadedRows> run() {
+    const auto parsed = parse_split(request_.split);
+    if (!parsed.problem.empty())
+      return refuse("bad-value", parsed.problem, "write name, name[from:to], name[10%:20%], or several with +",
+                    request_.split_key);
+    auto splits = find();
+    if (!splits) return std::nullopt;
+    return take(*splits, parsed.parts);
+  }
+
+ private:
+  std::nullopt_t refuse(std::string id, std::string message, std::string help, const std::string& key) {
+    problems_.push_back({std::move(id), std::move(message), std::move(help), {}, key});
+    return std::nullopt;
+  }
+
+  std::optional<SplitPaths> find() {
+    if (const auto local = find_local(request_.path, request_.recipe_folder)) {
+      std::error_code error;
+      if (fs::is_directory(*local, error)) return of_folder(*local);
+      return SplitPaths{{"train", {*local}}};
+    }
+    if (const fs::path snapshot = find_snapshot("datasets", request_.path, request_.revision); !snapshot.empty()) {
+      Diagnostics own;
+      if (auto found = of_snapshot(snapshot, own)) return found;
+      // A download that was cut short; what load_dataset has prepared from a whole one is as good.
+      if (auto prepared = of_prepared()) return prepared;
+      keyed(std::move(own));
+      return std::nullopt;
+    }
+    if (auto prepared = of_prepared()) return prepared;
+    if (said_) return std::nullopt;
+    return not_found();
+  }
+
+  void keyed(Diagnostics own) {
+    for (auto& problem : own) {
+      if (problem.where.line == 0) problem.where = {};
+      if (problem.key.empty()) problem.key = request_.path_key;
+      problems_.push_back(std::move(problem));
+    }
+  }
+
+  std::nullopt_t not_found() {
+    std::string help = fmt::format("looked for a folder in {} and in the working directory",
+                                   request_.recipe_folder.empty() ? "." : request_.recipe_folder.native());
+    if (is_repository_name(request_.path))
+      help += fmt::format(
+          ", for revision {} in the hub cache {} and for a prepared copy in {}; nothing is downloaded: `hf download "
+          "--repo-type dataset {}` does that",
+          request_.revision.value_or("main"), hub_cache().native(), prepared_cache().native(), request_.path);
+    return refuse("dataset-not-found", fmt::format("there is no data set '{}' here", request_.path), help,
+                  request_.path_key);
+  }
+
+  std::optional<SplitPaths> of_snapshot(const fs::path& folder, Diagnostics& problems) {
+    auto card = read_text(folder / "README.md");
+    const auto chosen = choose_data_files(list_files(folder), card, request_.name, folder.native(), problems);
+    if (!chosen) return std::nullopt;
+    SplitPaths out;
+    for (const auto& [split, files] : chosen->splits) {
+      auto& paths = out.emplace_back(split, std::vector<fs::path>()).second;
+      for (const auto& file : files) paths.push_back(folder / file);
+    }
+    return out;
+  }
+
+  std::optional<SplitPaths> of_folder(const fs::path& folder) {
+    if (const auto dict = read_text(folder / "dataset_dict.json")) {
+      const auto document = json::parse(*dict, nullptr, false);
+      SplitPaths out;
+      if (document.is_object() && document.contains("splits") && document["splits"].is_array())
+        for (const auto& name : document["splits"])
+          if (name.is_string())
+            if (auto part = of_saved(folder / name.get<std::string>())) out.emplace_back(name, std::move(*part));
+      if (!out.empty()) return out;
+    } else if (auto part = of_saved(folder)) {
+      return SplitPaths{{"", std::move(*part)}};
+    }
+    Diagnostics own;
+    auto out = of_snapshot(folder, own);
+    keyed(std::move(own));
+    return out;
+  }
+
+  /// The Arrow files of a folder that `save_to_disk` has written.
+  std::optional<std::vector<fs::path>> of_saved(const fs::path& folder) {
+    const auto state = read_text(folder / "state.json");
+    const auto document = state ? json::parse(*state, nullptr, false) : json();
+    if (!document.is_object() || !document.contains("_data_files") || !document["_data_files"].is_array())
+      return std::nullopt;
+    std::vector<fs::path> out;
+    for (const auto& item : document["_data_files"]) {
+      const auto name = item.is_object() ? item.value("filename", json()) : json();
+      if (!name.is_string() || fs::path(name.get<std::string>()).has_parent_path()) return std::nullopt;
+      out.push_back(folder / name.get<std::string>());
+    }
+    return out;
+  }
+
+  std::optional<SplitPaths> of_prepared() {
+    auto folders = find_prepared(request_.path);
+    if (folders.empty()) return std::nullopt;
+    std::vector<std::string> configs;
+    const fs::path* chosen = nullptr;
+    for (const auto& folder : folders) {
+      const std::string config = folder.parent_path().parent_path().filename().native();
+      if (std::find(configs.begin(), configs.end(), config) == configs.end()) configs.push_back(config);
+      const bool wanted = !request_.name || config == *request_.name || config.starts_with(*request_.name + "-");
+      const bool same = !request_.revision || folder.filename() == *request_.revision || request_.revision == "main" ||
+                        request_.revision->starts_with("refs/");
+      if (wanted && same && chosen == nullptr) chosen = &folder;
+    }
+    if (chosen == nullptr || (!request_.name && configs.size() > 1)) {
+      said_ = true;
+      return refuse("bad-value",
+                    chosen != nullptr ? fmt::format("'{}' is prepared in several configurations", request_.path)
+                                      : fmt::format("'{}' has no such configuration or revision", request_.path),
+                    fmt::format("name: one of {}", fmt::join(configs, ", ")), request_.path_key);
+    }
+    return arrow_files(*chosen);
+  }
+
+  std::optional<SplitPaths> arrow_files(const fs::path& folder) {
+    const auto info = json::parse(read_text(folder / "dataset_info.json").value_or(""), nullptr, false);
+    const auto splits = info.is_object() ? info.value("splits", json()) : json();
+    SplitPaths out;
+    if (splits.is_object())
+      for (const auto& [split, facts] : splits.items()) {
+        // "name-split.arrow", or "name-split-00000-of-00002.arrow" where there are several.
+        auto& files = out.emplace_back(split, std::vector<fs::path>()).second;
+        const std::string whole = "-" + split + ".arrow", shard = "-" + split + "-";
+        for (const auto& file : list_files(folder)) {
+          if (!file.ends_with(".arrow") || file.starts_with("cache-")) continue;
+          const std::size_t at = file.rfind(shard);
+          const bool numbered = at != std::string::npos && file.size() - at == shard.size() + 20 &&
+                                file.substr(at + shard.size() + 5, 4) == "-of-";
+          if (file.ends_with(whole) || numbered) files.push_back(folder / file);
+        }
+        const auto lengths = facts.is_object() ? facts.value("shard_lengths", json()) : json();
+        const std::size_t expected = lengths.is_array() && !lengths.empty() ? lengths.size() : 1;
+        if (files.size() != expected) {
+          said_ = true;
+          return refuse("dataset-not-found",
+                        fmt::format("split '{}' in '{}' has {} of {} files", split, folder.native(), files.size(), expected),
+                        "the cache is incomplete: load the data set again", request_.path_key);
+        }
+      }
+    if (out.empty()) return std::nullopt;
+    return out;
+  }
+
+  std::optional<LoadedRows> take(const SplitPaths& splits, const std::vector<SplitPart>& parts) {
+    LoadedRows out;
+    std::map<std::string, std::pair<std::int64_t, std::int64_t>> opened;  // split to its rows in `tables`
+    std::vector<std::unique_ptr<Rows>> tables;
+    std::vector<std::int64_t> order;
+    std::int64_t total = 0;
+    for (const auto& part : parts) {
+      bool found = false;
+      for (const auto& [split, files] : splits) {
+        // A folder that save_to_disk has written for one split does not say its name.
+        if (split != part.name && part.name != "all" && !split.empty()) continue;
+        found = true;
+        if (!opened.contains(split)) {
+          auto loaded = load_files(files, problems_);
+          if (!loaded) return std::nullopt;
+          const std::int64_t count = loaded->rows->size();
+          opened[split] = {total, count};
+          total += count;
+          tables.push_back(std::move(loaded->rows));
+          out.files.insert(out.files.end(), files.begin(), files.end());
+        }
+        const auto [first, count] = opened[split];
+        std::string problem;
+        const RowRange range = range_of(part, count, problem);
+        if (!problem.empty()) return refuse("bad-value", problem, "use row numbers, or (closest)", request_.split_key);
+        for (std::int64_t i = range.from; i < range.to; ++i) order.push_back(first + i);
+        out.selection += fmt::format("{}..{} ", first + range.from, first + range.to);
+      }
+      if (!found) return unknown_split(part.name, splits);
+    }
+    if (order.empty())
+      return refuse("empty-data", fmt::format("split '{}' of '{}' has no rows", request_.split, request_.path),
+                    fmt::format("the split has {} rows in all", total), request_.split_key);
+    out.rows = concatenate(std::move(tables));
+    const bool all = static_cast<std::int64_t>(order.size()) == total && order.front() == 0 && order.back() == total - 1;
+    if (!all || !std::is_sorted(order.begin(), order.end())) out.rows = select(std::move(out.rows), std::move(order));
+    return out;
+  }
+
+  std::nullopt_t unknown_split(const std::string& name, const SplitPaths& splits) {
+    std::vector<std::string> names;
+    for (const auto& split : splits) names.push_back(split.first);
+    return refuse("bad-value", fmt::format("'{}' has no split '{}'", request_.path, name),
+                  fmt::format("one of {}", fmt::join(names, ", ")), request_.split_key);
+  }
+
+  const LoadRequest& request_;
+  Diagnostics& problems_;
+  bool said_ = false;  ///< a problem says already why there is nothing
+};
+
+}  // namespace
+
+std::optional<LoadedRows> load_rows(const LoadRequest& request, Diagnostics& problems) {
+  return Loading(request, problems).run();
+}
+
+std::optional<LoadedRows> load_files(const std::vector<fs::path>& files, Diagnostics& problems) {
+  LoadedRows out;
+  std::vector<std::unique_ptr<Rows>> parts;
+  for (const auto& file : files) {
+    auto part = open_file(file, problems);
+    if (!part) return std::nullopt;
+    parts.push_back(std::move(part));
+  }
+  out.files = files;
+  out.rows = concatenate(std::move(parts));
+  return out;
+}
+
+std::optional<fs::path> find_local(const std::string& path, const fs::path& recipe_folder) {
+  std::error_code error;
+  if (path.empty()) return std::nullopt;
+  for (const auto& found : {recipe_folder / path, fs::path(path)})
+    if (fs::exists(found, error)) return found;
+  return std::nullopt;
+}
+
+}  // namespace automodel::rows

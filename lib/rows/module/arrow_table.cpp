@@ -1,0 +1,370 @@
+// Parquet and Arrow files and compressed texts, through Apache Arrow.
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <arrow/api.h>
+#include <arrow/io/api.h>
+#include <arrow/ipc/api.h>
+#include <arrow/util/compression.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/exception.h>
+
+#include "table_module.h"
+
+namespace {
+
+/// Appends a string as JSON.
+void put_text(std::string_view text, std::string& out) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += "\\u00";
+      out += kDigits[static_cast<unsigned char>(c) >> 4];
+      out += kDigits[c & 15];
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+template <class Number>
+void put_number(Number value, std::string& out) {
+  if constexpr (std::is_floating_point_v<Number>)
+    if (!std::isfinite(value)) return void(out += "null");  // JSON has no such number
+  char text[40];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  out.append(text, end);
+  if constexpr (std::is_floating_point_v<Number>)
+    if (std::string_view(text, static_cast<std::size_t>(end - text)).find_first_of(".e") == std::string_view::npos)
+      out += ".0";
+}
+
+arrow::Status put(const arrow::Array& array, std::int64_t i, std::string& out);
+
+template <class List>
+arrow::Status put_list(const arrow::Array& array, std::int64_t i, std::string& out) {
+  const auto& list = static_cast<const List&>(array);
+  out += '[';
+  for (std::int64_t at = list.value_offset(i), end = at + list.value_length(i); at < end; ++at) {
+    if (at > list.value_offset(i)) out += ',';
+    ARROW_RETURN_NOT_OK(put(*list.values(), at, out));
+  }
+  out += ']';
+  return arrow::Status::OK();
+}
+
+arrow::Status put_struct(const arrow::Array& array, std::int64_t i, std::string& out) {
+  const auto& fields = static_cast<const arrow::StructArray&>(array);
+  out += '{';
+  for (int f = 0; f < fields.num_fields(); ++f) {
+    if (f > 0) out += ',';
+    put_text(fields.type()->field(f)->name(), out);
+    out += ':';
+    ARROW_RETURN_NOT_OK(put(*fields.field(f), i, out));
+  }
+  out += '}';
+  return arrow::Status::OK();
+}
+
+/// A map is a list of pairs.
+arrow::Status put_map(const arrow::Array& array, std::int64_t i, std::string& out) {
+  const auto& map = static_cast<const arrow::MapArray&>(array);
+  out += '[';
+  for (std::int64_t at = map.value_offset(i), end = at + map.value_length(i); at < end; ++at) {
+    out += at > map.value_offset(i) ? ",[" : "[";
+    ARROW_RETURN_NOT_OK(put(*map.keys(), at, out));
+    out += ',';
+    ARROW_RETURN_NOT_OK(put(*map.items(), at, out));
+    out += ']';
+  }
+  out += ']';
+  return arrow::Status::OK();
+}
+
+template <class Array>
+arrow::Status put_value(const arrow::Array& array, std::int64_t i, std::string& out) {
+  put_number(static_cast<const Array&>(array).Value(i), out);
+  return arrow::Status::OK();
+}
+
+template <class Array>
+arrow::Status put_string(const arrow::Array& array, std::int64_t i, std::string& out) {
+  put_text(static_cast<const Array&>(array).GetView(i), out);
+  return arrow::Status::OK();
+}
+
+arrow::Status put_truth(const arrow::Array& array, std::int64_t i, std::string& out) {
+  out += static_cast<const arrow::BooleanArray&>(array).Value(i) ? "true" : "false";
+  return arrow::Status::OK();
+}
+
+arrow::Status put_word(const arrow::Array& array, std::int64_t i, std::string& out) {
+  const auto& words = static_cast<const arrow::DictionaryArray&>(array);
+  return put(*words.dictionary(), words.GetValueIndex(i), out);
+}
+
+arrow::Status put_stored(const arrow::Array& array, std::int64_t i, std::string& out) {
+  return put(*static_cast<const arrow::ExtensionArray&>(array).storage(), i, out);
+}
+
+/// Pictures and sounds, which no builder reads.
+arrow::Status put_bytes(const arrow::Array&, std::int64_t, std::string& out) {
+  out += "{\"bytes\":null}";
+  return arrow::Status::OK();
+}
+
+struct Form {
+  arrow::Type::type type;
+  arrow::Status (*put)(const arrow::Array& array, std::int64_t i, std::string& out);
+};
+constexpr Form kForms[] = {
+    {arrow::Type::BOOL, put_truth},
+    {arrow::Type::INT8, put_value<arrow::Int8Array>},
+    {arrow::Type::INT16, put_value<arrow::Int16Array>},
+    {arrow::Type::INT32, put_value<arrow::Int32Array>},
+    {arrow::Type::INT64, put_value<arrow::Int64Array>},
+    {arrow::Type::UINT8, put_value<arrow::UInt8Array>},
+    {arrow::Type::UINT16, put_value<arrow::UInt16Array>},
+    {arrow::Type::UINT32, put_value<arrow::UInt32Array>},
+    {arrow::Type::UINT64, put_value<arrow::UInt64Array>},
+    {arrow::Type::FLOAT, put_value<arrow::FloatArray>},
+    {arrow::Type::DOUBLE, put_value<arrow::DoubleArray>},
+    {arrow::Type::STRING, put_string<arrow::StringArray>},
+    {arrow::Type::LARGE_STRING, put_string<arrow::LargeStringArray>},
+    {arrow::Type::STRING_VIEW, put_string<arrow::StringViewArray>},
+    {arrow::Type::STRUCT, put_struct},
+    {arrow::Type::LIST, put_list<arrow::ListArray>},
+    {arrow::Type::LARGE_LIST, put_list<arrow::LargeListArray>},
+    {arrow::Type::FIXED_SIZE_LIST, put_list<arrow::FixedSizeListArray>},
+    {arrow::Type::MAP, put_map},
+    {arrow::Type::DICTIONARY, put_word},
+    {arrow::Type::EXTENSION, put_stored},
+    {arrow::Type::BINARY, put_bytes},
+    {arrow::Type::LARGE_BINARY, put_bytes},
+    {arrow::Type::FIXED_SIZE_BINARY, put_bytes},
+};
+
+/// A cell as JSON; times and decimal numbers as text.
+arrow::Status put(const arrow::Array& array, std::int64_t i, std::string& out) {
+  if (array.IsNull(i)) {
+    out += "null";
+    return arrow::Status::OK();
+  }
+  for (const Form& form : kForms)
+    if (form.type == array.type_id()) return form.put(array, i, out);
+  ARROW_ASSIGN_OR_RAISE(const auto scalar, array.GetScalar(i));
+  put_text(scalar->ToString(), out);
+  return arrow::Status::OK();
+}
+
+}  // namespace
+
+/// Rows in batches, of which one (Parquet: a row group) is in memory at a time.
+struct AutomodelTable {
+  virtual ~AutomodelTable() = default;
+  /// Sets batch_ and first_ so that `row` lies in it.
+  virtual arrow::Status seek(std::int64_t row) = 0;
+
+  arrow::Status read(std::int64_t row, std::string& out) {
+    if (row < 0 || row >= rows_) return arrow::Status::IndexError("the table has ", rows_, " rows");
+    if (!batch_ || row < first_ || row >= first_ + batch_->num_rows()) ARROW_RETURN_NOT_OK(seek(row));
+    if (row < first_ || row >= first_ + batch_->num_rows())
+      return arrow::Status::Invalid("its metadata promises more rows than it has");
+    out += '{';
+    for (int column = 0; column < batch_->num_columns(); ++column) {
+      if (column > 0) out += ',';
+      put_text(batch_->schema()->field(column)->name(), out);
+      out += ':';
+      const auto status = put(*batch_->column(column), row - first_, out);
+      if (!status.ok())
+        return status.WithMessage("column '", batch_->schema()->field(column)->name(), "': ", status.message());
+    }
+    out += '}';
+    return arrow::Status::OK();
+  }
+
+  std::int64_t rows_ = 0;
+  std::string features_;
+  std::shared_ptr<arrow::RecordBatch> batch_;
+  std::int64_t first_ = 0;  ///< row of the table that begins the batch
+};
+
+namespace {
+
+/// Checks what came out of a file before rows are taken from it: offsets in their buffers, texts in UTF-8.
+arrow::Status check(const arrow::RecordBatch& batch) {
+  for (int column = 0; column < batch.num_columns(); ++column) {
+    const auto status = batch.column(column)->ValidateFull();
+    if (!status.ok())
+      return status.WithMessage("column '", batch.schema()->field(column)->name(), "': ", status.message());
+  }
+  return arrow::Status::OK();
+}
+
+void take_features(const arrow::Schema& schema, std::string& out) {
+  if (const auto metadata = schema.metadata()) out = metadata->Get("huggingface").ValueOr("");
+}
+
+class ParquetTable final : public AutomodelTable {
+ public:
+  arrow::Status open(const char* path) {
+    ARROW_ASSIGN_OR_RAISE(auto file, arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ));
+    ARROW_ASSIGN_OR_RAISE(reader_, parquet::arrow::OpenFile(file, arrow::default_memory_pool()));
+    reader_->set_use_threads(false);
+    const auto metadata = reader_->parquet_reader()->metadata();
+    for (int group = 0; group < metadata->num_row_groups(); ++group) {
+      const std::int64_t count = metadata->RowGroup(group)->num_rows();
+      if (count < 0) return arrow::Status::Invalid("row group ", group, " has ", count, " rows");
+      rows_ += count;
+      ends_.push_back(rows_);
+    }
+    std::shared_ptr<arrow::Schema> schema;
+    ARROW_RETURN_NOT_OK(reader_->GetSchema(&schema));
+    take_features(*schema, features_);
+    return arrow::Status::OK();
+  }
+
+  arrow::Status seek(std::int64_t row) override {
+    std::size_t group = 0;
+    while (ends_[group] <= row) ++group;
+    batch_.reset();
+    auto table = reader_->ReadRowGroup(static_cast<int>(group));
+    if (!table.ok()) return table.status().WithMessage("row group ", group, ": ", table.status().message());
+    ARROW_ASSIGN_OR_RAISE(batch_, (*table)->CombineChunksToBatch());
+    first_ = group == 0 ? 0 : ends_[group - 1];
+    return check(*batch_);
+  }
+
+ private:
+  std::unique_ptr<parquet::arrow::FileReader> reader_;
+  std::vector<std::int64_t> ends_;
+};
+
+class ArrowTable final : public AutomodelTable {
+ public:
+  arrow::Status open(const char* path) {
+    ARROW_ASSIGN_OR_RAISE(file_, arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ));
+    ARROW_ASSIGN_OR_RAISE(auto head, file_->ReadAt(0, 6));
+    const bool stream = head->ToString() != "ARROW1";
+    auto options = arrow::ipc::IpcReadOptions::Defaults();
+    options.use_threads = false;
+    if (stream) {
+      ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchStreamReader::Open(file_, options));
+      take_features(*reader->schema(), features_);
+      for (std::shared_ptr<arrow::RecordBatch> batch;;) {
+        const auto status = reader->ReadNext(&batch);
+        if (!status.ok()) return status.WithMessage("behind row ", rows_, ": ", status.message());
+        if (!batch) return arrow::Status::OK();
+        add(std::move(batch));
+      }
+    }
+    ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchFileReader::Open(file_, options));
+    take_features(*reader->schema(), features_);
+    for (int i = 0; i < reader->num_record_batches(); ++i) {
+      ARROW_ASSIGN_OR_RAISE(auto batch, reader->ReadRecordBatch(i));
+      add(std::move(batch));
+    }
+    return arrow::Status::OK();
+  }
+
+  arrow::Status seek(std::int64_t row) override {
+    std::size_t at = 0;
+    while (ends_[at] <= row) ++at;
+    ARROW_RETURN_NOT_OK(check(*batches_[at]));
+    batch_ = batches_[at];
+    first_ = ends_[at] - batch_->num_rows();
+    return arrow::Status::OK();
+  }
+
+ private:
+  void add(std::shared_ptr<arrow::RecordBatch> batch) {
+    rows_ += batch->num_rows();
+    ends_.push_back(rows_);
+    batches_.push_back(std::move(batch));
+  }
+
+  std::shared_ptr<arrow::io::MemoryMappedFile> file_;
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;  ///< mapped, not read
+  std::vector<std::int64_t> ends_;
+};
+
+void give(const std::string& text, AutomodelTake take, void* taker) {
+  take(taker, text.data(), text.size());
+}
+
+/// Runs `act`, whose exceptions become its status: none may leave the object.
+template <class Act>
+arrow::Status guarded(Act&& act) {
+  try {
+    return act();
+  } catch (const std::exception& error) {
+    return arrow::Status::Invalid(error.what());
+  }
+}
+
+template <class Table>
+AutomodelTable* open_as(const char* path, AutomodelTake fail, void* taker) {
+  std::unique_ptr<Table> out;
+  const auto status = guarded([&] {
+    out = std::make_unique<Table>();
+    return out->open(path);
+  });
+  if (status.ok()) return out.release();
+  give(status.message(), fail, taker);
+  return nullptr;
+}
+
+AutomodelTable* open_table(const char* path, int kind, AutomodelTake fail, void* taker) {
+  return kind == 0 ? open_as<ParquetTable>(path, fail, taker) : open_as<ArrowTable>(path, fail, taker);
+}
+
+int read_row(AutomodelTable* table, std::int64_t row, AutomodelTake take, void* taker) {
+  std::string text;
+  const auto status = guarded([&] { return table->read(row, text); });
+  give(status.ok() ? text : status.message(), take, taker);
+  return status.ok() ? 1 : 0;
+}
+
+arrow::Status inflate(const std::string& path, AutomodelTake take, void* taker) {
+  const auto kind = path.ends_with(".gz") ? arrow::Compression::GZIP : arrow::Compression::ZSTD;
+  ARROW_ASSIGN_OR_RAISE(const auto codec, arrow::util::Codec::Create(kind));
+  ARROW_ASSIGN_OR_RAISE(const auto file, arrow::io::ReadableFile::Open(path));
+  ARROW_ASSIGN_OR_RAISE(const auto stream, arrow::io::CompressedInputStream::Make(codec.get(), file));
+  for (;;) {
+    ARROW_ASSIGN_OR_RAISE(const auto piece, stream->Read(1 << 20));
+    if (piece->size() == 0) return arrow::Status::OK();
+    take(taker, reinterpret_cast<const char*>(piece->data()), static_cast<std::size_t>(piece->size()));
+  }
+}
+
+int inflate_file(const char* path, AutomodelTake take, AutomodelTake fail, void* taker) {
+  const auto status = guarded([&] { return inflate(path, take, taker); });
+  if (!status.ok()) give(status.message(), fail, taker);
+  return status.ok() ? 1 : 0;
+}
+
+}  // namespace
+
+const AutomodelTableModule* automodel_table_module(void) {
+  static const AutomodelTableModule kModule = {
+      AUTOMODEL_TABLE_VERSION,
+      open_table,
+      [](AutomodelTable* table) { delete table; },
+      [](const AutomodelTable* table) { return table->rows_; },
+      [](const AutomodelTable* table) { return table->features_.c_str(); },
+      read_row,
+      inflate_file,
+  };
+  return &kModule;
+}

@@ -1,0 +1,45 @@
+// Rows of a table, whatever file they lie in.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/diagnostic.h"
+
+namespace automodel::rows {
+
+/// A row that cannot be read, and where it lies.
+class RowError : public std::runtime_error {
+ public:
+  RowError(const std::string& reason, SourceLocation at) : std::runtime_error(reason), where(std::move(at)) {}
+  SourceLocation where;
+};
+
+class Rows {
+ public:
+  Rows() = default;
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+  virtual ~Rows() = default;
+
+  virtual std::int64_t size() const = 0;
+  /// Row `index` as a JSON object, its keys in the order of the file; a cell without a value is null or left out.
+  /// Throws RowError. May be called from several threads.
+  virtual void read(std::int64_t index, nlohmann::ordered_json& out) const = 0;
+  /// File and line (from 1) of a row; formats without lines count rows.
+  virtual SourceLocation where(std::int64_t index) const = 0;
+};
+
+/// Several tables one after another.
+std::unique_ptr<Rows> concatenate(std::vector<std::unique_ptr<Rows>> parts);
+
+/// Rows `order[0]`, `order[1]`, ... of a table.
+std::unique_ptr<Rows> select(std::unique_ptr<Rows> rows, std::vector<std::int64_t> order);
+
+}  // namespace automodel::rows

@@ -1,0 +1,41 @@
+// Split strings of Hugging Face's datasets: "train[:1000]", "train[10%:20%]+validation".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automodel::rows {
+
+
+/// One summand.
+struct SplitPart {
+  enum class Rounding { kClosest, kDropRemainder };
+  std::string name;
+  std::optional<std::int64_t> from = {}, to = {};  ///< rows, or percent; negative counts from the end
+  bool percent = false;
+  Rounding rounding = Rounding::kClosest;
+
+  bool sliced() const { return from.has_value() || to.has_value(); }
+};
+
+struct SplitText {
+  std::vector<SplitPart> parts = {};
+  std::string problem = {};  ///< why the text is no split, or ""
+};
+
+/// Reads a split string. "all" is one part of that name.
+SplitText parse_split(std::string_view text);
+
+struct RowRange {
+  std::int64_t from = 0;
+  std::int64_t to = 0;  ///< below `from`: no rows
+};
+
+/// The rows of a part in a split of `count` rows; `problem` says why there are none by rule.
+RowRange range_of(const SplitPart& part, std::int64_t count, std::string& problem);
+
+}  // namespace automodel::rows

@@ -1,0 +1,165 @@
+#include "rows/table_rows.h"
+
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "rows/module/table_module.h"
+
+namespace automodel::rows {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using Module = AutomodelTableModule;
+
+constexpr const char* kFile = "automodel-table.so";
+
+void append(void* taker, const char* text, std::size_t size) {
+  static_cast<std::string*>(taker)->append(text, size);
+}
+
+/// Beside the program, where `cmake --install` puts it, and in the build folder.
+std::vector<fs::path> places() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  return {program / kFile, program.parent_path() / "lib" / "automodel" / kFile,
+          fs::path(AUTOMODEL_TABLE_FOLDER) / kFile};
+}
+
+struct Loaded {
+  const Module* module = nullptr;
+  std::string reason;
+};
+
+Loaded load() {
+  std::string looked;
+  for (const auto& path : places()) {
+    std::error_code error;
+    looked += fmt::format("{}'{}'", looked.empty() ? "" : ", ", path.native());
+    if (!fs::exists(path, error)) continue;
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) return {nullptr, fmt::format("'{}' cannot be loaded: {}", path.native(), dlerror())};
+    using Entry = const Module* (*)();
+    const auto entry = reinterpret_cast<Entry>(dlsym(handle, "automodel_table_module"));
+    const Module* module = entry == nullptr ? nullptr : entry();
+    if (module == nullptr || module->version != AUTOMODEL_TABLE_VERSION)
+      return {nullptr, fmt::format("'{}' belongs to another version of this program", path.native())};
+    return {module, ""};
+  }
+  return {nullptr, fmt::format("the reader is not installed; looked for {}", looked)};
+}
+
+const Module* module_for(const fs::path& file, Diagnostics& problems) {
+  static const Loaded loaded = load();  // stays open: what it mapped may be in use until the program ends
+  if (loaded.module == nullptr)
+    problems.push_back({"unavailable",
+                        fmt::format("'{}' cannot be read: {}", file.native(), loaded.reason),
+                        "scripts/install_dependencies.sh gets Apache Arrow; then build again",
+                        {file.native(), 0, 0},
+                        ""});
+  return loaded.module;
+}
+
+void refuse(const fs::path& file, const std::string& reason, Diagnostics& problems) {
+  problems.push_back({"bad-table",
+                      fmt::format("'{}' cannot be read: {}", file.native(), reason),
+                      "the file is damaged or was cut off; copy it again",
+                      {file.native(), 0, 0},
+                      ""});
+}
+
+/// Columns that `datasets` keeps as text although they hold JSON of any shape.
+std::vector<std::string> json_columns(const std::string& features) {
+  std::vector<std::string> out;
+  const auto root = ordered_json::parse(features, nullptr, false);
+  const auto info = root.is_object() ? root.value("info", ordered_json()) : ordered_json();
+  const auto columns = info.is_object() ? info.value("features", ordered_json()) : ordered_json();
+  if (!columns.is_object()) return out;
+  for (const auto& [name, feature] : columns.items())
+    if (feature.is_object() && feature.contains("_type") && feature["_type"] == "Json") out.push_back(name);
+  return out;
+}
+
+class TableRows final : public Rows {
+ public:
+  TableRows(const Module& module, AutomodelTable* table, fs::path file)
+      : module_(module),
+        table_(table),
+        file_(std::move(file)),
+        size_(module.rows(table)),
+        json_columns_(json_columns(module.features(table))) {}
+  TableRows(const TableRows&) = delete;
+  TableRows& operator=(const TableRows&) = delete;
+  ~TableRows() override { module_.close(table_); }
+
+  std::int64_t size() const override { return size_; }
+  SourceLocation where(std::int64_t index) const override {
+    return {file_.native(), static_cast<int>(std::min<std::int64_t>(index + 1, 1 << 30)), 1};
+  }
+  void read(std::int64_t index, ordered_json& out) const override {
+    std::string text;
+    bool good = false;
+    {
+      const std::lock_guard lock(mutex_);
+      good = module_.read(table_, index, append, &text) != 0;
+    }
+    if (!good) throw RowError(fmt::format("row {}: {}", index + 1, text), where(index));
+    out = ordered_json::parse(text, nullptr, false);
+    if (!out.is_object()) throw RowError(fmt::format("row {} holds what is not text", index + 1), where(index));
+    for (const auto& column : json_columns_) {
+      auto& cell = out[column];
+      if (!cell.is_string()) continue;
+      auto value = ordered_json::parse(cell.get_ref<const std::string&>(), nullptr, false);
+      if (!value.is_discarded()) cell = std::move(value);
+    }
+  }
+
+ private:
+  const Module& module_;
+  AutomodelTable* table_;
+  fs::path file_;
+  std::int64_t size_;
+  std::vector<std::string> json_columns_;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rows> table_rows(const fs::path& file, TableKind kind, Diagnostics& problems) {
+  const Module* module = module_for(file, problems);
+  if (module == nullptr) return nullptr;
+  std::string reason;
+  AutomodelTable* table = module->open(file.c_str(), kind == TableKind::kParquet ? 0 : 1, append, &reason);
+  if (table == nullptr) {
+    refuse(file, reason, problems);
+    return nullptr;
+  }
+  return std::make_unique<TableRows>(*module, table, file);
+}
+
+std::shared_ptr<const Text> inflate_text(const fs::path& file, Diagnostics& problems) {
+  const Module* module = module_for(file, problems);
+  if (module == nullptr) return nullptr;
+  struct Taker {
+    std::string text;
+    std::string reason;
+  } taker;
+  const auto take = [](void* to, const char* text, std::size_t size) {
+    static_cast<Taker*>(to)->text.append(text, size);
+  };
+  const auto fail = [](void* to, const char* text, std::size_t size) {
+    static_cast<Taker*>(to)->reason.append(text, size);
+  };
+  if (module->inflate(file.c_str(), take, fail, &taker) == 0) {
+    refuse(file, taker.reason, problems);
+    return nullptr;
+  }
+  return own_text(std::move(taker.text));
+}
+
+}  // namespace automodel::rows

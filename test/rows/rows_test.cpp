@@ -1,0 +1,246 @@
+#include <cstdlib>
+#include <fstream>
+
+#include <catch2/catch.hpp>
+
+#include "golden_file.h"
+#include "rows/data_files.h"
+#include "rows/load.h"
+#include "rows/split.h"
+#include "temporary_folder.h"
+
+namespace automodel::rows {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+const std::string kData = std::string(AUTOMODEL_GOLDEN_DIR) + "/datasets";
+
+std::vector<json> recorded(const std::string& path) {
+  std::ifstream file(kData + "/" + path);
+  std::vector<json> out;
+  for (std::string line; std::getline(file, line);) out.push_back(json::parse(line));
+  REQUIRE(!out.empty());
+  return out;
+}
+
+/// Sets the caches' folders for a test.
+class Caches {
+ public:
+  Caches(const std::string& hub, const std::string& prepared) {
+    setenv("HF_HUB_CACHE", hub.c_str(), 1);
+    setenv("HF_DATASETS_CACHE", prepared.c_str(), 1);
+  }
+  Caches(const Caches&) = delete;
+  Caches& operator=(const Caches&) = delete;
+  ~Caches() {
+    unsetenv("HF_HUB_CACHE");
+    unsetenv("HF_DATASETS_CACHE");
+  }
+};
+
+std::vector<ordered_json> all_rows(const Rows& rows) {
+  std::vector<ordered_json> out(static_cast<std::size_t>(rows.size()));
+  for (std::size_t i = 0; i < out.size(); ++i) rows.read(static_cast<std::int64_t>(i), out[i]);
+  return out;
+}
+
+LoadRequest request_of(const std::string& path, const std::string& split) {
+  LoadRequest out;
+  out.path = path;
+  out.split = split;
+  out.recipe_folder = kData + "/local";
+  return out;
+}
+
+/// The card of a recorded case, as a README.md.
+std::optional<std::string> card_of(const json& readme) {
+  if (readme.is_null()) return std::nullopt;
+  return "---\n" + readme.dump() + "\n---\nA card.\n";  // JSON is YAML
+}
+
+std::unique_ptr<Rows> rows_of(const std::string& name, const std::string& text, Diagnostics& problems) {
+  static const test::TemporaryFolder folder;
+  auto loaded = load_files({folder.write(name, text)}, problems);
+  return loaded ? std::move(loaded->rows) : nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("files of a folder go to the splits that datasets gives them", "[rows]") {
+  for (const auto& each : recorded("data_files.jsonl")) {
+    INFO(each.dump());
+    const auto name = each["name"].is_null() ? std::nullopt : std::optional(each["name"].get<std::string>());
+    Diagnostics problems;
+    const auto chosen =
+        choose_data_files(each["files"].get<std::vector<std::string>>(), card_of(each["readme"]), name, "F", problems);
+    if (each.contains("error") || each["module"] == "imagefolder") {
+      CHECK(!chosen);
+      CHECK(problems.size() == 1);
+      continue;
+    }
+    INFO(to_text(problems));
+    REQUIRE(chosen);
+    const bool nothing = each["data_files"] == json({{"train", json::array()}});
+    CHECK(chosen->reader == (nothing ? "" : each["module"].get<std::string>()));
+    CHECK(chosen->config == each["config"].get<std::string>());
+    json splits = json::object();
+    for (const auto& [split, files] : chosen->splits) splits[split] = files;
+    CHECK(splits == each["data_files"]);
+  }
+}
+
+TEST_CASE("split strings select the recorded rows", "[rows]") {
+  const Caches caches(kData + "/hf_home/hub", "/nowhere");
+  for (const auto& each : recorded("splits.jsonl")) {
+    INFO(each.dump());
+    const auto text = each["split"].get<std::string>();
+    if (each.contains("num_examples")) {
+      const auto parsed = parse_split(text);
+      std::string problem = parsed.problem;
+      if (problem.empty()) {
+        const auto range = range_of(parsed.parts[0], each["num_examples"], problem);
+        if (problem.empty() && !each.contains("error")) {
+          const bool both_empty = range.from >= range.to && each["range"][0][0] >= each["range"][0][1];
+          CHECK((both_empty || json::array({range.from, range.to}) == each["range"][0]));
+        }
+      }
+      CHECK(problem.empty() != each.contains("error"));
+      continue;
+    }
+    Diagnostics problems;
+    const auto loaded = load_rows(request_of(each["path"], text), problems);
+    const bool no_rows = each.contains("ids") && each["ids"].empty();
+    REQUIRE(loaded.has_value() == (each.contains("ids") && !no_rows));
+    if (!loaded) continue;
+    std::vector<std::string> ids;
+    for (const auto& row : all_rows(*loaded->rows)) ids.push_back(row["id"]);
+    CHECK(ids == each["ids"].get<std::vector<std::string>>());
+  }
+}
+
+TEST_CASE("the hub cache and the prepared cache hold the recorded rows", "[rows]") {
+  const bool hub = GENERATE(true, false);
+  const Caches caches(hub ? kData + "/hf_home/hub" : "/nowhere", hub ? "/nowhere" : kData + "/hf_home/datasets");
+  int compared = 0;
+  for (const auto& each : recorded("rows.jsonl")) {
+    if (!each.contains("load") || !each.contains("rows") || each["load"]["path"] == "json") continue;
+    const auto& load = each["load"];
+    INFO(load.dump());
+    auto request = request_of(load["path"], load["split"]);
+    if (load.contains("revision")) request.revision = load["revision"].get<std::string>();
+    Diagnostics problems;
+    const auto loaded = load_rows(request, problems);
+    INFO(to_text(problems));
+    REQUIRE(loaded);
+    REQUIRE(loaded->rows->size() == each["len"].get<std::int64_t>());
+    for (std::size_t i = 0; i < each["rows"].size(); ++i) {
+      ordered_json row;
+      loaded->rows->read(static_cast<std::int64_t>(i), row);
+      CHECK(json::parse(row.dump()) == each["rows"][i]);
+    }
+    ++compared;
+  }
+  CHECK(compared > 10);
+}
+
+TEST_CASE("repositories are found under any spelling, and what is missing says where it was looked for", "[rows]") {
+  const Caches caches(kData + "/hf_home/hub", "/nowhere");
+  Diagnostics problems;
+  CHECK(load_rows(request_of("Rowan/HellaSwag", "test"), problems));
+  CHECK(load_rows(request_of("squad", "train"), problems));
+  CHECK(problems.empty());
+  CHECK(!load_rows(request_of("nobody/nothing", "train"), problems));
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].id == "dataset-not-found");
+  CHECK(problems[0].help.find(kData + "/hf_home/hub") != std::string::npos);
+  auto other = request_of("rajpurkar/squad", "train");
+  // A snapshot that lacks files of its card.
+  other.revision = "0000000000000000000000000000000000000001";
+  CHECK(!load_rows(other, problems));
+  CHECK(problems.back().message.find("validation") != std::string::npos);
+  other.revision = "v9";
+  CHECK(!load_rows(other, problems));
+  other.revision = "../main";
+  CHECK(!load_rows(other, problems));
+}
+
+TEST_CASE("folders that save_to_disk has written are read", "[rows]") {
+  Diagnostics problems;
+  const auto whole = load_rows(request_of("saved_squad", "train"), problems);
+  INFO(to_text(problems));
+  REQUIRE(whole);
+  CHECK(whole->rows->size() == 20);
+  const auto part = load_rows(request_of("saved_squad_dict", "validation[1:]"), problems);
+  REQUIRE(part);
+  CHECK(part->rows->size() == 3);
+}
+
+TEST_CASE("Parquet of every codec, page and type gives the recorded rows, damaged files none", "[rows]") {
+  const std::string folder = kData + "/local/parquet_matrix/";
+  const auto rows = recorded("local/parquet_matrix/rows.jsonl");
+  const auto manifest = golden::load("datasets/local/parquet_matrix/manifest.json");
+  for (const auto& [name, facts] : manifest.items()) {
+    INFO(name);
+    Diagnostics problems;
+    const auto loaded = load_files({folder + name}, problems);
+    if (name.starts_with("bad_")) {
+      REQUIRE(!loaded);
+      CHECK(problems[0].id == "bad-table");
+      CHECK(problems[0].where.file == folder + name);
+      continue;
+    }
+    INFO(to_text(problems));
+    REQUIRE(loaded);
+    REQUIRE(loaded->rows->size() == facts["num_rows"].get<std::int64_t>());
+    for (std::size_t i = 0; i < static_cast<std::size_t>(loaded->rows->size()); ++i) {
+      ordered_json row;
+      loaded->rows->read(static_cast<std::int64_t>(i), row);
+      for (const auto& [column, cell] : row.items()) {
+        const auto& want = rows[i][column];
+        // Times, bytes and decimals have no JSON of their own.
+        if (want.is_object() && (want.contains("base16") || want.contains("iso") || want.contains("decimal"))) continue;
+        if (column == "st" || column == "lst" || column == "stst" || column == "m") continue;
+        if (want.is_number_float())
+          CHECK(cell.get<double>() == Approx(want.get<double>()).epsilon(1e-6));
+        else
+          CHECK(json::parse(cell.dump()) == want);
+      }
+    }
+  }
+}
+
+TEST_CASE("texts are read by their form", "[rows]") {
+  Diagnostics problems;
+  const auto lines = rows_of("a.jsonl", "\xEF\xBB\xBF{\"a\": 1}\r\n\n{\"a\": 2}", problems);
+  REQUIRE(lines->size() == 2);
+  CHECK(all_rows(*lines)[1]["a"] == 2);
+  CHECK(lines->where(1).line == 3);
+  const auto array = rows_of("b.json", "[\n {\"a\": \"]\\\"\"},\n {\"a\": [1, {}]}]\n", problems);
+  REQUIRE(array->size() == 2);
+  CHECK(all_rows(*array)[0]["a"] == "]\"");
+  CHECK(array->where(1).line == 3);
+  const auto table = rows_of("c.csv", "x,y\n1,\"a,\n\"\"b\"\"\"\n,z\n", problems);
+  REQUIRE(table->size() == 2);
+  CHECK(all_rows(*table)[0] == ordered_json({{"x", "1"}, {"y", "a,\n\"b\""}}));
+  CHECK(all_rows(*table)[1]["x"].is_null());
+  CHECK(table->where(1).line == 4);
+  CHECK(all_rows(*rows_of("d.tsv", "x\ty\n1\t2\n", problems))[0]["y"] == "2");
+  CHECK(problems.empty());
+}
+
+TEST_CASE("broken texts are problems with file and line", "[rows]") {
+  Diagnostics problems;
+  CHECK(!rows_of("a.json", "[{\"a\": 1},\n {\"a\": ", problems));
+  CHECK(!rows_of("b.json", "[{} {}]", problems));
+  CHECK(!rows_of("c.csv", "a,b\n\"1,2\n", problems));
+  CHECK(!rows_of("d.csv", "a,a\n", problems));
+  REQUIRE(problems.size() == 4);
+  CHECK(problems[0].where.line == 2);
+  CHECK(problems[2].where.line == 2);
+  ordered_json row;
+  CHECK_THROWS_AS(rows_of("e.jsonl", "{\"a\": \n", problems)->read(0, row), RowError);
+}
+
+}  // namespace automodel::rows
