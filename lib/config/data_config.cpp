@@ -1,8 +1,92 @@
 #include "config/data_config.h"
 
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
 #include "config/reader.h"
 
 namespace automodel::config {
+namespace {
+
+constexpr std::array<std::string_view, 3> kTokenizerTargets = {
+    "nemo_automodel.NeMoAutoTokenizer.from_pretrained",
+    "nemo_automodel._transformers.auto_tokenizer.NeMoAutoTokenizer.from_pretrained",
+    "transformers.AutoTokenizer.from_pretrained"};
+
+/// A key of a tokenizer's mapping; `read` is null for those that choose between equal implementations.
+struct TokenizerKey {
+  std::string_view name;
+  void (*read)(Reader& reader, const Node& node, const std::string& path, TokenizerSource& out);
+};
+void read_side(Reader& reader, const Node& node, const std::string& path, std::optional<std::string>& out) {
+  reader.read(node, path, out);
+  if (out && *out != "left" && *out != "right")
+    reader.report("bad-value", node.where, path, fmt::format("{} has no value '{}'", path, *out), "left or right");
+}
+constexpr std::array kTokenizerKeys = {
+    TokenizerKey{"pretrained_model_name_or_path", [](Reader& reader, const Node& node, const std::string& path,
+                                                     TokenizerSource& out) { reader.read(node, path, out.path); }},
+    TokenizerKey{"revision", [](Reader& reader, const Node& node, const std::string& path,
+                                TokenizerSource& out) { reader.read(node, path, out.revision); }},
+    TokenizerKey{"add_bos_token", [](Reader& reader, const Node& node, const std::string& path,
+                                     TokenizerSource& out) { reader.read(node, path, out.add_bos_token); }},
+    TokenizerKey{"add_eos_token", [](Reader& reader, const Node& node, const std::string& path,
+                                     TokenizerSource& out) { reader.read(node, path, out.add_eos_token); }},
+    TokenizerKey{"padding_side", [](Reader& reader, const Node& node, const std::string& path,
+                                    TokenizerSource& out) { read_side(reader, node, path, out.padding_side); }},
+    TokenizerKey{"truncation_side", [](Reader& reader, const Node& node, const std::string& path,
+                                       TokenizerSource& out) { read_side(reader, node, path, out.truncation_side); }},
+    TokenizerKey{"trust_remote_code", nullptr},
+    TokenizerKey{"use_fast", nullptr},
+    TokenizerKey{"force_hf", nullptr},
+    TokenizerKey{"force_default", nullptr},
+};
+
+void read_tokenizer(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& source = *static_cast<TokenizerSource*>(out);
+  source = {};
+  source.given = true;
+  source.written = to_value(node);
+  if (node.is_null()) return;
+  if (node.kind == Node::Kind::kScalar) return void(source.path = node.text);
+  if (node.kind != Node::Kind::kMap) return reader.mismatch(node, path, "path, name or mapping");
+  for (const auto& entry : node.entries) {
+    const std::string key = join_path(path, entry.key);
+    reader.note_origin(key, entry.value, entry.where);
+    if (entry.key == "_target_") {
+      const auto& text = entry.value.text;
+      if (std::find(kTokenizerTargets.begin(), kTokenizerTargets.end(), text) == kTokenizerTargets.end())
+        reader.report("bad-value", entry.value.where, key, fmt::format("there is no tokenizer '{}'", text),
+                      suggestion(text, {kTokenizerTargets.begin(), kTokenizerTargets.end()}));
+      source.plain = text.starts_with("transformers.");
+      continue;
+    }
+    const auto row = std::find_if(kTokenizerKeys.begin(), kTokenizerKeys.end(),
+                                  [&](const auto& known) { return known.name == entry.key; });
+    if (row != kTokenizerKeys.end()) {
+      if (row->read != nullptr) row->read(reader, entry.value, key, source);
+      continue;
+    }
+    std::vector<std::string_view> names;
+    for (const auto& known : kTokenizerKeys) names.push_back(known.name);
+    reader.report("unknown-key", entry.where, key, fmt::format("unknown key '{}'", key), suggestion(entry.key, names));
+  }
+}
+
+}  // namespace
+
+TypeInfo TokenizerSource::config_type() {
+  return {[]() -> std::string { return "path, name or mapping"; }, read_tokenizer,
+          [](const void* value) -> Value { return static_cast<const TokenizerSource*>(value)->written; },
+          [] {
+            Value out;
+            out.set("type", Value::List{"string", "object", "null"});
+            return out;
+          }};
+}
 
 TypeInfo PathList::config_type() {
   return {[]() -> std::string { return "path or list of paths"; },

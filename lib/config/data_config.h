@@ -19,6 +19,41 @@ struct PathList {
   static TypeInfo config_type();
 };
 
+/// `tokenizer:` a folder with tokenizer.json or a model's name in the Hugging Face cache; a mapping with the arguments
+/// of `from_pretrained`; null: none. Left out: the model's own.
+struct TokenizerSource {
+  bool given = false;
+  std::optional<std::string> path = std::nullopt;  ///< null where the key is null, or says only arguments
+  bool plain = false;  ///< transformers' AutoTokenizer, without what NeMo AutoModel's adds to it
+  bool add_bos_token = false;
+  bool add_eos_token = false;
+  std::optional<std::string> revision = std::nullopt;
+  std::optional<std::string> padding_side = std::nullopt;  ///< left or right
+  std::optional<std::string> truncation_side = std::nullopt;
+  Value written = {};  ///< as the recipe has it
+  bool operator==(const TokenizerSource&) const = default;
+  static TypeInfo config_type();
+};
+
+/// Whether samples are filled up: to the longest row of their batch (also false, do_not_pad), or each to seq_length.
+enum class SamplePadding { kBatch, kMaxLength };
+template <>
+struct EnumNames<SamplePadding> {
+  using E = SamplePadding;
+  static constexpr std::array names = {EnumName<E>{"false", E::kBatch},   EnumName<E>{"do_not_pad", E::kBatch},
+                                       EnumName<E>{"longest", E::kBatch}, EnumName<E>{"true", E::kBatch},
+                                       EnumName<E>{"null", E::kBatch},    EnumName<E>{"max_length", E::kMaxLength}};
+};
+/// Whether samples are cut to seq_length tokens.
+enum class SampleTruncation { kNone, kCut };
+template <>
+struct EnumNames<SampleTruncation> {
+  using E = SampleTruncation;
+  static constexpr std::array names = {EnumName<E>{"false", E::kNone},        EnumName<E>{"do_not_truncate", E::kNone},
+                                       EnumName<E>{"null", E::kNone},         EnumName<E>{"true", E::kCut},
+                                       EnumName<E>{"longest_first", E::kCut}, EnumName<E>{"only_first", E::kCut}};
+};
+
 struct TextDatasetConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("text")};
@@ -36,15 +71,14 @@ struct TextDatasetConfig {
 
 struct JsonlDatasetConfig {
   using IsSection = void;
-  static constexpr std::array targets = {
-      std::string_view("jsonl"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),
-      std::string_view("nemo_automodel.components.datasets.llm.ChatDataset")};
+  static constexpr std::array targets = {std::string_view("jsonl")};
   static constexpr std::string_view kDoc =
       "JSON lines of instructions {\"prompt\", \"response\"} or conversations {\"messages\": [{\"role\", "
       "\"content\"}]}.";
-  Field<PathList> paths{"path|paths|path_or_dataset_id", {}, "JSONL files, folders and globs."};
-  Field<std::optional<std::string>> tokenizer{"tokenizer", std::nullopt,
-                                              "A folder with tokenizer.json, or `bytes` for a byte-level vocabulary."};
+  Field<PathList> paths{"path|paths", {}, "JSONL files, folders and globs."};
+  Field<std::optional<std::string>> tokenizer{
+      "tokenizer", std::nullopt,
+      "A folder with tokenizer.json, a model's name in the Hugging Face cache, or `bytes`; null: the model's."};
   Field<std::optional<std::string>> chat_template{
       "chat_template", std::nullopt, "A Jinja file; null: the tokenizer's own, or prompt and response as they are."};
   Field<std::optional<int>> seq_length{"seq_length|seq_len", std::nullopt,
@@ -123,38 +157,171 @@ struct MockDatasetConfig {
                         Ignored{"step_scheduler.local_batch_size says how many sequences a rank takes"}};
 };
 
+/// What all data sets of rows have.
+struct RowDatasetFields {
+  Field<std::optional<std::string>> split{"split", "train",
+                                          "Rows: train, train[:1000], train[10%:20%], or several with + between."};
+  Field<TokenizerSource> tokenizer{
+      "tokenizer",
+      {},
+      "A folder, a model's name in the Hugging Face cache, or a mapping with the arguments "
+      "of from_pretrained; left out: the model's."};
+  Field<std::optional<int>> seq_length{"seq_length", std::nullopt, "Tokens that truncation and padding go to.",
+                                       at_least<1>};
+  Field<SamplePadding> padding{"padding", SamplePadding::kBatch,
+                               "max_length: every row to seq_length; else rows to the longest of their batch."};
+  Field<SampleTruncation> truncation{"truncation", SampleTruncation::kNone, "Cut rows to seq_length."};
+  Field<std::optional<std::string>> chat_template{
+      "chat_template", std::nullopt,
+      "A Jinja file, a JSON file with one, or a template's text; null: the tokenizer's."};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",
+                          at_least<0>};
+  Field<bool> cache{"cache", true, "Keep the tokens on disk, under a name made of the content of all files."};
+  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt,
+                                              "Where; null: automodel/tokens in the user's cache folder."};
+};
+
+struct SquadDatasetConfig : RowDatasetFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("squad"), std::string_view("nemo_automodel.components.datasets.llm.squad.make_squad_dataset")};
+  static constexpr std::string_view kDoc =
+      "Questions about texts: rows with context, question and answers, as in SQuAD.";
+  Field<std::string> dataset_name{"dataset_name", "squad", "A folder, or a repository in the Hugging Face cache."};
+  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
+                                                  "The first rows of the split, where it is not sliced.", at_least<1>};
+  Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"types are chosen by the model and its precision"}};
+};
+
+struct HellaSwagDatasetConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("hellaswag"), std::string_view("nemo_automodel.components.datasets.llm.hellaswag.HellaSwag")};
+  static constexpr std::string_view kDoc = "Sentences and their endings: rows with ctx, endings and label.";
+  Field<std::string> path_or_dataset{"path_or_dataset", "", "A folder, or a repository in the Hugging Face cache."};
+  Field<std::optional<std::string>> split{"split", "train",
+                                          "Rows: train, validation, train[:1000], or several with + between."};
+  Field<TokenizerSource> tokenizer{
+      "tokenizer",
+      {},
+      "A folder, a model's name in the Hugging Face cache, or a mapping with the arguments "
+      "of from_pretrained; left out: the model's."};
+  Field<Value> num_samples_limit{"num_samples_limit", nullptr, "The first rows of the split: an integer."};
+  Field<bool> pad_to_max_length{"pad_to_max_length", true, "Fill all rows to the longest of the split."};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",
+                          at_least<0>};
+  Field<bool> cache{"cache", true, "Keep the tokens on disk, under a name made of the content of all files."};
+  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt,
+                                              "Where; null: automodel/tokens in the user's cache folder."};
+};
+
+struct ColumnMappedDatasetConfig : RowDatasetFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("column_mapped"),
+      std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_dataset."
+                       "ColumnMappedTextInstructionDataset"),
+      std::string_view("nemo_automodel.components.datasets.llm.ColumnMappedTextInstructionDataset"),
+      std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
+                       "ColumnMappedTextInstructionIterableDataset")};
+  static constexpr std::string_view kDoc = "Instructions: columns that stand for context, question and answer.";
+  Field<PathList> path_or_dataset_id{
+      "path_or_dataset_id", {}, "Files, or a folder or repository in the Hugging Face cache."};
+  Field<std::map<std::string, std::string>> column_mapping{
+      "column_mapping", {}, "answer, and context or question or both, each with the name of its column."};
+  Field<std::optional<std::string>> name{"name", std::nullopt, "Configuration of the repository."};
+  Field<bool> answer_only_loss_mask{"answer_only_loss_mask", true,
+                                    "Only the answers count in the loss; else every token does."};
+  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt, "The first rows.",
+                                                  at_least<1>};
+  Field<bool> use_hf_chat_template{
+      "use_hf_chat_template", false,
+      "Context, question and answer as a conversation, where the tokenizer has a template."};
+  Field<bool> repeat_on_exhaustion{"repeat_on_exhaustion", true, "Begin again after the last row.",
+                                   [](const bool& value) -> std::string {
+                                     return value ? "" : "must be true: an epoch is all rows, max_steps ends a run";
+                                   }};
+};
+
+struct ChatDatasetConfig : RowDatasetFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("chat"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),
+      std::string_view("nemo_automodel.components.datasets.llm.ChatDataset")};
+  static constexpr std::string_view kDoc =
+      "Conversations: messages as OpenAI's or conversations as ShareGPT's, with tools and reasoning.";
+  Field<PathList> path_or_dataset_id{
+      "path_or_dataset_id",
+      {},
+      "JSON files, Parquet files or their folder, or a repository in the Hugging Face cache."};
+  Field<std::optional<std::string>> name{"name", std::nullopt, "Configuration of the repository."};
+  Field<std::optional<std::int64_t>> shuffle_seed{
+      "shuffle_seed", std::nullopt, "Shuffle the split once with this seed, before it is sliced; not local JSON."};
+  Field<bool> mask_reasoning_content{"mask_reasoning_content", false, "Reasoning does not count in the loss."};
+  Field<bool> mask_history{"mask_history", false, "Only the last turn counts in the loss."};
+  Field<bool> skip_invalid_samples{"skip_invalid_samples", false, "Leave out lines that are not JSON."};
+  Field<Value> unshifted{"unshifted", false, "Rows without labels.",
+                         Unsupported{"rows without labels train nothing here"}};
+  Field<Value> start_of_turn_token{"start_of_turn_token", nullptr, "Token that begins a turn.",
+                                   Ignored{"what counts in the loss is found from the template"}};
+};
+
+struct AgentChatDatasetConfig : RowDatasetFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("agent_chat"),
+      std::string_view("nemo_automodel.components.datasets.llm.agent_chat.make_agent_chat_dataset")};
+  static constexpr std::string_view kDoc = "Conversations with calls of tools and their responses, turn by turn.";
+  Field<std::optional<std::string>> dataset_name{"dataset_name", std::nullopt,
+                                                 "A folder, or a repository in the Hugging Face cache."};
+  Field<PathList> paths{"path", {}, "JSON files."};
+  Field<std::optional<std::string>> revision{"revision", std::nullopt, "Branch, ref or commit of the repository."};
+  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
+                                                  "The first rows of the split, where it is not sliced.", at_least<1>};
+  Field<bool> filter_no_assistant{"filter_no_assistant", false, "Leave out rows without a turn of the assistant."};
+  Field<bool> filter_overlong{"filter_overlong", false, "Leave out rows that are longer than seq_length."};
+  Field<bool> trim_incomplete_last_turn{"trim_incomplete_last_turn", false,
+                                        "Leave out what stands behind the assistant's last turn."};
+  Field<bool> mask_reasoning_content{"mask_reasoning_content", false, "Reasoning does not count in the loss."};
+  Field<bool> train_on_last_turn_only{"train_on_last_turn_only", false, "Only the last turn counts in the loss."};
+  Field<bool> drop_history_reasoning_content{"drop_history_reasoning_content", false,
+                                             "Leave out the reasoning of all turns but the last."};
+  Field<bool> truncate_history{"truncate_history", false,
+                               "Leave out the oldest exchanges until a row fits into seq_length."};
+};
+
+struct XlamDatasetConfig : RowDatasetFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("xlam"), std::string_view("nemo_automodel.components.datasets.llm.xlam.make_xlam_dataset")};
+  static constexpr std::string_view kDoc = "Function calls: rows with query, tools and answers, as in xLAM.";
+  Field<std::string> dataset_name{"dataset_name", "Salesforce/xlam-function-calling-60k",
+                                  "A folder, or a repository in the Hugging Face cache."};
+  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
+                                                  "The first rows of the split, where it is not sliced.", at_least<1>};
+  Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"types are chosen by the model and its precision"}};
+};
+
 /// Data of NeMo AutoModel that is not read here: a recipe with it is planned, not trained.
 template <const auto& kTargets>
 struct ForeignDatasetConfig {
   using IsSection = void;
   static constexpr auto targets = kTargets;
   static constexpr std::string_view kDoc = "Data that only plans know.";
-  static constexpr std::string_view kPlanOnly =
-      "this data set is not read here; text, jsonl, tokens, nanogpt_bin, megatron and mock are";
+  static constexpr std::string_view kPlanOnly = "this data set is not read here";
   Field<std::optional<int>> seq_length{"seq_length|seq_len|sequence_length|max_length", std::nullopt,
                                        "Tokens of a sequence, for estimates.", at_least<1>};
   Field<Value> rest{Rest{[](std::string_view) { return true; }}, {}, "Everything else."};
 };
 
-inline constexpr std::array kHellaSwag = {
-    std::string_view("hellaswag"), std::string_view("nemo_automodel.components.datasets.llm.hellaswag.HellaSwag")};
-inline constexpr std::array kSquad = {
-    std::string_view("squad"), std::string_view("nemo_automodel.components.datasets.llm.squad.make_squad_dataset")};
-inline constexpr std::array kColumnMapped = {
-    std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_dataset."
-                     "ColumnMappedTextInstructionDataset"),
-    std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
-                     "ColumnMappedTextInstructionIterableDataset")};
 inline constexpr std::array kOtherData = {
-    std::string_view("nemo_automodel.components.datasets.llm.agent_chat.make_agent_chat_dataset"),
-    std::string_view("nemo_automodel.components.datasets.llm.xlam.make_xlam_dataset"),
     std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
     std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
 
-using DatasetConfig =
-    std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
-                 MegatronDatasetConfig, MockDatasetConfig, ForeignDatasetConfig<kHellaSwag>,
-                 ForeignDatasetConfig<kSquad>, ForeignDatasetConfig<kColumnMapped>, ForeignDatasetConfig<kOtherData>>;
+using DatasetConfig = std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
+                                   MegatronDatasetConfig, MockDatasetConfig, SquadDatasetConfig, HellaSwagDatasetConfig,
+                                   ColumnMappedDatasetConfig, ChatDatasetConfig, AgentChatDatasetConfig,
+                                   XlamDatasetConfig, ForeignDatasetConfig<kOtherData>>;
 
 enum class PackingStrategy { kThd, kNeat };
 template <>

@@ -41,6 +41,8 @@ class Dataset {
   /// Tokens of sample `index`, without reading it.
   virtual std::int64_t length(std::int64_t index) const = 0;
   virtual Padding padding() const = 0;
+  /// Which positions of a sample are no padding: 1 or 0 a token.
+  virtual void attention_mask(std::int64_t index, std::vector<std::int32_t>& out) const;
   /// One line for people: "text: 3 files, 1.2 MiB, 1.26 M tokens, 615 sequences of 2048".
   virtual std::string summary() const = 0;
 };

@@ -92,12 +92,15 @@ class Opening {
 
   void open_tokenizer() {
     const std::string key = context_.key + ".tokenizer";
-    if (!config_.tokenizer()) {
+    const auto name = config_.tokenizer() || context_.model_folder.empty()
+                          ? config_.tokenizer()
+                          : std::optional(context_.model_folder.native());
+    if (!name) {
       problems_.push_back(
           {"missing-key", "jsonl needs a tokenizer", "a folder with tokenizer.json, or bytes", {}, key});
       return;
     }
-    tokenizer_ = data::open_tokenizer(*config_.tokenizer(), context_.recipe_folder, key, problems_);
+    tokenizer_ = data::open_tokenizer(*name, context_.recipe_folder, key, problems_);
     if (tokenizer_ && context_.vocab_size && tokenizer_->vocab_size() > *context_.vocab_size) {
       problems_.push_back({"token-out-of-range",
                            fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(),
@@ -110,7 +113,7 @@ class Opening {
 
   void read_template() {
     const std::string key = context_.key + ".chat_template";
-    std::string file = config_.tokenizer()->empty() ? "" : *config_.tokenizer() + " (chat template)";
+    std::string file = config_.tokenizer().value_or("") + " (chat template)";
     if (const auto& path = config_.chat_template()) {
       std::error_code error;
       const fs::path beside = context_.recipe_folder / *path;

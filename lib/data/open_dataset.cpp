@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "data/built_dataset.h"
 #include "data/jsonl_dataset.h"
 #include "data/megatron_dataset.h"
 #include "data/mock_dataset.h"
@@ -33,7 +34,7 @@ std::unique_ptr<Dataset> open_foreign(const config::ForeignDatasetConfig<kTarget
                                       Diagnostics& problems) {
   problems.push_back({"unsupported",
                       fmt::format("'{}' is not read here", kTargets[0]),
-                      "text, jsonl, tokens, nanogpt_bin, megatron and mock data are",
+                      "automodel schema lists the kinds of data that are",
                       {},
                       "dataset._target_"});
   return nullptr;
@@ -41,6 +42,11 @@ std::unique_ptr<Dataset> open_foreign(const config::ForeignDatasetConfig<kTarget
 template <auto& kTargets>
 constexpr DatasetKind foreign() {
   return row<config::ForeignDatasetConfig<kTargets>, open_foreign<kTargets>>();
+}
+
+template <class Config, auto make>
+constexpr DatasetKind rows_of() {
+  return row<Config, open_rows<Config, make>>();
 }
 
 /// A row for each alternative, in their order; a kind that is missing here does not compile.
@@ -51,9 +57,10 @@ constexpr std::array kKinds = {
     row<config::NanogptDatasetConfig, open_nanogpt>(),
     row<config::MegatronDatasetConfig, open_megatron>(),
     row<config::MockDatasetConfig, open_mock>(),
-    foreign<config::kHellaSwag>(),
-    foreign<config::kSquad>(),
-    foreign<config::kColumnMapped>(),
+    rows_of<config::SquadDatasetConfig, make_squad_builder>(),
+    rows_of<config::HellaSwagDatasetConfig, make_hellaswag_builder>(),
+    rows_of<config::ColumnMappedDatasetConfig, make_column_mapped_builder>(),
+    rows_of<config::ChatDatasetConfig, make_chat_builder>(),
     foreign<config::kOtherData>(),
 };
 static_assert(kKinds.size() == std::variant_size_v<config::DatasetConfig>);

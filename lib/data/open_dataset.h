@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/diagnostic.h"
 #include "config/data_config.h"
@@ -22,7 +24,10 @@ struct DatasetContext {
   std::optional<std::int64_t> vocab_size = std::nullopt;  ///< of the model; ids must lie below it
   std::optional<std::int64_t> max_length = std::nullopt;  ///< tokens that the model takes at most
   std::uint64_t seed = 42;
-  bool quiet = false;  ///< leave warnings to another rank
+  bool quiet = false;                       ///< leave warnings to another rank
+  std::filesystem::path model_folder = {};  ///< where the model's tokenizer lies; empty for none
+  /// Collects rows of tables that cannot be used, instead of refusing the set.
+  std::vector<std::pair<std::int64_t, Diagnostic>>* rejected = nullptr;
 };
 
 /// One kind of dataset. `open` gets the alternative of config::DatasetConfig that has the same index as the row; it

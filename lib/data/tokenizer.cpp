@@ -2,12 +2,13 @@
 
 #include <array>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/spelling.h"
+#include "rows/hub_cache.h"
+#include "rows/load.h"
 
 namespace automodel::data {
 namespace {
@@ -72,9 +73,9 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::fi
     names.push_back(kind.name);
   }
   const std::size_t before = problems.size();
-  std::error_code error;
-  for (const auto& path : {recipe_folder / name, std::filesystem::path(name)}) {
-    if (name.empty() || !std::filesystem::exists(path, error)) continue;
+  const std::filesystem::path path =
+      rows::find_local(name, recipe_folder).value_or(rows::find_snapshot("models", name, std::nullopt));
+  if (!path.empty()) {
     if (auto own = tokenizer::Tokenizer::load(path, problems)) return std::make_unique<FolderTokenizer>(std::move(own));
     for (std::size_t i = before; i < problems.size(); ++i) problems[i].key = key;
     return nullptr;
@@ -82,7 +83,9 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::fi
   const std::string near(nearest(name, names));
   problems.push_back({"bad-value",
                       fmt::format("there is no tokenizer '{}'", name),
-                      near.empty() ? "name a folder with tokenizer.json, or write bytes" : suggestion(name, names),
+                      near.empty()
+                          ? "name a folder with tokenizer.json or a model in the Hugging Face cache, or write bytes"
+                          : suggestion(name, names),
                       {},
                       key});
   return nullptr;

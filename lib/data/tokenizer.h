@@ -40,9 +40,9 @@ class Tokenizer {
 /// The byte-level vocabulary: ids 0 ... 255 are bytes, 256 begins a text, 257 ends one, 258 fills rows.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
-/// The tokenizer that a recipe names: `bytes`, or a folder with tokenizer.json, looked for in the recipe's folder and
-/// then in the working directory. Null after problems at `key`: `bad-value` for what is neither, and those of
-/// tokenizer::Tokenizer::load.
+/// The tokenizer that a recipe names: `bytes`, a folder with tokenizer.json, looked for in the recipe's folder and
+/// then in the working directory, or a model's name in the Hugging Face cache. Null after problems at `key`:
+/// `bad-value` for what is neither, and those of tokenizer::Tokenizer::load.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
                                           const std::string& key, Diagnostics& problems);
 

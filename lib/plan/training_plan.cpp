@@ -178,7 +178,9 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
 std::int64_t length_of(const config::DatasetConfig& dataset) {
   return std::visit(
       [](const auto& data) -> std::int64_t {
-        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)
+        if constexpr (!requires { data.seq_length(); })
+          return 0;
+        else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)
           return data.seq_length().value_or(0);
         else
           return data.seq_length();

@@ -64,9 +64,9 @@ class CsvRows final : public Rows {
     std::size_t at = places_[static_cast<std::size_t>(index)].begin;
     const auto cells = read_record(text_->view(), at, separator_);
     if (!cells || cells->size() != columns_.size())
-      throw RowError(fmt::format("the row has {} fields, the first line {}", cells ? cells->size() : 0,
-                                 columns_.size()),
-                     where(index));
+      throw RowError(
+          fmt::format("the row has {} fields, the first line {}", cells ? cells->size() : 0, columns_.size()),
+          where(index));
     out = nlohmann::ordered_json::object();
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const Cell& cell = (*cells)[i];

@@ -24,11 +24,11 @@ struct Extension {
   std::string_view reader;
 };
 /// Of readers that files name as often as each other, the first here is taken.
-constexpr std::array kExtensions = {
-    Extension{".parquet", "parquet"}, Extension{".geoparquet", "parquet"}, Extension{".gpq", "parquet"},
-    Extension{".arrow", "arrow"},     Extension{".jsonl", "json"},         Extension{".ndjson", "json"},
-    Extension{".json", "json"},       Extension{".csv", "csv"},            Extension{".tsv", "csv"},
-    Extension{".txt", "text"}};
+constexpr std::array kExtensions = {Extension{".parquet", "parquet"}, Extension{".geoparquet", "parquet"},
+                                    Extension{".gpq", "parquet"},     Extension{".arrow", "arrow"},
+                                    Extension{".jsonl", "json"},      Extension{".ndjson", "json"},
+                                    Extension{".json", "json"},       Extension{".csv", "csv"},
+                                    Extension{".tsv", "csv"},         Extension{".txt", "text"}};
 
 struct SplitWords {
   std::string_view split;
@@ -38,7 +38,7 @@ constexpr std::array kSplitWords = {SplitWords{"train", {"train", "training"}},
                                     SplitWords{"validation", {"validation", "valid", "dev", "val"}},
                                     SplitWords{"test", {"test", "testing", "eval", "evaluation"}}};
 
-constexpr std::array<std::string_view, 6> kNoData = {"README.md",         "config.json",       "dataset_info.json",
+constexpr std::array<std::string_view, 6> kNoData = {"README.md",          "config.json",       "dataset_info.json",
                                                      "dataset_infos.json", "dataset_dict.json", "dummy_data.zip"};
 
 Files names_of(std::string_view path) {
@@ -59,7 +59,8 @@ bool is_special(const std::string& name, bool folder) {
 bool hidden_from(const Files& path, const Files& pattern) {
   for (std::size_t i = 0; i < path.size(); ++i) {
     const bool last = i + 1 == path.size();
-    const bool left_out = is_special(path[i], !last) || (last && std::find(kNoData.begin(), kNoData.end(), path[i]) != kNoData.end());
+    const bool left_out =
+        is_special(path[i], !last) || (last && std::find(kNoData.begin(), kNoData.end(), path[i]) != kNoData.end());
     if (left_out && std::find(pattern.begin(), pattern.end(), path[i]) == pattern.end()) return true;
   }
   return false;
@@ -157,8 +158,8 @@ std::vector<const Extension*> extensions_of(std::string_view file) {
   for (std::size_t dot = file.find('.', 1); dot != std::string_view::npos; dot = file.find('.', dot + 1)) {
     const std::string_view suffix = file.substr(dot, file.find('.', dot + 1) - dot);
     for (const auto& row : kExtensions)
-      if (suffix.size() == row.suffix.size() &&
-          std::equal(suffix.begin(), suffix.end(), row.suffix.begin(), [](char a, char b) { return (a | 32) == (b | 32); }))
+      if (suffix.size() == row.suffix.size() && std::equal(suffix.begin(), suffix.end(), row.suffix.begin(),
+                                                           [](char a, char b) { return (a | 32) == (b | 32); }))
         out.push_back(&row);
   }
   return out;
@@ -295,8 +296,9 @@ class Choosing {
       if (out.reader.empty()) out.reader = reader;
       if (reader.empty() || reader != out.reader)
         return refuse("bad-value",
-                      reader.empty() ? fmt::format("split '{}' of '{}' has no data file of a known kind", split, folder_)
-                                     : fmt::format("'{}' has {} files and {} files", folder_, out.reader, reader),
+                      reader.empty()
+                          ? fmt::format("split '{}' of '{}' has no data file of a known kind", split, folder_)
+                          : fmt::format("'{}' has {} files and {} files", folder_, out.reader, reader),
                       "all splits must be of one kind: Parquet, Arrow, JSON or CSV");
     }
     for (auto& split : out.splits)
@@ -320,7 +322,8 @@ config::Value front_matter(const std::string& card) {
   const std::size_t end = begin == std::string::npos ? begin : card.find("\n---", begin);
   if (end == std::string::npos) return {};
   Diagnostics ignored;  // a card that is no YAML says nothing, as for datasets
-  return config::to_value(config::parse_yaml(std::string_view(card).substr(begin + 1, end - begin), "README.md", ignored));
+  return config::to_value(
+      config::parse_yaml(std::string_view(card).substr(begin + 1, end - begin), "README.md", ignored));
 }
 
 void list_into(const fs::path& folder, const std::string& prefix, int depth, Files& out) {

@@ -67,7 +67,8 @@ std::string joined(const std::string& name, const std::string& sign) {
 std::string snake_case(const std::string& name) {
   const auto upper = [&](std::size_t i) { return std::isupper(static_cast<unsigned char>(name[i])) != 0; };
   const auto small = [&](std::size_t i) {
-    return std::islower(static_cast<unsigned char>(name[i])) != 0 || std::isdigit(static_cast<unsigned char>(name[i])) != 0;
+    return std::islower(static_cast<unsigned char>(name[i])) != 0 ||
+           std::isdigit(static_cast<unsigned char>(name[i])) != 0;
   };
   std::string out;
   for (std::size_t i = 0; i < name.size(); ++i) {

@@ -221,8 +221,7 @@ bool is_document(std::string_view text) {
 std::unique_ptr<Rows> json_rows(std::shared_ptr<const Text> text, const std::string& file, Diagnostics& problems) {
   const std::string_view view = text->view();
   const std::size_t before = problems.size();
-  auto places =
-      is_document(view) ? values_of(view, begin_of(view), file, problems) : lines_of(view, begin_of(view));
+  auto places = is_document(view) ? values_of(view, begin_of(view), file, problems) : lines_of(view, begin_of(view));
   if (problems.size() > before) return nullptr;
   return std::make_unique<JsonRows>(std::move(text), file, std::move(places));
 }

@@ -215,9 +215,10 @@ class Loading {
         const std::size_t expected = lengths.is_array() && !lengths.empty() ? lengths.size() : 1;
         if (files.size() != expected) {
           said_ = true;
-          return refuse("dataset-not-found",
-                        fmt::format("split '{}' in '{}' has {} of {} files", split, folder.native(), files.size(), expected),
-                        "the cache is incomplete: load the data set again", request_.path_key);
+          return refuse(
+              "dataset-not-found",
+              fmt::format("split '{}' in '{}' has {} of {} files", split, folder.native(), files.size(), expected),
+              "the cache is incomplete: load the data set again", request_.path_key);
         }
       }
     if (out.empty()) return std::nullopt;
@@ -258,7 +259,8 @@ class Loading {
       return refuse("empty-data", fmt::format("split '{}' of '{}' has no rows", request_.split, request_.path),
                     fmt::format("the split has {} rows in all", total), request_.split_key);
     out.rows = concatenate(std::move(tables));
-    const bool all = static_cast<std::int64_t>(order.size()) == total && order.front() == 0 && order.back() == total - 1;
+    const bool all =
+        static_cast<std::int64_t>(order.size()) == total && order.front() == 0 && order.back() == total - 1;
     if (!all || !std::is_sorted(order.begin(), order.end())) out.rows = select(std::move(out.rows), std::move(order));
     return out;
   }

@@ -12,7 +12,7 @@
 namespace automodel::rows {
 
 struct LoadRequest {
-  std::string path = {};  ///< a folder, or the name of a repository
+  std::string path = {};                     ///< a folder, or the name of a repository
   std::optional<std::string> name = {};      ///< configuration
   std::optional<std::string> revision = {};  ///< main where it is left out
   std::string split = "train";

@@ -80,8 +80,8 @@ SplitText parse_split(std::string_view text) {
 
 RowRange range_of(const SplitPart& part, std::int64_t count, std::string& problem) {
   if (part.percent && part.rounding == SplitPart::Rounding::kDropRemainder && count < 100) {
-    problem = fmt::format("pct1_dropremainder takes no row of a split of less than 100 rows ('{}' has {})", part.name,
-                          count);
+    problem =
+        fmt::format("pct1_dropremainder takes no row of a split of less than 100 rows ('{}' has {})", part.name, count);
     return {};
   }
   const auto rows = [&](std::int64_t bound) -> std::int64_t {

@@ -10,7 +10,6 @@
 
 namespace automodel::rows {
 
-
 /// One summand.
 struct SplitPart {
   enum class Rounding { kClosest, kDropRemainder };

@@ -31,14 +31,14 @@ std::vector<fs::path> places() {
           fs::path(AUTOMODEL_TABLE_FOLDER) / kFile};
 }
 
-struct Loaded {
+struct Found {
   const Module* module = nullptr;
   std::string reason;
 };
 
-Loaded load() {
+Found find_module(const std::vector<fs::path>& places) {
   std::string looked;
-  for (const auto& path : places()) {
+  for (const auto& path : places) {
     std::error_code error;
     looked += fmt::format("{}'{}'", looked.empty() ? "" : ", ", path.native());
     if (!fs::exists(path, error)) continue;
@@ -54,15 +54,19 @@ Loaded load() {
   return {nullptr, fmt::format("the reader is not installed; looked for {}", looked)};
 }
 
-const Module* module_for(const fs::path& file, Diagnostics& problems) {
-  static const Loaded loaded = load();  // stays open: what it mapped may be in use until the program ends
-  if (loaded.module == nullptr)
+const Module* said(const Found& found, const fs::path& file, Diagnostics& problems) {
+  if (found.module == nullptr)
     problems.push_back({"unavailable",
-                        fmt::format("'{}' cannot be read: {}", file.native(), loaded.reason),
+                        fmt::format("'{}' cannot be read: {}", file.native(), found.reason),
                         "scripts/install_dependencies.sh gets Apache Arrow; then build again",
                         {file.native(), 0, 0},
                         ""});
-  return loaded.module;
+  return found.module;
+}
+
+const Module* module_for(const fs::path& file, Diagnostics& problems) {
+  static const Found found = find_module(places());  // stays open: what it mapped may be in use to the end
+  return said(found, file, problems);
 }
 
 void refuse(const fs::path& file, const std::string& reason, Diagnostics& problems) {
@@ -129,6 +133,11 @@ class TableRows final : public Rows {
 };
 
 }  // namespace
+
+const AutomodelTableModule* open_table_module(const std::vector<fs::path>& places, const fs::path& file,
+                                              Diagnostics& problems) {
+  return said(find_module(places), file, problems);
+}
 
 std::unique_ptr<Rows> table_rows(const fs::path& file, TableKind kind, Diagnostics& problems) {
   const Module* module = module_for(file, problems);

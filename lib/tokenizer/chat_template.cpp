@@ -22,15 +22,47 @@ std::unique_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source,
   return out;
 }
 
+bool ChatTemplate::marks_generation(std::string_view source) {
+  // {%, perhaps -, white space, the word, white space, perhaps -, %}
+  constexpr std::string_view kWord = "generation", kBlanks = " \t\r\n\f\v";
+  const auto blank = [&](std::size_t at) {
+    return at < source.size() && kBlanks.find(source[at]) != std::string_view::npos;
+  };
+  for (std::size_t at = source.find("{%"); at != std::string_view::npos; at = source.find("{%", at + 1)) {
+    std::size_t i = at + 2;
+    if (i < source.size() && source[i] == '-') ++i;
+    if (!blank(i)) continue;
+    while (blank(i)) ++i;
+    if (!source.substr(i).starts_with(kWord)) continue;
+    i += kWord.size();
+    if (!blank(i)) continue;
+    while (blank(i)) ++i;
+    if (i < source.size() && source[i] == '-') ++i;
+    if (source.substr(i).starts_with("%}")) return true;
+  }
+  return false;
+}
+
 std::string ChatTemplate::render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                                  const std::map<std::string, std::string, std::less<>>& roles) const {
+  return render(messages, nullptr, add_generation_prompt, roles, nullptr);
+}
+
+std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                                 bool add_generation_prompt,
+                                 const std::map<std::string, std::string, std::less<>>& roles,
+                                 std::vector<TextSpan>* marked) const {
   TemplateDict variables;
   for (const auto& [name, token] : roles) variables.emplace_back(name, TemplateValue::text(token));
-  set_item(variables, "messages", TemplateValue::from_json(messages));
+  TemplateValue list = TemplateValue::from_json(messages);
+  if (auto* items = list.as_list())
+    for (auto& item : *items)
+      if (auto* dict = item.as_dict()) std::erase_if(*dict, [](const auto& member) { return member.second.is_none(); });
+  set_item(variables, "messages", std::move(list));
   set_item(variables, "add_generation_prompt", TemplateValue::Storage(add_generation_prompt));
-  set_item(variables, "tools", TemplateValue::none());
+  set_item(variables, "tools", tools.is_array() ? TemplateValue::from_json(tools) : TemplateValue::none());
   set_item(variables, "documents", TemplateValue::none());
-  return render_template(block_, std::move(variables));
+  return render_template(block_, std::move(variables), marked);
 }
 
 }  // namespace automodel::tokenizer

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -20,6 +21,15 @@ class ChatTemplate {
   /// `file` is for messages. Null after a `bad-template` problem with its line.
   static std::unique_ptr<const ChatTemplate> parse(std::string_view source, const std::string& file,
                                                    Diagnostics& problems);
+
+  /// Whether the template marks what the model is to say ({% generation %}).
+  static bool marks_generation(std::string_view source);
+
+  /// The text of `messages` (a JSON list of {"role", "content"}), with `tools` where that is a list. Members that are
+  /// null are left out. `marked` gets the places of what the template marks.
+  std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                     bool add_generation_prompt, const std::map<std::string, std::string, std::less<>>& roles,
+                     std::vector<TextSpan>* marked) const;
 
   /// The text of `messages` (a JSON list of {"role", "content"}). `roles` are the tokenizer's special tokens by name
   /// ("bos_token"). Throws TemplateError, also where the template raises an exception.

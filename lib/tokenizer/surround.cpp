@@ -59,7 +59,9 @@ void add(const JsonPart& part, Surround& out) {
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     add_before(out, {read_pair(part.at("cls"))});
     out.after.push_back(read_pair(part.at("sep")));
-  } else if (type != "ByteLevel") {
+  } else if (type == "ByteLevel") {
+    out.trims = part.flag("trim_offsets", true);
+  } else {
     part.refuse_type("post_processor",
                      {"TemplateProcessing", "ByteLevel", "BertProcessing", "RobertaProcessing", "Sequence"});
   }

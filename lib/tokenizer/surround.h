@@ -11,6 +11,7 @@ namespace automodel::tokenizer {
 struct Surround {
   std::vector<Id> before = {};
   std::vector<Id> after = {};
+  bool trims = false;  ///< ByteLevel with trim_offsets: a token's place is that of its text without spaces
 
   /// The `post_processor` of tokenizer.json, for single texts: TemplateProcessing, BertProcessing, RobertaProcessing,
   /// ByteLevel (which changes no id), Sequence, or null. Adds problems.

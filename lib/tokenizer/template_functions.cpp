@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <ctime>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,23 @@
 #include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
+
+std::string ascii_json(const std::string& json) {
+  std::string out;
+  for (std::size_t at = 0; at < json.size();) {
+    const auto point = code_point_at(json, at);
+    at += point.bytes;
+    const auto code = static_cast<std::uint32_t>(point.value);
+    if (code < 0x80)
+      out += static_cast<char>(code);
+    else if (code < 0x10000)
+      out += fmt::format("\\u{:04x}", code);
+    else
+      out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
+  }
+  return out;
+}
+
 namespace {
 
 using Storage = TemplateValue::Storage;
@@ -115,6 +133,16 @@ std::string replaced(const std::string& text, const std::string& from, const std
   return out.append(text, begin);
 }
 
+/// The time now in the form of strftime.
+std::string time_text(const std::string& form) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  std::array<char, 256> out{};
+  const std::size_t size = std::strftime(out.data(), out.size(), form.c_str(), &parts);
+  return std::string(out.data(), size);
+}
+
 TemplateList items_of(const Value& value) {
   if (const auto* list = value.as_list()) return *list;
   TemplateList out;
@@ -145,10 +173,16 @@ std::int64_t length_of(const Value& value) {
   return static_cast<std::int64_t>(value.is_undefined() ? 0 : items_of(value).size());
 }
 
+struct JsonForm {
+  int indent = 0;
+  std::string item = ", ", member = ": ";
+  bool sorted = false;
+};
+
 /// json.dumps(ensure_ascii=False) as transformers sets it up, with ", " and ": ".
-void dump_json(const nlohmann::ordered_json& value, int indent, int depth, std::string& out) {
+void dump_json(const nlohmann::ordered_json& value, const JsonForm& form, int depth, std::string& out) {
   const auto line = [&](int at) {
-    if (indent > 0) out += "\n" + std::string(static_cast<std::size_t>(indent * at), ' ');
+    if (form.indent > 0) out += "\n" + std::string(static_cast<std::size_t>(form.indent * at), ' ');
   };
   if (!value.is_structured() || value.empty()) {
     out += value.is_number_float() ? Value(Storage(value.get<double>())).repr()
@@ -156,20 +190,28 @@ void dump_json(const nlohmann::ordered_json& value, int indent, int depth, std::
     return;
   }
   out += value.is_array() ? '[' : '{';
+  std::vector<std::pair<std::string, const nlohmann::ordered_json*>> members;
+  for (const auto& [key, item] : value.items()) members.emplace_back(key, &item);
+  if (form.sorted && value.is_object())
+    std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   bool first = true;
-  for (const auto& [key, item] : value.items()) {
-    if (!first) out += indent > 0 ? "," : ", ";
+  for (const auto& [key, item] : members) {
+    if (!first) out += form.item;
     first = false;
     line(depth + 1);
-    if (value.is_object()) out += nlohmann::ordered_json(key).dump() + ": ";
-    dump_json(item, indent, depth + 1, out);
+    if (value.is_object())
+      out += nlohmann::ordered_json(key).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+             form.member;
+    dump_json(*item, form, depth + 1, out);
   }
   line(depth);
   out += value.is_array() ? ']' : '}';
 }
 
-Value joined(const Value& value, const TemplateList& arguments, const TemplateDict&) {
-  const std::string separator = arguments.empty() ? "" : arguments[0].str();
+Value joined(const Value& value, const TemplateList& arguments, const TemplateDict& named) {
+  std::string separator = arguments.empty() ? "" : arguments[0].str();
+  for (const auto& [name, item] : named)
+    if (name == "d") separator = item.str();
   std::string out;
   bool first = true;
   for (const auto& item : items_of(value)) {
@@ -187,13 +229,27 @@ Value defaulted(const Value& value, const TemplateList& arguments, const Templat
 }
 
 Value as_json(const Value& value, const TemplateList& arguments, const TemplateDict& named) {
-  const Value* indent = arguments.empty() ? nullptr : &arguments[0];
-  for (const auto& [name, item] : named)
-    if (name == "indent") indent = &item;
-  const bool given = indent != nullptr && indent->as_int() != nullptr;
+  // tojson(value, ensure_ascii, indent, separators, sort_keys)
+  constexpr std::array<std::string_view, 4> kNames = {"ensure_ascii", "indent", "separators", "sort_keys"};
+  std::array<const Value*, kNames.size()> given{};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (i < arguments.size()) given[i] = &arguments[i];
+    for (const auto& [name, item] : named)
+      if (name == kNames[i]) given[i] = &item;
+  }
+  JsonForm form;
+  if (given[1] != nullptr && given[1]->as_int() != nullptr) {
+    form.indent = static_cast<int>(std::clamp<std::int64_t>(*given[1]->as_int(), 0, 16));
+    form.item = ",";
+  }
+  if (given[2] != nullptr && given[2]->as_list() != nullptr && given[2]->as_list()->size() == 2) {
+    form.item = text_of(given[2]->as_list()->at(0));
+    form.member = text_of(given[2]->as_list()->at(1));
+  }
+  form.sorted = given[3] != nullptr && given[3]->truth();
   std::string out;
-  dump_json(value.to_json(), given ? static_cast<int>(std::clamp<std::int64_t>(*indent->as_int(), 0, 16)) : 0, 0, out);
-  return Value::text(std::move(out));
+  dump_json(value.to_json(), form, 0, out);
+  return Value::text(given[0] != nullptr && given[0]->truth() ? ascii_json(out) : std::move(out));
 }
 
 Value as_integer(const Value& value, const TemplateList&, const TemplateDict&) {
@@ -251,6 +307,20 @@ constexpr std::array kFilters = {
              return Value::text(replaced(v.str(), text_of(argument(a, 0)), text_of(argument(a, 1))));
            }},
     Filter{"tojson", as_json},
+    Filter{"float",
+           [](const Value& v, const List&, const Dict&) {
+             if (v.is_number()) return Value(Storage(v.number()));
+             try {
+               return Value(Storage(std::stod(text_of(v))));
+             } catch (const std::logic_error&) {
+               return Value(Storage(0.0));
+             }
+           }},
+    Filter{"abs",
+           [](const Value& v, const List&, const Dict&) {
+             if (v.as_int() != nullptr) return Value(Storage(std::abs(*v.as_int())));
+             return Value(Storage(std::abs(v.number())));
+           }},
 };
 
 struct Test {
@@ -289,6 +359,12 @@ constexpr std::array kTests = {
     Test{"ne", [](const Value& v, const List& a) { return !v.equals(argument(a, 0)); }},
     Test{"in", [](const Value& v, const List& a) { return contains(argument(a, 0), v); }},
     Test{"divisibleby", divides},
+    Test{"lower", [](const Value& v, const List&) { return v.str() == cased(v.str(), false); }},
+    Test{"upper", [](const Value& v, const List&) { return v.str() == cased(v.str(), true); }},
+    Test{"gt", [](const Value& v, const List& a) { return v.number() > argument(a, 0).number(); }},
+    Test{"lt", [](const Value& v, const List& a) { return v.number() < argument(a, 0).number(); }},
+    Test{"ge", [](const Value& v, const List& a) { return v.number() >= argument(a, 0).number(); }},
+    Test{"le", [](const Value& v, const List& a) { return v.number() <= argument(a, 0).number(); }},
 };
 
 struct Method {
@@ -315,6 +391,23 @@ constexpr std::array kTextMethods = {
              return Value::text(replaced(*v.as_text(), text_of(argument(a, 0)), text_of(argument(a, 1))));
            }},
     Method{"join", [](const Value& v, const List& a) { return joined(argument(a, 0), {v}, {}); }},
+    Method{"find",
+           [](const Value& v, const List& a) {
+             // Places count code points.
+             const std::size_t at = v.as_text()->find(text_of(argument(a, 0)));
+             if (at == std::string::npos) return Value(Storage(std::int64_t{-1}));
+             return Value(Storage(length_of(Value::text(v.as_text()->substr(0, at)))));
+           }},
+    Method{"count",
+           [](const Value& v, const List& a) {
+             const std::string& part = text_of(argument(a, 0));
+             std::int64_t out = 0;
+             if (part.empty()) return Value(Storage(length_of(v) + 1));
+             for (std::size_t at = v.as_text()->find(part); at != std::string::npos;
+                  at = v.as_text()->find(part, at + part.size()))
+               ++out;
+             return Value(Storage(out));
+           }},
 };
 constexpr std::array kDictMethods = {
     Method{"items", [](const Value& v, const List&) { return pairs_of(v); }},
@@ -373,6 +466,7 @@ bool contains(const Value& whole, const Value& part) {
 
 Value apply_filter(const std::string& name, const Value& value, const TemplateList& arguments,
                    const TemplateDict& named) {
+  if (is_list_filter(name)) return apply_list_filter(name, value, arguments, named);
   return row_of(kFilters, "filter", name).apply(value, arguments, named);
 }
 
@@ -390,6 +484,7 @@ Value call_function(const std::string& name, const TemplateList& arguments, cons
   if (name == "raise_exception") throw TemplateError(argument(arguments, 0).str());
   if (name == "namespace" || name == "dict") return Value::dict(named);
   if (name == "range") return range(arguments);
+  if (name == "strftime_now") return Value::text(time_text(text_of(argument(arguments, 0))));
   throw TemplateError(fmt::format("there is no function '{}'", name));
 }
 

@@ -1,7 +1,9 @@
 // From a template's words to its tree.
+// long: one grammar, whose levels call each other.
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -104,6 +106,7 @@ class Parser {
     if (word == "for") return out.push_back(for_loop(line));
     if (word == "if") return out.push_back(condition(line));
     if (word == "set") return out.push_back(assignment(line));
+    if (word == "macro") return out.push_back(macro(line));
     if (word == "generation") {
       TemplateNode node{.kind = TemplateNode::Kind::kScope, .line = line};
       end_of_block();
@@ -144,6 +147,28 @@ class Parser {
       node.otherwise = block({"endfor"});
     }
     finish("endfor");
+    return node;
+  }
+
+  TemplateNode macro(int line) {
+    TemplateNode node{.kind = TemplateNode::Kind::kMacro, .line = line};
+    node.names.push_back(name());
+    expect_sign("(");
+    while (!take_sign(")")) {
+      node.names.push_back(name());
+      if (take_sign("="))
+        node.parts.push_back(expression());
+      else if (!node.parts.empty())
+        fail("parameters with defaults come last");
+      if (!is_sign(")")) expect_sign(",");
+    }
+    end_of_block();
+    const int loops = std::exchange(loops_, 0);
+    node.body = block({"endmacro"});
+    loops_ = loops;
+    if (!take_word("endmacro")) fail("'endmacro' is expected");
+    if (now().kind == Kind::kName) ++at_;  // its name may be said again
+    end_of_block();
     return node;
   }
 

@@ -1,6 +1,7 @@
 // Renders the tree of a chat template.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@ using Storage = TemplateValue::Storage;
 
 constexpr std::size_t kMostText = 64 << 20;
 constexpr std::int64_t kMostSteps = 5'000'000;
+constexpr int kMostCalls = 50;
 
 enum class Flow { kOn, kBreak, kContinue };
 
@@ -95,8 +97,18 @@ TemplateList items_of(const TemplateValue& value) {
 
 class Renderer {
  public:
-  explicit Renderer(TemplateDict variables) { scopes_.push_back(std::move(variables)); }
+  Renderer(TemplateDict variables, std::vector<TextSpan>* marked) : marked_(marked) {
+    scopes_.push_back(std::move(variables));
+  }
 
+  std::string run(const TemplateBlock& nodes) {
+    std::string out;
+    root_ = &out;
+    block(nodes, out);
+    return out;
+  }
+
+ private:
   Flow block(const TemplateBlock& nodes, std::string& out) {
     for (const auto& node : nodes) {
       const Flow flow = at_line(node.line, [&] { return run(node, out); });
@@ -105,7 +117,6 @@ class Renderer {
     return Flow::kOn;
   }
 
- private:
   /// Adds the line to an error that has none.
   template <class Do>
   static auto at_line(int line, Do&& act) -> decltype(act()) {
@@ -137,11 +148,48 @@ class Renderer {
         set_item(scopes_.back(), node.names[0], TemplateValue::text(std::move(text)));
         return Flow::kOn;
       }
-      case TemplateNode::Kind::kScope: return block(node.body, out);
+      case TemplateNode::Kind::kScope: return scope(node, out);
+      case TemplateNode::Kind::kMacro: macros_[node.names[0]] = &node; return Flow::kOn;
       case TemplateNode::Kind::kBreak: return Flow::kBreak;
       case TemplateNode::Kind::kContinue: return Flow::kContinue;
     }
     return Flow::kOn;
+  }
+
+  /// Where the text is not printed yet (in a macro, in a set block), its place counts from what is, as in transformers.
+  Flow scope(const TemplateNode& node, std::string& out) {
+    const std::size_t before = out.size(), begin = root_->size();
+    const Flow flow = block(node.body, out);
+    if (marked_ != nullptr) marked_->push_back({begin, begin + out.size() - before});
+    return flow;
+  }
+
+  /// A macro sees its arguments and what stands outside of all loops.
+  TemplateValue call_macro(const TemplateNode& macro, const TemplateList& given, const TemplateDict& named) {
+    if (++depth_ > kMostCalls) throw TemplateError("macros call each other too deeply");
+    const std::size_t parameters = macro.names.size() - 1, required = parameters - macro.parts.size();
+    if (given.size() > parameters)
+      throw TemplateError(fmt::format("'{}' takes {} arguments", macro.names[0], parameters));
+    TemplateDict own;
+    for (std::size_t i = 0; i < parameters; ++i) {
+      const auto& name = macro.names[i + 1];
+      const auto found = std::find_if(named.begin(), named.end(), [&](const auto& item) { return item.first == name; });
+      if (i < given.size())
+        set_item(own, name, given[i]);
+      else if (found != named.end())
+        set_item(own, name, found->second);
+      else
+        set_item(own, name, i < required ? TemplateValue() : evaluate(*macro.parts[i - required]));
+    }
+    std::vector<TemplateDict> scopes;
+    scopes.push_back(scopes_.front());
+    scopes.push_back(std::move(own));
+    std::swap(scopes, scopes_);
+    std::string text;
+    block(macro.body, text);
+    std::swap(scopes, scopes_);
+    --depth_;
+    return TemplateValue::text(std::move(text));
   }
 
   void print(const std::string& text, std::string& out) {
@@ -339,21 +387,27 @@ class Renderer {
     const Expression& callee = *e.parts[0];
     TemplateDict named;
     const TemplateList given = arguments(e, named);
-    if (callee.kind == Expression::Kind::kName) return call_function(callee.text, given, named);
+    if (callee.kind == Expression::Kind::kName) {
+      const auto macro = macros_.find(callee.text);
+      return macro == macros_.end() ? call_function(callee.text, given, named)
+                                    : call_macro(*macro->second, given, named);
+    }
     if (callee.kind == Expression::Kind::kAttribute) return call_method(evaluate(*callee.parts[0]), callee.text, given);
     throw TemplateError("only functions and methods can be called");
   }
 
   std::vector<TemplateDict> scopes_;
+  std::map<std::string, const TemplateNode*, std::less<>> macros_;
+  std::vector<TextSpan>* marked_;
+  const std::string* root_ = nullptr;  ///< what the template prints
+  int depth_ = 0;
   std::int64_t steps_ = 0;
 };
 
 }  // namespace
 
-std::string render_template(const TemplateBlock& block, TemplateDict variables) {
-  std::string out;
-  Renderer(std::move(variables)).block(block, out);
-  return out;
+std::string render_template(const TemplateBlock& block, TemplateDict variables, std::vector<TextSpan>* marked) {
+  return Renderer(std::move(variables), marked).run(block);
 }
 
 }  // namespace automodel::tokenizer

@@ -54,7 +54,8 @@ struct TemplateNode {
     kIf,       ///< expression: body else otherwise
     kSet,      ///< names = expression, or names[0].attribute
     kCapture,  ///< names[0] = what body prints
-    kScope,    ///< body, printed as it is ({% generation %})
+    kScope,    ///< body, printed as it is and its place noted ({% generation %})
+    kMacro,    ///< names[0](names[1], ...) prints body; the last parts.size() parameters have defaults
     kBreak,
     kContinue,
   };
@@ -65,20 +66,34 @@ struct TemplateNode {
   std::string attribute = {};
   ExpressionPtr expression = nullptr;
   ExpressionPtr condition = nullptr;
+  std::vector<ExpressionPtr> parts = {};
   TemplateBlock body = {};
   TemplateBlock otherwise = {};
 };
 
 /// Reads Jinja as transformers sets it up: trim_blocks, lstrip_blocks, break and continue. Understood are for, if, set,
-/// generation, break, continue and expressions; other statements (macro, include, ...) throw TemplateError.
+/// macro, generation, break, continue and expressions; other statements (include, ...) throw TemplateError.
 TemplateBlock parse_template(std::string_view source);
 
-/// Renders with these variables. Throws TemplateError.
-std::string render_template(const TemplateBlock& block, TemplateDict variables);
+/// Bytes [begin, end) of a text.
+struct TextSpan {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// Renders with these variables; `marked` gets the places of what stands in {% generation %}. Throws TemplateError.
+std::string render_template(const TemplateBlock& block, TemplateDict variables,
+                            std::vector<TextSpan>* marked = nullptr);
 
 /// The built-in filters, tests, methods and functions. Throw TemplateError.
 TemplateValue apply_filter(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
                            const TemplateDict& named);
+/// The filters that go over the items of a list: map, select, dictsort and others.
+bool is_list_filter(const std::string& name);
+TemplateValue apply_list_filter(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
+                                const TemplateDict& named);
+/// JSON text with every character beyond ASCII as \uXXXX.
+std::string ascii_json(const std::string& json);
 bool apply_test(const std::string& name, const TemplateValue& value, const TemplateList& arguments);
 TemplateValue call_method(const TemplateValue& object, const std::string& name, const TemplateList& arguments);
 TemplateValue call_function(const std::string& name, const TemplateList& arguments, const TemplateDict& named);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "tokenizer/byte_alphabet.h"
 #include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
@@ -42,17 +43,25 @@ std::optional<std::string> token_text(const nlohmann::json& node) {
   return std::nullopt;
 }
 
-/// A template, or of several the one called default.
-std::optional<std::string> template_text(const nlohmann::json& node) {
-  if (node.is_string()) return node.get<std::string>();
+/// A template, or of several the one of this name.
+std::optional<std::string> template_text(const nlohmann::json& node, std::string_view wanted) {
+  if (node.is_string()) return wanted == "default" ? std::optional(node.get<std::string>()) : std::nullopt;
   if (!node.is_array()) return std::nullopt;
   for (const auto& item : node) {
     if (!item.is_object()) continue;
     const auto name = item.find("name"), own = item.find("template");
-    if (name != item.end() && own != item.end() && *name == "default" && own->is_string())
-      return own->get<std::string>();
+    if (name != item.end() && own != item.end() && *name == wanted && own->is_string()) return own->get<std::string>();
   }
   return std::nullopt;
+}
+
+/// The byte of <0xNN>.
+std::optional<char> named_byte(const std::string& token) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  const std::size_t high = kDigits.find(token[3]), low = kDigits.find(token[4]);
+  if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+  return static_cast<char>(high * 16 + low);
 }
 
 }  // namespace
@@ -126,8 +135,12 @@ void Tokenizer::read_config(const JsonPart& part) {
     if (found == part.node().end()) continue;
     if (const auto text = token_text(*found)) roles_.emplace(role, *text);
   }
-  if (const auto found = part.node().find("chat_template"); found != part.node().end())
-    chat_template_ = template_text(*found);
+  if (const auto found = part.node().find("chat_template"); found != part.node().end()) {
+    chat_template_ = template_text(*found, "default");
+    tool_template_ = template_text(*found, "tool_use");
+  }
+  for (const auto& [name, node] : part.node().items())
+    if (node.is_string() && name != "chat_template") settings_.emplace(name, node.get<std::string>());
   const JsonPart decoder = part.at("added_tokens_decoder");
   if (!decoder.node().is_object()) return;
   // Tokens that transformers adds to those of tokenizer.json.
@@ -188,6 +201,36 @@ std::optional<Id> Tokenizer::role_id(std::string_view name) const {
   const auto token = role(name);
   const Id id = token ? find(*token) : kNoId;
   return id == kNoId ? std::nullopt : std::optional(id);
+}
+
+std::string Tokenizer::setting(const std::string& name) const {
+  const auto found = settings_.find(name);
+  return found == settings_.end() ? std::string() : found->second;
+}
+
+std::string Tokenizer::token(Id id) const {
+  const auto at = static_cast<std::size_t>(id);
+  if (id < 0 || at >= entry_of_.size() || entry_of_[at] < 0) return "";
+  return entries_[static_cast<std::size_t>(entry_of_[at])].token;
+}
+
+std::string Tokenizer::surface(Id id) const {
+  std::string out = token(id);
+  for (const auto& added : added_)
+    if (added.id == id) return out;
+  if (pre_tokenizer_.byte_level()) return bytes_of(out).value_or(out);
+  if (const auto byte = named_byte(out)) return std::string(1, *byte);
+  for (std::size_t at = out.find(kMark); at != std::string::npos; at = out.find(kMark, at))
+    out.replace(at, kMark.size(), " ");
+  return out;
+}
+
+std::string Tokenizer::normalized(std::string_view text) const {
+  std::string out(text);
+  if (!pre_tokenizer_.byte_level() || normalizer_.empty()) return out;
+  PatternMatcher matcher;
+  normalizer_.apply(out, matcher);
+  return out;
 }
 
 std::string Tokenizer::decode(std::span<const Id> ids, bool skip_special) const {

@@ -44,6 +44,18 @@ class Tokenizer {
   std::optional<Id> role_id(std::string_view name) const;
   const std::map<std::string, std::string, std::less<>>& roles() const { return roles_; }
   const std::optional<std::string>& chat_template() const { return chat_template_; }
+  /// The template for conversations with tools, where there is one of its own.
+  const std::optional<std::string>& tool_template() const { return tool_template_; }
+  /// A text of tokenizer_config.json ("tokenizer_class", "padding_side"); "" where there is none.
+  std::string setting(const std::string& name) const;
+  /// The token of an id as the vocabulary has it; "" where there is none.
+  std::string token(Id id) const;
+  /// What a token stands for in a text: its bytes, an added token's content, a mark of SentencePiece as a space.
+  std::string surface(Id id) const;
+  /// A text as the normalizer leaves it, where tokens are bytes; else as it is.
+  std::string normalized(std::string_view text) const;
+  /// Whether spaces at the ends of tokens count as part of them where places are asked for.
+  bool keeps_spaces() const { return !surround_.trims; }
   const Surround& surround() const { return surround_; }
   /// Changes with every byte of tokenizer.json and with the roles; what caches are named after.
   std::uint64_t fingerprint() const { return fingerprint_; }
@@ -76,6 +88,8 @@ class Tokenizer {
   std::vector<Entry> entries_;
   std::map<std::string, std::string, std::less<>> roles_;
   std::optional<std::string> chat_template_;
+  std::optional<std::string> tool_template_;
+  std::map<std::string, std::string> settings_;
   std::optional<BpeModel::Cuts> cuts_;
   Id vocab_size_ = 0;
   std::uint64_t fingerprint_ = 0;

@@ -260,15 +260,18 @@ class Run {
     if (!generation) return;
     const auto name = std::visit(
         [](const auto& data) -> std::string {
-          if constexpr (requires { data.tokenizer(); })
-            return data.tokenizer().value_or("bytes");
+          if constexpr (requires { data.tokenizer().written; })
+            return data.tokenizer().path.value_or("");
+          else if constexpr (requires { data.tokenizer(); })
+            return data.tokenizer().value_or("");
           else
             return "bytes";
         },
         *recipe_.dataset());
     Diagnostics problems;
-    const auto tokenizer =
-        data::open_tokenizer(name, fs::path(loaded_.path).parent_path(), "dataset.tokenizer", problems);
+    const auto& model = setup_->plan.model->folder;
+    const auto tokenizer = data::open_tokenizer(name.empty() ? model.empty() ? "bytes" : model.native() : name,
+                                                fs::path(loaded_.path).parent_path(), "dataset.tokenizer", problems);
     agree(world_, loaded_, std::move(problems));
     GenerateOptions options{.tokens = generation->max_new_tokens(),
                             .temperature = generation->temperature(),

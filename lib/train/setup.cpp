@@ -65,7 +65,8 @@ class DataOpening {
                             .vocab_size = setup_.plan.model->spec.vocab,
                             .max_length = setup_.plan.model->spec.max_positions,
                             .seed = setup_.seed(),
-                            .quiet = setup_.world.rank() != 0},
+                            .quiet = setup_.world.rank() != 0,
+                            .model_folder = setup_.plan.model->folder},
                            problems_);
     const auto& packing = setup_.recipe().packed_sequence();
     if (dataset && training && packing.packed_sequence_size() > 0)

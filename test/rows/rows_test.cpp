@@ -7,6 +7,7 @@
 #include "rows/data_files.h"
 #include "rows/load.h"
 #include "rows/split.h"
+#include "rows/table_rows.h"
 #include "temporary_folder.h"
 
 namespace automodel::rows {
@@ -209,6 +210,17 @@ TEST_CASE("Parquet of every codec, page and type gives the recorded rows, damage
       }
     }
   }
+}
+
+TEST_CASE("where the reader of tables is missing or is not one, that is said", "[rows]") {
+  const test::TemporaryFolder folder;
+  Diagnostics problems;
+  CHECK(open_table_module({folder.path() / "no.so"}, "x.parquet", problems) == nullptr);
+  CHECK(open_table_module({folder.write("bad.so", "no library")}, "x.parquet", problems) == nullptr);
+  REQUIRE(problems.size() == 2);
+  CHECK(problems[0].id == "unavailable");
+  CHECK(problems[0].message.find("no.so") != std::string::npos);
+  CHECK(problems[1].message.find("cannot be loaded") != std::string::npos);
 }
 
 TEST_CASE("texts are read by their form", "[rows]") {

@@ -1,5 +1,6 @@
 // The seam between the program and the shared object that reads tables with Apache Arrow. C, so that either side may be
-// built by itself: the object is opened with dlopen where a Parquet, Arrow or compressed file is read, and nowhere else.
+// built by itself: the object is opened with dlopen where a Parquet, Arrow or compressed file is read, and nowhere
+// else.
 #pragma once
 
 #pragma once
@@ -7,9 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
 extern "C" {
-#endif
 
 /// Changes with every change of what follows.
 #define AUTOMODEL_TABLE_VERSION 1
@@ -35,7 +34,4 @@ typedef struct AutomodelTableModule {
 
 /// The object's only symbol.
 const AutomodelTableModule* automodel_table_module(void);
-
-#ifdef __cplusplus
 }
-#endif

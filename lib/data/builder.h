@@ -1,0 +1,67 @@
+// How rows of a table become rows of tokens: one builder a form of data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "config/data_config.h"
+#include "data/chat_format.h"
+#include "data/row_format.h"
+#include "data/row_tokenizer.h"
+#include "rows/load.h"
+
+namespace automodel::data {
+
+/// Makes the finished rows by index. One thread at a time.
+class Builder {
+ public:
+  Builder() = default;
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+  virtual ~Builder() = default;
+
+  virtual std::int64_t size() const = 0;
+  /// Throws RowRefused and rows::RowError.
+  virtual BuiltRow build(std::int64_t index) = 0;
+  /// Where row `index` comes from.
+  virtual SourceLocation where(std::int64_t index) const = 0;
+  /// The id that shorter rows of a batch are filled with.
+  virtual std::int32_t fill() const = 0;
+  /// 0, or what the longest row's length is rounded up to; all rows are then filled to it.
+  virtual std::int64_t common_multiple() const { return 0; }
+};
+
+/// What a builder is made of.
+struct BuilderParts {
+  const DatasetContext& context;
+  std::shared_ptr<const RowTokenizer> tokenizer;
+  rows::LoadedRows rows = {};  ///< set by the builder's make function, before anything else depends on it
+  std::string extra = {};      ///< further text that the rows depend on (templates)
+};
+
+/// Null after problems. The section's split, limits and paths are the builder's to read.
+std::unique_ptr<Builder> make_squad_builder(const config::SquadDatasetConfig& config, BuilderParts& parts,
+                                            Diagnostics& problems);
+std::unique_ptr<Builder> make_hellaswag_builder(const config::HellaSwagDatasetConfig& config, BuilderParts& parts,
+                                                Diagnostics& problems);
+std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDatasetConfig& config,
+                                                    BuilderParts& parts, Diagnostics& problems);
+std::unique_ptr<Builder> make_chat_builder(const config::ChatDatasetConfig& config, BuilderParts& parts,
+                                           Diagnostics& problems);
+
+/// Loads a repository's rows into `parts`; false after problems.
+bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,
+                     const std::string& split, const std::optional<std::string>& name,
+                     const std::optional<std::string>& revision, Diagnostics& problems);
+
+/// `split` with a limit: "train" and 10 make "train[:10]"; a split that is sliced already keeps its slice.
+std::string limited(const std::string& split, const std::optional<int>& limit);
+
+/// A cell that must be text. Throws RowRefused.
+const std::string& text_cell(const nlohmann::ordered_json& row, const std::string& column);
+
+}  // namespace automodel::data

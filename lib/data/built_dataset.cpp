@@ -1,0 +1,179 @@
+#include "data/built_dataset.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "config/value.h"
+#include "data/bad_rows.h"
+#include "data/content_hash.h"
+#include "data/mapped_file.h"
+#include "data/token_store.h"
+
+namespace automodel::data {
+namespace {
+
+/// How labels stand in the store: those of positions that attention leaves out, below -100.
+constexpr std::int32_t kUnattended = kIgnoredLabel - 2;
+constexpr std::int32_t stored_label(std::int32_t label, bool attended) {
+  return attended ? label : label == kIgnoredLabel ? kIgnoredLabel - 1 : kUnattended - label;
+}
+constexpr std::int32_t read_label(std::int32_t stored) {
+  return stored >= kIgnoredLabel ? stored : stored == kIgnoredLabel - 1 ? kIgnoredLabel : kUnattended - stored;
+}
+
+class BuiltDataset final : public Dataset {
+ public:
+  BuiltDataset(TokenStore store, Padding padding, std::int64_t common_length, std::string summary)
+      : store_(std::move(store)), padding_(padding), common_length_(common_length), summary_(std::move(summary)) {}
+  std::int64_t size() const override { return store_.rows(); }
+  std::int64_t length(std::int64_t index) const override { return std::max(store_.length(index), common_length_); }
+  Padding padding() const override { return padding_; }
+  std::string summary() const override { return summary_; }
+
+  void read(std::int64_t index, Sample& out) const override {
+    const auto ids = store_.ids(index), labels = store_.labels(index);
+    const auto length = static_cast<std::size_t>(this->length(index));
+    out.positions.clear();
+    out.segments.clear();
+    out.input_ids.assign(ids.begin(), ids.end());
+    out.input_ids.resize(length, padding_.id);
+    out.labels.assign(length, kIgnoredLabel);
+    std::size_t real = 0;  // padding with a label counts in the loss, and is therefore no padding
+    for (std::size_t t = 0; t < labels.size(); ++t) {
+      out.labels[t] = read_label(labels[t]);
+      if (labels[t] >= kIgnoredLabel || out.labels[t] != kIgnoredLabel) real = t + 1;
+    }
+    if (real == length) return;
+    out.segments.assign(length, 0);
+    std::fill_n(out.segments.begin(), real, 1);
+  }
+
+  void attention_mask(std::int64_t index, std::vector<std::int32_t>& out) const override {
+    const auto labels = store_.labels(index);
+    out.assign(static_cast<std::size_t>(length(index)), 0);
+    for (std::size_t t = 0; t < labels.size(); ++t) out[t] = labels[t] >= kIgnoredLabel ? 1 : 0;
+  }
+
+ private:
+  TokenStore store_;
+  Padding padding_;
+  std::int64_t common_length_;
+  std::string summary_;
+};
+
+class BuiltOpening {
+ public:
+  BuiltOpening(const BuiltSettings& settings, const DatasetContext& context, Diagnostics& problems)
+      : settings_(settings), context_(context), problems_(problems) {}
+
+  std::unique_ptr<Dataset> run(const void* config, MakeBuilder make) {
+    BuilderParts parts{context_, RowTokenizer::open(settings_.tokenizer, context_, problems_)};
+    if (!parts.tokenizer) return nullptr;
+    const auto builder = make(config, parts, problems_);
+    if (!builder) return nullptr;
+    BadRows bad(settings_.max_bad_rows, context_.key, context_.quiet);
+    const auto fill = [&](TokenStoreWriter& out) {
+      for (std::int64_t row = 0; row < builder->size(); ++row) add(*builder, row, bad, out);
+      return bad.count() == 0;  // problems are to be said in every run
+    };
+    auto store = settings_.cache && context_.rejected == nullptr
+                     ? cached_tokens(token_cache_folder(settings_.cache_dir), name(parts), true, fill)
+                     : uncached_tokens(true, fill);
+    const bool lenient = context_.rejected != nullptr && store.rows() > 0;
+    if (!lenient && !bad.finish(problems_)) return nullptr;
+    return finish(*builder, std::move(store), bad);
+  }
+
+ private:
+  /// What the tokens depend on.
+  std::string name(const BuilderParts& parts) const {
+    ContentHash hash;
+    hash.add("rows 1");
+    hash.add(settings_.kind);
+    hash.add(config::to_json(settings_.section));
+    hash.add(parts.tokenizer->fingerprint());
+    hash.add(parts.extra);
+    hash.add(parts.rows.selection);
+    hash.add(fmt::format("{} {}", context_.vocab_size.value_or(0), context_.max_length.value_or(0)));
+    for (const auto& file : parts.rows.files) hash.add(MappedFile(file).text());
+    return hash.hex();
+  }
+
+  void add(Builder& builder, std::int64_t row, BadRows& bad, TokenStoreWriter& out) const {
+    Diagnostic problem{"bad-row", "", "max_bad_rows leaves such rows out", {}, context_.key};
+    BuiltRow built;
+    try {
+      built = builder.build(row);
+      check(built, problem);
+    } catch (const RowRefused& error) {
+      problem.message = error.what();
+    } catch (const rows::RowError& error) {
+      problem.message = error.what();
+      problem.where = error.where;
+    }
+    if (!problem.message.empty()) {
+      if (problem.where.file.empty()) problem.where = builder.where(row);
+      if (context_.rejected != nullptr) context_.rejected->push_back({row, problem});
+      return bad.add(std::move(problem));
+    }
+    for (std::size_t t = 0; t < built.labels.size(); ++t)
+      built.labels[t] = stored_label(built.labels[t], static_cast<std::int64_t>(t) < built.attended);
+    out.add(built.input_ids, built.labels);
+  }
+
+  void check(const BuiltRow& row, Diagnostic& problem) const {
+    const auto length = static_cast<std::int64_t>(row.input_ids.size());
+    if (context_.max_length && length > *context_.max_length) {
+      problem.id = "sequence-too-long";
+      problem.message = fmt::format("the row has {} tokens, the model takes {}", length, *context_.max_length);
+      problem.help = "seq_length with truncation: true cuts rows, max_bad_rows leaves them out";
+    }
+    if (length == 0) problem.message = "the row has no token";
+    for (const std::int32_t id : row.input_ids)
+      if (context_.vocab_size && id >= *context_.vocab_size) {
+        problem.id = "token-out-of-range";
+        problem.message = fmt::format("the row has the id {}, the model's vocabulary {}", id, *context_.vocab_size);
+        problem.help = "the tokenizer belongs to another model";
+        return;
+      }
+  }
+
+  std::unique_ptr<Dataset> finish(const Builder& builder, TokenStore store, const BadRows& bad) {
+    std::int64_t labels = 0, longest = 0;
+    for (std::int64_t row = 0; row < store.rows(); ++row) {
+      longest = std::max(longest, store.length(row));
+      for (const std::int32_t label : store.labels(row)) labels += read_label(label) == kIgnoredLabel ? 0 : 1;
+    }
+    if (labels == 0 && context_.rejected == nullptr) {
+      problems_.push_back({"empty-data",
+                           store.rows() == 0 ? "there is no row" : "no row has a label that counts",
+                           "a longer seq_length, or rows with answers",
+                           {},
+                           context_.key});
+      return nullptr;
+    }
+    const std::int64_t multiple = builder.common_multiple();
+    const std::int64_t common = multiple == 0 ? 0 : (longest + multiple - 1) / multiple * multiple;
+    std::string summary = fmt::format("{}: {} rows, {} tokens, {} labels{}", settings_.kind, store.rows(),
+                                      format_count(static_cast<double>(store.tokens())),
+                                      format_count(static_cast<double>(labels)), bad.summary());
+    return std::make_unique<BuiltDataset>(std::move(store), Padding{builder.fill(), 1, 0}, common, std::move(summary));
+  }
+
+  const BuiltSettings& settings_;
+  const DatasetContext& context_;
+  Diagnostics& problems_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_built(const BuiltSettings& settings, const void* config, MakeBuilder make,
+                                    const DatasetContext& context, Diagnostics& problems) {
+  return BuiltOpening(settings, context, problems).run(config, make);
+}
+
+}  // namespace automodel::data

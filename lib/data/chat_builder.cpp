@@ -1,0 +1,167 @@
+// Conversations: OpenAI's messages and ShareGPT's conversations.
+#include <algorithm>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "data/builder.h"
+#include "data/messages.h"
+#include "data/numpy_order.h"
+#include "rows/data_files.h"
+#include "rows/split.h"
+
+namespace automodel::data {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+class ChatBuilder final : public Builder {
+ public:
+  ChatBuilder(BuilderParts& parts, ChatOptions options, std::unique_ptr<const ChatFormat> chat)
+      : tokenizer_(parts.tokenizer), rows_(*parts.rows.rows), options_(options), chat_(std::move(chat)) {}
+  std::int64_t size() const override { return rows_.size(); }
+  SourceLocation where(std::int64_t index) const override { return rows_.where(index); }
+  std::int32_t fill() const override { return tokenizer_->fill(); }
+
+  BuiltRow build(std::int64_t index) override {
+    ordered_json row;
+    rows_.read(index, row);
+    return chat_->build(openai_messages(row), tools_of(row), options_);
+  }
+
+ private:
+  std::shared_ptr<const RowTokenizer> tokenizer_;
+  const rows::Rows& rows_;
+  ChatOptions options_;
+  std::unique_ptr<const ChatFormat> chat_;
+};
+
+class ChatLoading {
+ public:
+  ChatLoading(const config::ChatDatasetConfig& config, BuilderParts& parts, Diagnostics& problems)
+      : config_(config), parts_(parts), problems_(problems) {}
+
+  bool run() {
+    const auto& paths = config_.path_or_dataset_id().paths;
+    std::error_code error;
+    const auto local = paths.size() == 1 ? rows::find_local(paths[0], parts_.context.recipe_folder) : std::nullopt;
+    const bool table = local && (fs::is_directory(*local, error) || rows::reader_of(local->native()) == "parquet");
+    if (paths.size() == 1 && (table || (!local && !looks_like_file(paths[0])))) return load_split(paths[0]);
+    return load_texts(paths);
+  }
+
+ private:
+  /// A name that cannot be a repository, or says its format.
+  static bool looks_like_file(const std::string& path) {
+    return path.starts_with('.') || path.starts_with('/') || !rows::reader_of(path).empty();
+  }
+
+  /// JSON files have no splits, and are not shuffled.
+  bool load_texts(const std::vector<std::string>& paths) {
+    const std::string key = parts_.context.key + ".path_or_dataset_id";
+    const std::size_t before = problems_.size();
+    std::vector<fs::path> files;
+    for (const auto& path : paths) {
+      if (const auto found = rows::find_local(path, parts_.context.recipe_folder))
+        files.push_back(*found);
+      else
+        problems_.push_back({"missing-file",
+                             fmt::format("there is no file '{}'", path),
+                             "looked beside the recipe and in the working directory",
+                             {},
+                             key});
+    }
+    if (paths.empty())
+      problems_.push_back({"missing-key", "path_or_dataset_id names no data", "files, or a repository", {}, key});
+    auto loaded = problems_.size() > before ? std::nullopt : rows::load_files(files, problems_);
+    if (!loaded) return false;
+    parts_.rows = std::move(*loaded);
+    return keep_valid();
+  }
+
+  /// A line that is not JSON stops all, or is left out where the recipe says so.
+  bool keep_valid() {
+    std::vector<std::int64_t> good;
+    ordered_json row;
+    const std::int64_t size = parts_.rows.rows->size();
+    for (std::int64_t i = 0; i < size; ++i) {
+      try {
+        parts_.rows.rows->read(i, row);
+        good.push_back(i);
+      } catch (const rows::RowError& error) {
+        if (config_.skip_invalid_samples()) continue;
+        problems_.push_back({"bad-row", error.what(), "skip_invalid_samples: true leaves such lines out", error.where,
+                             parts_.context.key});
+        return false;
+      }
+    }
+    if (static_cast<std::int64_t>(good.size()) < size)
+      parts_.rows.rows = rows::select(std::move(parts_.rows.rows), std::move(good));
+    return true;
+  }
+
+  /// A slice in row numbers is cut after shuffling, so that train[:N] and train[N:] share no row; others before.
+  bool load_split(const std::string& path) {
+    const std::string split = config_.split().value_or("train");
+    const auto parsed = rows::parse_split(split);
+    std::optional<rows::SplitPart> late;
+    if (parsed.problem.empty() && parsed.parts.size() == 1) {
+      const auto& part = parsed.parts[0];
+      if (part.sliced() && !part.percent && part.from.value_or(0) >= 0 && part.to.value_or(0) >= 0) late = part;
+    }
+    if (!load_repository(parts_, path, "path_or_dataset_id", late ? late->name : split, config_.name(), {}, problems_))
+      return false;
+    const std::int64_t size = parts_.rows.rows->size();
+    const auto& seed = config_.shuffle_seed();
+    if (!seed && !late) return true;
+    std::vector<std::int64_t> order(static_cast<std::size_t>(size));
+    std::iota(order.begin(), order.end(), 0);
+    if (seed) order = numpy_permutation(static_cast<std::uint64_t>(*seed), size);
+    if (late) {
+      const std::int64_t from = std::min(late->from.value_or(0), size),
+                         to = std::clamp(late->to.value_or(size), from, size);
+      order.assign(order.begin() + from, order.begin() + to);
+    }
+    if (order.empty()) {
+      problems_.push_back({"empty-data",
+                           fmt::format("split '{}' has no rows: there are {}", split, size),
+                           "a slice lies within the split",
+                           {},
+                           parts_.context.key + ".split"});
+      return false;
+    }
+    parts_.rows.rows = rows::select(std::move(parts_.rows.rows), std::move(order));
+    parts_.rows.selection += fmt::format("then {} {}", split, seed.value_or(-1));
+    return true;
+  }
+
+  const config::ChatDatasetConfig& config_;
+  BuilderParts& parts_;
+  Diagnostics& problems_;
+};
+
+}  // namespace
+
+std::unique_ptr<Builder> make_chat_builder(const config::ChatDatasetConfig& config, BuilderParts& parts,
+                                           Diagnostics& problems) {
+  const std::size_t before = problems.size();
+  const std::string& key = parts.context.key;
+  ChatOptions options{.lengths = row_lengths(config, key, problems),
+                      .mask_reasoning = config.mask_reasoning_content(),
+                      .last_labels = config.mask_history()};
+  auto chat = ChatFormat::open(parts.tokenizer, config.chat_template(), parts.context, problems);
+  if (!chat && problems.size() == before)
+    problems.push_back({"missing-key",
+                        "conversations need a chat template, and the tokenizer has none",
+                        "set chat_template to a Jinja file",
+                        {},
+                        key + ".chat_template"});
+  if (!ChatLoading(config, parts, problems).run() || problems.size() > before) return nullptr;
+  parts.extra = chat->text();
+  return std::make_unique<ChatBuilder>(parts, options, std::move(chat));
+}
+
+}  // namespace automodel::data

@@ -1,0 +1,175 @@
+// Instructions: columns that stand for context, question and answer.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
+#include "data/builder.h"
+
+namespace automodel::data {
+namespace {
+
+using nlohmann::ordered_json;
+
+class ColumnMappedBuilder final : public Builder {
+ public:
+  ColumnMappedBuilder(const config::ColumnMappedDatasetConfig& config, BuilderParts& parts, RowLengths lengths,
+                      std::unique_ptr<const ChatFormat> chat)
+      : tokenizer_(parts.tokenizer),
+        rows_(*parts.rows.rows),
+        mapping_(config.column_mapping()),
+        answer_only_(config.answer_only_loss_mask()),
+        lengths_(lengths),
+        chat_(std::move(chat)) {}
+  std::int64_t size() const override { return rows_.size(); }
+  SourceLocation where(std::int64_t index) const override { return rows_.where(index); }
+  std::int32_t fill() const override { return tokenizer_->fill(); }
+
+  /// A row without a label is replaced by the next that has one.
+  BuiltRow build(std::int64_t index) override {
+    for (std::int64_t tried = 0; tried < rows_.size(); ++tried) {
+      BuiltRow out = build_one((index + tried) % rows_.size());
+      if (out.has_labels()) return out;
+    }
+    throw RowRefused("neither this row nor any other has a label");
+  }
+
+ private:
+  struct Cell {
+    bool known = false;  ///< the table has the column
+    const ordered_json* value = nullptr;
+  };
+
+  Cell cell(const ordered_json& row, const std::string& part) {
+    const auto column = mapping_.find(part);
+    if (column == mapping_.end()) return {};
+    const auto found = row.find(column->second);
+    if (found != row.end()) return {true, found->is_null() ? nullptr : &*found};
+    if (columns_.empty()) read_columns();
+    return {columns_.contains(column->second), nullptr};
+  }
+
+  /// Only where a row lacks a column: the others may have it.
+  void read_columns() {
+    ordered_json row;
+    for (std::int64_t i = 0; i < rows_.size(); ++i) {
+      rows_.read(i, row);
+      for (const auto& [name, value] : row.items()) columns_.insert(name);
+    }
+  }
+
+  static std::optional<std::string> text_of(const Cell& cell, const char* part) {
+    if (cell.value == nullptr) return std::nullopt;
+    if (!cell.value->is_string())
+      throw RowRefused(fmt::format("the column for {} is no text but {}", part, cell.value->type_name()));
+    return cell.value->get<std::string>();
+  }
+
+  BuiltRow build_one(std::int64_t index) {
+    ordered_json row;
+    rows_.read(index, row);
+    const Cell answer_cell = cell(row, "answer"), context_cell = cell(row, "context"),
+               question_cell = cell(row, "question");
+    if (!answer_cell.known || (!context_cell.known && !question_cell.known))
+      throw RowRefused(fmt::format("no row has the column{} of column_mapping",
+                                   answer_cell.known ? "s for context and question" : " for the answer"));
+    const auto answer = text_of(answer_cell, "the answer");
+    if (!answer) throw RowRefused("the column for the answer is null");
+    const auto context = text_of(context_cell, "the context"), question = text_of(question_cell, "the question");
+    if (chat_)
+      return chat_->build({{{"role", "system"}, {"content", context.value_or("")}},
+                           {{"role", "user"}, {"content", question.value_or("")}},
+                           {{"role", "assistant"}, {"content", *answer}}},
+                          nullptr, {.lengths = lengths_, .answer_only = answer_only_});
+    std::string prompt;
+    for (const auto* part : {&context, &question})
+      if (*part) prompt += **part + " ";
+    if (prompt.size() < 2) throw RowRefused("context and question are empty");
+    return format_prompt(*tokenizer_, prompt, *answer, lengths_, answer_only_);
+  }
+
+  std::shared_ptr<const RowTokenizer> tokenizer_;
+  const rows::Rows& rows_;
+  std::map<std::string, std::string> mapping_;
+  bool answer_only_;
+  RowLengths lengths_;
+  std::unique_ptr<const ChatFormat> chat_;
+  std::set<std::string> columns_;
+};
+
+void check_mapping(const std::map<std::string, std::string>& mapping, const std::string& key, Diagnostics& problems) {
+  constexpr std::array<std::string_view, 3> kParts = {"context", "question", "answer"};
+  const auto refuse = [&](std::string message, std::string help) {
+    problems.push_back({"bad-value", std::move(message), std::move(help), {}, key});
+  };
+  for (const auto& [part, column] : mapping)
+    if (std::find(kParts.begin(), kParts.end(), part) == kParts.end())
+      refuse(fmt::format("column_mapping knows no '{}'", part), suggestion(part, {kParts.begin(), kParts.end()}));
+  if (!mapping.contains("answer")) refuse("column_mapping has no answer", "answer: the column with what is learned");
+  if (!mapping.contains("context") && !mapping.contains("question"))
+    refuse("column_mapping has neither context nor question", "name a column for one of them, or for both");
+}
+
+bool load_columns(const config::ColumnMappedDatasetConfig& config, BuilderParts& parts, Diagnostics& problems) {
+  const auto& paths = config.path_or_dataset_id().paths;
+  const std::string key = parts.context.key + ".path_or_dataset_id";
+  std::error_code error;
+  const auto local = paths.size() == 1 ? rows::find_local(paths[0], parts.context.recipe_folder) : std::nullopt;
+  const bool repository = paths.size() == 1 && (!local || std::filesystem::is_directory(*local, error));
+  if (repository)
+    return load_repository(parts, paths[0], "path_or_dataset_id", config.split().value_or("train"), config.name(), {},
+                           problems);
+  // Files have no splits: all their rows are taken.
+  const std::size_t before = problems.size();
+  std::vector<std::filesystem::path> files;
+  for (const auto& path : paths) {
+    if (const auto found = rows::find_local(path, parts.context.recipe_folder))
+      files.push_back(*found);
+    else
+      problems.push_back({"missing-file",
+                          fmt::format("there is no file '{}'", path),
+                          "looked beside the recipe and in the working directory",
+                          {},
+                          key});
+  }
+  if (paths.empty())
+    problems.push_back({"missing-key", "path_or_dataset_id names no data", "files, or a repository", {}, key});
+  auto loaded = problems.size() > before ? std::nullopt : rows::load_files(files, problems);
+  if (!loaded) return false;
+  parts.rows = std::move(*loaded);
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDatasetConfig& config,
+                                                    BuilderParts& parts, Diagnostics& problems) {
+  const std::size_t before = problems.size();
+  const std::string& key = parts.context.key;
+  check_mapping(config.column_mapping(), key + ".column_mapping", problems);
+  const RowLengths lengths = row_lengths(config, key, problems);
+  std::unique_ptr<const ChatFormat> chat;
+  if (config.use_hf_chat_template())
+    chat = ChatFormat::open(parts.tokenizer, config.chat_template(), parts.context, problems);
+  if (!load_columns(config, parts, problems) || problems.size() > before) return nullptr;
+  if (chat) parts.extra = chat->text();
+  if (const auto& limit = config.limit_dataset_samples()) {
+    const std::int64_t size = parts.rows.rows->size();
+    if (*limit > size) {
+      problems.push_back({"bad-value",
+                          fmt::format("limit_dataset_samples {} is more than the {} rows", *limit, size),
+                          fmt::format("at most {}", size),
+                          {},
+                          key + ".limit_dataset_samples"});
+      return nullptr;
+    }
+    std::vector<std::int64_t> order(static_cast<std::size_t>(*limit));
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
+    parts.rows.rows = rows::select(std::move(parts.rows.rows), std::move(order));
+  }
+  return std::make_unique<ColumnMappedBuilder>(config, parts, lengths, std::move(chat));
+}
+
+}  // namespace automodel::data

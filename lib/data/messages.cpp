@@ -1,0 +1,133 @@
+#include "data/messages.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "data/chat_format.h"
+#include "data/python_json.h"
+
+namespace automodel::data {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// ShareGPT's names and ours.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSpeakers = {{{"system", "system"},
+                                                                                     {"human", "user"},
+                                                                                     {"user", "user"},
+                                                                                     {"gpt", "assistant"},
+                                                                                     {"assistant", "assistant"},
+                                                                                     {"chatgpt", "assistant"},
+                                                                                     {"model", "assistant"},
+                                                                                     {"bot", "assistant"}}};
+constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant", "tool"};
+
+ordered_json from_share_gpt(const ordered_json& turns) {
+  if (!turns.is_array()) throw RowRefused("column 'conversations' is no list");
+  ordered_json out = ordered_json::array();
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const auto& turn = turns[i];
+    if (!turn.is_object()) throw RowRefused(fmt::format("conversations[{}] is no turn", i));
+    const auto from = turn.contains("from") ? turn["from"] : turn.value("role", ordered_json());
+    const auto* speaker = std::find_if(kSpeakers.begin(), kSpeakers.end(),
+                                       [&](const auto& row) { return from.is_string() && from == row.first; });
+    if (speaker == kSpeakers.end())
+      throw RowRefused(fmt::format("conversations[{}] is of nobody known: {}", i, from.dump()));
+    const auto value = turn.contains("value") ? turn["value"] : turn.value("content", ordered_json(""));
+    out.push_back({{"role", speaker->second}, {"content", value}});
+  }
+  return out;
+}
+
+std::string text_of(const ordered_json& content) {
+  if (content.is_null()) return "";
+  if (!content.is_array()) return python_text(content);
+  std::string out;
+  bool first = true;
+  for (const auto& part : content) {
+    if (!part.is_object() || !part.contains("text")) continue;
+    if (!part["text"].is_string()) throw RowRefused("a part of a message's content has a text that is none");
+    out += (first ? "" : " ") + part["text"].get<std::string>();
+    first = false;
+  }
+  return out;
+}
+
+/// A member that may be missing or null; else it must be text.
+std::string word(const ordered_json& object, const char* name, const std::string& otherwise) {
+  const auto found = object.find(name);
+  if (found == object.end() || found->is_null()) return otherwise;
+  if (!found->is_string()) throw RowRefused(fmt::format("'{}' of a tool call is no text", name));
+  return found->get_ref<const std::string&>().empty() ? otherwise : found->get<std::string>();
+}
+
+ordered_json completed_calls(const ordered_json& calls) {
+  if (!calls.is_array()) throw RowRefused("'tool_calls' of a message is no list");
+  ordered_json out = ordered_json::array();
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    ordered_json call = calls[i];
+    if (!call.is_object()) throw RowRefused(fmt::format("tool_calls[{}] is no call", i));
+    call["id"] = word(call, "id", fmt::format("call_{}", i));
+    call["type"] = word(call, "type", "function");
+    const auto function = call.find("function");
+    if (function == call.end() || !function->is_object())
+      throw RowRefused(fmt::format("tool_calls[{}] has no function", i));
+    if (word(*function, "name", "").empty()) throw RowRefused(fmt::format("tool_calls[{}] has no name", i));
+    auto arguments = function->find("arguments");
+    if (arguments == function->end() || arguments->is_null())
+      throw RowRefused(fmt::format("tool_calls[{}] has no arguments", i));
+    if (!arguments->is_string()) *arguments = python_json(*arguments, true);
+    out.push_back(std::move(call));
+  }
+  return out;
+}
+
+ordered_json completed(const ordered_json& message, std::size_t i) {
+  if (!message.is_object()) throw RowRefused(fmt::format("messages[{}] is no message", i));
+  ordered_json out = message;
+  const auto role = out.value("role", ordered_json());
+  if (!role.is_string() || std::find(kRoles.begin(), kRoles.end(), role.get_ref<const std::string&>()) == kRoles.end())
+    throw RowRefused(
+        fmt::format("messages[{}] has the role {}; known are system, user, assistant and tool", i, role.dump()));
+  out["content"] = text_of(out.value("content", ordered_json()));
+  if (role == "assistant") {
+    if (out.contains("reasoning_content")) {
+      if (out["reasoning_content"].is_null()) out["reasoning_content"] = "";
+      if (!out["reasoning_content"].is_string())
+        throw RowRefused(fmt::format("the reasoning of messages[{}] is no text", i));
+    }
+    if (out.contains("tool_calls")) out["tool_calls"] = completed_calls(out["tool_calls"]);
+  }
+  const auto id = out.value("tool_call_id", ordered_json());
+  if (role == "tool" && (!id.is_string() || id.get_ref<const std::string&>().empty()))
+    throw RowRefused(fmt::format("messages[{}] answers no call: it has no tool_call_id", i));
+  return out;
+}
+
+}  // namespace
+
+ordered_json openai_messages(const ordered_json& row) {
+  ordered_json messages = row.value("messages", ordered_json());
+  const auto turns = row.value("conversations", ordered_json());
+  if (messages.is_null() && !turns.is_null()) messages = from_share_gpt(turns);
+  if (!messages.is_array() || messages.empty()) throw RowRefused("the row has neither 'messages' nor 'conversations'");
+  ordered_json out = ordered_json::array();
+  for (std::size_t i = 0; i < messages.size(); ++i) out.push_back(completed(messages[i], i));
+  return out;
+}
+
+ordered_json tools_of(const ordered_json& row) {
+  ordered_json tools = row.value("tools", ordered_json());
+  if (tools.is_string()) {
+    tools = ordered_json::parse(tools.get_ref<const std::string&>(), nullptr, false);
+    if (tools.is_discarded()) throw RowRefused("column 'tools' is a text that is no JSON");
+  }
+  if (!tools.is_null() && !tools.is_array()) throw RowRefused("column 'tools' is no list");
+  return tools.empty() ? ordered_json() : tools;
+}
+
+}  // namespace automodel::data
