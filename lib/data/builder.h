@@ -52,6 +52,10 @@ std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDa
                                                     BuilderParts& parts, Diagnostics& problems);
 std::unique_ptr<Builder> make_chat_builder(const config::ChatDatasetConfig& config, BuilderParts& parts,
                                            Diagnostics& problems);
+std::unique_ptr<Builder> make_agent_builder(const config::AgentChatDatasetConfig& config, BuilderParts& parts,
+                                            Diagnostics& problems);
+std::unique_ptr<Builder> make_xlam_builder(const config::XlamDatasetConfig& config, BuilderParts& parts,
+                                           Diagnostics& problems);
 
 /// Loads a repository's rows into `parts`; false after problems.
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,

@@ -61,6 +61,8 @@ constexpr std::array kKinds = {
     rows_of<config::HellaSwagDatasetConfig, make_hellaswag_builder>(),
     rows_of<config::ColumnMappedDatasetConfig, make_column_mapped_builder>(),
     rows_of<config::ChatDatasetConfig, make_chat_builder>(),
+    rows_of<config::AgentChatDatasetConfig, make_agent_builder>(),
+    rows_of<config::XlamDatasetConfig, make_xlam_builder>(),
     foreign<config::kOtherData>(),
 };
 static_assert(kKinds.size() == std::variant_size_v<config::DatasetConfig>);
