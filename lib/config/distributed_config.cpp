@@ -162,6 +162,10 @@ TypeInfo LayersPerStage::config_type() {
           }};
 }
 
+ActivationCheckpointing DistributedConfig::asked_checkpointing() const {
+  return std::visit([](const auto& held) { return held.activation_checkpointing(); }, strategy());
+}
+
 ActivationCheckpointing DistributedConfig::checkpointing() const {
   const bool in_scope = std::visit(
       [](const auto& held) {
@@ -170,12 +174,20 @@ ActivationCheckpointing DistributedConfig::checkpointing() const {
         return true;
       },
       strategy());
-  const auto mode = std::visit([](const auto& held) { return held.activation_checkpointing(); }, strategy());
-  return in_scope ? mode : ActivationCheckpointing::kOff;
+  return in_scope ? asked_checkpointing() : ActivationCheckpointing::kOff;
 }
 
 std::string_view DistributedConfig::strategy_name() const {
   return std::visit([](const auto& held) { return std::remove_cvref_t<decltype(held)>::targets[0]; }, strategy());
+}
+
+std::string_view strategy_of(ManagerClass manager) {
+  switch (manager) {
+    case ManagerClass::kMegatronFsdp: return MegatronFSDPConfig::targets[0];
+    case ManagerClass::kDdp: return DDPConfig::targets[0];
+    case ManagerClass::kFsdp2: break;
+  }
+  return FSDP2Config::targets[0];
 }
 
 Diagnostics check(const DistributedConfig& config) {
@@ -195,10 +207,6 @@ Diagnostics check(const DistributedConfig& config) {
       add("bad-value", "zero_dp_strategy", fmt::format("zero_dp_strategy must be 0, 1, 2 or 3, got {}", level),
           "0 shards nothing, 1 optimizer states, 2 and gradients, 3 and parameters");
   }
-  if (const auto* fsdp = std::get_if<FSDP2Config>(&config.strategy()))
-    if (fsdp->enable_async_tensor_parallel() && !fsdp->sequence_parallel())
-      add("bad-value", "enable_async_tensor_parallel", "enable_async_tensor_parallel needs sequence_parallel",
-          "set sequence_parallel: true");
   if (config.pipeline() && config.pipeline()->pp_recv_buffer_pool_slack() < 0)
     add("bad-value", "pipeline.pp_recv_buffer_pool_slack",
         fmt::format("pp_recv_buffer_pool_slack must be >= 0, got {}", config.pipeline()->pp_recv_buffer_pool_slack()),

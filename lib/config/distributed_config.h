@@ -9,6 +9,8 @@
 
 #include "base/diagnostic.h"
 #include "base/dtype.h"
+#include "config/backend.h"
+#include "config/python_class.h"
 #include "config/types.h"
 
 namespace automodel::config {
@@ -98,9 +100,15 @@ struct PipelineConfig {
                                        Ignored{"the pool has as many buffers as the schedule is proved to need"}};
 };
 
+enum class PrecisionClass { kMixed };
+template <>
+struct EnumNames<PrecisionClass> {
+  static constexpr std::array names = {EnumName<PrecisionClass>{"MixedPrecisionPolicy", PrecisionClass::kMixed}};
+};
+
 struct MixedPrecisionPolicy {
   using IsSection = void;
-  Field<std::optional<std::string>> target{"_target_", std::nullopt, "torch.distributed.fsdp.MixedPrecisionPolicy"};
+  Field<PythonClass<PrecisionClass>> target{"_target_", {}, "torch.distributed.fsdp.MixedPrecisionPolicy"};
   Field<std::optional<DType>> param_dtype{"param_dtype", std::nullopt,
                                           "Type of the parameters that are computed with."};
   Field<std::optional<DType>> reduce_dtype{"reduce_dtype", std::nullopt, "Type that gradients are reduced in."};
@@ -114,9 +122,19 @@ struct MixedPrecisionPolicy {
   static MixedPrecisionPolicy standard();
 };
 
+enum class OffloadClass { kCpu, kNone };
+template <>
+struct EnumNames<OffloadClass> {
+  static constexpr std::array names = {EnumName<OffloadClass>{"CPUOffloadPolicy", OffloadClass::kCpu},
+                                       EnumName<OffloadClass>{"OffloadPolicy", OffloadClass::kNone}};
+};
+
 struct OffloadPolicy {
   using IsSection = void;
-  Field<std::optional<std::string>> target{"_target_", std::nullopt, "torch.distributed.fsdp.CPUOffloadPolicy"};
+  Field<PythonClass<OffloadClass>> target{
+      "_target_",
+      {},
+      "torch.distributed.fsdp.CPUOffloadPolicy, or OffloadPolicy, its base class that offloads nothing."};
   Field<bool> pin_memory{"pin_memory", true, "Page-locked host memory.",
                          Ignored{"offloaded buffers are ordinary memory"}};
 };
@@ -182,7 +200,8 @@ struct FSDP2Config {
       "Free gathered parameters after the forward pass; null: yes without a pipeline, no with one."};
   Field<bool> enable_async_tensor_parallel{
       "enable_async_tensor_parallel", false,
-      "Overlap tensor-parallel communication with products (needs sequence_parallel)."};
+      "Overlap tensor-parallel communication with matmuls; switches sequence_parallel on."};
+  bool offloads() const { return offload_policy() && !offload_policy->target->is(OffloadClass::kNone); }
   Field<bool> enable_compile{"enable_compile", false, "torch.compile every layer.",
                              Ignored{"there is nothing to compile: the layers are compiled C++ already"}};
   Field<bool> enable_fsdp2_prefetch{"enable_fsdp2_prefetch", false, "Gather the parameters of the next units ahead."};
@@ -226,6 +245,8 @@ struct MegatronFSDPConfig {
   Field<bool> init_fsdp_with_meta_device{"init_fsdp_with_meta_device|init_nvfsdp_with_meta_device", false,
                                          "Build without memory first.",
                                          Ignored{"every rank makes only its own part of the weights from the start"}};
+  Field<bool> sequence_parallel{"sequence_parallel", false,
+                                "Shard norms and residuals over tp ranks along the sequence."};
   Field<bool> grad_reduce_in_fp32{"grad_reduce_in_fp32", false,
                                   "Reduce gradients in float32 whatever the parameters' type."};
   Field<bool> preserve_fp32_weights{"preserve_fp32_weights", false,
@@ -300,13 +321,23 @@ struct MoEParallelizerConfig {
                                                        Ignored{"experts compute in the strategy's types"}};
 };
 
-enum class Backend { kAuto, kMpi, kNccl };
+/// The classes of NeMo AutoModel and nvFSDP that select a strategy.
+enum class ManagerClass { kFsdp2, kMegatronFsdp, kDdp };
 template <>
-struct EnumNames<Backend> {
+struct EnumNames<ManagerClass> {
+  using E = ManagerClass;
   static constexpr std::array names = {
-      EnumName<Backend>{"auto", Backend::kAuto}, EnumName<Backend>{"nccl", Backend::kNccl},
-      EnumName<Backend>{"mpi", Backend::kMpi}, EnumName<Backend>{"gloo", Backend::kMpi}};
+      EnumName<E>{"FSDP2Manager", E::kFsdp2},
+      EnumName<E>{"FSDP2Config", E::kFsdp2},
+      EnumName<E>{"MegatronFSDPManager", E::kMegatronFsdp},
+      EnumName<E>{"MegatronFSDPConfig", E::kMegatronFsdp},
+      EnumName<E>{"NVFSDPManager", E::kMegatronFsdp},
+      EnumName<E>{"DDPManager", E::kDdp},
+      EnumName<E>{"DDPConfig", E::kDdp},
+  };
 };
+/// `distributed.strategy` of such a class.
+std::string_view strategy_of(ManagerClass manager);
 
 /// The section as a whole.
 struct DistributedConfig {
@@ -324,12 +355,15 @@ struct DistributedConfig {
                                                 "Pipeline parallelism; needed where pp_size > 1."};
   Field<std::optional<MoEParallelizerConfig>> moe{"moe", std::nullopt,
                                                   "Mixture-of-experts options; read where ep_size > 1."};
-  Field<std::optional<Backend>> backend{"backend", std::nullopt,
-                                        "Communication backend; gloo means the CPU backend (MPI)."};
-  Field<Value> target{"_target_", nullptr, "Class name.", Ignored{"strategy selects the configuration"}};
+  Field<std::optional<Backend>> backend{"backend", std::nullopt, "Communication backend, as dist_env.backend."};
+  Field<PythonClass<ManagerClass>> target{
+      "_target_", {}, "Class of NeMo AutoModel that selects the strategy where `strategy` is not given."};
   Field<Value> recursive{"_recursive_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
   Field<Value> convert{"_convert_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
 
+  /// What the recipe asks for, whatever the scope.
+  ActivationCheckpointing asked_checkpointing() const;
+  /// The same where the scope covers the language tower.
   ActivationCheckpointing checkpointing() const;
   std::string_view strategy_name() const;
 };

@@ -20,6 +20,99 @@ void add_located(LoadedRecipe& loaded, Diagnostics& list, Diagnostics problems, 
   }
 }
 
+/// `distributed._target_` selects the strategy where `distributed.strategy` does not: done in the tree, because the
+/// strategy decides which keys the section has.
+void apply_manager_class(Node& root, Diagnostics& problems) {
+  auto* section = root.kind == Node::Kind::kMap ? root.find("distributed") : nullptr;
+  if (section == nullptr || section->value.kind != Node::Kind::kMap) return;
+  const auto* target = section->value.find("_target_");
+  if (target == nullptr || target->value.kind != Node::Kind::kScalar || target->value.is_null()) return;
+  const auto& text = target->value.text;
+  const auto name = std::string_view(text).substr(text.rfind('.') + 1);
+  for (const auto& row : EnumNames<ManagerClass>::names) {
+    if (row.name != name) continue;
+    const std::string wanted(strategy_of(row.value));
+    const auto* strategy = section->value.find("strategy");
+    if (strategy == nullptr || strategy->value.is_null()) {
+      auto chosen = target->value;
+      chosen.text = chosen.written = wanted;
+      const auto where = target->where;
+      if (strategy != nullptr) return void(section->value.find("strategy")->value = std::move(chosen));
+      Node::Entry entry;
+      entry.key = "strategy";
+      entry.where = where;
+      entry.value = std::move(chosen);
+      section->value.entries.push_back(std::move(entry));
+      return;
+    }
+    const auto& choice = type_of<Strategy>().choice();
+    for (const auto& alternative : choice.alternatives)
+      if (std::find(alternative.names.begin(), alternative.names.end(), strategy->value.text) !=
+              alternative.names.end() &&
+          alternative.name != wanted)
+        problems.push_back({"strategy-conflict",
+                            fmt::format("distributed._target_ {} means strategy '{}', distributed.strategy says '{}'",
+                                        text, wanted, strategy->value.text),
+                            "remove one of the two", target->value.where, "distributed._target_"});
+    return;
+  }
+}
+
+/// What one section says for another: sizes of the mesh in Megatron Core's names, and what a switch needs.
+class Resolution {
+ public:
+  explicit Resolution(LoadedRecipe& loaded) : loaded_(loaded) {}
+
+  void run() {
+    auto& d = loaded_.recipe.distributed();
+    auto& m = loaded_.recipe.model_parallel();
+    size("tensor_model_parallel_size", m.tensor_model_parallel_size, "tp_size", d.tp_size);
+    size("pipeline_model_parallel_size", m.pipeline_model_parallel_size, "pp_size", d.pp_size);
+    // Megatron Core has no such section: its pipeline is 1F1B, interleaved with virtual stages.
+    if (given("model_parallel.pipeline_model_parallel_size") && d.pp_size().value_or(1) > 1 && !d.pipeline())
+      d.pipeline = PipelineConfig{};
+    size("context_parallel_size", m.context_parallel_size, "cp_size", d.cp_size);
+    size("expert_model_parallel_size", m.expert_model_parallel_size, "ep_size", d.ep_size);
+    if (auto* fsdp = std::get_if<FSDP2Config>(&d.strategy());
+        fsdp != nullptr && fsdp->enable_async_tensor_parallel() && !fsdp->sequence_parallel()) {
+      fsdp->sequence_parallel = true;
+      warn("sequence-parallel", "distributed.enable_async_tensor_parallel",
+           "enable_async_tensor_parallel switches sequence_parallel on: only tokens that are cut over tp ranks are "
+           "gathered under a matmul",
+           "set distributed.sequence_parallel: true");
+    }
+    const auto& e = loaded_.recipe.dist_env->backend();
+    if (e && d.backend() && *e != Backend::kAuto && *d.backend() != Backend::kAuto && *e != *d.backend())
+      refuse("backend-conflict", "distributed.backend", "distributed.backend and dist_env.backend name two backends",
+             "remove one of the two");
+  }
+
+ private:
+  /// Both fields hold the size afterwards, so that a recipe that is printed can be read again.
+  void size(const std::string& field, Field<int>& megatron, const std::string& key, Field<std::optional<int>>& ours) {
+    const auto there = "model_parallel." + field, here = "distributed." + key;
+    if (!given(there)) {
+      if (ours()) megatron = *ours();
+    } else if (!given(here) || !ours()) {
+      ours = megatron();
+    } else if (*ours() != megatron()) {
+      refuse("size-conflict", there, fmt::format("{} is {}, {} is {}", there, megatron(), here, *ours()),
+             "remove one of the two");
+    }
+  }
+  bool given(const std::string& key) const { return loaded_.origins.find(key) != nullptr; }
+  void refuse(std::string id, std::string key, std::string message, std::string help) {
+    const auto where = loaded_.origins.nearest(key);
+    loaded_.problems.push_back({std::move(id), std::move(message), std::move(help), where, std::move(key)});
+  }
+  void warn(std::string id, std::string key, std::string message, std::string help) {
+    const auto where = loaded_.origins.nearest(key);
+    loaded_.warnings.push_back({std::move(id), std::move(message), std::move(help), where, std::move(key)});
+  }
+
+  LoadedRecipe& loaded_;
+};
+
 /// Rules across sections that need nothing but the recipe.
 void check_recipe(LoadedRecipe& loaded) {
   const Recipe& recipe = loaded.recipe;
@@ -59,6 +152,12 @@ int seed_of(const Recipe& recipe) {
   return recipe.seed().value_or(recipe.rng->seed().value_or(42));
 }
 
+std::optional<Backend> backend_of(const Recipe& recipe) {
+  for (const auto& asked : {recipe.dist_env->backend(), recipe.distributed->backend()})
+    if (asked && *asked != Backend::kAuto) return asked;
+  return std::nullopt;
+}
+
 LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<const Override> overrides,
                          const Environment& environment) {
   LoadedRecipe loaded;
@@ -71,12 +170,14 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
   if (broken) return loaded;
   apply_overrides(root, overrides, loaded.problems);
   interpolate(root, environment, loaded.problems);
+  apply_manager_class(root, loaded.problems);
   Reader reader(loaded.problems, loaded.origins, loaded.ignored, loaded.unsupported);
   if (root.is_null())
     loaded.problems.push_back({"missing-key", "the recipe is empty", "see recipes/quickstart.yaml", {path, 1, 1}, ""});
   else
     reader.read(root, "", loaded.recipe);
   const bool structural = !loaded.problems.empty();
+  Resolution(loaded).run();
   if (!root.is_null() && (!structural || root.kind == Node::Kind::kMap)) check_recipe(loaded);
   std::stable_sort(loaded.problems.begin(), loaded.problems.end(), [](const Diagnostic& a, const Diagnostic& b) {
     return std::pair(a.where.line, a.where.column) < std::pair(b.where.line, b.where.column);

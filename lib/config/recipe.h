@@ -105,6 +105,9 @@ struct Recipe {
 /// The seed of weights, data order and dropout.
 int seed_of(const Recipe& recipe);
 
+/// The backend that dist_env or distributed asks for; absent where neither does.
+std::optional<Backend> backend_of(const Recipe& recipe);
+
 /// A recipe as it was read, with where everything came from.
 struct LoadedRecipe {
   Recipe recipe;
@@ -114,7 +117,7 @@ struct LoadedRecipe {
   std::vector<IgnoredKey> ignored;
   std::vector<IgnoredKey> unsupported;  ///< what keeps the recipe from being trained, though it can be planned
   Diagnostics problems;                 ///< empty when the recipe can be used
-  Diagnostics warnings;
+  Diagnostics warnings;                 ///< what the recipe says beside what it means
   int seed() const { return seed_of(recipe); }
 };
 

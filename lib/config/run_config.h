@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/backend.h"
 #include "config/types.h"
 
 namespace automodel::config {
@@ -86,8 +87,10 @@ struct GenerationConfig {
 
 struct DistEnvConfig {
   using IsSection = void;
-  Field<std::optional<std::string>> backend{
-      "backend", std::nullopt, "Communication backend: nccl, mpi, or gloo, which means the CPU backend (MPI)."};
+  Field<std::optional<Backend>> backend{"backend", std::nullopt,
+                                        "Communication backend: nccl, mpi, or gloo, which means the CPU backend (MPI); "
+                                        "null or auto: NCCL where each rank "
+                                        "of a host has a GPU of its own, else MPI."};
   Field<std::optional<double>> timeout_minutes{"timeout_minutes", std::nullopt,
                                                "Minutes after which a wait counts as a hang; null: 10.", positive};
   Field<std::optional<std::string>> master_addr{"master_addr", std::nullopt, "Rendezvous.",

@@ -25,7 +25,7 @@ std::optional<MappedSequence::Span> read_nanogpt_header(std::string_view file, s
   if (header[0] != kOldMagic && header[0] != kNewMagic) {
     if (!headerless) return fail("it has no header");
     const auto width = static_cast<std::size_t>(bytes_of(*headerless));
-    if (file.size() % width != 0) return fail(fmt::format("its size is no multiple of {} bytes", width));
+    if (file.size() % width != 0) return fail(fmt::format("its size is not a multiple of {} bytes", width));
     return MappedSequence::Span{0, 0, static_cast<std::int64_t>(file.size() / width), *headerless};
   }
   if (header[1] != 1) return fail(fmt::format("its version is {}, known is 1", header[1]));

@@ -7,30 +7,20 @@
 namespace automodel::plan {
 namespace {
 
-bool scope_covers_language(const config::DistributedConfig& distributed) {
-  return std::visit(
-      [](const auto& strategy) {
-        if constexpr (requires { strategy.activation_checkpointing_scope(); })
-          return strategy.activation_checkpointing_scope->covers_language();
-        else
-          return true;
-      },
-      distributed.strategy());
-}
-
 Recompute recompute_of(const config::DistributedConfig& distributed, Located& report) {
   const auto asked = distributed.checkpointing();
-  if (asked == config::ActivationCheckpointing::kOff) return Recompute::kNone;
-  if (!scope_covers_language(distributed)) {
+  if (asked != config::ActivationCheckpointing::kOff)
+    return asked == config::ActivationCheckpointing::kFull ? Recompute::kFull : Recompute::kSelective;
+  if (distributed.asked_checkpointing() != config::ActivationCheckpointing::kOff)
     report.warn("no-effect", "distributed.activation_checkpointing_scope",
                 "no activations are recomputed: the scope leaves out the language tower, the only one here",
                 "use all or language");
-    return Recompute::kNone;
-  }
-  return asked == config::ActivationCheckpointing::kFull ? Recompute::kFull : Recompute::kSelective;
+  return Recompute::kNone;
 }
 
-std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute) {
+/// Megatron Core's enable_autocast takes autocast_dtype, without that params_dtype; with neither, the type that the
+/// strategy's own autocast_dtype or pipeline_dtype names.
+std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute, Located& report) {
   const auto& m = recipe.model_parallel();
   std::optional<DType> out = std::visit(
       [](const auto& strategy) -> std::optional<DType> {
@@ -40,7 +30,25 @@ std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute) {
           return std::nullopt;
       },
       recipe.distributed->strategy());
-  if (m.enable_autocast()) out = m.autocast_dtype() ? m.autocast_dtype() : m.params_dtype();
+  if (m.autocast_dtype() && !m.enable_autocast())
+    report.warn("no-effect", "model_parallel.autocast_dtype", "autocast_dtype has no effect without enable_autocast",
+                "set model_parallel.enable_autocast: true");
+  if (m.enable_autocast()) {
+    const std::string key = "model_parallel.enable_autocast";
+    if (m.autocast_dtype() && out && *m.autocast_dtype() != *out)
+      report.refuse("precision-conflict", "model_parallel.autocast_dtype",
+                    fmt::format("model_parallel.autocast_dtype says {}, distributed.autocast_dtype says {}",
+                                name_of(*m.autocast_dtype()), name_of(*out)),
+                    "remove one of the two");
+    for (const auto& dtype : {m.autocast_dtype(), out, m.params_dtype(), m.pipeline_dtype()})
+      if (dtype) {
+        out = dtype;
+        break;
+      }
+    if (!out || *out == compute)
+      report.warn("no-effect", key, fmt::format("autocast has no effect: matmuls run in {} already", name_of(compute)),
+                  "set model_parallel.autocast_dtype to another type");
+  }
   if (out == compute) out.reset();
   return out;
 }
@@ -123,7 +131,7 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
                 "set distributed.activation_checkpointing: full");
   if (m.defer_embedding_wgrad_compute() && pp > 1) out.deferred_head = m.wgrad_deferral_limit();
   out.delay_weight_gradients = m.delay_wgrad_compute();
-  out.autocast = autocast_of(recipe, request.compute);
+  out.autocast = autocast_of(recipe, request.compute, report);
   out.loss_scaler = request.compute == DType::kFloat16;
   out.fused_accumulation = m.gradient_accumulation_fusion();
   out.deterministic = m.deterministic_mode();

@@ -10,7 +10,6 @@
 #include "arch/modules.h"
 #include "plan/model_names.h"
 #include "plan/pipeline_layout.h"
-#include "plan/schedule_choice.h"
 #include "plan/virtual_stages.h"
 #include "schedule/csv.h"
 #include "schedule/generators.h"
@@ -22,7 +21,11 @@ namespace {
 constexpr int kMostStages = 1 << 20;  // far above any model's layers
 
 constexpr const char* kSection = "distributed.pipeline";
+constexpr const char* kScheduleKey = "distributed.pipeline.pp_schedule";
+constexpr const char* kLayersKey = "distributed.pipeline.layers_per_stage";
+constexpr const char* kModulesKey = "distributed.pipeline.module_fqns_per_model_part";
 constexpr const char* kStageLayoutKey = "distributed.pipeline.pipeline_model_parallel_layout";
+constexpr const char* kVirtualKey = "model_parallel.virtual_pipeline_model_parallel_size";
 
 /// Null and a problem where there is no such schedule.
 const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline, Located& report) {
@@ -77,9 +80,38 @@ class PipelinePlanning {
   }
 
   bool choose_generator() {
-    if (settings_.pp_schedule_csv()) return read_table();
+    if (settings_.pp_schedule_csv()) {
+      warn_of_unused_name();
+      return read_table();
+    }
+    if (plan_.pipelined && !interleave()) return false;
     generator_ = named_schedule(settings_, report_);
     return generator_ != nullptr;
+  }
+
+  /// PipelineScheduleSingle and PipelineScheduleMulti say that the order comes from a file; other names do not.
+  void warn_of_unused_name() {
+    const auto* named = settings_.pp_schedule() ? schedule::find_generator(*settings_.pp_schedule()) : nullptr;
+    if (report_.given(kScheduleKey) && (named == nullptr || named->generate != nullptr))
+      report_.warn("no-effect", kScheduleKey,
+                   fmt::format("pp_schedule '{}' has no effect beside pp_schedule_csv", *settings_.pp_schedule()),
+                   "remove one of the two");
+  }
+
+  /// Megatron Core selects the interleaved schedule by virtual_pipeline_model_parallel_size alone; a recipe that names
+  /// no schedule means the same here.
+  bool interleave() {
+    const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
+    if (!chunks) return true;
+    if (*chunks < 1 || *chunks > kMostStages / ranks_) {
+      report_.refuse("bad-value", kVirtualKey, fmt::format("{} stages on each of {} pipeline ranks", *chunks, ranks_),
+                     fmt::format("1 to {} stages in all", kMostStages));
+      return false;
+    }
+    if (*chunks > 1 && !report_.given(kScheduleKey))
+      settings_.pp_schedule = report_.given("model_parallel.microbatch_group_size_per_vp_stage") ? "MegatronInterleaved"
+                                                                                                 : "Interleaved1F1B";
+    return true;
   }
 
   bool read_table() {
@@ -91,6 +123,7 @@ class PipelinePlanning {
           "a CSV file in PyTorch's format; relative paths are beside the recipe or in the working directory");
       return false;
     }
+    table_path_ = name;
     table_ = schedule::load_csv(path.string(), schedule::CsvFormat::kComputeOnly);
     const bool communication = std::any_of(table_.problems.begin(), table_.problems.end(),
                                            [](const Diagnostic& d) { return d.id == "schedule-csv-communication"; });
@@ -112,7 +145,7 @@ class PipelinePlanning {
       const int down = std::max(1, batch.local / microbatch) * microbatch;
       report_.refuse(
           "indivisible", "distributed.pipeline.pp_microbatch_size",
-          fmt::format("local_batch_size {} is no multiple of pp_microbatch_size {}", batch.local, microbatch),
+          fmt::format("local_batch_size {} is not a multiple of pp_microbatch_size {}", batch.local, microbatch),
           fmt::format("step_scheduler.local_batch_size: {} or {}, or a pp_microbatch_size that divides {}", down,
                       down + microbatch, batch.local));
       return false;
@@ -127,66 +160,106 @@ class PipelinePlanning {
     return true;
   }
 
-  /// Stages a rank by the recipe's various ways to say so.
-  std::optional<int> stages_per_rank() {
+  /// The key that divides the layers among stages; empty where the recipe leaves that to us. Two of them are refused.
+  std::optional<std::string> split_key() {
     const auto& layers = settings_.layers_per_stage();
-    const bool v = generator_ != nullptr && generator_->placement == schedule::PlacementStyle::kV;
-    const bool single = generator_ != nullptr && generator_->single_stage;
-    Diagnostics problems;
-    if (!plan_.pipelined) return 1;
-    if (generator_ == nullptr) {
-      const auto shape = schedule::shape_of(table_.schedule);
-      return std::max(1, shape.stages / ranks_);
-    }
-    if (const auto& fqns = settings_.module_fqns_per_model_part()) {
-      problems =
-          check_split_schedule(static_cast<int>(fqns->size()), ranks_, single, v ? Placement::kV : Placement::kLoop);
-      report_.refuse_all(std::move(problems), "");
-      return report_.ok() ? std::optional(static_cast<int>(fqns->size()) / ranks_) : std::nullopt;
-    }
-    if (settings_.pipeline_model_parallel_layout()) {
-      if (!read_layout()) return std::nullopt;
-      const auto stages = static_cast<int>(layout_->stages.size());
-      problems = check_split_schedule(stages, ranks_, single, v ? Placement::kV : Placement::kLoop);
-      for (auto& problem : problems) problem.key = kStageLayoutKey;
-      report_.refuse_all(std::move(problems), "");
-      return report_.ok() ? std::optional(stages / ranks_) : std::nullopt;
-    }
-    if (!layers.counts.empty()) {
-      problems = check_split_schedule(static_cast<int>(layers.counts.size()), ranks_, single,
-                                      v ? Placement::kV : Placement::kLoop);
-      for (auto& problem : problems) problem.key = "distributed.pipeline.layers_per_stage";
-      report_.refuse_all(std::move(problems), "");
-      return report_.ok() ? std::optional(static_cast<int>(layers.counts.size()) / ranks_) : std::nullopt;
-    }
-    if (const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
-        chunks && !layers.count) {
-      if (*chunks >= 1 && *chunks <= kMostStages / ranks_) return *chunks;
-      report_.refuse("bad-value", "model_parallel.virtual_pipeline_model_parallel_size",
-                     fmt::format("{} stages on each of {} pipeline ranks", *chunks, ranks_),
-                     fmt::format("1 to {} stages in all", kMostStages));
+    std::vector<std::string> given;
+    if (settings_.module_fqns_per_model_part()) given.emplace_back(kModulesKey);
+    if (settings_.pipeline_model_parallel_layout()) given.emplace_back(kStageLayoutKey);
+    if (layers.count || layers.automatic || !layers.counts.empty()) given.emplace_back(kLayersKey);
+    if (given.size() > 1) {
+      report_.refuse("split-conflict", given[1], fmt::format("{} and {} both divide the layers", given[0], given[1]),
+                     "remove one of the two");
       return std::nullopt;
     }
-    if (model_ == nullptr) return single ? 1 : 2;  // how many layers there are to divide is not known
-    VirtualStagesRequest request{
-        .layers = model_->spec.layers, .pp_size = ranks_, .single_stage = single, .v_placement = v};
-    if (layers.count) request.layers_per_stage = *layers.count;
+    return given.empty() ? std::string() : given[0];
+  }
+
+  /// Stages per rank. Every key that counts stages must agree with the others: the division of the layers,
+  /// virtual_pipeline_model_parallel_size and the table of a CSV file.
+  std::optional<int> stages_per_rank() {
+    if (!plan_.pipelined) return 1;
+    const auto key = split_key();
+    if (!key) return std::nullopt;
+    const auto divided = divided_stages(*key);
+    if (!report_.ok()) return std::nullopt;
+    const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
+    const auto disagree = [&](const std::string& where, int stages, const std::string& other, int others) {
+      if (stages != others)
+        report_.refuse("split-conflict", where,
+                       fmt::format("{} makes {} stages, {} has {}", where, stages, other, others),
+                       fmt::format("make both {}, or remove {}", others, where));
+    };
+    if (generator_ == nullptr) {
+      const int stages = schedule::shape_of(table_.schedule).stages;
+      const auto file = fmt::format("the schedule in {}", table_path_);
+      if (divided) disagree(*key, *divided, file, stages);
+      if (chunks) disagree(kVirtualKey, static_cast<int>(*chunks * ranks_), file, stages);
+      if (stages % ranks_ != 0)
+        report_.refuse("indivisible", "distributed.pipeline.pp_schedule_csv",
+                       fmt::format("{} stages are not a multiple of {} pipeline ranks", stages, ranks_),
+                       "a schedule with the same number of stages on every rank");
+      return report_.ok() ? std::optional(stages / ranks_) : std::nullopt;
+    }
+    if (divided) {
+      if (chunks) disagree(kVirtualKey, static_cast<int>(*chunks * ranks_), *key, *divided);
+      return report_.ok() ? std::optional(*divided / ranks_) : std::nullopt;
+    }
+    if (chunks) {
+      auto problems =
+          check_split_schedule(static_cast<int>(*chunks * ranks_), ranks_, generator_->single_stage, style());
+      for (auto& problem : problems) problem.key = kVirtualKey;
+      report_.refuse_all(std::move(problems), "");
+      return report_.ok() ? std::optional(static_cast<int>(*chunks)) : std::nullopt;
+    }
+    if (model_ == nullptr) return generator_->single_stage ? 1 : 2;  // how many layers there are is not known
+    return counted_stages(std::nullopt);
+  }
+
+  Placement style() const {
+    return generator_ != nullptr && generator_->placement == schedule::PlacementStyle::kV ? Placement::kV
+                                                                                          : Placement::kLoop;
+  }
+
+  /// Stages that the division under `key` makes; absent where it fixes no number.
+  std::optional<int> divided_stages(const std::string& key) {
+    std::optional<int> stages;
+    const auto& layers = settings_.layers_per_stage();
+    if (key == kModulesKey) {
+      stages = static_cast<int>(settings_.module_fqns_per_model_part()->size());
+    } else if (key == kStageLayoutKey) {
+      if (read_layout()) stages = static_cast<int>(layout_->stages.size());
+    } else if (!layers.counts.empty()) {
+      stages = static_cast<int>(layers.counts.size());
+    } else if (layers.count && model_ != nullptr) {
+      if (generator_ == nullptr) return static_cast<int>((model_->spec.layers + *layers.count - 1) / *layers.count);
+      const auto per_rank = counted_stages(*layers.count);
+      return per_rank ? std::optional(*per_rank * ranks_) : std::nullopt;
+    }
+    if (!stages || generator_ == nullptr) return stages;
+    auto problems = check_split_schedule(*stages, ranks_, generator_->single_stage, style());
+    for (auto& problem : problems) problem.key = key;
+    report_.refuse_all(std::move(problems), "");
+    return stages;
+  }
+
+  /// Stages per rank by NeMo AutoModel's rule.
+  std::optional<int> counted_stages(std::optional<int> layers_per_stage) {
+    VirtualStagesRequest request{.layers = model_->spec.layers,
+                                 .pp_size = ranks_,
+                                 .single_stage = generator_->single_stage,
+                                 .v_placement = style() == Placement::kV};
+    if (layers_per_stage) request.layers_per_stage = *layers_per_stage;
     if (const auto rounding = settings_.round_virtual_stages_to_pp_multiple())
       request.rounding = *rounding == config::Rounding::kUp ? StageRounding::kUp : StageRounding::kDown;
+    Diagnostics problems;
     const auto counted = calculate_virtual_stages(request, problems);
     report_.refuse_all(std::move(problems), "");
-    if (!counted) return std::nullopt;
-    return counted->per_rank;
+    return counted ? std::optional(counted->per_rank) : std::nullopt;
   }
 
   /// Megatron Core's layout string.
   bool read_layout() {
-    const auto& layers = settings_.layers_per_stage();
-    if (settings_.module_fqns_per_model_part() || layers.count || layers.automatic || !layers.counts.empty()) {
-      report_.refuse("bad-value", kStageLayoutKey, "a layout together with another key that divides the layers",
-                     "remove layers_per_stage or module_fqns_per_model_part, or the layout");
-      return false;
-    }
     Diagnostics problems;
     PipelineLayoutRequest wanted{.layers = model_ != nullptr ? model_->spec.layers : 1, .pp_size = ranks_};
     wanted.layout = parse_layout(*settings_.pipeline_model_parallel_layout(), problems);
@@ -198,14 +271,6 @@ class PipelinePlanning {
                           "pipeline_model_parallel_layout"});
     else if (wanted.layout)
       layout_ = place_layers(wanted, problems);
-    const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
-    if (layout_ && chunks && *chunks != layout_->chunks.value_or(1))
-      problems.push_back({"bad-value",
-                          fmt::format("the layout has {} chunks a rank, virtual_pipeline_model_parallel_size says {}",
-                                      layout_->chunks.value_or(1), *chunks),
-                          "the layout says it all: remove virtual_pipeline_model_parallel_size",
-                          {},
-                          "pipeline_model_parallel_layout"});
     report_.refuse_all(std::move(problems), kSection);
     return report_.ok();
   }
@@ -225,7 +290,7 @@ class PipelinePlanning {
     } else if (!layers.counts.empty()) {
       const int total = std::accumulate(layers.counts.begin(), layers.counts.end(), 0);
       if (total != model_->spec.layers)
-        report_.refuse("bad-value", "distributed.pipeline.layers_per_stage",
+        report_.refuse("bad-value", kLayersKey,
                        fmt::format("the stages have {} layers, the model {}", total, model_->spec.layers),
                        "the list must add up to the model's layers");
       else
@@ -313,7 +378,7 @@ class PipelinePlanning {
       made = schedule::make_schedule(std::move(table_), format_, shape);
       out_.name = "CSV";
       // Those that are made here end either way.
-      if (made.ok() && plan_.cuda && recipe_.recipe.dist_env->backend().value_or("nccl") == "nccl")
+      if (made.ok() && plan_.cuda && config::backend_of(recipe_.recipe) != config::Backend::kMpi)
         made.problems = schedule::prove_meetings(made.training, made.placement, made.shape, origin);
     }
     if (!made.ok()) {
@@ -365,6 +430,7 @@ class PipelinePlanning {
   const ModelChoice* model_;  ///< null where its sizes are unknown
   const schedule::Generator* generator_ = nullptr;
   schedule::CsvTable table_ = {};
+  std::string table_path_ = {};
   schedule::CsvFormat format_ = schedule::CsvFormat::kComputeOnly;
   int stages_ = 1;
   arch::ModuleTree tree_ = {};

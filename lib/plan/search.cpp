@@ -96,11 +96,11 @@ class Search {
 
   /// The model on one rank: its sizes, types and the machine.
   std::optional<TrainingPlan> plan_base() {
-    std::vector<config::Override> alone = {
-        set("distributed.pp_size", "1"),     set("distributed.tp_size", "1"),
-        set("distributed.cp_size", "1"),     set("distributed.ep_size", "1"),
-        set("distributed.dp_size", "null"),  set("distributed.dp_replicate_size", "null"),
-        set("distributed.pipeline", "null"), set("step_scheduler.local_batch_size", "1")};
+    std::vector<config::Override> alone = mesh_of({});
+    alone.push_back(set("distributed.dp_size", "null"));
+    alone.push_back(set("distributed.dp_replicate_size", "null"));
+    alone.push_back(set("distributed.pipeline", "null"));
+    alone.push_back(set("step_scheduler.local_batch_size", "1"));
     if (asks_for_sequence_parallel()) alone.push_back(set("model_parallel.sequence_parallel", "false"));
     auto plan = make(alone, 1, out_.problems);
     if (plan && !plan->estimate) {
@@ -254,17 +254,31 @@ class Search {
                                              : fmt::format("{} x{}", draft.choice.name, draft.choice.stages_per_rank);
   }
 
+  /// Sizes in both spellings where the recipe has Megatron Core's as well: the two must agree.
+  std::vector<config::Override> mesh_of(const mesh::MeshSizes& sizes) const {
+    std::vector<config::Override> out;
+    for (const auto& [key, megatron, size] : {std::tuple("pp_size", "pipeline_model_parallel_size", sizes.pp),
+                                              std::tuple("tp_size", "tensor_model_parallel_size", sizes.tp),
+                                              std::tuple("cp_size", "context_parallel_size", sizes.cp),
+                                              std::tuple("ep_size", "expert_model_parallel_size", sizes.ep)}) {
+      out.push_back(set(std::string("distributed.") + key, std::to_string(size)));
+      if (const auto other = std::string("model_parallel.") + megatron; recipe_.origins.find(other) != nullptr)
+        out.push_back(set(other, std::to_string(size)));
+    }
+    return out;
+  }
+
   std::vector<config::Override> overrides_of(const Draft& draft) const {
     const auto& s = draft.request.sizes;
     const auto number = [](int value) { return std::to_string(value); };
-    std::vector<config::Override> out = {
-        set("distributed.pp_size", number(s.pp)), set("distributed.tp_size", number(s.tp)),
-        set("distributed.cp_size", number(s.cp)), set("distributed.ep_size", number(s.ep)),
-        set("distributed.dp_size", number(s.dp())), set("distributed.dp_replicate_size", "null"),
-        set("distributed.activation_checkpointing", std::string(draft.recompute.name)),
-        // Without a pipeline a run is one microbatch, and runs are accumulated.
+    std::vector<config::Override> out = mesh_of(s);
+    out.push_back(set("distributed.dp_size", number(s.dp())));
+    out.push_back(set("distributed.dp_replicate_size", "null"));
+    out.push_back(set("distributed.activation_checkpointing", std::string(draft.recompute.name)));
+    // Without a pipeline a run is one microbatch, and runs are accumulated.
+    out.push_back(
         set("step_scheduler.local_batch_size",
-            number(s.pp == 1 ? draft.request.microbatch : draft.request.microbatch * draft.request.microbatches))};
+            number(s.pp == 1 ? draft.request.microbatch : draft.request.microbatch * draft.request.microbatches)));
     if (base_->mesh.strategy() == mesh::Strategy::kFsdp2) {
       out.push_back(set("distributed.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
       out.push_back(set("distributed.defer_fsdp_grad_sync", draft.request.sharding.defer_reduction ? "true" : "false"));

@@ -15,7 +15,7 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
     out.optimizer = out.gradients = out.parameters = true;
     out.reshard_after_forward = fsdp->reshard_after_forward().value_or(!pipelined);
     out.defer_reduction = fsdp->defer_fsdp_grad_sync();
-    out.offloaded = fsdp->offload_policy().has_value();
+    out.offloaded = fsdp->offloads();
     out.sequence_parallel = fsdp->sequence_parallel() && sizes.tp > 1;
     if (fsdp->enable_fsdp2_prefetch())
       out.prefetch = std::max(fsdp->fsdp2_forward_prefetch_depth(), fsdp->fsdp2_backward_prefetch_depth());

@@ -259,15 +259,26 @@ class OverlapChoice {
 
 }  // namespace
 
+namespace {
+
+bool strategy_asks(const config::Recipe& recipe) {
+  return std::visit(
+      [](const auto& strategy) {
+        if constexpr (requires { strategy.sequence_parallel(); }) return strategy.sequence_parallel();
+        return false;
+      },
+      recipe.distributed->strategy());
+}
+
+}  // namespace
+
 bool wants_sequence_parallel(const config::Recipe& recipe) {
-  const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe.distributed->strategy());
-  return (fsdp != nullptr && fsdp->sequence_parallel()) || recipe.model_parallel->sequence_parallel();
+  return strategy_asks(recipe) || recipe.model_parallel->sequence_parallel();
 }
 
 arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const ModelChoice& model,
                                     const mesh::MeshSizes& sizes, const SequenceLength& length, Located& report) {
   const std::string key = "distributed.tp_plan";
-  const auto* fsdp = std::get_if<config::FSDP2Config>(&loaded.recipe.distributed->strategy());
   const auto given = std::visit(
       [](const auto& strategy) -> config::Value {
         if constexpr (requires { strategy.tp_plan(); }) return strategy.tp_plan();
@@ -278,7 +289,7 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
   const auto overlap = OverlapChoice(loaded.recipe, sizes.tp, sequence, report)();
   if (sizes.tp == 1) {
     for (const std::string each : {"distributed.tp_plan", "distributed.sequence_parallel"})
-      if (report.given(each) && (each != key ? fsdp != nullptr && fsdp->sequence_parallel() : !given.is_null()))
+      if (report.given(each) && (each != key ? strategy_asks(loaded.recipe) : !given.is_null()))
         report.warn("no-effect", each, each + " has no effect with tp_size 1", "set distributed.tp_size to 2 or more");
     return {};
   }

@@ -48,21 +48,6 @@ std::optional<mesh::MeshSizes> plan_mesh(const config::LoadedRecipe& loaded, con
   return out;
 }
 
-/// Sizes of model_parallel that say the same as distributed must say the same.
-void check_megatron_sizes(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, Located& report) {
-  const auto& m = loaded.recipe.model_parallel();
-  const auto same = [&](const std::string& key, int megatron, const std::string& other, int ours) {
-    if (report.given("model_parallel." + key) && megatron != ours)
-      report.refuse("bad-value", "model_parallel." + key,
-                    fmt::format("model_parallel.{} is {} but distributed.{} is {}", key, megatron, other, ours),
-                    fmt::format("give the size once, as distributed.{}", other));
-  };
-  same("tensor_model_parallel_size", m.tensor_model_parallel_size(), "tp_size", sizes.tp);
-  same("pipeline_model_parallel_size", m.pipeline_model_parallel_size(), "pp_size", sizes.pp);
-  same("context_parallel_size", m.context_parallel_size(), "cp_size", sizes.cp);
-  same("expert_model_parallel_size", m.expert_model_parallel_size(), "ep_size", sizes.ep);
-}
-
 /// "nearest are 4 and 8": the divisors of `whole` around `size`.
 std::string nearest_divisors(int whole, int size) {
   int down = std::min(size, whole), up = size;
@@ -78,6 +63,11 @@ void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpe
   const int tensor = loaded.recipe.model_parallel->expert_tensor_parallel_size().value_or(1);
   const std::string tensor_key = "model_parallel.expert_tensor_parallel_size";
   if (!spec.moe) {
+    for (const char* key : {"expert_tensor_parallel_size", "overlap_moe_expert_parallel_comm",
+                            "overlap_dispatch_backward_with_experts_wgrad"})
+      if (report.given(std::string("model_parallel.") + key))
+        report.warn("no-effect", std::string("model_parallel.") + key,
+                    fmt::format("{} has no effect: '{}' has no experts", key, spec.model_type), "remove the key");
     if (sizes.ep > 1)
       report.refuse("bad-value", "distributed.ep_size",
                     fmt::format("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type),
@@ -133,16 +123,38 @@ std::optional<int> plan_level(const config::LoadedRecipe& loaded, Located& repor
   return level.level;
 }
 
+/// Two keys that name the type of the weights, or of what is computed with, must name the same.
+void check_types(const config::LoadedRecipe& loaded, Located& report) {
+  const auto& m = loaded.recipe.model_parallel();
+  const auto disagree = [&](const std::string& key, DType mine, const std::string& other, DType others) {
+    if (mine != others)
+      report.refuse("precision-conflict", key,
+                    fmt::format("{} says {}, {} says {}", key, name_of(mine), other, name_of(others)),
+                    "remove one of the two; docs/precision.md has which key decides what");
+  };
+  const auto configured = loaded.recipe.model() ? loaded.recipe.model()->torch_dtype->dtype : std::nullopt;
+  if (m.params_dtype() && configured)
+    disagree("model_parallel.params_dtype", *m.params_dtype(), "model.torch_dtype", *configured);
+  const auto* fsdp = std::get_if<config::FSDP2Config>(&loaded.recipe.distributed->strategy());
+  const bool policy = report.given("distributed.mp_policy") && fsdp != nullptr && fsdp->mp_policy();
+  for (const auto& [key, given, type] : {std::tuple("model_parallel.bf16", m.bf16(), DType::kBFloat16),
+                                         std::tuple("model_parallel.fp16", m.fp16(), DType::kFloat16)})
+    if (given && policy && fsdp->mp_policy()->param_dtype())
+      disagree(key, type, "distributed.mp_policy.param_dtype", *fsdp->mp_policy()->param_dtype());
+}
+
+/// The table of docs/precision.md.
 TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* spec, bool cuda, Located& report) {
   const Recipe& recipe = loaded.recipe;
   const auto& m = recipe.model_parallel();
+  check_types(loaded, report);
   TypePlan types;
-  const auto configured = recipe.model() ? recipe.model()->torch_dtype->dtype : std::nullopt;
-  DType weights = configured                       ? *configured
-                  : spec != nullptr && spec->dtype ? *spec->dtype
-                  : cuda                           ? DType::kBFloat16
-                                                   : DType::kFloat32;
-  if (m.params_dtype()) weights = *m.params_dtype();
+  auto asked = recipe.model() ? recipe.model()->torch_dtype->dtype : std::nullopt;
+  if (m.params_dtype()) asked = m.params_dtype();
+  const DType weights = asked                            ? *asked
+                        : spec != nullptr && spec->dtype ? *spec->dtype
+                        : cuda                           ? DType::kBFloat16
+                                                         : DType::kFloat32;
   types.compute = m.bf16() ? DType::kBFloat16 : m.fp16() ? DType::kFloat16 : weights;
   types.master = weights == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   types.gradient = types.master;
@@ -151,10 +163,10 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
   const auto& strategy = recipe.distributed->strategy();
   if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy); fsdp != nullptr) {
     // A policy that nobody wrote down is NeMo AutoModel's on CUDA; on a CPU low precision is slower as well as
-    // coarser.
+    // coarser, and a type that the recipe names is the recipe's.
     const bool given = report.given("distributed.mp_policy");
     const auto policy = fsdp->mp_policy().value_or(config::MixedPrecisionPolicy::standard());
-    if (given || (cuda && !configured && !m.fp16())) {
+    if (given || (cuda && !asked && !m.fp16())) {
       if (policy.param_dtype()) types.compute = *policy.param_dtype();
       types.reduce = policy.reduce_dtype().value_or(types.compute);
       if (given && policy.output_dtype()) output = policy.output_dtype();
@@ -163,7 +175,14 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
   }
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
       megatron != nullptr && types.compute != types.master) {
-    if (!megatron->preserve_fp32_weights()) types.master = types.compute;
+    // Megatron-FSDP's default keeps no masters; ours are float32 unless the recipe says otherwise in so many words.
+    if (report.given("distributed.preserve_fp32_weights") && !megatron->preserve_fp32_weights()) {
+      types.master = types.compute;
+      report.warn("low-precision-masters", "distributed.preserve_fp32_weights",
+                  fmt::format("the optimizer updates {} weights: updates below a weight's precision are lost",
+                              name_of(types.master)),
+                  "remove the key: masters are float32");
+    }
     types.reduce = megatron->grad_reduce_in_fp32() ? DType::kFloat32 : types.compute;
   }
   types.message = output.value_or(types.compute);
@@ -194,14 +213,20 @@ std::int64_t validation_length(const Recipe& recipe) {
   return longest;
 }
 
-/// Tokens of a sequence, and the key that says so.
-std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
-  if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->pp_seq_len())
-    return {*recipe.distributed->pipeline()->pp_seq_len(), "distributed.pipeline.pp_seq_len"};
+/// Tokens of a sequence by the data's own sections, and the key that says so.
+std::pair<std::int64_t, std::string> data_length(const Recipe& recipe) {
   if (!recipe.dataset()) return {0, ""};
   if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0)
     return {size, "packed_sequence.packed_sequence_size"};
   return {length_of(*recipe.dataset()), "dataset.seq_length"};
+}
+
+/// The same; pp_seq_len says it where the data does not.
+std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
+  if (const auto data = data_length(recipe); data.first > 0) return data;
+  if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->pp_seq_len())
+    return {*recipe.distributed->pipeline()->pp_seq_len(), "distributed.pipeline.pp_seq_len"};
+  return {0, ""};
 }
 
 /// Rates, weight decay and parameter groups: what is wrong with them whatever the data.
@@ -219,6 +244,14 @@ void warn_of_idle_sections(const Recipe& recipe, const mesh::MeshSizes& sizes, L
   if (sizes.pp == 1 && recipe.distributed->pipeline())
     report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
                 "set distributed.pp_size to 2 or more");
+  if (sizes.pp == 1 && recipe.model_parallel->virtual_pipeline_model_parallel_size().value_or(1) != 1)
+    report.refuse("bad-value", "model_parallel.virtual_pipeline_model_parallel_size",
+                  "virtual pipeline stages need pipeline parallelism",
+                  "set distributed.pp_size to 2 or more, or remove the key");
+  if (sizes.pp == 1 && recipe.model_parallel->delay_wgrad_compute())
+    report.warn("no-effect", "model_parallel.delay_wgrad_compute",
+                "delay_wgrad_compute has no effect with pp_size 1: no stage waits for an input gradient",
+                "remove it, or set distributed.pp_size to 2 or more");
   if (sizes.ep == 1 && recipe.distributed->moe())
     report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
                 "set distributed.ep_size to 2 or more");
@@ -234,7 +267,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   if (batch.global % unit != 0) {
     const int down = batch.global / unit * unit;
     report.refuse("indivisible", "step_scheduler.global_batch_size",
-                  fmt::format("global_batch_size {} is no multiple of local_batch_size {} x data-parallel size {}",
+                  fmt::format("global_batch_size {} is not a multiple of local_batch_size {} x data-parallel size {}",
                               batch.global, batch.local, sizes.dp()),
                   down > 0 ? fmt::format("nearest are {} and {}", down, down + unit)
                            : fmt::format("at least {}, or a smaller local_batch_size", unit));
@@ -243,6 +276,11 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   }
   const auto [length, key] = sequence_length(loaded.recipe);
   batch.length = length;
+  const auto& pipeline = loaded.recipe.distributed->pipeline();
+  if (pipeline && pipeline->pp_seq_len() && sizes.pp > 1 && *pipeline->pp_seq_len() != length)
+    report.refuse("length-conflict", "distributed.pipeline.pp_seq_len",
+                  fmt::format("distributed.pipeline.pp_seq_len is {}, {} is {}", *pipeline->pp_seq_len(), key, length),
+                  fmt::format("pp_seq_len: {}, or remove it: stages take the length of the data", length));
   batch.validation_length = validation_length(loaded.recipe);
   if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
   if (batch.length == 0 && spec != nullptr && training) {
@@ -273,7 +311,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
 bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
   if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
   if (request.cuda_available || request.training) return request.cuda_available;
-  if (recipe.dist_env->backend() == "nccl") return true;
+  if (config::backend_of(recipe) == config::Backend::kNccl) return true;
   const auto& profile = recipe.hardware->profile();
   return profile && find_device(*profile) != nullptr;
 }
@@ -292,6 +330,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   Located report(loaded);
   PlanResult result;
   const Recipe& recipe = loaded.recipe;
+  for (const auto& warning : loaded.warnings) report.warnings().push_back(warning);
   auto model = choose_model(loaded, report, request.training);
   const auto sizes = plan_mesh(loaded, request, report);
   if (sizes) {
@@ -311,7 +350,6 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
     check_optimizer(recipe, report);
     plan.pipelined = sizes->pp > 1;
-    check_megatron_sizes(loaded, *sizes, report);
     check_megatron(loaded, *sizes, plan.types, report);
     if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
     warn_of_idle_sections(recipe, *sizes, report);

@@ -118,14 +118,6 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
       root_(setup.recipe().checkpoint->checkpoint_dir()),
       group_(setup.world.group(all_ranks(setup.world), "restore")),
       stored_(stored_type(setup)) {
-  Diagnostics problems;
-  if (const auto& format = setup.recipe().checkpoint->model_save_format(); format != "safetensors")
-    problems.push_back({"bad-value",
-                        fmt::format("model_save_format is '{}'", format),
-                        "safetensors is the only format",
-                        {},
-                        "checkpoint.model_save_format"});
-  agree(setup.world, setup.loaded, std::exchange(problems, {}));
   checkpoint::together(*group_, [&] {
     if (setup_.world.rank() == 0 && setup_.recipe().checkpoint->enabled()) probe_folder();
   });
@@ -140,6 +132,7 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
   }
   const auto& model = *setup.plan.model;
   if (!model.load_weights) return;
+  Diagnostics problems;
   pretrained_ = WeightFiles::open(model.folder, model, setup.world.rank() == 0, problems);
   agree(setup.world, setup.loaded, std::move(problems));
   say_(fmt::format("weights   {}", model.folder.native()));

@@ -57,9 +57,9 @@ void use_settings(comm::World& world, const config::Recipe& recipe) {
       recipe.device() == config::Device::kCuda || (recipe.device() == config::Device::kAuto && everywhere);
   if (!cuda) return world.use_device(at::kCPU, {});
   const bool enough = least(world, devices - world.local_size()) >= 0;
-  std::string backend = recipe.dist_env->backend().value_or(enough ? "nccl" : "mpi");
-  if (backend == "gloo") backend = "mpi";
-  comm::use_device(world, at::kCUDA, backend);
+  const auto fallback = enough ? config::Backend::kNccl : config::Backend::kMpi;
+  const bool nccl = config::backend_of(recipe).value_or(fallback) == config::Backend::kNccl;
+  comm::use_device(world, at::kCUDA, nccl ? "nccl" : "mpi");
 }
 
 void use_threads(const comm::World& world) {

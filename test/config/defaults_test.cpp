@@ -98,7 +98,11 @@ TEST_CASE("distributed sections are accepted, refused and read as by NeMo AutoMo
     INFO(row.dump().substr(0, 400) << "\n" << to_text(loaded.problems));
     const bool too_strict = text.find(R"("pp_schedule":null)") != std::string::npos ||
                             text.find(R"("pp_microbatch_size":0)") != std::string::npos ||
-                            text.find("sideways") != std::string::npos;
+                            text.find("sideways") != std::string::npos ||
+                            text.find(R"("_target_":"x.y")") != std::string::npos;  // a class selects the strategy
+    // Older releases of NeMo AutoModel have this field.
+    if (text.find("sequence_parallel") != std::string::npos && text.find("megatron_fsdp") != std::string::npos)
+      continue;
     if (row.contains("error") || too_strict) {
       CHECK_FALSE(loaded.problems.empty());
       ++refused;

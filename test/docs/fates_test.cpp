@@ -33,20 +33,20 @@ const std::string kDefer = "gradient_accumulation_fusion: true, defer_embedding_
 const std::string kExperts = "test/parity/experts.cpp";
 
 const std::map<std::string, Example> kExamples = {
-    {"tensor_model_parallel_size", {.value = "2", .id = "bad-value"}},
+    {"tensor_model_parallel_size", {.value = "2"}},
     {"tensor_parallel_num_weight_shards", {.value = "2", .id = "unsupported-option"}},
     {"gtp_weight_remat_size", {.value = "2"}},
     {"pipeline_model_parallel_comm_backend", {.value = "ucc"}},
-    {"pipeline_model_parallel_size", {.value = "2", .id = "bad-value"}},
+    {"pipeline_model_parallel_size", {.value = "2", .distributed = "pipeline: {}"}},
     {"virtual_pipeline_model_parallel_size",
      {.value = "4", .distributed = "pp_size: 2, pipeline: {pp_schedule: Interleaved1F1B}"}},
     {"sequence_parallel", {.value = "true", .distributed = kTensor}},
-    {"context_parallel_size", {.value = "2", .id = "bad-value"}},
+    {"context_parallel_size", {.value = "2"}},
     {"hierarchical_context_parallel_sizes",
      {.value = "[2, 2]", .distributed = "cp_size: 4", .model_parallel = "cp_comm_type: a2a+p2p"}},
     {"max_seqlen_per_dp_cp_rank", {.value = "64"}},
     {"hybrid_context_parallel", {.value = "true", .id = "unsupported-option"}},
-    {"expert_model_parallel_size", {.value = "2", .id = "bad-value"}},
+    {"expert_model_parallel_size", {.value = "2"}},
     {"expert_tensor_parallel_size", {.value = "2", .distributed = "strategy: ddp, dp_size: 4, ep_size: 2"}},
     {"expert_tensor_parallel_num_weight_shards", {.value = "2", .id = "unsupported-option"}},
     {"expert_gtp_weight_remat_size", {.value = "2"}},
@@ -127,7 +127,7 @@ config::LoadedRecipe read(const Example& example, const std::string& field, bool
     return a + (a.empty() || b.empty() ? "" : ", ") + b;
   };
   const std::string text =
-      "device: cuda\nmodel: {torch_dtype: float32, config: {model_type: " + std::string(experts ? "mixtral" : "llama") +
+      "device: cuda\nmodel: {config: {torch_dtype: float32, model_type: " + std::string(experts ? "mixtral" : "llama") +
       ", hidden_size: 64, intermediate_size: 128, num_hidden_layers: 8, num_attention_heads: 8, "
       "num_key_value_heads: 8, vocab_size: 256, max_position_embeddings: 128" +
       (experts ? ", num_local_experts: 4, num_experts_per_tok: 2" : "") +
@@ -207,7 +207,7 @@ bool read_by_program(std::string_view key) {
   while (key.ends_with('_')) key.remove_suffix(1);
   const std::string name(key == "splits_to_build" ? "part" : key);  // the one member with another name
   for (const char* before : {".", "->"})
-    for (const char* after : {"()", "->", "s()"})
+    for (const char* after : {"()", "->", "s()", ","})
       if (sources.find(before + name + after) != std::string::npos) return true;
   return false;
 }

@@ -174,8 +174,6 @@ TEST_CASE("a layout that cannot be is refused at its place", "[plan]") {
            Row{"pp_schedule: 1F1B, pipeline_model_parallel_layout: 'Et*9|t*2|t*3L'", "bad-value", "3 stages"},
            Row{"pp_schedule: 1F1B, pipeline_model_parallel_layout: 'Et*9|t*2|t*2|tL'", "schedule-single-stage", "one"},
            Row{"pp_schedule: ZBVZeroBubble, pipeline_model_parallel_layout: 'Et*9|t*5L'", "schedule-v-stages", "two"},
-           Row{"pp_schedule: 1F1B, layers_per_stage: auto, pipeline_model_parallel_layout: 'Et*9|t*5L'", "bad-value",
-               "remove"},
        }) {
     CAPTURE(row.pipeline);
     const auto loaded = config::read_recipe(
