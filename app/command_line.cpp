@@ -175,6 +175,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   }
   if (command.takes & kMarkdown)
     sub.add_flag("--markdown", options.markdown, "Print docs/recipe-reference.md instead: every key with its meaning");
+  sub.add_flag("--plan", options.plan_reference, "Print the fields that plan --json takes from the plan's parts");
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "The shell that is to complete")
         ->required()

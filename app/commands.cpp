@@ -9,6 +9,7 @@
 #include "config/reference.h"
 #include "launch/completion.h"
 #include "launch/train_command.h"
+#include "plan/facts.h"
 #include "plan/training_plan.h"
 #include "report.h"
 #include "tokenize.h"
@@ -57,7 +58,9 @@ int run_config(const Options& options) {
 }
 
 int run_schema(const Options& options) {
-  out(options.markdown ? config::recipe_reference() : config::recipe_schema() + "\n");
+  out(options.plan_reference ? plan::parts_reference()
+      : options.markdown     ? config::recipe_reference()
+                             : config::recipe_schema() + "\n");
   return code(ExitCode::kOk);
 }
 
@@ -110,7 +113,8 @@ constexpr std::array kCommands = {
             run_generate},
     Command{"checkpoint", "checkpoint ls|verify|export DIR [OUTPUT]", "List, verify or export checkpoints",
             kCheckpoint | kJson, run_checkpoint},
-    Command{"schema", "schema [--markdown]", "Print the JSON Schema of recipes, for editors", kMarkdown, run_schema},
+    Command{"schema", "schema [--markdown | --plan]", "Print the JSON Schema of recipes, for editors", kMarkdown,
+            run_schema},
     Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
             "JSON strings to ids, one a line from standard input, or back", kTokenizer, run_tokenize},
     Command{"completion", "completion SHELL",

@@ -14,6 +14,7 @@ struct Options {
   std::vector<std::string> overrides = {};  ///< words that are no options: --a.b.c value, a.b.c=value
   bool json = false;
   bool markdown = false;
+  bool plan_reference = false;
   bool dry_run = false;  ///< a plan is always dry
   std::optional<int> world_size = {};
   std::optional<int> gpus_per_node = {};

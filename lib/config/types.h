@@ -44,6 +44,7 @@ void read_list(Reader&, const Node&, const std::string&, std::string_view type_n
 void read_map(Reader&, const Node&, const std::string&,
               const std::function<void(const std::string&, const Node&, const std::string&)>& entry);
 Value dump_section(const void* section, const std::vector<FieldInfo>& fields);
+Value acting_value(const void* value, const TypeInfo& type);
 Value dump_choice(const void* variant, const Choice& choice);
 Value section_schema(const std::vector<FieldInfo>& fields);
 Value choice_schema(const Choice& choice);
@@ -301,6 +302,11 @@ const TypeInfo& type_of() {
 template <class T>
 Value to_dict(const T& section) {
   return type_of<T>().dump(&section);
+}
+/// The same without the keys that are accepted and have no effect.
+template <class T>
+Value acting(const T& section) {
+  return detail::acting_value(&section, type_of<T>());
 }
 
 }  // namespace automodel::config

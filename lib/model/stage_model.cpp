@@ -118,7 +118,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
       modules_(std::move(modules)),
       options_(std::move(options)),
       weights_(parameters_of(layout, modules_, options_.adapters),
-               options_.placement ? options_.placement : PlacementRule(whole)) {
+               options_.placement ? options_.placement : PlacementRule(whole), options_.whole_stage) {
   AUTOMODEL_CHECK(spec_.plan_only.empty(), "a model that can only be planned was built: " + spec_.plan_only);
   if (options_.seams.tensor == nullptr) options_.seams.tensor = &no_tensor_;
   if (options_.seams.context == nullptr) options_.seams.context = &no_context_;

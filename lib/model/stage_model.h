@@ -48,6 +48,7 @@ struct StageOptions {
   bool fused_accumulation = false;              ///< weight gradients are summed in their own type, never rounded first
   bool cast_inputs = true;                      ///< what comes from another stage takes `type`, else it keeps its own
   std::optional<at::ScalarType> output = {};    ///< that logits are cast to before the loss
+  bool whole_stage = false;                     ///< the layers' weights are one unit
   ops::ActivationOffload* offload = nullptr;    ///< null: activations stay where they are
   int offloaded_layers = 0;                     ///< the first so many layers of the model leave the device
 };

@@ -7,7 +7,8 @@
 namespace automodel::model {
 namespace {
 
-std::string unit_name(const arch::Parameter& info) {
+std::string unit_name(const arch::Parameter& info, bool whole_stage) {
+  if (whole_stage && info.layer >= 0) return info.role == arch::Role::kAdapter ? "adapters of layers" : "layers";
   if (info.role == arch::Role::kAdapter)
     return info.layer >= 0 ? "adapters of layer " + std::to_string(info.layer) : "adapters of the head";
   if (info.layer >= 0) return "layer " + std::to_string(info.layer);
@@ -18,7 +19,7 @@ std::string unit_name(const arch::Parameter& info) {
 
 }  // namespace
 
-Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& rule) {
+Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& rule, bool whole_stage) {
   for (const auto& info : list) {
     const Placement placement = rule(info);
     if (!placement.present) continue;
@@ -35,7 +36,7 @@ Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& 
     weight->parameter.name = info.fqn;
     weight->parameter.frozen = !weight->trained;
     weight->parameter.shape = weight->slice.shape(weight->full);
-    const std::string name = unit_name(info);
+    const std::string name = unit_name(info, whole_stage);
     const auto unit = std::find_if(units_.begin(), units_.end(),
                                    [&](const Unit& u) { return u.name == name && u.expert == weight->expert; });
     weight->unit = static_cast<int>(unit - units_.begin());

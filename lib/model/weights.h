@@ -55,7 +55,8 @@ class Weights {
  public:
   /// The parameters of `list` that `rule` leaves here. Units follow the order of layers; a unit's matrices stand before
   /// its vectors, so that projections of one input lie next to each other.
-  Weights(const std::vector<arch::Parameter>& list, const PlacementRule& rule);
+  /// `whole_stage`: all layers are one unit.
+  Weights(const std::vector<arch::Parameter>& list, const PlacementRule& rule, bool whole_stage = false);
 
   const std::vector<std::unique_ptr<Weight>>& all() const { return weights_; }
   const std::vector<Unit>& units() const { return units_; }

@@ -192,12 +192,6 @@ Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, s
                          problems);
 }
 
-Sharding sharding_of(const TrainingPlan& plan, const config::Recipe& recipe) {
-  auto out = plan_sharding(recipe.distributed(), plan.mesh.sizes(), plan.expert_tensor);
-  out.sequence_parallel = plan.tensor.sequence_parallel;  // either section may ask for it
-  return out;
-}
-
 int moments_of(const config::OptimizerConfig& optimizer) {
   return std::visit(
       [](const auto& each) {
@@ -212,7 +206,7 @@ int moments_of(const config::OptimizerConfig& optimizer) {
 Estimate make_estimate(const TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware) {
   Estimate out;
   out.hardware = std::move(hardware);
-  out.sharding = sharding_of(plan, recipe);
+  out.sharding = plan.sharding;
   out.recompute = recipe.distributed->checkpointing();
   out.moments = moments_of(recipe.optimizer());
   out.memory = plan_memory(plan, {.sharding = out.sharding,

@@ -34,8 +34,6 @@ struct Estimate {
 /// The machine of a plan whose mesh, types and microbatches are chosen.
 Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
                        const Calibration* calibration, Diagnostics& problems);
-/// What the plan's ranks divide.
-Sharding sharding_of(const TrainingPlan& plan, const config::Recipe& recipe);
 /// Tensors that an optimizer keeps for each parameter.
 int moments_of(const config::OptimizerConfig& optimizer);
 /// Estimates for a plan that has a pipeline.

@@ -145,6 +145,14 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
                   "a context-parallel size chosen for each sequence is not supported",
                   "remove it; distributed.cp_size holds for all sequences");
   out.offloading = offloading_of(m, request, out.recompute, report);
+  out.overlap_experts = m.overlap_moe_expert_parallel_comm();
+  out.late_expert_gradients = m.overlap_dispatch_backward_with_experts_wgrad();
+  out.scale_in_schedule =
+      pp > 1 && recipe.distributed->pipeline() && recipe.distributed->pipeline()->scale_grads_in_schedule();
+  if (recipe.clip_grad_norm()) out.max_norm = recipe.clip_grad_norm()->max_norm();
+  out.ignore_label = std::visit([](const auto& loss) -> std::int64_t { return loss.ignore_index(); }, recipe.loss_fn());
+  if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe.loss_fn()))
+    out.logit_softcap = fused->logit_softcapping();
   check_weight_shards(m, loaded, report);
   return out;
 }

@@ -46,6 +46,15 @@ struct Levers {
   /// On a GPU only kernels whose sums have an order.
   bool deterministic = false;
   std::optional<ActivationOffloading> offloading = {};
+  /// Tokens travel to experts in two halves, one computed while the other is under way.
+  bool overlap_experts = false;
+  /// Experts' weight gradients are computed while tokens travel back.
+  bool late_expert_gradients = false;
+  /// NeMo AutoModel's scale_grads_in_schedule: the mean over microbatches of each one's mean loss.
+  bool scale_in_schedule = false;
+  std::optional<double> max_norm = {};  ///< of gradients; absent: they are not clipped
+  std::int64_t ignore_label = -100;
+  double logit_softcap = 0;  ///< before the loss, where the recipe gives one
 };
 
 /// What the switches are checked against.

@@ -156,9 +156,9 @@ class RankWalk {
     const auto& s = request_.sharding;
     if (!s.parameters) return 0;
     const double compute = size_of(plan_.types.compute);
-    if (!s.reshard_after_forward) return most_gathered_ * compute;
+    if (!s.reshard_after_forward || s.whole_stage) return most_gathered_ * compute;
     const auto freed = [&](double all, double unit) {
-      return std::min(all, unit * (1 + s.prefetch) + unit / s.shards);
+      return std::min(all, unit * (1 + s.prefetch()) + unit / s.shards);
     };
     if (s.keep_experts) return (total_.expert + freed(total_.dense, total_.largest_dense)) * compute;
     return freed(total_.total(), total_.largest_unit) * compute;

@@ -36,7 +36,7 @@ std::string run_key(const TrainingPlan& plan) {
   hash.mix(fmt::format("{}", plan.batch.planned_length()));
   hash.mix(fmt::format("{} {} {} {} {} {} {} {} {}", sharding.optimizer, sharding.gradients, sharding.parameters,
                        sharding.reshard_after_forward, sharding.keep_experts, sharding.defer_reduction,
-                       sharding.offloaded, sharding.sequence_parallel, sharding.prefetch));
+                       sharding.offloaded, sharding.sequence_parallel, sharding.prefetch()));
   hash.mix(fmt::format("{} {} {} {} {} {}", static_cast<int>(estimate.recompute), levers.kept_microbatches.value_or(-1),
                        levers.deferred_head.value_or(-1), levers.delay_weight_gradients,
                        levers.autocast ? name_of(*levers.autocast) : "",

@@ -318,7 +318,7 @@ class PipelinePlanning {
   void balance() {
     Diagnostics ignored;  // the estimate reports them
     const auto hardware = plan_hardware(plan_, recipe_.recipe, request_.ranks_per_node, request_.calibration, ignored);
-    const auto sharding = sharding_of(plan_, recipe_.recipe);
+    const auto& sharding = plan_.sharding;
     const auto recompute = recipe_.recipe.distributed->checkpointing();
     const auto cost = split_cost(plan_, {.hardware = hardware, .sharding = sharding, .recompute = recompute});
     const auto names = names_of(model_->layout);

@@ -2,6 +2,8 @@
 
 #include "base/json_writer.h"
 #include "base/version.h"
+#include "plan/communicators.h"
+#include "plan/facts.h"
 
 namespace automodel::plan {
 namespace {
@@ -132,18 +134,6 @@ void write_problems(JsonWriter& json, std::string_view name, const Diagnostics& 
   json.end_array();
 }
 
-void write_batch(JsonWriter& json, const BatchPlan& batch) {
-  json.key("batch");
-  json.begin_object();
-  json.member("global", batch.global);
-  json.member("local", batch.local);
-  json.member("runs", batch.runs);
-  json.member("microbatch", batch.microbatch);
-  json.member("microbatches", batch.microbatches);
-  json.member("sequence_length", batch.length);
-  json.end_object();
-}
-
 void write_keys(JsonWriter& json, std::string_view name, const std::vector<config::IgnoredKey>& keys) {
   json.key(name);
   json.begin_array();
@@ -156,15 +146,18 @@ void write_keys(JsonWriter& json, std::string_view name, const std::vector<confi
   json.end_array();
 }
 
-void write_types(JsonWriter& json, const TypePlan& types) {
-  json.key("dtypes");
-  json.begin_object();
-  json.member("compute", name_of(types.compute));
-  json.member("master", name_of(types.master));
-  json.member("gradient", name_of(types.gradient));
-  json.member("reduce", name_of(types.reduce));
-  json.member("message", name_of(types.message));
-  json.end_object();
+void write_communicators(JsonWriter& json, const TrainingPlan& plan) {
+  json.begin_array();
+  for (const auto& row : channels()) {
+    const auto groups = groups_of(plan, row.channel);
+    if (groups.empty()) continue;
+    json.begin_object();
+    json.member("name", row.name);
+    json.member("purpose", row.doc);
+    json.member("ranks", groups);
+    json.end_object();
+  }
+  json.end_array();
 }
 
 void write_adapters(JsonWriter& json, const TrainingPlan& plan) {
@@ -199,8 +192,9 @@ std::string to_json(const TrainingPlan& plan, ActionFormat actions) {
   else
     json.value(nullptr);
   json.member("device", plan.cuda ? "cuda" : "cpu");
-  write_batch(json, plan.batch);
-  write_types(json, plan.types);
+  json.key("communicators");
+  write_communicators(json, plan);
+  write_parts(json, plan);
   json.key("adapters");
   write_adapters(json, plan);
   json.key("pipeline");

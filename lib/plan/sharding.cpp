@@ -1,8 +1,11 @@
 #include "plan/sharding.h"
 
-#include <algorithm>
-
 namespace automodel::plan {
+namespace {
+
+constexpr std::int64_t kBucketBytes = std::int64_t{25} << 20;  // PyTorch's bucket_cap_mb
+
+}  // namespace
 
 Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes, int expert_tensor) {
   Sharding out;
@@ -17,8 +20,9 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
     out.defer_reduction = fsdp->defer_fsdp_grad_sync();
     out.offloaded = fsdp->offloads();
     out.sequence_parallel = fsdp->sequence_parallel() && sizes.tp > 1;
-    if (fsdp->enable_fsdp2_prefetch())
-      out.prefetch = std::max(fsdp->fsdp2_forward_prefetch_depth(), fsdp->fsdp2_backward_prefetch_depth());
+    out.overlap_gather = fsdp->enable_fsdp2_prefetch();
+    out.forward_prefetch = fsdp->fsdp2_forward_prefetch_depth();
+    out.backward_prefetch = fsdp->fsdp2_backward_prefetch_depth();
   } else if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy)) {
     const int level = megatron->zero_dp_strategy();
     out.optimizer = level >= 1;
@@ -26,10 +30,18 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
     out.parameters = level >= 3;
     out.defer_reduction = level < 2;
     out.reshard_after_forward = level == 3 && !pipelined;
-    out.prefetch = megatron->overlap_param_gather() || level == 3 ? 2 : 0;
+    out.overlap_reduction = megatron->overlap_grad_reduce();
+    out.overlap_gather = megatron->overlap_param_gather();
+    out.forward_prefetch = 1;
+    out.backward_prefetch = 2;
+    out.whole_stage = megatron->disable_bucketing();
+    if (!out.whole_stage) out.bucket_bytes = kBucketBytes;
   } else {
     out.shards = sizes.dp() * sizes.cp;  // a sum over all of them; nothing is sharded
     out.replicas = 1;
+    out.bucket_bytes = kBucketBytes;
+    if (const auto& mebibytes = std::get<config::DDPConfig>(strategy).bucket_cap_mb())
+      out.bucket_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(*mebibytes * (1 << 20)));
   }
   if (distributed.moe()) out.keep_experts = !distributed.moe()->reshard_after_forward();
   return out;

@@ -1,12 +1,16 @@
 // What the data-parallel strategy of a recipe shards, in the words of the memory and time estimates.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
 #include "config/distributed_config.h"
 #include "mesh/mesh_sizes.h"
 
 namespace automodel::plan {
 
-/// The same switches as those that the runtime's engine is given.
+/// What the plan prints, the estimates take and the runtime's engine is given.
 struct Sharding {
   bool optimizer = false;
   bool gradients = false;
@@ -16,10 +20,18 @@ struct Sharding {
   bool defer_reduction = true;         ///< gradients stay whole until the last microbatch
   bool offloaded = false;              ///< masters, reduced gradients and optimizer states live in host memory
   bool sequence_parallel = false;      ///< norms and residuals are cut along the sequence over tp ranks
-  int prefetch = 0;                    ///< units gathered ahead
-  int shards = 1;                      ///< ranks that share one copy of a dense parameter
-  int expert_shards = 1;               ///< of an expert's parameter
-  int replicas = 1;                    ///< copies of a shard over which gradients are summed too
+  bool whole_stage = false;            ///< the layers of a stage are one unit; else each is one
+  bool overlap_reduction = true;       ///< a unit's reduction starts while the backward pass goes on
+  bool overlap_gather = false;         ///< units are gathered ahead of their use, after a step as well
+  int forward_prefetch = 0;            ///< how many ahead
+  int backward_prefetch = 0;
+  /// Size of the pieces that all-reduces of whole gradients are cut into; absent: a unit travels in one piece.
+  std::optional<std::int64_t> bucket_bytes = {};
+  int shards = 1;         ///< ranks that share one copy of a dense parameter
+  int expert_shards = 1;  ///< of an expert's parameter
+  int replicas = 1;       ///< copies of a shard over which gradients are summed too
+  /// Units that are gathered ahead at most.
+  int prefetch() const { return overlap_gather ? std::max(forward_prefetch, backward_prefetch) : 0; }
   /// Gathers of a step in which `passes` microbatches go forward and backward.
   double gathers(double passes, bool of_experts) const {
     if (!parameters) return optimizer ? 1 : 0;

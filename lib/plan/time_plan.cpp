@@ -293,7 +293,7 @@ class Timing {
       const double units = std::max<double>(1, plan_.model->spec.layers);
       return std::max(communication / units, communication - computation);
     };
-    const bool overlapped = sharding_.prefetch > 0 || plan_.cuda;
+    const bool overlapped = sharding_.prefetch() > 0 || plan_.cuda;
     const auto add_gathers = [&](double gather, double gathers) {
       out_.communication += gathers / 2 * exposed(gather, time.forward, overlapped) +
                             gathers / 2 * exposed(gather, time.backward, overlapped);

@@ -1,10 +1,12 @@
 #include "plan/training_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "config/optimizer_basics.h"
+#include "plan/facts.h"
 #include "plan/lr_schedule.h"
 #include "plan/past_runs.h"
 #include "plan/pipeline_plan.h"
@@ -316,6 +318,56 @@ bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
   return profile && find_device(*profile) != nullptr;
 }
 
+/// Sequences are a multiple of this: context-parallel ranks have two chunks each, and tensor-parallel ranks divide the
+/// tokens among them.
+std::int64_t token_multiple(const TrainingPlan& plan) {
+  const auto& sizes = plan.mesh.sizes();
+  const bool experts = plan.model && plan.model->spec.moe;
+  const bool divided = sizes.tp > 1 && (plan.tensor.sequence_parallel || experts);
+  return std::lcm(sizes.cp > 1 ? 2 * sizes.cp : 1, divided ? sizes.cp * sizes.tp : 1);
+}
+
+/// On a CPU the ranks talk over MPI whatever the recipe says: a recipe for GPUs runs there too, and hears of it.
+CommunicationPlan communication_of(const Recipe& recipe, bool cuda, Located& report) {
+  const auto asked = config::backend_of(recipe);
+  CommunicationPlan out;
+  out.timeout_minutes = recipe.dist_env->timeout_minutes().value_or(out.timeout_minutes);
+  out.backend = cuda ? asked.value_or(config::Backend::kAuto) : config::Backend::kMpi;
+  if (!cuda && asked == config::Backend::kNccl)
+    report.warn("no-effect", report.given("dist_env.backend") ? "dist_env.backend" : "distributed.backend",
+                "nccl is for GPUs; on a CPU the ranks communicate over MPI",
+                "set it to auto, which takes what there is");
+  return out;
+}
+
+WeightOrigin weight_origin(const TrainingPlan& plan, const Recipe& recipe) {
+  WeightOrigin out{.zero = !recipe.model_parallel->perform_initialization(),
+                   .seed = static_cast<std::uint64_t>(config::seed_of(recipe))};
+  if (plan.model && plan.model->load_weights) out.folder = plan.model->folder.native();
+  return out;
+}
+
+/// Sections whose keys the runtime reads as they are. What acts through a decision of the plan stands there.
+config::Value acting_sections(const Recipe& recipe) {
+  config::Value out = config::Value::Map{};
+  const auto add = [&](const char* name, const auto& section) {
+    if constexpr (requires { section.has_value(); }) {
+      out.set(name, section ? config::acting(*section) : config::Value());
+    } else {
+      out.set(name, config::acting(section));
+    }
+  };
+  add("step_scheduler", recipe.step_scheduler());
+  add("dataset", recipe.dataset());
+  add("dataloader", recipe.dataloader());
+  add("packed_sequence", recipe.packed_sequence());
+  add("validation_dataset", recipe.validation_dataset());
+  add("loss_fn", recipe.loss_fn());
+  add("optimizer", recipe.optimizer());
+  add("lr_scheduler", recipe.lr_scheduler());
+  return out;
+}
+
 void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& request, Located& report) {
   Diagnostics problems;
   auto hardware = plan_hardware(plan, recipe, request.ranks_per_node, request.calibration, problems);
@@ -364,6 +416,14 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (model) plan.adapters = choose_adapters(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
+    plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor);
+    plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may ask for it
+    plan.batch.multiple = token_multiple(plan);
+    plan.communication = communication_of(recipe, plan.cuda, report);
+    plan.weights = weight_origin(plan, recipe);
+    plan.optimizer = recipe.optimizer();
+    plan.first_step = recipe.step_scheduler->start_step();
+    plan.settings = acting_sections(recipe);
     if (plan.model) plan.shares = tensor_shares(*plan.model, plan.tensor, sizes->tp);
     if (request.training)
       for (const auto& key : loaded.unsupported)
@@ -413,9 +473,11 @@ void mix_work(TextHash& hash, const TrainingPlan& plan) {
 std::uint64_t fingerprint(const TrainingPlan& plan) {
   TextHash hash;
   mix_work(hash, plan);
-  hash.mix(fmt::format("{} {}", plan.batch.global, plan.batch.length));
-  for (const auto& [pattern, style] : plan.tensor.rows) hash.mix(fmt::format("{} {}", pattern, arch::name_of(style)));
-  hash.mix(plan.tensor.sequence_parallel ? "sequence parallel" : "");
+  JsonWriter parts;
+  parts.begin_object();
+  write_parts(parts, plan);
+  parts.end_object();
+  hash.mix(parts.take());
   if (plan.pipeline) {
     for (const auto& row : plan.pipeline->schedule.training) hash.mix(schedule::to_text(row));
     for (const auto& stage : plan.pipeline->stages)

@@ -34,6 +34,7 @@ struct BatchPlan {
   int microbatches = 1;                ///< of a run
   std::int64_t length = 0;             ///< tokens of a sequence; 0 where the recipe has no data to tell
   std::int64_t assumed_length = 0;     ///< what estimates take where `length` is 0
+  std::int64_t multiple = 1;           ///< batches are padded to a multiple of so many tokens
   std::int64_t validation_length = 0;  ///< of the longest validation set that says so; 0: as in training
   std::int64_t planned_length() const { return length > 0 ? length : assumed_length; }
   std::int64_t tokens() const { return global * planned_length(); }
@@ -48,6 +49,18 @@ struct TypePlan {
   DType message = DType::kFloat32;   ///< between stages
   bool cast_inputs = true;           ///< a stage computes with what it receives in `compute`, else in `message`
   std::optional<DType> output = {};  ///< of logits before the loss, where it is not `compute`
+};
+
+struct CommunicationPlan {
+  config::Backend backend = config::Backend::kAuto;
+  double timeout_minutes = 10;
+};
+
+/// Where the weights of a run come from that resumes no checkpoint.
+struct WeightOrigin {
+  std::optional<std::string> folder = {};  ///< absent: they come from the seed
+  bool zero = false;                       ///< they stay zero, for a checkpoint to fill; not those of adapters
+  std::uint64_t seed = 42;                 ///< of weights, data order and dropout
 };
 
 struct StagePlan {
@@ -71,7 +84,14 @@ struct TrainingPlan {
   mesh::DeviceMesh mesh;
   BatchPlan batch = {};
   TypePlan types = {};
+  Sharding sharding = {};
   Levers levers = {};
+  CommunicationPlan communication = {};
+  WeightOrigin weights = {};
+  std::int64_t first_step = 0;  ///< step_scheduler.start_step
+  config::OptimizerConfig optimizer = config::AdamWConfig{};
+  /// The sections of the recipe that act as they are written: what `plan --json` prints of them.
+  config::Value settings = {};
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
   std::optional<AdapterPlan> adapters = {};   ///< absent where the model's own weights are trained
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
@@ -111,7 +131,7 @@ std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan);
 
 /// Mixes in what ranks work on and how they share it: mesh, microbatches, types, model, adapters, context.
 void mix_work(TextHash& hash, const TrainingPlan& plan);
-/// A number that two ranks share exactly when they planned the same.
+/// A number that two ranks share exactly when they planned the same: every fact of the plan is in it.
 std::uint64_t fingerprint(const TrainingPlan& plan);
 
 }  // namespace automodel::plan

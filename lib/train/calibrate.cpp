@@ -189,7 +189,7 @@ class Meter {
     model::StageOptions options{.type = type_};
     if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
     LocalStage local(schedule::Stage{0}, model_, std::move(modules), std::move(options), storage(), groups_);
-    local.data_parallel().bind(initial_values(plan_, 1));
+    local.data_parallel().bind(initial_values(plan_, {.seed = 1}));
     const auto hidden = hidden_states();
     const auto input = first ? at::Tensor() : hidden.to(type_);
     const auto gradient = head ? at::full({}, 1.0, at::kDouble) : hidden.mul(1e-3).to(type_);

@@ -151,8 +151,7 @@ void Checkpointing::probe_folder() const {
 
 parallel::WeightSource Checkpointing::weights() const {
   if (resume_ && !setup_.plan.adapters) return resume_->weights();
-  const auto initial =
-      initial_values(setup_.plan, setup_.seed(), !setup_.recipe().model_parallel->perform_initialization());
+  const auto initial = initial_values(setup_.plan);
   const auto base = pretrained_ ? stored_values(pretrained_) : initial;
   return setup_.plan.adapters ? adapters_over(base, resume_ ? resume_->weights() : initial) : base;
 }

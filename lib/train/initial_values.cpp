@@ -43,10 +43,14 @@ double deviation(const arch::ModelSpec& spec, const arch::Parameter& info) {
 
 }  // namespace
 
-parallel::WeightSource initial_values(const plan::TrainingPlan& plan, std::uint64_t seed, bool all_zero) {
+parallel::WeightSource initial_values(const plan::TrainingPlan& plan) {
+  return initial_values(plan, plan.weights);
+}
+
+parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan::WeightOrigin& origin) {
   const auto start = plan.adapters ? plan.adapters->spec.start : arch::AdapterStart::kXavier;
-  return [spec = plan.model->spec, start, seed, all_zero](const model::Weight& weight, std::int64_t first,
-                                                          at::Tensor out) {
+  return [spec = plan.model->spec, start, seed = origin.seed, all_zero = origin.zero](
+             const model::Weight& weight, std::int64_t first, at::Tensor out) {
     const Kind own = kind_of(weight.info), kind = all_zero && own != Kind::kAdapter ? Kind::kZero : own;
     if (kind == Kind::kOne || kind == Kind::kZero || kind == Kind::kValue) {
       out.fill_(kind == Kind::kOne ? 1.0 : kind == Kind::kZero ? 0.0 : weight.info.start);

@@ -11,8 +11,10 @@ namespace automodel::train {
 
 /// Normal with the model's initializer_range for matrices, 1 for norms (0 where the norm adds 1), 0 for biases and for
 /// the row of the padding token; GPT-2's residual projections are scaled by 1/sqrt(2 layers). As transformers
-/// initialises. Adapters as the recipe's lora_A_init says. `all_zero`: model_parallel.perform_initialization is false;
-/// not for adapters, which would never leave it.
-parallel::WeightSource initial_values(const plan::TrainingPlan& plan, std::uint64_t seed, bool all_zero = false);
+/// initialises. Adapters as the recipe's lora_A_init says, where everything else is left zero as well
+/// (plan.weights.zero): they would never leave it.
+parallel::WeightSource initial_values(const plan::TrainingPlan& plan);
+/// The same from another seed, or although the plan leaves weights zero.
+parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan::WeightOrigin& origin);
 
 }  // namespace automodel::train

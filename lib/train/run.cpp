@@ -114,9 +114,9 @@ class Run {
     count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
     checkpointing_ = std::make_unique<Checkpointing>(*setup_, [this](const std::string& line) { say(line); });
-    runtime_ = std::make_unique<Runtime>(setup_->plan, recipe_, world_, checkpointing_->weights());
+    runtime_ = std::make_unique<Runtime>(setup_->plan, world_, checkpointing_->weights());
     if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
-    trainer_ = std::make_unique<Trainer>(*runtime_, recipe_, checkpointing_->rates());
+    trainer_ = std::make_unique<Trainer>(*runtime_, checkpointing_->rates());
     checkpointing_->restore(*trainer_);
     const std::int64_t first = checkpointing_->first_step();
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, first, setup_->steps->end_step());

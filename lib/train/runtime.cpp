@@ -1,17 +1,18 @@
 #include "train/runtime.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <ATen/ops/cat.h>
 
 #include "parallel/tensor/placement.h"
+#include "plan/communicators.h"
 #include "train/tensor_types.h"
 
 namespace automodel::train {
 namespace {
 
 using mesh::Axis;
-using mesh::AxisSet;
 
 model::StageModules modules_of(const plan::StagePlan& stage) {
   return {.embeddings = stage.part.has_embedding,
@@ -20,16 +21,15 @@ model::StageModules modules_of(const plan::StagePlan& stage) {
           .head = stage.part.has_head};
 }
 
-/// The strategy's switches.
-parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const config::DistributedConfig& distributed,
-                                          at::Device device) {
+/// The plan's switches, in the engine's types.
+parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, at::Device device) {
+  const auto& sharding = plan.sharding;
   parallel::DataParallelOptions out;
   out.compute = scalar_type(plan.types.compute);
   out.master = scalar_type(plan.types.master);
   out.gradient = scalar_type(plan.types.gradient);
   out.reduce = scalar_type(plan.types.reduce);
   out.device = device;
-  const auto sharding = plan::plan_sharding(distributed, plan.mesh.sizes(), plan.expert_tensor);
   out.shard_optimizer = sharding.optimizer;
   out.shard_gradients = sharding.gradients;
   out.shard_parameters = sharding.parameters;
@@ -37,18 +37,12 @@ parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, const 
   out.keep_experts = sharding.keep_experts;
   out.defer_reduction = sharding.defer_reduction;
   out.offloaded = sharding.offloaded;
-  if (const auto* fsdp = std::get_if<config::FSDP2Config>(&distributed.strategy())) {
-    out.overlap_gather = fsdp->enable_fsdp2_prefetch();
-    out.forward_prefetch = fsdp->fsdp2_forward_prefetch_depth();
-    out.backward_prefetch = fsdp->fsdp2_backward_prefetch_depth();
-  } else if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&distributed.strategy())) {
-    out.overlap_reduction = megatron->overlap_grad_reduce() || sharding.gradients;
-    out.overlap_gather = megatron->overlap_param_gather() || sharding.parameters;
-    if (megatron->disable_bucketing()) out.bucket_bytes = std::int64_t{1} << 60;
-  } else if (const auto* ddp = std::get_if<config::DDPConfig>(&distributed.strategy())) {
-    if (ddp->bucket_cap_mb())
-      out.bucket_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(*ddp->bucket_cap_mb() * (1 << 20)));
-  }
+  out.whole_stage = sharding.whole_stage;
+  out.overlap_reduction = sharding.overlap_reduction;
+  out.overlap_gather = sharding.overlap_gather;
+  out.forward_prefetch = sharding.forward_prefetch;
+  out.backward_prefetch = sharding.backward_prefetch;
+  out.bucket_bytes = sharding.bucket_bytes.value_or(std::numeric_limits<std::int64_t>::max());
   return out;
 }
 
@@ -98,9 +92,9 @@ void LocalStage::last_backward() {
   if (divisor_ == 0) data_parallel_.last_backward();
 }
 
-Runtime::Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world,
-                 const parallel::WeightSource& source, RuntimeOptions options)
-    : plan_(plan), recipe_(recipe), world_(world), options_(options) {
+Runtime::Runtime(const plan::TrainingPlan& plan, comm::World& world, const parallel::WeightSource& source,
+                 RuntimeOptions options)
+    : plan_(plan), world_(world), options_(options) {
   make_groups();
   make_seams();
   make_stages(source);
@@ -119,66 +113,25 @@ void Runtime::make_groups() {
             .dp_size = mesh.size(mesh::kDp),
             .cp_size = mesh.size(Axis::kCp),
             .tp_size = mesh.size(Axis::kTp)};
-  const auto group = [&](AxisSet axes, const std::string& name) {
-    return world_.group(mesh.group_of(rank, axes), name);
+  const auto group = [&](plan::Channel channel) -> std::shared_ptr<comm::Communicator> {
+    const auto members = plan::members_of(plan_, channel, rank);
+    return members.empty() ? nullptr : world_.group(members, std::string(plan::name_of(channel)));
   };
-  groups_.pipeline = group(Axis::kPp, "pp");
-  groups_.tensor = group(Axis::kTp, "tp");
-  if (const int kv_heads = plan_.model->spec.kv_heads; kv_heads < place_.tp_size && place_.tp_size % kv_heads == 0) {
-    const int replicas = place_.tp_size / kv_heads, first = place_.tp / replicas * replicas;
-    const auto ranks = mesh.group_of(rank, Axis::kTp);
-    groups_.shared_heads = world_.group({ranks.begin() + first, ranks.begin() + first + replicas}, "shared heads");
-  }
-  groups_.context = group(Axis::kCp, "cp");
-  if (place_.cp_size > 1) {
-    // Neighbours of the group exchange heads; ranks at the same place of all such runs exchange keys.
-    const auto ranks = mesh.group_of(rank, Axis::kCp);
-    const int run = plan_.context.heads;
-    std::vector<int> heads, keys;
-    for (int i = 0; i < place_.cp_size; ++i) {
-      if (i / run == place_.cp / run) heads.push_back(ranks[static_cast<std::size_t>(i)]);
-      if (i % run == place_.cp % run) keys.push_back(ranks[static_cast<std::size_t>(i)]);
-    }
-    groups_.context_heads = world_.group(heads, "cp_heads");
-    groups_.context_keys = world_.group(keys, "cp_keys");
-  }
-  const auto axes = mesh.data_parallel_axes();
-  const bool replicated = !axes.replicate.empty() && mesh.size(axes.replicate) > 1;
-  if (std::holds_alternative<config::DDPConfig>(recipe_.distributed->strategy())) {
-    groups_.dense.shard = group(mesh::kDpCp, "dp_cp");
-  } else {
-    groups_.dense.shard = group(axes.shard, "dp_shard_cp");
-    if (replicated) groups_.dense.replicate = group(axes.replicate, "dp_replicate");
-  }
-  make_expert_groups();
-  const auto& pipeline = *plan_.pipeline;
-  const bool tied = plan_.model->spec.tied_embeddings && pipeline.stages.size() > 1;
-  if (tied) {
-    const int first = pipeline.stages.front().pp_rank, last = pipeline.stages.back().pp_rank;
-    const auto ranks = mesh.group_of(rank, Axis::kPp);
-    const std::vector<int> members = {ranks[static_cast<std::size_t>(first)], ranks[static_cast<std::size_t>(last)]};
-    if (first != last && (rank == members[0] || rank == members[1]))
-      groups_.tied = world_.group(members, "tied embeddings");
-  }
-}
-
-/// The ranks of a stage as (ep_shard, ep, parts of an expert), the last fastest.
-void Runtime::make_expert_groups() {
-  const auto& mesh = plan_.mesh;
-  const int rank = world_.rank(), ep = mesh.size(Axis::kEp);
-  const int tensor = recipe_.model_parallel->expert_tensor_parallel_size().value_or(1), run = ep * tensor;
-  const auto stage = mesh.group_of(rank, mesh::kStageRanks);
-  const int here = mesh.position(rank, mesh::kStageRanks);
-  std::vector<int> together, alike;
-  for (int i = 0; i < static_cast<int>(stage.size()); ++i) {
-    if (i / run == here / run) together.push_back(stage[static_cast<std::size_t>(i)]);
-    if (i % run == here % run) alike.push_back(stage[static_cast<std::size_t>(i)]);
-  }
-  place_.expert = {ep, here % run / tensor, tensor, here % tensor};
-  groups_.expert.shard = world_.group(alike, "ep_shard");
-  if (!plan_.model->spec.moe) return;
-  groups_.experts = world_.group(together, "ep");
-  groups_.tokens = world_.group(mesh.group_of(rank, {Axis::kCp, Axis::kTp}), "cp_tp");
+  groups_.pipeline = group(plan::Channel::kPipeline);
+  groups_.tensor = group(plan::Channel::kTensor);
+  groups_.shared_heads = group(plan::Channel::kSharedHeads);
+  groups_.context = group(plan::Channel::kContext);
+  groups_.context_heads = group(plan::Channel::kContextHeads);
+  groups_.context_keys = group(plan::Channel::kContextKeys);
+  groups_.dense = {group(plan::Channel::kDenseShard), group(plan::Channel::kDenseReplicate)};
+  groups_.expert.shard = group(plan::Channel::kExpertShard);
+  groups_.experts = group(plan::Channel::kExperts);
+  groups_.tokens = group(plan::Channel::kTokens);
+  groups_.tied = group(plan::Channel::kTied);
+  // Of the ranks of a stage, parts of an expert are neighbours.
+  const int ep = mesh.size(Axis::kEp), tensor = plan_.expert_tensor;
+  const int here = mesh.position(rank, mesh::kStageRanks) % (ep * tensor);
+  place_.expert = {ep, here / tensor, tensor, here % tensor};
 }
 
 model::Placement Runtime::placement(const arch::Parameter& parameter) const {
@@ -197,11 +150,10 @@ void Runtime::make_seams() {
         groups_.context_heads, groups_.context_keys,
         plan_.context.gather ? parallel::KeyTransport::kGather : parallel::KeyTransport::kRing});
   if (plan_.model->spec.moe) {
-    const auto& m = recipe_.model_parallel();
     experts_ = std::make_unique<parallel::ExpertParallel>(
         groups_.experts, groups_.tokens,
-        parallel::ExpertOptions{.overlap = m.overlap_moe_expert_parallel_comm(),
-                                .late_weight_gradients = m.overlap_dispatch_backward_with_experts_wgrad(),
+        parallel::ExpertOptions{.overlap = plan_.levers.overlap_experts,
+                                .late_weight_gradients = plan_.levers.late_expert_gradients,
                                 .tensor = place_.expert.tensor_size,
                                 .device = world_.device()});
   }
@@ -213,27 +165,26 @@ void Runtime::make_seams() {
 }
 
 model::StageOptions Runtime::stage_options() const {
-  model::StageOptions options{
-      .type = scalar_type(plan_.types.compute),
-      .device = world_.device(),
-      .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
-      .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
-      .ignore_label = std::visit([](const auto& loss) { return loss.ignore_index(); }, recipe_.loss_fn()),
-      .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
-      .fused_accumulation = plan_.levers.fused_accumulation,
-      .cast_inputs = plan_.types.cast_inputs,
-      .offload = offload_.get(),
-      .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
+  model::StageOptions options{.type = scalar_type(plan_.types.compute),
+                              .device = world_.device(),
+                              .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
+                              .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
+                              .ignore_label = plan_.levers.ignore_label,
+                              .logit_softcap = plan_.levers.logit_softcap,
+                              .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
+                              .fused_accumulation = plan_.levers.fused_accumulation,
+                              .cast_inputs = plan_.types.cast_inputs,
+                              .whole_stage = plan_.sharding.whole_stage,
+                              .offload = offload_.get(),
+                              .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
   if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
   if (plan_.types.output) options.output = scalar_type(*plan_.types.output);
-  if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe_.loss_fn()))
-    options.logit_softcap = fused->logit_softcapping();
   return options;
 }
 
 void Runtime::make_stages(const parallel::WeightSource& source) {
   const auto& pipeline = *plan_.pipeline;
-  const auto sharding = sharding_of(plan_, recipe_.distributed(), world_.device());
+  const auto sharding = sharding_of(plan_, world_.device());
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
@@ -277,7 +228,7 @@ void Runtime::make_optimizer() {
       }
       targets.push_back(std::move(target));
     }
-  optimizer_ = std::make_unique<optim::Optimizer>(recipe_.optimizer(), std::move(targets));
+  optimizer_ = std::make_unique<optim::Optimizer>(plan_.optimizer, std::move(targets));
 }
 
 std::vector<LocalStage*> Runtime::stages() {

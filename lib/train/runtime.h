@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "config/recipe.h"
 #include "model/stage_model.h"
 #include "ops/offload.h"
 #include "optim/optimizer.h"
@@ -59,9 +58,9 @@ class LocalStage;
 /// Owns everything that computes. Not movable: its parts refer to each other.
 class Runtime {
  public:
-  /// Makes the objects and fills the weights from `source`. The plan, the recipe and the world outlive this.
-  Runtime(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world,
-          const parallel::WeightSource& source, RuntimeOptions options = {});
+  /// Makes the objects and fills the weights from `source`. The plan and the world outlive this.
+  Runtime(const plan::TrainingPlan& plan, comm::World& world, const parallel::WeightSource& source,
+          RuntimeOptions options = {});
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -91,7 +90,6 @@ class Runtime {
 
  private:
   void make_groups();
-  void make_expert_groups();
   /// What this rank holds of a parameter.
   model::Placement placement(const arch::Parameter& parameter) const;
   void make_seams();
@@ -103,7 +101,6 @@ class Runtime {
   void sum_tied_gradients();
 
   const plan::TrainingPlan& plan_;
-  const config::Recipe& recipe_;
   comm::World& world_;
   RuntimeOptions options_;
   Place place_ = {};

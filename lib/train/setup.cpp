@@ -1,7 +1,6 @@
 #include "train/setup.h"
 
 #include <filesystem>
-#include <numeric>
 
 #include <ATen/ops/tensor.h>
 
@@ -43,14 +42,6 @@ plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& wo
   return std::move(*result.plan);
 }
 
-/// Sequences are a multiple of this: context-parallel ranks have two chunks each, and tensor-parallel ranks divide the
-/// tokens among them.
-std::int64_t token_multiple(const plan::TrainingPlan& plan) {
-  const auto& sizes = plan.mesh.sizes();
-  const bool divided = sizes.tp > 1 && (plan.tensor.sequence_parallel || plan.model->spec.moe);
-  return std::lcm(sizes.cp > 1 ? 2 * sizes.cp : 1, divided ? sizes.cp * sizes.tp : 1);
-}
-
 /// Opens the data sets and makes their loaders.
 class DataOpening {
  public:
@@ -79,8 +70,8 @@ class DataOpening {
                                 .dp_size = mesh.size(mesh::kDp),
                                 .dp_rank = mesh.position(setup_.world.rank(), mesh::kDp),
                                 .seed = setup_.seed(),
-                                .multiple = token_multiple(setup_.plan)};
-    options.ignore_index = std::visit([](const auto& loss) { return loss.ignore_index(); }, setup_.recipe().loss_fn());
+                                .multiple = setup_.plan.batch.multiple};
+    options.ignore_index = setup_.plan.levers.ignore_label;
     options.key = loader_key;
     return data::Loader::make(std::move(dataset), loader, options, problems_);
   }

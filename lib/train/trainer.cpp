@@ -40,16 +40,9 @@ std::int64_t count_microbatches(const data::Batch& batch, int rows) {
 
 }  // namespace
 
-Trainer::Trainer(Runtime& runtime, const config::Recipe& recipe, plan::LrSchedule schedule, StepHooks hooks)
-    : runtime_(runtime),
-      schedule_(schedule),
-      hooks_(std::move(hooks)),
-      seed_(static_cast<std::uint64_t>(config::seed_of(recipe))),
-      first_step_(recipe.step_scheduler->start_step()) {
+Trainer::Trainer(Runtime& runtime, plan::LrSchedule schedule, StepHooks hooks)
+    : runtime_(runtime), schedule_(schedule), hooks_(std::move(hooks)), first_step_(runtime.plan().first_step) {
   if (runtime.plan().levers.loss_scaler && !hooks_.grad_scale) scaler_.emplace();
-  if (recipe.clip_grad_norm()) max_norm_ = recipe.clip_grad_norm()->max_norm();
-  scale_in_schedule_ = runtime.plan().pipelined && recipe.distributed->pipeline() &&
-                       recipe.distributed->pipeline()->scale_grads_in_schedule();
 }
 
 StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
@@ -60,15 +53,16 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
   double tokens = 0, labels = 0, filled = 0;
   for (const auto& batch : batches) {
-    if (scale_in_schedule_) filled += static_cast<double>(count_microbatches(batch, runtime_.plan().batch.microbatch));
+    if (runtime_.plan().levers.scale_in_schedule)
+      filled += static_cast<double>(count_microbatches(batch, runtime_.plan().batch.microbatch));
     tokens += static_cast<double>(batch.num_tokens);
     labels += static_cast<double>(batch.num_label_tokens);
   }
   const auto totals =
       sum_over_world(world, {counts ? tokens : 0, counts ? labels : 0, stop ? 1.0 : 0.0, counts ? filled : 0});
   // scale_grads_in_schedule: a mean over microbatches of each one's own mean.
-  const double divisor = scale_in_schedule_ ? std::max(1.0, totals[3]) : 1;
-  if (scale_in_schedule_)
+  const double divisor = runtime_.plan().levers.scale_in_schedule ? std::max(1.0, totals[3]) : 1;
+  if (runtime_.plan().levers.scale_in_schedule)
     for (auto* stage : runtime_.stages()) stage->set_divisor(divisor);
   StepResult result{.tokens = static_cast<std::int64_t>(totals[0]),
                     .label_tokens = static_cast<std::int64_t>(totals[1]),
@@ -85,7 +79,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
         make_microbatches(batches[run], runtime_.plan().batch.microbatch, world.device(), place.context());
     if (runtime_.plan().adapters && runtime_.plan().adapters->spec.dropout > 0)
       draw_dropout(microbatches,
-                   {.seed = seed_,
+                   {.seed = runtime_.plan().weights.seed,
                     .step = step,
                     .first_row = (static_cast<std::int64_t>(run) * place.dp_size + place.dp) * batches[run].rows,
                     .context = place.context()});
@@ -95,7 +89,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
                                  .last_run = run + 1 == batches.size(),
                                  .keep = keep_rule(),
                                  .delay_weight_gradients = runtime_.plan().levers.delay_weight_gradients};
-    if (scale_in_schedule_)  // each microbatch's own mean; the schedule divides by their number
+    if (runtime_.plan().levers.scale_in_schedule)  // each microbatch's own mean; the schedule divides by their number
       for (std::size_t m = 0; m < microbatches.size(); ++m)
         options.loss_scales[m] = 1.0 / static_cast<double>(std::max<std::int64_t>(
                                            1, count_labels(batches[run], m, runtime_.plan().batch.microbatch)));
@@ -128,7 +122,8 @@ StepResult Trainer::step(std::int64_t step, const std::vector<data::Batch>& batc
     return result;
   }
   runtime_.world().activity().begin_action("optimizer step");
-  const double clip = max_norm_ ? optim::clip_factor(result.grad_norm, *max_norm_) : 1.0;
+  const double clip =
+      runtime_.plan().levers.max_norm ? optim::clip_factor(result.grad_norm, *runtime_.plan().levers.max_norm) : 1.0;
   runtime_.optimizer().step(result.lr, schedule_.weight_decay(update), clip / result.grad_scale);
   runtime_.publish();
   return result;

@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "config/recipe.h"
 #include "data/batch.h"
 #include "optim/loss_scaler.h"
 #include "plan/lr_schedule.h"
@@ -35,7 +34,7 @@ struct StepResult {
 
 class Trainer {
  public:
-  Trainer(Runtime& runtime, const config::Recipe& recipe, plan::LrSchedule schedule, StepHooks hooks = {});
+  Trainer(Runtime& runtime, plan::LrSchedule schedule, StepHooks hooks = {});
 
   /// One step over this rank's batches, one a run. `step` counts from 0 over the whole run. `stop` says whether this
   /// rank was asked to stop. Throws Error (kNonFinite) before the weights change where loss or gradients are not
@@ -58,9 +57,6 @@ class Trainer {
   plan::LrSchedule schedule_;
   StepHooks hooks_;
   std::optional<optim::LossScaler> scaler_ = {};
-  std::optional<double> max_norm_;
-  bool scale_in_schedule_ = false;
-  std::uint64_t seed_;  ///< of dropout
   std::int64_t first_step_;
 };
 

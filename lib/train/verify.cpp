@@ -23,8 +23,8 @@ double relative(double a, double b) {
 Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps, int gradients_of,
                   RuntimeOptions options) {
   const Setup setup(loaded, world);
-  Runtime runtime(setup.plan, loaded.recipe, world, initial_values(setup.plan, setup.seed()), options);
-  Trainer trainer(runtime, loaded.recipe, *setup.rates);
+  Runtime runtime(setup.plan, world, initial_values(setup.plan, {.seed = setup.plan.weights.seed}), options);
+  Trainer trainer(runtime, *setup.rates);
   Trace trace;
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto plan = setup.steps->plan(step);
@@ -39,9 +39,8 @@ Trace trace_steps(const config::LoadedRecipe& loaded, comm::World& world, int st
 std::vector<StepResult> results_of_steps(const config::LoadedRecipe& loaded, comm::World& world, int steps,
                                          StepHooks hooks) {
   const Setup setup(loaded, world);
-  Runtime runtime(setup.plan, loaded.recipe, world,
-                  initial_values(setup.plan, setup.seed(), !loaded.recipe.model_parallel->perform_initialization()));
-  Trainer trainer(runtime, loaded.recipe, *setup.rates, std::move(hooks));
+  Runtime runtime(setup.plan, world, initial_values(setup.plan));
+  Trainer trainer(runtime, *setup.rates, std::move(hooks));
   std::vector<StepResult> out;
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto plan = setup.steps->plan(step);

@@ -11,6 +11,7 @@ namespace {
 void add_keys(const nlohmann::json& value, std::set<std::string>& keys) {
   for (const auto& [key, item] : value.items()) {
     if (value.is_object()) keys.insert(key);
+    if (key == "settings" || key == "styles") continue;  // keys of the recipe, names of modules
     if (item.is_structured()) add_keys(item, keys);
   }
 }
@@ -58,6 +59,15 @@ TEST_CASE("docs/plan-json.md names every field of plan --json, and no other", "[
     if (!page.contains(key)) FAIL_CHECK("plan --json prints '" << key << "': add a row to docs/plan-json.md");
   for (const auto& key : page)
     if (!printed.contains(key)) FAIL_CHECK("docs/plan-json.md names '" << key << "', which plan --json does not print");
+}
+
+TEST_CASE("the generated part of docs/plan-json.md is current", "[docs]") {
+  const auto page = test::read_file(test::repository() / "docs/plan-json.md");
+  const std::string mark = "automodel schema --plan -->\n";
+  const auto at = page.find(mark);
+  REQUIRE(at != std::string::npos);
+  const test::TemporaryFolder folder;
+  CHECK(page.substr(at + mark.size()) == test::run_program(folder, "schema --plan").out);
 }
 
 }  // namespace automodel

@@ -82,10 +82,10 @@ class Session {
  public:
   Session(comm::World& world, const Fixture& fixture, const Variant& variant)
       : loaded_(load(recipe_text(fixture, variant, world.size()))), plan_(make_plan(loaded_, world)) {
-    runtime_ = std::make_unique<train::Runtime>(plan_, loaded_.recipe, world, fixture.source());
+    runtime_ = std::make_unique<train::Runtime>(plan_, world, fixture.source());
     Diagnostics problems;
     auto rates = plan::make_lr_schedule(loaded_.recipe.lr_scheduler(), 0.001, 0.1, 10, problems);
-    trainer_ = std::make_unique<train::Trainer>(*runtime_, loaded_.recipe, *rates);
+    trainer_ = std::make_unique<train::Trainer>(*runtime_, *rates);
   }
   train::Runtime& runtime() { return *runtime_; }
   train::Trainer& trainer() { return *trainer_; }

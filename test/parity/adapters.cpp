@@ -30,9 +30,8 @@ class Session {
   Session(comm::World& world, const std::string& text, const parallel::WeightSource& source = {})
       : loaded_(test::load_recipe(text)),
         setup_(loaded_, world),
-        runtime_(setup_.plan, loaded_.recipe, world,
-                 source ? source : train::initial_values(setup_.plan, setup_.seed())),
-        trainer_(runtime_, loaded_.recipe, *setup_.rates) {}
+        runtime_(setup_.plan, world, source ? source : train::initial_values(setup_.plan)),
+        trainer_(runtime_, *setup_.rates) {}
 
   void step(std::int64_t step) { trainer_.step(step, batches(step), false); }
   train::StepResult gradients(std::int64_t step) { return trainer_.gradients(step, batches(step), false); }

@@ -72,8 +72,8 @@ struct Validated {
 Validated validate(comm::World& world, const std::string& text) {
   const auto loaded = test::load_recipe(text);
   const train::Setup setup(loaded, world);
-  train::Runtime runtime(setup.plan, loaded.recipe, world, train::initial_values(setup.plan, setup.seed()));
-  train::Trainer trainer(runtime, loaded.recipe, *setup.rates);
+  train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}));
+  train::Trainer trainer(runtime, *setup.rates);
   Validated out;
   const auto& loader = *setup.validation.at(0).second;
   const auto first = train::evaluate(runtime, loader);

@@ -114,9 +114,9 @@ void offload_everywhere(comm::World& w) {
     run.model_parallel = fmt::format("cpu_offloading: true, cpu_offloading_num_layers: {}", layers);
     const auto loaded = test::load_recipe(test::recipe_text(run, false));
     const train::Setup setup(loaded, w);
-    train::Runtime runtime(setup.plan, loaded.recipe, w, train::initial_values(setup.plan, setup.seed()),
+    train::Runtime runtime(setup.plan, w, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}),
                            {.offload_on_cpu = true});
-    train::Trainer trainer(runtime, loaded.recipe, *setup.rates);
+    train::Trainer trainer(runtime, *setup.rates);
     const auto plan = setup.steps->plan(0);
     trainer.step(0, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
     RANK_EQUAL(runtime.offload()->counts().on_host, 0);

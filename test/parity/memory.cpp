@@ -23,8 +23,8 @@ Held held_after_a_step(comm::World& world, const std::string& distributed, const
   run.model_parallel = dtype;
   const auto loaded = test::load_recipe(test::recipe_text(run, false));
   const train::Setup setup(loaded, world);
-  train::Runtime runtime(setup.plan, loaded.recipe, world, train::initial_values(setup.plan, setup.seed()));
-  train::Trainer trainer(runtime, loaded.recipe, *setup.rates);
+  train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}));
+  train::Trainer trainer(runtime, *setup.rates);
   const auto plan = setup.steps->plan(0);
   trainer.step(0, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
   Held out;

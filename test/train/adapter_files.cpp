@@ -68,7 +68,7 @@ Logits logits_of(const std::string& text) {
     const auto loaded = test::load_recipe(text);
     const train::Setup setup(loaded, world);
     train::Checkpointing checkpoints(setup, [](const std::string&) {});
-    train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
+    train::Runtime runtime(setup.plan, world, checkpoints.weights());
     const auto plan = setup.steps->plan(0);
     const auto batch = setup.loader->load(plan.epoch, plan.step_in_epoch).front();
     const ops::NoGraph guard;

@@ -66,8 +66,8 @@ void save_again(comm::World& world, const std::string& text) {
   const auto loaded = test::load_recipe(text);
   const train::Setup setup(loaded, world);
   train::Checkpointing checkpoints(setup, [](const std::string&) {});
-  train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
-  train::Trainer trainer(runtime, loaded.recipe, checkpoints.rates());
+  train::Runtime runtime(setup.plan, world, checkpoints.weights());
+  train::Trainer trainer(runtime, checkpoints.rates());
   checkpoints.restore(trainer);
   checkpoints.after_step({.step = 99, .checkpoint = true, .last = true}, 0.0, std::nullopt);
 }

@@ -16,8 +16,8 @@ std::vector<double> train_to(comm::World& world, const std::string& text, std::i
   const auto loaded = load_recipe(text);
   const train::Setup setup(loaded, world);
   train::Checkpointing checkpoints(setup, [](const std::string&) {});
-  train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
-  train::Trainer trainer(runtime, loaded.recipe, checkpoints.rates());
+  train::Runtime runtime(setup.plan, world, checkpoints.weights());
+  train::Trainer trainer(runtime, checkpoints.rates());
   checkpoints.restore(trainer);
   std::vector<double> losses;
   for (auto step = checkpoints.first_step(); step < end; ++step) {

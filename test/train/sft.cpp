@@ -46,8 +46,8 @@ std::vector<train::StepResult> train_steps(comm::World& world, const Sft& sft, i
       kGolden, sft.packed, sft.global, sft.local, (folder / "run").native(), sft.distributed));
   const train::Setup setup(loaded, world);
   train::Checkpointing checkpoints(setup, [](const std::string&) {});
-  train::Runtime runtime(setup.plan, loaded.recipe, world, checkpoints.weights());
-  train::Trainer trainer(runtime, loaded.recipe, checkpoints.rates());
+  train::Runtime runtime(setup.plan, world, checkpoints.weights());
+  train::Trainer trainer(runtime, checkpoints.rates());
   std::vector<train::StepResult> out;
   for (int step = 0; step < steps; ++step) {
     const auto plan = setup.steps->plan(step);

@@ -16,7 +16,7 @@ void DataParallel::bind(const WeightSource& source) {
 }
 
 void DataParallel::gather(int unit, int ahead, int direction) {
-  if (!options_.shard_parameters) return;
+  if (!options_.shard_parameters) return at(unit).finish_publish();
   at(unit).start_gather();
   if (options_.overlap_gather)
     for (int i = 1; i <= ahead; ++i) {
@@ -55,6 +55,7 @@ void DataParallel::after_backward(int unit) {
   if (ops::WeightGradients::current() != nullptr) return;  // its weight gradients are still to come
   for (const auto* weight : at(unit).unit().weights)
     if (weight->parameter.waiting != nullptr && !weight->parameter.waiting->empty()) return;
+  if (options_.whole_stage) return;  // other layers of the unit are still to come
   if (last_backward_ && options_.overlap_reduction)
     at(unit).start_reduce(true);
   else if (!options_.defer_reduction && options_.shard_gradients)
@@ -62,7 +63,7 @@ void DataParallel::after_backward(int unit) {
 }
 
 void DataParallel::reduce_microbatch(UnitStorage& storage) {
-  storage.start_reduce(false);
+  storage.start_reduce(last_backward_);
   storage.finish_reduce();
 }
 
@@ -71,7 +72,7 @@ void DataParallel::weight_gradients_begin() {
 }
 
 void DataParallel::weight_gradients_done() {
-  if (options_.defer_reduction || !options_.shard_gradients || last_backward_) return;
+  if (options_.defer_reduction || !options_.shard_gradients || last_backward_ || options_.whole_stage) return;
   for (auto& storage : storages_) reduce_microbatch(*storage);
 }
 

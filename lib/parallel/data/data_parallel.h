@@ -54,7 +54,10 @@ class DataParallel : public model::UnitObserver {
   UnitStorage& at(int unit) { return *storages_[static_cast<std::size_t>(unit)]; }
   void gather(int unit, int ahead, int direction);
   /// Gathered values are freed after each use.
-  bool frees(int unit) { return options_.reshard_after_forward && !(options_.keep_experts && at(unit).unit().expert); }
+  bool frees(int unit) {
+    return options_.reshard_after_forward && !options_.whole_stage &&
+           !(options_.keep_experts && at(unit).unit().expert);
+  }
   /// Reduces what this microbatch added to `unit`.
   void reduce_microbatch(UnitStorage& storage);
 

@@ -39,7 +39,8 @@ struct DataParallelOptions {
   bool keep_experts = false;           ///< not those of experts
   bool defer_reduction = true;         ///< reduce once a step, after the last microbatch; else after each
   bool overlap_reduction = true;       ///< start reducing a unit while the backward pass goes on
-  bool overlap_gather = true;          ///< gather ahead of use
+  bool overlap_gather = true;          ///< gather ahead of use, and after a step while the next one begins
+  bool whole_stage = false;            ///< a stage's layers are one unit: reduced at once, gathered at once
   int forward_prefetch = 1;            ///< units gathered ahead
   int backward_prefetch = 2;
   std::int64_t bucket_bytes = 25 << 20;  ///< all-reduces of whole gradients are cut into pieces of about this size

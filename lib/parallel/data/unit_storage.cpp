@@ -58,6 +58,7 @@ void UnitStorage::bind(const WeightSource& source) {
   if (!options_.shard_parameters) {
     values_ = separate_master_ ? at::empty({padded_}, compute) : master_;
     if (separate_master_) publish();
+    finish_publish();
     view_values(values_);
     gathered_ = true;
   }
@@ -108,8 +109,15 @@ void UnitStorage::publish() {
   if (!separate_master_ || (!trained_ && gathered_)) return;
   ops::NoGraph guard;
   if (!sharded_) return void(values_.copy_(master_));
+  finish_publish();
   compute_shard_ = master_.to(values_.options());
-  groups_.shard->all_gather(values_, compute_shard_)->wait();
+  gathering_.push_back(groups_.shard->all_gather(values_, compute_shard_));
+  if (!options_.overlap_gather) finish_publish();
+}
+
+void UnitStorage::finish_publish() {
+  if (gathering_.empty()) return;
+  wait_all(gathering_);
   compute_shard_ = at::Tensor();
 }
 

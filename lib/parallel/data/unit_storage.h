@@ -52,7 +52,9 @@ class UnitStorage {
   /// Frees the gathered values.
   void release();
   /// Values computed with become the masters' again after an optimizer step.
+  /// Where gathers run ahead, whole values are on their way when this returns: finish_publish() waits for them.
   void publish();
+  void finish_publish();
 
   // Gradients.
   /// Nothing was added yet: contents are undefined.

@@ -1,0 +1,296 @@
+#include "plan/facts.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "config/recipe.h"
+#include "plan/communicators.h"
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+using config::Value;
+
+Value value_of(bool value) {
+  return value;
+}
+Value value_of(int value) {
+  return value;
+}
+Value value_of(std::int64_t value) {
+  return value;
+}
+Value value_of(double value) {
+  return value;
+}
+Value value_of(std::uint64_t value) {
+  return static_cast<std::int64_t>(value);
+}
+Value value_of(DType value) {
+  return name_of(value);
+}
+Value value_of(Recompute value) {
+  return value == Recompute::kNone ? "none" : value == Recompute::kFull ? "full" : "selective";
+}
+Value value_of(const std::string& value) {
+  return value;
+}
+Value value_of(config::Backend value) {
+  return value == config::Backend::kNccl ? "nccl" : value == config::Backend::kMpi ? "mpi" : "auto";
+}
+Value value_of(const ActivationOffloading& value) {
+  Value out;
+  out.set("layers", value.layers);
+  out.set("double_buffering", value.double_buffering);
+  out.set("retain_host_buffers", value.retain_host_buffers);
+  return out;
+}
+
+template <class T>
+Value value_of(const std::optional<T>& value) {
+  return value ? value_of(*value) : Value();
+}
+
+template <class Part>
+struct Fact {
+  std::string_view name;
+  std::string_view doc;
+  Value (*get)(const Part&);
+};
+
+template <class Part, class T>
+Part part_of(T Part::*);
+
+template <auto Member>
+constexpr auto fact(std::string_view name, std::string_view doc) {
+  using Part = decltype(part_of(Member));
+  return Fact<Part>{name, doc, [](const Part& part) { return value_of(part.*Member); }};
+}
+
+constexpr std::array kBatch = {
+    fact<&BatchPlan::global>("global", "Sequences of an optimizer step, over all ranks."),
+    fact<&BatchPlan::local>("local", "Sequences of one run of the schedule on a data-parallel rank."),
+    fact<&BatchPlan::runs>("runs", "Runs of the schedule per step (gradient accumulation)."),
+    fact<&BatchPlan::microbatch>("microbatch", "Sequences of a microbatch."),
+    fact<&BatchPlan::microbatches>("microbatches", "Microbatches of a run."),
+    fact<&BatchPlan::length>("sequence_length", "Tokens of a sequence; 0 where only the data says it."),
+    fact<&BatchPlan::multiple>("sequence_multiple", "Batches are padded to a multiple of so many tokens."),
+    fact<&BatchPlan::validation_length>("validation_length",
+                                        "Tokens of the longest validation sequences; 0: as in training."),
+};
+
+constexpr std::array kTypes = {
+    fact<&TypePlan::compute>("compute", "Parameters in forward and backward passes, and activations."),
+    fact<&TypePlan::master>("master", "The values that the optimizer changes."),
+    fact<&TypePlan::gradient>("gradient", "Gradients as they are summed over microbatches."),
+    fact<&TypePlan::reduce>("reduce", "Gradients as they travel between ranks."),
+    fact<&TypePlan::message>("message", "Activations between stages."),
+    fact<&TypePlan::cast_inputs>("cast_inputs", "A stage casts what it receives to `compute`."),
+    fact<&TypePlan::output>("logits", "Logits before the loss; null: `compute`."),
+};
+
+constexpr std::array kSharding = {
+    fact<&Sharding::optimizer>("optimizer", "Each rank holds the optimizer states of its shard."),
+    fact<&Sharding::gradients>("gradients", "And the gradients."),
+    fact<&Sharding::parameters>("parameters", "And the parameters; they are gathered for use."),
+    fact<&Sharding::shards>("shards", "Ranks that share one copy of a dense parameter."),
+    fact<&Sharding::expert_shards>("expert_shards", "Of an expert's parameter."),
+    fact<&Sharding::replicas>("replicas", "Copies of a shard over which gradients are summed too."),
+    fact<&Sharding::whole_stage>("whole_stage", "A whole stage is one unit; else a layer is."),
+    fact<&Sharding::reshard_after_forward>("reshard_after_forward",
+                                           "Gathered parameters are freed between forward and backward."),
+    fact<&Sharding::keep_experts>("keep_experts", "Not those of experts."),
+    fact<&Sharding::defer_reduction>("defer_reduction", "Gradients are reduced after the last microbatch alone."),
+    fact<&Sharding::overlap_reduction>("overlap_reduction",
+                                       "A unit's reduction starts while the backward pass goes on."),
+    fact<&Sharding::overlap_gather>("overlap_gather", "Units are gathered ahead of their use."),
+    fact<&Sharding::forward_prefetch>("forward_prefetch", "How many, in the forward pass."),
+    fact<&Sharding::backward_prefetch>("backward_prefetch", "And in the backward pass."),
+    fact<&Sharding::bucket_bytes>("bucket_bytes",
+                                  "All-reduces of whole gradients are cut into pieces of this size; null: one a unit."),
+    fact<&Sharding::offloaded>("offloaded", "Masters, reduced gradients and optimizer states are in host memory."),
+};
+
+constexpr std::array kExecution = {
+    fact<&Levers::recompute>("recompute", "What a backward pass computes again: none, selective or full."),
+    fact<&Levers::kept_microbatches>("kept_microbatches",
+                                     "Of the microbatches in flight, so many keep everything; null: none."),
+    fact<&Levers::deferred_head>("deferred_head",
+                                 "Microbatches whose weight gradient of the head waits (0: all); null: none waits."),
+    fact<&Levers::delay_weight_gradients>("delay_weight_gradients",
+                                          "An input gradient is sent before weight gradients are computed."),
+    fact<&Levers::autocast>("autocast", "Type of matmuls where it is not that of computation."),
+    fact<&Levers::loss_scaler>("loss_scaler", "A dynamic loss scale (float16)."),
+    fact<&Levers::check_gradients>("check_gradients", "A gradient that is not finite stops the run."),
+    fact<&Levers::fused_accumulation>("fused_accumulation",
+                                      "Weight gradients are added in the gradient's type inside the matmul."),
+    fact<&Levers::deterministic>("deterministic", "On a GPU only kernels with an order of their sums."),
+    fact<&Levers::overlap_experts>("overlap_experts", "Tokens travel to experts in two halves."),
+    fact<&Levers::late_expert_gradients>("late_expert_gradients",
+                                         "Experts' weight gradients are computed while tokens travel back."),
+    fact<&Levers::scale_in_schedule>("scale_in_schedule",
+                                     "Gradients are divided by the number of microbatches at the reduction."),
+    fact<&Levers::max_norm>("max_norm", "Gradients are clipped to this norm; null: not."),
+    fact<&Levers::ignore_label>("ignore_label", "Labels with this value do not count."),
+    fact<&Levers::logit_softcap>("logit_softcap",
+                                 "Soft cap of the logits before the loss that the recipe adds; 0: none."),
+    fact<&Levers::offloading>("offloading", "Activations in host memory: of how many layers, and how."),
+};
+
+constexpr std::array kWeights = {
+    fact<&WeightOrigin::folder>("folder", "They are read from here; null: they come from the seed."),
+    fact<&WeightOrigin::zero>("zero", "They stay zero (for a checkpoint to fill)."),
+    fact<&WeightOrigin::seed>("seed", "Of weights, data order and dropout."),
+};
+
+constexpr std::array kContext = {
+    fact<&ContextPlan::heads>("heads", "Neighbouring ranks that exchange heads (all-to-all)."),
+    fact<&ContextPlan::keys>("keys", "Groups of them that exchange keys and values."),
+    fact<&ContextPlan::gather>("gather", "Keys and values all at once instead of around a ring."),
+};
+
+constexpr std::array kCommunication = {
+    fact<&CommunicationPlan::backend>("backend", "nccl, mpi, or auto: NCCL where each rank of a host has its own GPU."),
+    fact<&CommunicationPlan::timeout_minutes>("timeout_minutes", "After which a wait counts as a hang."),
+};
+
+using arch::TensorOverlap;
+constexpr std::array kOverlap = {
+    fact<&TensorOverlap::gather>("gather", "Tokens come share by share, each multiplied as it comes."),
+    fact<&TensorOverlap::scatter>("scatter", "Results leave share by share."),
+    fact<&TensorOverlap::scatter_in_backward>("scatter_in_backward", "The same for input gradients."),
+    fact<&TensorOverlap::gather_in_backward>("gather_in_backward", "Tokens are gathered under the input gradient."),
+    fact<&TensorOverlap::scatter_under_weights>("scatter_under_weights",
+                                                "Input gradients are summed under the weight gradients."),
+    fact<&TensorOverlap::gather_attention>("gather_attention", "Gather also before queries, keys and values."),
+    fact<&TensorOverlap::gather_mlp>("gather_mlp", "And before the MLP."),
+};
+
+template <class Rows>
+std::vector<FactDoc> docs_of(const Rows& rows) {
+  std::vector<FactDoc> out;
+  for (const auto& row : rows) out.push_back({row.name, row.doc});
+  return out;
+}
+
+template <class Rows, class Part>
+Value values_of(const Rows& rows, const Part& part) {
+  Value out = Value::Map{};
+  for (const auto& row : rows) out.map()->emplace_back(row.name, row.get(part));
+  return out;
+}
+
+Value tensor_of(const TrainingPlan& plan) {
+  Value out = Value::Map{};
+  out.set("sequence_parallel", plan.tensor.sequence_parallel);
+  Value styles = Value::Map{};
+  for (const auto& [pattern, style] : plan.tensor.rows) styles.set(pattern, arch::name_of(style));
+  out.set("styles", std::move(styles));
+  out.set("overlap", values_of(kOverlap, plan.tensor.overlap));
+  return out;
+}
+
+std::vector<FactDoc> tensor_docs() {
+  return {{"sequence_parallel", "Norms and the residual stream hold a share of the tokens on each rank."},
+          {"styles", "Style of every pattern of modules."},
+          {"overlap", "Which messages travel under matmuls, below."}};
+}
+
+std::vector<FactDoc> no_docs() {
+  return {};
+}
+
+const std::array kParts = {
+    PlanPart{"communication", "How ranks communicate.", [] { return docs_of(kCommunication); },
+             [](const TrainingPlan& plan) { return values_of(kCommunication, plan.communication); }},
+    PlanPart{"batch", "Who computes how many sequences when.", [] { return docs_of(kBatch); },
+             [](const TrainingPlan& plan) { return values_of(kBatch, plan.batch); }},
+    PlanPart{"dtypes", "The type of everything that is kept, computed and sent (see precision.md).",
+             [] { return docs_of(kTypes); }, [](const TrainingPlan& plan) { return values_of(kTypes, plan.types); }},
+    PlanPart{"sharding", "What data-parallel ranks divide, and when it travels.", [] { return docs_of(kSharding); },
+             [](const TrainingPlan& plan) { return values_of(kSharding, plan.sharding); }},
+    PlanPart{"execution", "What a rank does besides the schedule's order.", [] { return docs_of(kExecution); },
+             [](const TrainingPlan& plan) { return values_of(kExecution, plan.levers); }},
+    PlanPart{"tensor", "How tensor-parallel ranks divide modules.", tensor_docs, tensor_of},
+    PlanPart{"overlap", "Inside `tensor`.", [] { return docs_of(kOverlap); }, nullptr},
+    PlanPart{"context", "How context-parallel ranks exchange keys, values and heads.", [] { return docs_of(kContext); },
+             [](const TrainingPlan& plan) { return values_of(kContext, plan.context); }},
+    PlanPart{"weights", "Where the weights come from.", [] { return docs_of(kWeights); },
+             [](const TrainingPlan& plan) { return values_of(kWeights, plan.weights); }},
+    PlanPart{"settings",
+             "The sections of the recipe that act as they are written, defaults filled in and keys without effect "
+             "left out (recipe-reference.md).",
+             no_docs, [](const TrainingPlan& plan) { return plan.settings; }},
+};
+
+void write(JsonWriter& json, const Value& value) {
+  if (value.boolean() != nullptr) return json.value(*value.boolean());
+  if (value.integer() != nullptr) return json.value(*value.integer());
+  if (value.number() != nullptr) return json.value(*value.number());
+  if (value.string() != nullptr) return json.value(*value.string());
+  if (value.list() != nullptr) {
+    json.begin_array();
+    for (const auto& item : *value.list()) write(json, item);
+    return json.end_array();
+  }
+  if (value.map() == nullptr) return json.value(nullptr);
+  json.begin_object();
+  for (const auto& [key, item] : *value.map()) {
+    json.key(key);
+    write(json, item);
+  }
+  json.end_object();
+}
+
+void compare(const std::string& path, const Value& before, const Value& after, std::vector<std::string>& out) {
+  if (before == after) return;
+  if (before.map() == nullptr || after.map() == nullptr)
+    return void(out.push_back(fmt::format("{}: {} -> {}", path, config::to_json(before), config::to_json(after))));
+  const auto below = [&](std::string_view key) {
+    return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+  };
+  for (const auto& [key, item] : *before.map()) {
+    const auto* other = after.find(key);
+    compare(below(key), item, other != nullptr ? *other : Value(), out);
+  }
+  for (const auto& [key, item] : *after.map())
+    if (before.find(key) == nullptr) compare(below(key), Value(), item, out);
+}
+
+}  // namespace
+
+std::span<const PlanPart> plan_parts() {
+  return kParts;
+}
+
+void write_parts(JsonWriter& json, const TrainingPlan& plan) {
+  for (const auto& part : kParts) {
+    if (part.get == nullptr) continue;
+    json.key(part.name);
+    write(json, part.get(plan));
+  }
+}
+
+std::string parts_reference() {
+  std::string out = "\n## Parts of the plan\n\n| field | meaning |\n| --- | --- |\n";
+  for (const auto& part : kParts)
+    if (part.get != nullptr) out += fmt::format("| `{}` | {} |\n", part.name, part.doc);
+  for (const auto& part : kParts) {
+    const auto rows = part.rows();
+    out += fmt::format("\n## `{}`\n\n{}\n", part.name, part.doc);
+    if (!rows.empty()) out += "\n| field | meaning |\n| --- | --- |\n";
+    for (const auto& row : rows) out += fmt::format("| `{}` | {} |\n", row.name, row.doc);
+  }
+  return out;
+}
+
+std::vector<std::string> differences(const TrainingPlan& before, const TrainingPlan& after) {
+  std::vector<std::string> out;
+  for (const auto& part : kParts)
+    if (part.get != nullptr) compare(std::string(part.name), part.get(before), part.get(after), out);
+  return out;
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,40 @@
+// What a plan decides, as named values: one declaration per value, with its meaning. JSON, its reference page, the
+// fingerprint that ranks compare and the list of what differs between two plans all walk these declarations.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json_writer.h"
+#include "config/value.h"
+
+namespace automodel::plan {
+
+struct TrainingPlan;
+
+struct FactDoc {
+  std::string_view name;
+  std::string_view doc;
+};
+
+/// One object of `plan --json`.
+struct PlanPart {
+  std::string_view name;
+  std::string_view doc;
+  std::vector<FactDoc> (*rows)();  ///< empty: what it holds is documented elsewhere
+  config::Value (*get)(const TrainingPlan& plan);
+};
+
+/// Every part that is declared, in the order of the JSON.
+std::span<const PlanPart> plan_parts();
+/// Writes the members of all parts into an open object.
+void write_parts(JsonWriter& json, const TrainingPlan& plan);
+/// The tables of docs/plan-json.md for these parts.
+std::string parts_reference();
+/// Dotted names of the facts in which two plans differ, with both values ("sharding.offloaded: false -> true").
+std::vector<std::string> differences(const TrainingPlan& before, const TrainingPlan& after);
+
+}  // namespace automodel::plan
