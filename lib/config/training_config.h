@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "config/python_class.h"
 #include "config/types.h"
 
 namespace automodel::config {
@@ -219,10 +220,15 @@ struct ClipGradNormConfig {
                                             Ignored{"there is one implementation"}};
 };
 
+enum class RngClass { kStateful };
+template <>
+struct EnumNames<RngClass> {
+  static constexpr std::array names = {EnumName<RngClass>{"StatefulRNG", RngClass::kStateful}};
+};
+
 struct RngConfig {
   using IsSection = void;
-  Field<std::optional<std::string>> target{"_target_", std::nullopt,
-                                           "nemo_automodel.components.training.rng.StatefulRNG"};
+  Field<PythonClass<RngClass>> target{"_target_", {}, "nemo_automodel.components.training.rng.StatefulRNG"};
   Field<std::optional<int>> seed{"seed", std::nullopt, "The same as the top-level seed."};
   Field<bool> ranked{"ranked", true, "Add the rank to the seed.",
                      Ignored{"random numbers are keyed by name and element; ranks agree by construction"}};

@@ -1,0 +1,266 @@
+// No key without a consequence: every declared field is set on recipes where it can act, and something must follow that
+// does not follow from its default: another plan, an error or warning at the key, or an entry in the list of what is
+// ignored. What acts in a running engine alone is listed with the test that shows it.
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "config/recipe.h"
+#include "docs/pages.h"
+#include "plan/facts.h"
+#include "plan/plan_json.h"
+#include "plan/training_plan.h"
+#include "temporary_folder.h"
+
+namespace automodel {
+namespace {
+
+using config::FieldInfo;
+using config::Value;
+
+const std::string kModel =
+    "hidden_size: 64, intermediate_size: 128, num_hidden_layers: 8, num_attention_heads: 8, vocab_size: 256, "
+    "max_position_embeddings: 128";
+const std::string kDense = "model: {config: {model_type: llama, num_key_value_heads: 2, " + kModel + "}}\n";
+const std::string kExperts =
+    "model: {config: {model_type: mixtral, num_key_value_heads: 8, num_local_experts: 4, num_experts_per_tok: 2, " +
+    kModel + "}}\n";
+const std::string kRest =
+    "dataset: {_target_: mock, vocab_size: 256, seq_length: 64}\n"
+    "step_scheduler: {global_batch_size: 32, local_batch_size: 8, max_steps: 20}\n";
+const std::string kCuda = "device: cuda\nhardware: {profile: h100}\n";
+
+/// Recipes that differ in what can act in them.
+const std::vector<std::string> kBases = {
+    kDense + kRest + kCuda,
+    kDense + kRest + "device: cpu\n",
+    kDense + kRest + kCuda + "distributed: {dp_size: 2, pp_size: 2, pipeline: {}}\n",
+    kDense + kRest + kCuda +
+        "distributed: {dp_size: 2, pp_size: 2, activation_checkpointing: full, pipeline: {pp_schedule: "
+        "MegatronInterleaved}}\n"
+        "model_parallel: {gradient_accumulation_fusion: true, defer_embedding_wgrad_compute: true}\n",
+    kDense + kRest + kCuda +
+        "distributed: {dp_size: 1, pp_size: 3, pipeline: {layers_per_stage: 2, pp_schedule: Interleaved1F1B, "
+        "round_virtual_stages_to_pp_multiple: up}}\n",
+    kDense + kRest + kCuda + "distributed: {tp_size: 2, dp_size: 1}\n",
+    kDense + kRest + kCuda +
+        "distributed: {tp_size: 2, dp_size: 1}\nmodel_parallel: {sequence_parallel: true, tp_comm_overlap: true}\n",
+    kDense + kRest + kCuda + "distributed: {cp_size: 4, dp_size: 1}\n",
+    kDense + kRest + kCuda +
+        "distributed: {cp_size: 4, dp_size: 1}\nmodel_parallel: {cp_comm_type: a2a+p2p, "
+        "hierarchical_context_parallel_sizes: [2, 2]}\n",
+    kDense + kRest + kCuda + "distributed: {dp_size: 4, mp_policy: {param_dtype: float32}}\n",
+    kDense + kRest + kCuda + "distributed: {dp_size: 4, enable_fsdp2_prefetch: true}\n",
+    kDense + kRest + kCuda + "distributed: {strategy: megatron_fsdp, dp_size: 4}\n",
+    kDense + kRest + kCuda + "distributed: {strategy: megatron_fsdp, tp_size: 2, dp_size: 2}\n",
+    kDense + kRest + kCuda + "distributed: {strategy: ddp, dp_size: 4}\n",
+    kDense + kRest + kCuda + "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 2}\n",
+    kDense + kRest + kCuda + "model_parallel: {enable_autocast: true, autocast_dtype: float16}\n",
+    kDense + kRest + kCuda + "peft: {dim: 4}\n",
+    kExperts + kRest + kCuda + "distributed: {dp_size: 4, ep_size: 2, moe: {}}\n",
+    kExperts + kRest + kCuda + "distributed: {dp_size: 4, ep_size: 2, reshard_after_forward: true, moe: {}}\n",
+};
+
+/// Values for keys whose type does not say what can be tried.
+const std::map<std::string, std::vector<std::string>> kValues = {
+    {"distributed._target_", {"nemo_automodel.components.distributed.ddp.DDPManager"}},
+    {"distributed.mp_policy._target_", {"Nonsense"}},
+    {"distributed.offload_policy._target_", {"torch.distributed.fsdp.CPUOffloadPolicy"}},
+    {"distributed.tp_plan",
+     {"auto",
+      "{model.layers.*.mlp.gate_proj: replicated, model.layers.*.mlp.up_proj: replicated, "
+      "model.layers.*.mlp.down_proj: replicated}"}},
+    {"distributed.activation_checkpointing_scope", {"vision"}},
+    {"distributed.pipeline.pp_schedule_csv", {"none.csv"}},
+    {"distributed.pipeline.layers_per_stage", {"4", "[3, 5]"}},
+    {"distributed.pipeline.module_fqns_per_model_part", {"[[model.embed_tokens], [lm_head]]"}},
+    {"distributed.pipeline.pipeline_model_parallel_layout", {"Et*3|t*5L"}},
+    {"distributed.pipeline.pp_schedule", {"GPipe"}},
+    {"distributed.megatron_fsdp_unit_modules", {"[LlamaDecoderLayer]"}},
+    {"distributed.zero_dp_strategy", {"1"}},
+    {"model_parallel.hierarchical_context_parallel_sizes", {"[1, 4]"}},
+    {"distributed.multimodal", {"{frozen_sharding: replicate}"}},
+    {"distributed.moe.mp_policy", {"{param_dtype: float32}"}},
+    {"model.cache_dir", {"cache2"}},
+    {"model.revision", {"second"}},
+    {"rng._target_", {"Nonsense"}},
+    {"model.pretrained_model_name_or_path", {"./nowhere"}},
+    {"model.config", {"./nowhere"}},
+    {"model.torch_dtype", {"float16"}},
+    {"model._target_", {"transformers.AutoModelForCausalLM.from_config"}},
+    {"hardware.profile", {"a100-80"}},
+    {"hardware.memory", {"7GiB"}},
+    {"optimizer.betas", {"[0.8, 0.9]"}},
+    {"optimizer.param_group_overrides", {"[{pattern: norm, wd_mult: 0}]"}},
+    {"peft.target_modules", {"[q_proj]"}},
+    {"peft.exclude_modules", {"[q_proj]"}},
+    {"peft.dim", {"8"}},
+    {"dataset._target_", {}},
+};
+
+/// Sections whose keys act on files, screens and loops around the computation; tests of those name them.
+const std::vector<std::string> kOutside = {"checkpoint.",  "logging.", "generation.", "dataloader.",
+                                           "validation_d", "dataset.", "recipe",      "packed_sequence."};
+
+using Overrides = std::vector<config::Override>;
+
+config::Override set(const std::string& key, const std::string& value) {
+  return {key, value, "--" + key + " " + value};
+}
+
+/// A model in a folder, and two caches of the Hugging Face hub with two revisions of one; paths are relative to a
+/// recipe that lies beside them.
+void write_models(const test::TemporaryFolder& folder) {
+  const auto config = [](int layers) {
+    return fmt::format(
+        R"({{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": {},
+            "num_attention_heads": 8, "vocab_size": 256, "max_position_embeddings": 128}})",
+        layers);
+  };
+  folder.write("model/config.json", config(4));
+  int layers = 4;
+  for (const char* cache : {"cache", "cache2"})
+    for (const char* revision : {"main", "second"}) {
+      const auto snapshot = fmt::format("{}/models--some--model", cache);
+      folder.write(snapshot + "/refs/" + revision, fmt::format("hash{}", layers));
+      folder.write(fmt::format("{}/snapshots/hash{}/config.json", snapshot, layers), config(layers));
+      layers += 4;
+    }
+}
+
+config::LoadedRecipe read(const std::string& base, const Overrides& overrides) {
+  return config::read_recipe(base, "recipe.yaml", overrides, [](const std::string&) { return std::nullopt; });
+}
+
+struct Outcome {
+  std::optional<plan::TrainingPlan> plan;
+  std::string json;
+  std::string told;  ///< ids and keys of problems, warnings and ignored keys
+};
+
+Outcome outcome_of(const std::string& base, const Overrides& overrides) {
+  const auto loaded = read(base, overrides);
+  Outcome out;
+  const auto tell = [&](const Diagnostics& list) {
+    for (const auto& each : list) out.told += each.id + " " + each.key + "\n";
+  };
+  tell(loaded.problems);
+  if (!loaded.problems.empty()) return out;
+  for (const auto& each : loaded.ignored) out.told += "ignored " + each.key + "\n";
+  for (const auto& each : loaded.unsupported) out.told += "unsupported " + each.key + "\n";
+  auto result = plan::make_plan(loaded, {.cuda_available = base.find("cuda") != std::string::npos});
+  tell(result.problems);
+  if (result.plan) {
+    tell(result.plan->warnings);
+    out.json = plan::to_json(*result.plan, plan::ActionFormat::kLowered);
+    out.plan = std::move(result.plan);
+  }
+  return out;
+}
+
+/// True where something follows from `key` on this recipe that says so: not a value of a wrong type.
+bool acts(const Outcome& before, const std::string& base, Overrides context, const std::string& key,
+          const std::string& value) {
+  context.push_back(set(key, value));
+  const auto after = outcome_of(base, context);
+  if (after.told.find("bad-type " + key) != std::string::npos) return false;
+  if (after.told.find("unknown-key " + key) != std::string::npos) return false;
+  if (after.told != before.told && after.told.find(key) != std::string::npos) return true;
+  return before.plan && after.plan && before.json != after.json;
+}
+
+std::vector<std::string> values_for(const std::string& key, const FieldInfo& field) {
+  if (const auto row = kValues.find(key); row != kValues.end()) return row->second;
+  const auto schema = field.type->schema();
+  std::vector<std::string> out;
+  const std::function<void(const Value&)> collect = [&](const Value& node) {
+    if (const auto* names = node.find("enum"); names != nullptr && names->list() != nullptr)
+      for (const auto& name : *names->list()) out.push_back(config::to_json(name));
+    if (const auto* any = node.find("anyOf"); any != nullptr && any->list() != nullptr)
+      for (const auto& each : *any->list()) collect(each);
+    const auto* type = node.find("type");
+    const auto is = [&](std::string_view name) {
+      return type != nullptr && type->string() != nullptr && *type->string() == name;
+    };
+    if (is("boolean")) out.insert(out.end(), {"true", "false"});
+    if (is("integer")) out.insert(out.end(), {"2", "1", "3", "0", "4", "16"});
+    if (is("number")) out.insert(out.end(), {"0.5", "2.5", "0.01"});
+    if (is("string")) out.insert(out.end(), {"bfloat16", "float16", "float32", "x"});
+  };
+  collect(schema);
+  if (out.empty()) out = {"x", "{x: 1}", "[x]"};  // a value of no particular shape
+  return out;
+}
+
+using Visit = std::function<void(const std::string&, const FieldInfo&, const Overrides& context)>;
+
+/// Every field below `fields` with its dotted key, and what selects the sections that have it.
+void walk(const std::vector<FieldInfo>& fields, const std::string& path, const Overrides& context, const Visit& visit) {
+  for (const auto& field : fields) {
+    if (field.form == FieldInfo::Form::kRest || field.form == FieldInfo::Form::kPrefix) continue;
+    const std::string here = field.form == FieldInfo::Form::kFlat ? path : config::join_path(path, field.key);
+    const config::TypeInfo* type = field.type;
+    bool list = false;
+    while (type->inner != nullptr) {
+      list = list || type->name().starts_with("list");
+      type = &type->inner();
+    }
+    const bool section = (type->fields != nullptr || type->choice != nullptr) && !list;
+    if (!section || !field.ignored.empty() || !field.unsupported.empty()) {
+      if (field.form != FieldInfo::Form::kFlat) visit(here, field, context);
+      continue;
+    }
+    if (type->fields != nullptr) walk(type->fields(), here, context, visit);
+    if (type->choice == nullptr) continue;
+    for (const auto& each : type->choice().alternatives) {
+      if (!each.plan_only.empty()) continue;
+      auto chosen = context;
+      chosen.push_back(set(config::join_path(here, type->choice().key), std::string(each.name)));
+      walk(each.type->fields(), here, chosen, visit);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("no key of a recipe is without a consequence", "[docs]") {
+  const test::TemporaryFolder folder;
+  write_models(folder);
+  auto bases = kBases;
+  const auto beside = folder.path().native() + "/";
+  bases.push_back("model: {pretrained_model_name_or_path: " + beside + "model}\n" + kRest + kCuda);
+  bases.push_back("model: {pretrained_model_name_or_path: some/model, cache_dir: " + beside + "cache}\n" + kRest +
+                  kCuda);
+  for (const auto& base : bases) {
+    const auto plain = outcome_of(base, {});
+    INFO(base << plain.told);
+    CHECK(plain.plan);
+  }
+  int shown = 0, outside = 0;
+  std::string silent;
+  walk(config::fields_of<config::Recipe>(), "", {},
+       [&](const std::string& key, const FieldInfo& field, const Overrides& context) {
+         const bool by_others =
+             std::any_of(kOutside.begin(), kOutside.end(), [&](const auto& part) { return key.starts_with(part); });
+         const bool refused = !field.ignored.empty() || !field.unsupported.empty();
+         if (by_others && (!refused || key.find("dataset.") != std::string::npos)) return void(++outside);
+         for (const auto& base : bases) {
+           // Where the strategy of a recipe is not the one whose option this is, another one has it.
+           const auto before = outcome_of(base, context);
+           if (!before.plan) continue;
+           for (auto value : values_for(key, field)) {
+             if (key == "model.cache_dir") value = beside + value;
+             if (acts(before, base, context, key, value)) return void(++shown);
+           }
+         }
+         silent += "  " + key + "\n";
+       });
+  INFO(shown << " keys act, " << outside << " lie outside; silent are\n" << silent);
+  CHECK(silent.empty());
+  CHECK(shown > 250);
+}
+
+}  // namespace automodel
