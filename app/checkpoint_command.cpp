@@ -143,9 +143,10 @@ int export_folder(const Options& options) {
     wanted.type = type;
   }
   const auto report = checkpoint::export_model(options.folder, options.output, wanted);
-  out(fmt::format("{}: {} tensors{}, {}\n", options.output, report.tensors,
+  out(fmt::format("{}: {} tensors{}, {}, from {}\n", options.output, report.tensors,
                   report.merged > 0 ? fmt::format(", {} with their adapters", report.merged) : "",
-                  format_bytes(static_cast<double>(report.bytes))));
+                  format_bytes(static_cast<double>(report.bytes)),
+                  checkpoint::model_folder_of(options.folder).native()));
   return static_cast<int>(ExitCode::kOk);
 }
 

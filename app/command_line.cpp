@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/version.h"
+#include "config/reference.h"
 #include "plan/plan_json.h"
 #include "report.h"
 
@@ -70,6 +71,14 @@ void add_slurm_options(CLI::App& sub, Options& options) {
   sub.add_option("--account", options.account, "Slurm account");
   sub.add_option("--qos", options.qos, "Slurm quality of service");
   sub.add_option("--container", options.container, "Container image (pyxis)");
+  sub.add_option("--mount", options.mounts, "Folder that the container sees, beside those that the recipe names")
+      ->type_name("DIR[:INSIDE]")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  sub.add_option("--program", options.program, "automodel as the job finds it (default: this one, by its path)")
+      ->type_name("PATH");
+  sub.add_option("--preamble", options.preamble, "Shell commands that the job begins with, for modules and environment")
+      ->type_name("FILE");
   sub.add_option("--job-name", options.job_name, "Name of the job (default: the recipe's)");
   sub.add_option("--logs", options.logs, "Folder of the job's and the ranks' output")->capture_default_str();
   sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
@@ -84,6 +93,9 @@ void add_estimate_options(CLI::App& sub, Options& options) {
   sub.add_option("--memory", options.memory, "Memory of a rank's device, for example 80GiB (hardware.memory)")
       ->type_name("SIZE");
   sub.add_flag("--require-fit", options.require_fit, "Exit 3 where the plan does not fit in memory");
+  sub.add_flag(
+      "--no-files", options.no_files,
+      "Plan for another machine: do not look at the data, tokenizer, weights and folders that the recipe names");
   sub.add_flag("--calibrate", options.calibrate,
                "Measure this machine first (seconds): the parts of the recipe's model, or without RECIPE usual ones");
   sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
@@ -191,6 +203,27 @@ int refuse_all(const Error& error, bool json) {
   return code(error.code());
 }
 
+/// A misspelled option reads like an override of a recipe key that does not exist; the key's advice would be a list of
+/// sections. Empty where `word` is none.
+std::string misspelled_option(const CLI::App& sub, const std::string& word) {
+  if (!word.starts_with("--")) return "";
+  const std::string name = word.substr(2, word.find('=') - 2);
+  if (name.find('.') != std::string::npos) return "";
+  std::vector<std::string> known;
+  for (const auto& key : config::recipe_keys()) {
+    const auto section = key.substr(0, key.find('.'));
+    if (section == name) return "";
+    if (known.empty() || known.back() != section) known.push_back(section);
+  }
+  std::vector<std::string_view> all(known.begin(), known.end());
+  std::vector<std::string> options;
+  for (const auto* option : sub.get_options())
+    for (const auto& each : option->get_lnames()) options.push_back(each);
+  all.insert(all.begin(), options.begin(), options.end());
+  const auto near = nearest(name, all);
+  return std::ranges::find(options, near) == options.end() ? "" : fmt::format("--{}", near);
+}
+
 /// What the parser knows of a command, for completion.
 launch::CompletedCommand describe(const CLI::App& sub, const Command& command) {
   launch::CompletedCommand out{sub.get_name(), sub.get_description(), (command.takes & kRecipe) != 0, {}};
@@ -248,6 +281,10 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   for (std::size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;
     options[i].overrides = subs[i]->remaining();
+    for (const auto& word : options[i].overrides)
+      if (const auto meant = misspelled_option(*subs[i], word); !meant.empty())
+        return refuse_words(fmt::format("'{}' is neither an option nor a key of the recipe", word),
+                            fmt::format("did you mean '{}'?", meant));
     if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate)
       return refuse_words("RECIPE is required", help);
     if (commands[i].takes & kShell)

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "arch/families.h"
 #include "checkpoint_command.h"
 #include "config/recipe.h"
 #include "config/reference.h"
@@ -12,6 +13,7 @@
 #include "plan/facts.h"
 #include "plan/training_plan.h"
 #include "report.h"
+#include "schedule/generators.h"
 #include "tokenize.h"
 
 namespace automodel::app {
@@ -64,8 +66,23 @@ int run_schema(const Options& options) {
   return code(ExitCode::kOk);
 }
 
+/// What the recipe's own declarations list, and names that other tables have.
+std::vector<launch::CompletedKey> completed_values() {
+  std::vector<launch::CompletedKey> out;
+  for (auto& each : config::recipe_values()) out.push_back({std::move(each.key), std::move(each.values)});
+  launch::CompletedKey schedules{"distributed.pipeline.pp_schedule", {}}, families{"model.config.model_type", {}};
+  for (const auto& each : schedule::generators())
+    if (each.generate != nullptr) schedules.values.emplace_back(each.name);
+  for (const auto name : arch::family_names()) families.values.emplace_back(name);
+  out.push_back(std::move(schedules));
+  out.push_back(std::move(families));
+  return out;
+}
+
 int run_completion(const Options& options) {
-  out(launch::completion_script(options.shell, options.known, config::recipe_keys()));
+  auto keys = config::recipe_keys();
+  keys.emplace_back("model.config.model_type");
+  out(launch::completion_script(options.shell, options.known, keys, completed_values()));
   return code(ExitCode::kOk);
 }
 
@@ -75,9 +92,25 @@ int run_train(const Options& options) {
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
   const int ranks = options.nproc_per_node.value_or(1);
-  const auto result =
+  auto result =
       plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
-  if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
+  if (!result.plan) {
+    // The recipe's own sizes say how many ranks it wants; this command started too few or too many.
+    const auto own = plan::make_plan(loaded, {.cuda_available = launch::cuda_present()});
+    for (auto& problem : result.problems) {
+      if (problem.id != "world-size-mismatch" &&
+          !(problem.id == "indivisible" && problem.key.starts_with("distributed.")))
+        continue;
+      if (own.plan && own.plan->mesh.world_size() != ranks)
+        problem.help = fmt::format(
+            "start {0} ranks: --nproc-per-node {0} on this machine, mpirun -np {0} or automodel "
+            "slurm on several; or give the sizes for {1}: --distributed.dp_size, ...",
+            own.plan->mesh.world_size(), ranks);
+      else
+        problem.help += "; --nproc-per-node N starts N ranks on this machine";
+    }
+    return refuse(result.problems, loaded, false, result.exit);
+  }
   return ranks > 1 ? launch::run_ranks(launch::Work::kTrain, ranks, options.recipe, options.overrides)
                    : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
 }

@@ -23,6 +23,7 @@ struct Options {
   std::string timeline = {};  ///< file
   std::string trace = {};     ///< file
   std::string memory = {};    ///< of a rank's device: hardware.memory
+  bool no_files = false;      ///< do not look at what the recipe names
   bool require_fit = false;   ///< refuse a plan that does not fit
   bool calibrate = false;     ///< measure this machine first
   bool search = false;
@@ -31,7 +32,8 @@ struct Options {
   std::optional<int> nodes = {}, cpus_per_rank = {};
   int warning = 300;  ///< seconds
   std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = "logs";
-  std::string launcher = "srun";
+  std::string launcher = "srun", preamble = {}, program = {};
+  std::vector<std::string> mounts = {};
   std::string shell = {};
   std::string folder = {};                           ///< of a tokenizer, of checkpoints
   bool special = false;                              ///< add special tokens

@@ -13,6 +13,7 @@
 #include "plan/plan_text.h"
 #include "plan/search.h"
 #include "plan/training_plan.h"
+#include "preflight/preflight.h"
 #include "report.h"
 #include "schedule/chrome_trace.h"
 #include "schedule/timeline_svg.h"
@@ -27,6 +28,17 @@ Options with_memory(Options options) {
   return options;
 }
 
+/// A model that only the catalogue knows is trained on another machine, and so are the data.
+bool is_elsewhere(const plan::TrainingPlan& plan, const config::LoadedRecipe& loaded) {
+  const auto& model = loaded.recipe.model();
+  return !plan.model || (model && model->pretrained_model_name_or_path() && plan.model->folder.empty());
+}
+
+/// What a run of the plan would find wrong before its first step.
+Diagnostics check_files(const Options& options, const plan::TrainingPlan& plan, const config::LoadedRecipe& loaded) {
+  return options.no_files || is_elsewhere(plan, loaded) ? Diagnostics{} : preflight::check_files(loaded, plan);
+}
+
 /// What keeps a plan from fitting, where it does not.
 Diagnostics check_fit(const plan::TrainingPlan& plan) {
   if (!plan.estimate) return {};
@@ -34,7 +46,7 @@ Diagnostics check_fit(const plan::TrainingPlan& plan) {
   const auto& rank = memory.ranks[static_cast<std::size_t>(memory.heaviest)];
   if (memory.fit == plan::Fit::kUnknown)
     return {{"memory-unknown",
-             "nobody says how much memory the device has",
+             "the memory of the device is not known",
              "give --memory 80GiB or hardware.profile",
              {},
              "hardware.memory"}};
@@ -154,7 +166,12 @@ int run_plan(const Options& given) {
   if (!options.json) err(to_text(plan.warnings, "warning"));
   const auto unfit = options.require_fit ? check_fit(plan) : Diagnostics{};
   if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, ExitCode::kRefused);
+  const auto missing = check_files(options, plan, loaded);
+  if (!missing.empty() && options.json) return refuse(missing, loaded, true);
   out(options.json ? plan::to_json(plan, format) + "\n" : plan::to_text(plan, format));
+  if (!options.json && !options.no_files && is_elsewhere(plan, loaded))
+    out("files     not looked at: the model is not on this machine\n");
+  if (!missing.empty()) return refuse(missing, loaded, false);
   return unfit.empty() ? code(ExitCode::kOk) : refuse(unfit, loaded, false, ExitCode::kRefused);
 }
 

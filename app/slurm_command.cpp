@@ -1,14 +1,18 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "commands.h"
 #include "launch/slurm_script.h"
 #include "launch/train_command.h"
 #include "plan/training_plan.h"
+#include "preflight/preflight.h"
 #include "report.h"
 
 namespace automodel::app {
@@ -37,6 +41,94 @@ void check_time(const Options& options) {
                       "a longer --time, or a shorter --warning (seconds; Slurm may warn 60 s too early)");
 }
 
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  if (!file || fs::is_directory(path, error))
+    throw Error(ExitCode::kBadInput, {"missing-file",
+                                      fmt::format("--preamble '{}' cannot be read", path),
+                                      "a file of shell commands: module load openmpi",
+                                      {"command line", 0, 0},
+                                      ""});
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The part of a glob before its first wild card, or the path itself, where it exists; of a file, its folder.
+std::string folder_of(const fs::path& path) {
+  std::error_code error;
+  fs::path out = fs::absolute(path, error).lexically_normal();
+  while (!out.empty() && out != out.root_path() && !fs::is_directory(out, error)) out = out.parent_path();
+  return out == out.root_path() ? "" : out.string();
+}
+
+/// Everything that a rank reads or writes by a path: program, recipe, model, data, tokenizers, checkpoints. What lies
+/// inside another, or in the working folder, is left out.
+std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const plan::TrainingPlan& plan,
+                                       const std::string& program) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& name) {
+    if (name.empty()) return;
+    const fs::path given(name), beside = fs::path(loaded.path).parent_path() / given;
+    std::error_code error;
+    if (auto folder = folder_of(given.is_relative() && fs::exists(beside, error) ? beside : given); !folder.empty())
+      all.push_back(std::move(folder));
+  };
+  if (program.find('/') != std::string::npos) add(program);
+  add(loaded.path);
+  if (plan.model) all.push_back(folder_of(plan.model->folder));
+  const auto& recipe = loaded.recipe;
+  const auto add_data = [&](const config::DatasetConfig& dataset) {
+    std::visit(
+        [&](const auto& config) {
+          if constexpr (requires { config.paths().paths; })
+            for (const auto& path : config.paths().paths) add(path);
+          if constexpr (requires { config.tokenizer(); })
+            if (config.tokenizer() && *config.tokenizer() != "bytes") add(*config.tokenizer());
+          if constexpr (requires { config.chat_template(); }) add(config.chat_template().value_or(""));
+        },
+        dataset);
+  };
+  if (recipe.dataset()) add_data(*recipe.dataset());
+  if (recipe.validation_dataset()) add_data(*recipe.validation_dataset());
+  for (const auto& [name, config] : recipe.validation_datasets()) add_data(config);
+  add(recipe.checkpoint->checkpoint_dir());
+  std::error_code error;
+  const auto here = fs::current_path(error).string();
+  const auto inside = [](const std::string& path, const std::string& folder) {
+    return path == folder || path.starts_with(folder + "/");
+  };
+  std::ranges::sort(all);
+  std::vector<std::string> out;
+  for (const auto& each : all)
+    if (!each.empty() && !inside(each, here) &&
+        std::ranges::none_of(out, [&](const std::string& other) { return inside(each, other); }))
+      out.push_back(each);
+  return out;
+}
+
+/// The sizes of the recipe do not make this number of ranks: says which numbers of nodes do.
+std::string advice_in_nodes(const config::LoadedRecipe& loaded, plan::PlanRequest request, int nodes, int per_node) {
+  constexpr int kReach = 16;
+  const auto works = [&](int count) {
+    request.world_size = count * per_node;
+    return plan::make_plan(loaded, request).plan.has_value();
+  };
+  std::vector<std::string> found;
+  for (int fewer = nodes - 1; fewer >= std::max(1, nodes - kReach); --fewer)
+    if (works(fewer)) {
+      found.push_back(std::to_string(fewer));
+      break;
+    }
+  for (int more = nodes + 1; more <= nodes + kReach; ++more)
+    if (works(more)) {
+      found.push_back(std::to_string(more));
+      break;
+    }
+  if (found.empty()) return "";
+  return fmt::format("--nodes {}: the recipe takes these with {} rank{} a node", fmt::join(found, " or "), per_node,
+                     per_node == 1 ? "" : "s");
+}
+
 std::string job_name_of(const std::string& recipe) {
   std::string name = fs::path(recipe).stem().string();
   std::ranges::replace_if(
@@ -56,6 +148,10 @@ void check_words(const Options& options) {
   check("--qos", options.qos);
   check("--job-name", options.job_name);
   check("--logs", options.logs);
+  if (!options.mounts.empty() && options.container.empty())
+    throw wrong_words("--mount is for a container", "add --container IMAGE, or leave --mount out");
+  if (!options.container.empty() && options.launcher == "mpirun")
+    throw wrong_words("--container is started by srun (pyxis)", "leave --launcher mpirun out");
 }
 
 }  // namespace
@@ -76,10 +172,22 @@ int run_slurm(const Options& options) {
                                                                         : 1);
   plan::PlanRequest request = look;
   request.world_size = *options.nodes * per_node;
-  const auto result = plan::make_plan(loaded, request);
-  if (!result.plan) return refuse(result.problems, loaded, false);
+  auto result = plan::make_plan(loaded, request);
+  if (!result.plan) {
+    if (const auto advice = advice_in_nodes(loaded, look, *options.nodes, per_node); !advice.empty())
+      for (auto& problem : result.problems)
+        if (problem.key.starts_with("distributed.") || problem.key == "step_scheduler.global_batch_size")
+          problem.help = advice;
+    return refuse(result.problems, loaded, false);
+  }
   err(to_text(result.plan->warnings, "warning"));
+  // Other nodes may see other folders, but the commonest mistake is a path that is wrong everywhere.
+  if (options.container.empty()) err(to_text(preflight::check_files(loaded, *result.plan), "warning"));
   std::error_code error;
+  const auto program = options.program.empty() ? this_program() : options.program;
+  auto mounts = options.mounts;
+  if (!options.container.empty())
+    for (auto& folder : named_folders(loaded, *result.plan, program)) mounts.push_back(std::move(folder));
   launch::SlurmJob job{
       .name = options.job_name.empty() ? job_name_of(options.recipe) : options.job_name,
       .nodes = *options.nodes,
@@ -91,10 +199,12 @@ int run_slurm(const Options& options) {
       .account = options.account,
       .qos = options.qos,
       .container = options.container,
+      .mounts = std::move(mounts),
+      .preamble = options.preamble.empty() ? "" : file_text(options.preamble),
       .logs = options.logs,
       .warning_seconds = options.warning,
       .launcher = options.launcher == "mpirun" ? launch::SlurmLauncher::kMpirun : launch::SlurmLauncher::kSrun,
-      .program = this_program(),
+      .program = program,
       .recipe = fs::absolute(options.recipe, error).lexically_normal().string(),
       .overrides = options.overrides};
   out(launch::slurm_script(job));

@@ -14,6 +14,33 @@ std::string folded(std::string_view word) {
   return out;
 }
 
+std::vector<std::string_view> parts_of(std::string_view word) {
+  std::vector<std::string_view> out;
+  while (!word.empty()) {
+    out.push_back(word.substr(0, word.find('_')));
+    word.remove_prefix(std::min(word.size(), out.back().size() + 1));
+  }
+  return out;
+}
+
+/// Whether `brief` is `full` with the initials of neighbouring parts for these parts: kv_heads for key_value_heads.
+bool abbreviates(std::string_view brief, std::string_view full) {
+  const auto parts = parts_of(full);
+  std::size_t at = 0;
+  bool shorter = false;
+  for (const auto part : parts_of(brief)) {
+    if (at < parts.size() && part == parts[at]) {
+      ++at;
+      continue;
+    }
+    if (part.size() < 2) return false;
+    for (const char initial : part)
+      if (at == parts.size() || parts[at].empty() || parts[at++].front() != initial) return false;
+    shorter = true;
+  }
+  return shorter && at == parts.size();
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
@@ -36,6 +63,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t li
 
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known) {
   const std::string given = folded(word.substr(0, 128));
+  for (const auto candidate : known)
+    if (abbreviates(given, folded(candidate)) || abbreviates(folded(candidate), given)) return candidate;
   const std::size_t limit = std::max<std::size_t>(2, given.size() / 3);
   std::string_view best;
   std::size_t best_distance = limit + 1;

@@ -190,7 +190,7 @@ class Save {
 
   /// The manifest, the name, the links, retention. On rank 0, after everything else.
   void complete(SaveReport& report) {
-    Manifest manifest;
+    Manifest manifest{.run = request_.run};
     for (const auto& file : files_) manifest.files.push_back(entry_of(file));
     const auto add = [&](const std::string& name) {
       Diagnostics problems;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/format/folder_layout.h"
+#include "checkpoint/format/manifest.h"
 #include "comm/world.h"
 
 namespace automodel::checkpoint {
@@ -43,6 +44,7 @@ struct SaveRequest {
   std::vector<std::pair<std::string, std::string>> texts = {};
   /// Further files that are copied as they are: path in the checkpoint and source; rank 0 writes its own.
   std::vector<std::pair<std::string, std::filesystem::path>> copies = {};
+  RunIdentity run = {};          ///< whose checkpoint it is
   bool lowest_loss = false;      ///< LOWEST_VAL points here from now on
   std::optional<int> keep = {};  ///< complete checkpoints that stay; absent: all
 };

@@ -8,6 +8,7 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include "config/indentation.h"
 #include "config/scalar.h"
 
 namespace automodel::config {
@@ -215,11 +216,16 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    problems.push_back({"yaml-syntax",
-                        error.msg,
-                        "YAML could not be read from here on",
-                        {file, error.mark.line + 1, error.mark.column + 1},
-                        ""});
+    // The parser may notice a line that is indented too far only at the next one.
+    const auto fault = find_indentation_fault(text);
+    if (fault && fault->line <= error.mark.line + 1)
+      problems.push_back({"yaml-syntax", fault->message, fault->help, {file, fault->line, fault->column}, ""});
+    else
+      problems.push_back({"yaml-syntax",
+                          error.msg,
+                          "YAML could not be read from here on",
+                          {file, error.mark.line + 1, error.mark.column + 1},
+                          ""});
   }
   return builder.take();
 }

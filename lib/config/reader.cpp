@@ -10,13 +10,13 @@
 
 #include "base/spelling.h"
 #include "config/scalar.h"
+#include "config/word_advice.h"
 
 namespace automodel::config {
 namespace detail {
 namespace {
 
 thread_local Collector* active_collector = nullptr;  // set only while fields_of constructs a prototype
-
 std::string shortened(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
@@ -93,7 +93,6 @@ struct ScalarRow {
   ScalarKind kind;
   TypeInfo type;
 };
-
 template <class T>
 Value dump_as(const void* value) {
   if constexpr (std::is_same_v<T, DType>)
@@ -103,14 +102,13 @@ Value dump_as(const void* value) {
 }
 
 /// A scalar that holds the text of a list or map (an environment value, a quoted default) as the tree it describes.
-bool reparse(Reader& reader, const Node& node, char bracket, Node& out) {
+bool reparse(const Node& node, char bracket, Node& out) {
   if (node.kind != Node::Kind::kScalar) return false;
   const auto first = node.text.find_first_not_of(' ');
   if (first == std::string::npos || node.text[first] != bracket) return false;
   Diagnostics problems;
   out = parse_yaml(node.text, node.where.file, problems);
   if (!problems.empty()) return false;
-  static_cast<void>(reader);
   const std::function<void(Node&)> relocate = [&](Node& part) {
     part.where = node.where;
     for (auto& item : part.items) relocate(item);
@@ -129,7 +127,6 @@ struct Slot {
   void* section;
 };
 
-/// Reads one mapping into a section: its own rows, and those of the alternatives that stand flat among them.
 /// False for null, false, and a mapping with `enabled: false`.
 bool switched_on(const Node& node) {
   if (node.is_null() || (node.kind == Node::Kind::kScalar && same_word(node.text, "false"))) return false;
@@ -137,6 +134,7 @@ bool switched_on(const Node& node) {
   return enabled == nullptr || switched_on(enabled->value);
 }
 
+/// Reads one mapping into a section: its own rows, and those of the alternatives that stand flat among them.
 class SectionReading {
  public:
   SectionReading(Reader& reader, const Node& node, const std::string& path)
@@ -274,6 +272,14 @@ class SectionReading {
         return reader_.report("unknown-key", entry.where, path, fmt::format("'{}' is not an option here", path),
                               fmt::format("it belongs to {}: {}", choice_key, alternative));
       }
+    // One level too high is the commonest misplacement.
+    for (const auto& [field, section] : slots_) {
+      const auto& type = field->type->inner != nullptr ? field->type->inner() : *field->type;
+      if (field->form == FieldInfo::Form::kKey && type.fields != nullptr &&
+          std::ranges::any_of(type.fields(), [&](const FieldInfo& row) { return names(row, entry.key); }))
+        return reader_.report("unknown-key", entry.where, path, fmt::format("'{}' is not an option here", path),
+                              fmt::format("it belongs under {}", join_path(path_, field->key)));
+    }
     reader_.report("unknown-key", entry.where, path, fmt::format("unknown key '{}'", path),
                    suggestion(entry.key, known_));
   }
@@ -361,15 +367,15 @@ int read_word(Reader& reader, const Node& node, const std::string& path, const s
   if (node.kind != Node::Kind::kScalar || node.is_null())
     reader.mismatch(node, path, enum_type_name(names));
   else
-    reader.report("bad-value", node.where, path, fmt::format("{} has no value '{}'", path, shortened(node.text)),
-                  suggestion(node.text, names));
+    reader.report("bad-value", node.where, path, fmt::format("'{}' is not a valid {}", shortened(node.text), path),
+                  word_advice(node.text, names));
   return -1;
 }
 
 void read_section(Reader& reader, const Node& node, const std::string& path, void* section,
                   const std::vector<FieldInfo>& fields) {
   Node parsed;
-  if (reparse(reader, node, '{', parsed)) return read_section(reader, parsed, path, section, fields);
+  if (reparse(node, '{', parsed)) return read_section(reader, parsed, path, section, fields);
   if (node.kind != Node::Kind::kMap) {
     if (node.is_null()) return;  // `section:` with nothing below means its defaults
     return reader.mismatch(node, path, "mapping");
@@ -407,7 +413,7 @@ void read_choice(Reader& reader, const Node& node, const std::string& path, void
 void read_list(Reader& reader, const Node& node, const std::string& path, std::string_view type_name,
                std::size_t length, const std::function<void(std::size_t, const Node&, const std::string&)>& item) {
   Node parsed;
-  if (reparse(reader, node, '[', parsed)) return read_list(reader, parsed, path, type_name, length, item);
+  if (reparse(node, '[', parsed)) return read_list(reader, parsed, path, type_name, length, item);
   if (node.kind != Node::Kind::kList || (length > 0 && node.items.size() != length))
     return reader.mismatch(node, path, type_name);
   for (std::size_t i = 0; i < node.items.size(); ++i) item(i, node.items[i], fmt::format("{}.{}", path, i));
@@ -416,7 +422,7 @@ void read_list(Reader& reader, const Node& node, const std::string& path, std::s
 void read_map(Reader& reader, const Node& node, const std::string& path,
               const std::function<void(const std::string&, const Node&, const std::string&)>& entry) {
   Node parsed;
-  if (reparse(reader, node, '{', parsed)) return read_map(reader, parsed, path, entry);
+  if (reparse(node, '{', parsed)) return read_map(reader, parsed, path, entry);
   if (node.kind != Node::Kind::kMap) return reader.mismatch(node, path, "mapping");
   for (const auto& each : node.entries) entry(each.key, each.value, join_path(path, each.key));
 }

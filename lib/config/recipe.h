@@ -74,14 +74,15 @@ struct Recipe {
   Field<Value> comet{"comet", nullptr, "Comet.",
                      Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
   Field<Value> prewarm{"prewarm", nullptr, "Warm-up of kernels.", Ignored{"kernels need no warm-up"}};
-  Field<Value> mfu{"mfu", nullptr, "MFU.", Ignored{"MFU is always logged; hardware.peak_tflops sets the peak"}};
+  Field<Value> mfu{"mfu", nullptr, "MFU.",
+                   Ignored{"MFU is logged wherever hardware.peak_tflops says what the peak is"}};
   Field<Value> skypilot{"skypilot", nullptr, "SkyPilot launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> nemo_run{"nemo_run", nullptr, "NeMo-Run launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};
   Field<Value> fp8{"fp8", nullptr, "Products in float8.", Unsupported{"there are no float8 products"}};
   Field<Value> quantization{"quantization", nullptr, "Quantized base weights.",
-                            Unsupported{"weights are not quantized"}};
-  Field<Value> qat{"qat", nullptr, "Quantization-aware training.", Unsupported{"weights are not quantized"}};
+                            Unsupported{"base weights stay in floating point"}};
+  Field<Value> qat{"qat", nullptr, "Quantization-aware training.", Unsupported{"weights stay in floating point"}};
   Field<Value> neftune{"neftune", nullptr, "Noise on embeddings.", Unsupported{"no noise is added to embeddings"}};
   Field<Value> freeze_config{"freeze_config", nullptr, "Frozen modules.", Unsupported{"all parameters are trained"}};
   Field<Value> tokenizer{"tokenizer", nullptr, "Tokenizer of all data sets.",

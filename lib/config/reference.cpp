@@ -128,6 +128,36 @@ class Page {
   std::string out_;
 };
 
+/// The values that a schema lists, without other spellings of the same.
+std::vector<std::string> listed(const Value& schema) {
+  std::vector<std::string> out;
+  if (const auto* type = schema.find("type"); type != nullptr && *type == Value("boolean")) return {"false", "true"};
+  if (const auto* names = schema.find("enum"); names != nullptr && names->list() != nullptr)
+    for (const auto& name : *names->list())
+      if (name.string() != nullptr && name.string()->find('.') == std::string::npos) out.push_back(*name.string());
+  return out;
+}
+
+void add_values(const std::vector<FieldInfo>& fields, const std::string& path, std::vector<KeyValues>& out) {
+  for (const auto& field : fields) {
+    if (field.form == FieldInfo::Form::kRest) continue;
+    const bool flat = field.form == FieldInfo::Form::kFlat;
+    const std::string here = flat ? path : join_path(path, key_of(field));
+    const TypeInfo& type = unwrapped(*field.type);
+    if (type.choice != nullptr) {
+      KeyValues names{join_path(here, type.choice().key), {}};
+      for (const auto& each : type.choice().alternatives)
+        if (each.name.find('.') == std::string_view::npos) names.values.emplace_back(each.name);
+      out.push_back(std::move(names));
+      for (const auto& each : type.choice().alternatives) add_values(each.type->fields(), here, out);
+    } else if (type.fields != nullptr) {
+      add_values(type.fields(), here, out);
+    } else if (auto values = listed(type.schema()); !values.empty()) {
+      out.push_back({here, std::move(values)});
+    }
+  }
+}
+
 void add_keys(const std::vector<FieldInfo>& fields, const std::string& path, std::vector<std::string>& keys) {
   for (const auto& field : fields) {
     if (field.form == FieldInfo::Form::kRest) continue;
@@ -176,6 +206,14 @@ std::vector<std::string> recipe_keys() {
   std::set<std::string> seen;
   std::erase_if(keys, [&](const std::string& key) { return !seen.insert(key).second; });
   return keys;
+}
+
+std::vector<KeyValues> recipe_values() {
+  std::vector<KeyValues> out;
+  add_values(fields_of<Recipe>(), "", out);
+  std::set<std::string> seen;
+  std::erase_if(out, [&](const KeyValues& each) { return !seen.insert(each.key).second; });
+  return out;
 }
 
 }  // namespace automodel::config

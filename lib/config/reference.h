@@ -13,4 +13,12 @@ std::string recipe_reference();
 /// left out.
 std::vector<std::string> recipe_keys();
 
+/// A key that takes one of a few values, under their native names.
+struct KeyValues {
+  std::string key = {};
+  std::vector<std::string> values = {};
+};
+/// Switches, enumerations and components of recipe_keys(), for completion.
+std::vector<KeyValues> recipe_values();
+
 }  // namespace automodel::config

@@ -19,6 +19,13 @@ struct EnumNames<ConsolidatedMode> {
                                        EnumName<E>{"no", E::kFalse},    EnumName<E>{"off", E::kFalse}};
 };
 
+enum class ResumeMode { kAuto, kNever };
+template <>
+struct EnumNames<ResumeMode> {
+  using E = ResumeMode;
+  static constexpr std::array names = {EnumName<E>{"auto", E::kAuto}, EnumName<E>{"never", E::kNever}};
+};
+
 struct CheckpointConfig {
   using IsSection = void;
   Field<bool> enabled{"enabled", true, "Write checkpoints."};
@@ -33,6 +40,9 @@ struct CheckpointConfig {
   Field<std::optional<std::string>> restore_from{"restore_from", std::nullopt,
                                                  "Checkpoint to resume from: a folder, or LATEST; null: LATEST of "
                                                  "checkpoint_dir, without that the newest complete one."};
+  Field<ResumeMode> resume{"resume", ResumeMode::kAuto,
+                           "auto: go on from the checkpoint of this run in checkpoint_dir, where there is one; never: "
+                           "start anew."};
   Field<std::optional<int>> max_recent_checkpoints{"max_recent_checkpoints", std::nullopt,
                                                    "Checkpoints that are kept; null: all.", at_least<1>};
   Field<std::string> best_metric_key{"best_metric_key", "default", "Validation set whose loss LOWEST_VAL follows."};

@@ -43,7 +43,9 @@ struct StepSchedulerConfig {
   Field<int> start_step{"start_step", 0, "Number of the first step.", at_least<0>};
   Field<int> start_epoch{"start_epoch", 0, "Number of the first epoch.", at_least<0>};
   Field<SignalList> preemption_signal{
-      "preemption_signal", {}, "Signals that end the run at the end of the step; null: none. SIGUSR1 always does."};
+      "preemption_signal",
+      {},
+      "Signals that end the run at the end of the step; null: none. SIGUSR1 and Ctrl-C always do."};
 };
 
 struct MaskedCrossEntropyConfig {
@@ -202,10 +204,11 @@ struct LrSchedulerConfig {
   Field<std::optional<int>> wd_incr_steps{"wd_incr_steps", std::nullopt,
                                           "Steps over which the weight decay changes; null: all.", at_least<0>};
   Field<WeightDecayStyle> wd_incr_style{"wd_incr_style", WeightDecayStyle::kConstant, "Shape of that change."};
-  Field<bool> use_checkpoint_opt_param_scheduler{"use_checkpoint_opt_param_scheduler", true,
-                                                 "On resume, take the schedule of the checkpoint."};
+  Field<bool> use_checkpoint_opt_param_scheduler{
+      "use_checkpoint_opt_param_scheduler", true,
+      "On resume, take the schedule of the checkpoint; false: the two must agree."};
   Field<bool> override_opt_param_scheduler{"override_opt_param_scheduler", false,
-                                           "On resume, take the schedule of the recipe."};
+                                           "On resume, take the schedule of the recipe, whatever the other key says."};
   Field<std::optional<int>> wsd_decay_steps{"wsd_decay_steps", std::nullopt,
                                             "Steps of the final decay; needed under WSD.", at_least<1>};
   Field<std::optional<WsdDecayStyle>> lr_wsd_decay_style{"lr_wsd_decay_style", std::nullopt,

@@ -1,5 +1,7 @@
 #include "launch/completion.h"
 
+#include <map>
+
 #include <fmt/format.h>
 
 namespace automodel::launch {
@@ -43,6 +45,19 @@ std::string bash_values(const Commands& commands) {
   return out;
 }
 
+/// Keys with the same values on one line: "    a.b|c.d) SET ;;", for bash and zsh.
+std::string key_cases(const std::vector<CompletedKey>& keys, const std::string& before, const std::string& after) {
+  std::map<std::string, std::string> patterns;
+  for (const auto& key : keys) {
+    auto& pattern = patterns[joined(key.values, " ")];
+    pattern += (pattern.empty() ? "" : "|") + key.name;
+  }
+  std::string out;
+  for (const auto& [values, pattern] : patterns)
+    out += fmt::format("      {}) {}{}{} ;;\n", pattern, before, after.empty() ? quoted(values) : values, after);
+  return out;
+}
+
 std::string bash_options(const Commands& commands) {
   std::string out;
   for (const auto& command : commands) {
@@ -54,13 +69,14 @@ std::string bash_options(const Commands& commands) {
   return out;
 }
 
-std::string bash(const Commands& commands, const std::vector<std::string>& keys) {
+std::string bash(const Commands& commands, const std::vector<std::string>& keys,
+                 const std::vector<CompletedKey>& key_values) {
   return fmt::format(
       R"(# bash completion of automodel: source it, or store it as automodel in bash-completion's folder.
 _automodel_keys={keys}
 _automodel() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" command="${{COMP_WORDS[1]}}"
-  local options='' values='' key
+  local options='' values='' key='' given=''
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W '{commands} --help --version' -- "$word"))
@@ -78,8 +94,23 @@ _automodel() {{
     case "$command:" in
 {values}    esac
   fi
+  # A value stands after its key: as a word, or behind '=', which bash may make a word of its own.
+  if [ "$before" = '=' ]; then
+    key="${{COMP_WORDS[COMP_CWORD-2]}}"
+  elif [ "$word" = '=' ]; then
+    key="$before" word=''
+  elif [[ $word == *=* ]]; then
+    key="${{word%%=*}}" given="${{word%%=*}}=" word="${{word#*=}}"
+  elif [[ $before == --* ]]; then
+    key="$before"
+  fi
+  case " {recipe} " in
+    *" $command "*)
+      case "${{key#--}}" in
+{key_values}      esac ;;
+  esac
   if [ -n "$values" ]; then
-    COMPREPLY=($(compgen -W "$values" -- "$word"))
+    COMPREPLY=($(compgen -P "$given" -W "$values" -- "$word"))
   elif [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$options" -- "$word"))
     case " {recipe} " in
@@ -102,7 +133,7 @@ complete -F _automodel automodel
 )",
       fmt::arg("keys", quoted(joined(keys, " "))), fmt::arg("commands", names_of(commands, " ")),
       fmt::arg("options", bash_options(commands)), fmt::arg("values", bash_values(commands)),
-      fmt::arg("recipe", with_recipe(commands, " ")));
+      fmt::arg("recipe", with_recipe(commands, " ")), fmt::arg("key_values", key_cases(key_values, "values=", "")));
 }
 
 /// "name:what it does", as _describe takes it; colons of the name must not be there.
@@ -110,7 +141,8 @@ std::string zsh_described(const std::string& name, const std::string& doc) {
   return quoted(name + ":" + doc);
 }
 
-std::string zsh(const Commands& commands, const std::vector<std::string>& keys) {
+std::string zsh(const Commands& commands, const std::vector<std::string>& keys,
+                const std::vector<CompletedKey>& key_values) {
   std::string names, options, values;
   for (const auto& command : commands) {
     names += "    " + zsh_described(command.name, command.doc) + "\n";
@@ -146,6 +178,17 @@ _automodel() {{
     case $command: in
 {values}    esac
   fi
+  local key=''
+  if [[ $words[CURRENT] == *=* ]]; then
+    key=${{words[CURRENT]%%=*}}
+  elif [[ $words[CURRENT-1] == --* ]]; then
+    key=$words[CURRENT-1]
+  fi
+  if [[ -n $key && " {recipe} " == *" $command "* ]]; then
+    [[ $words[CURRENT] == *=* ]] && compset -P '*='
+    case ${{key#--}} in
+{key_values}    esac
+  fi
   if [[ $words[CURRENT] == -* ]]; then
     _describe -o -t options option options
     [[ " {recipe} " == *" $command "* ]] && compadd -- --$^keys
@@ -159,10 +202,12 @@ _automodel() {{
 if [[ $funcstack[1] == _automodel ]]; then _automodel "$@"; else compdef _automodel automodel; fi
 )",
       fmt::arg("names", names), fmt::arg("keys", joined(keys, " ")), fmt::arg("options", options),
-      fmt::arg("values", values), fmt::arg("recipe", with_recipe(commands, " ")));
+      fmt::arg("values", values), fmt::arg("recipe", with_recipe(commands, " ")),
+      fmt::arg("key_values", key_cases(key_values, "compadd -- ", "; return")));
 }
 
-std::string fish(const Commands& commands, const std::vector<std::string>& keys) {
+std::string fish(const Commands& commands, const std::vector<std::string>& keys,
+                 const std::vector<CompletedKey>& key_values) {
   std::string out =
       "# fish completion of automodel: store it as ~/.config/fish/completions/automodel.fish\n"
       "complete -c automodel -f\n"
@@ -186,17 +231,19 @@ std::string fish(const Commands& commands, const std::vector<std::string>& keys)
   }
   const std::string recipe =
       fmt::format("complete -c automodel -n '__fish_seen_subcommand_from {}'", with_recipe(commands, " "));
-  for (const auto& key : keys) out += fmt::format("{} -l {} -x\n", recipe, key);
+  std::map<std::string, std::string> values;
+  for (const auto& key : key_values) values[key.name] = " -a " + quoted(joined(key.values, " "));
+  for (const auto& key : keys) out += fmt::format("{} -l {} -x{}\n", recipe, key, values[key]);
   return out;
 }
 
 }  // namespace
 
 std::string completion_script(const std::string& shell, const std::vector<CompletedCommand>& commands,
-                              const std::vector<std::string>& keys) {
-  if (shell == "zsh") return zsh(commands, keys);
-  if (shell == "fish") return fish(commands, keys);
-  return bash(commands, keys);
+                              const std::vector<std::string>& keys, const std::vector<CompletedKey>& values) {
+  if (shell == "zsh") return zsh(commands, keys, values);
+  if (shell == "fish") return fish(commands, keys, values);
+  return bash(commands, keys, values);
 }
 
 }  // namespace automodel::launch

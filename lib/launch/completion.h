@@ -1,4 +1,4 @@
-// Shell completion: commands, their options and recipe keys.
+// Shell completion: commands, their options, recipe keys and the values of these.
 #pragma once
 
 #include <string>
@@ -20,8 +20,15 @@ struct CompletedCommand {
   std::vector<CompletedOption> options = {};
 };
 
-/// Code for bash, zsh or fish. After a command that takes a recipe, keys complete as "--key" and as "key=".
+/// A recipe key that takes one of these.
+struct CompletedKey {
+  std::string name = {};  ///< "distributed.pipeline.pp_schedule"
+  std::vector<std::string> values = {};
+};
+
+/// Code for bash, zsh or fish. After a command that takes a recipe, keys complete as "--key" and as "key=", and what
+/// follows them as one of the key's values.
 std::string completion_script(const std::string& shell, const std::vector<CompletedCommand>& commands,
-                              const std::vector<std::string>& keys);
+                              const std::vector<std::string>& keys, const std::vector<CompletedKey>& values);
 
 }  // namespace automodel::launch

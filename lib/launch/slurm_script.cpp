@@ -39,11 +39,19 @@ std::string words_of(const SlurmJob& job) {
   return out;
 }
 
+/// ",/a:/a" for each folder.
+std::string mounts_of(const SlurmJob& job) {
+  std::string out;
+  for (const auto& mount : job.mounts)
+    out += "," + (mount.find(':') == std::string::npos ? mount + ":" + mount : mount);
+  return out.empty() ? out : shell_quoted(out);
+}
+
 std::string srun_words(const SlurmJob& job) {
   std::string out = "srun --kill-on-bad-exit=1 --mpi=\"$mpi\" --cpu-bind=cores --distribution=block:block";
   if (!job.container.empty())
-    out += fmt::format(" --container-image={} --container-mounts=\"$PWD:$PWD\" --container-workdir=\"$PWD\"",
-                       shell_quoted(job.container));
+    out += fmt::format(" --container-image={} --container-mounts=\"$PWD:$PWD\"{} --container-workdir=\"$PWD\"",
+                       shell_quoted(job.container), mounts_of(job));
   return out + fmt::format(" --open-mode=append --output={}/%x-%j-%t.log", shell_quoted(job.logs));
 }
 
@@ -142,6 +150,8 @@ std::string shell_quoted(std::string_view word) {
 std::string slurm_script(const SlurmJob& job) {
   const bool srun = job.launcher == SlurmLauncher::kSrun;
   std::string out = directives(job);
+  if (!job.preamble.empty())
+    out += fmt::format("\n# From --preamble.\n{}{}", job.preamble, job.preamble.ends_with('\n') ? "" : "\n");
   out += "\nset -u\n";
   out += fmt::format("mkdir -p {}\n", shell_quoted(job.logs));
   out += "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}\n";

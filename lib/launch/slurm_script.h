@@ -21,8 +21,11 @@ struct SlurmJob {
   std::string time = {};  ///< as in sbatch; empty: the partition's default
   std::string partition = {}, account = {}, qos = {};
   std::string container = {};  ///< image of pyxis' --container-image; empty: none
-  std::string logs = "logs";   ///< folder
-  int warning_seconds = 300;   ///< this long before the end the ranks are told to save and stop
+  std::vector<std::string> mounts =
+      {};                     ///< folders that the container sees: "/a" or "/a:/inside"; beside the job's own
+  std::string preamble = {};  ///< shell commands before anything is started
+  std::string logs = "logs";  ///< folder
+  int warning_seconds = 300;  ///< this long before the end the ranks are told to save and stop
   SlurmLauncher launcher = SlurmLauncher::kSrun;
   std::string program = "automodel";
   std::string recipe = {};

@@ -74,6 +74,9 @@ int wait_for(pid_t child, const sigset_t& blocked, bool trains) {
       // mpirun ends with 1 then, and leaves its ranks a second in which they may save.
       if (interrupted && code == 1) return kKilledCode + SIGINT;
       if (WIFEXITED(status) && code > kKilledCode) say_killed(code - kKilledCode);
+      // mpirun takes the exit code for a failure and says so, after the ranks' own last line.
+      if (trains && code == static_cast<int>(ExitCode::kStopped))
+        std::fputs("Stopped as asked (exit code 10). Run the same command to resume.\n", stderr);
       return code;
     }
     siginfo_t info;
@@ -133,7 +136,7 @@ int exec_worker(Work work, const std::string& recipe, const std::vector<std::str
     // What comes while the worker is being loaded waits until it listens.
     sigset_t held;
     sigemptyset(&held);
-    for (const int signal : {SIGUSR1, SIGTERM}) sigaddset(&held, signal);
+    for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) sigaddset(&held, signal);
     sigprocmask(SIG_BLOCK, &held, nullptr);
   }
   return become(rank_words(work, 1, worker_path(), recipe, overrides), kWorkerHint);

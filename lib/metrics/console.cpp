@@ -47,11 +47,11 @@ bool wants_bar(const ConsoleOptions& options) {
 
 }  // namespace
 
-std::string step_line(const StepRecord& r) {
+std::string step_line(const StepRecord& r, std::string_view share) {
   std::string out = fmt::format(
-      "step {} | epoch {} | loss {:.4f} | grad_norm {:.4f} | lr {:.2e} | mem {:.2f} GiB | tps {:.2f}({:.2f}/gpu) | "
+      "step {} | epoch {} | loss {:.4f} | grad_norm {:.4f} | lr {:.2e} | mem {:.2f} GiB | tps {:.2f}({:.2f}/{}) | "
       "num_label_tokens {}",
-      r.step, r.epoch, r.loss, r.grad_norm, r.lr, r.mem, r.tps, r.tps_per_gpu, r.num_label_tokens);
+      r.step, r.epoch, r.loss, r.grad_norm, r.lr, r.mem, r.tps, r.tps_per_gpu, share, r.num_label_tokens);
   if (r.mfu) out += fmt::format(" | mfu {:.1f}%", *r.mfu * 100);
   return out;
 }
@@ -72,7 +72,7 @@ void Console::step(const StepRecord& record) {
   const std::lock_guard lock(mutex_);
   done_ = record.step + 1;
   pace_.add(record.timestamp);
-  write_line(step_line(record));
+  write_line(step_line(record, options_.share));
 }
 
 void Console::validation(const ValidationRecord& record, std::string_view name) {

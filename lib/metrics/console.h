@@ -13,8 +13,8 @@
 namespace automodel::metrics {
 
 /// NeMo AutoModel's line of a step, so that programs which read its logs read ours, with " | mfu 41.3%" behind it where
-/// that is known. No line break.
-std::string step_line(const StepRecord& record);
+/// that is known. `share` says whose second number of tokens it is: a gpu's, or without GPUs a rank's. No line break.
+std::string step_line(const StepRecord& record, std::string_view share = "gpu");
 /// NeMo AutoModel's line of a validation; `name` is that of the set, "default" for the one without.
 std::string validation_line(const ValidationRecord& record, std::string_view name = "default");
 
@@ -30,7 +30,8 @@ struct ConsoleOptions {
   std::optional<bool> progress = std::nullopt;
   int columns = 0;  ///< width of the terminal; 0: that of `bar`
   std::int64_t first_step = 0;
-  std::int64_t end_step = 0;  ///< one past the last step
+  std::int64_t end_step = 0;       ///< one past the last step
+  std::string_view share = "gpu";  ///< of step_line
 };
 
 /// Lines never hold anything of the bar: it is erased before a line and drawn again after it, with control characters

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "base/spelling.h"
 #include "base/text_table.h"
 #include "plan/training_plan.h"
 
@@ -21,7 +22,18 @@ std::vector<int> shown_ranks(const MemoryPlan& memory) {
   return out;
 }
 
-std::string memory_text(const Estimate& estimate, bool pipelined) {
+/// What of a rank lies in host memory instead of the device's.
+std::string host_text(const Estimate& estimate, const TrainingPlan& plan, double bytes) {
+  if (bytes <= 0) return "";
+  std::vector<std::string_view> what;
+  if (estimate.sharding.offloaded) what.emplace_back("master weights, gradients and optimizer states");
+  if (plan.levers.offloading) what.emplace_back("activations that wait for their backward pass");
+  if (what.empty()) what.emplace_back("the checkpoint while it is written");
+  return fmt::format("; and {} a rank in the host's memory: {}", format_bytes(bytes), join(what));
+}
+
+std::string memory_text(const Estimate& estimate, const TrainingPlan& plan) {
+  const bool pipelined = plan.pipelined;
   const auto& memory = estimate.memory;
   TextTable table(
       {"pp rank", "weights", "gradients", "optimizer", "activations", "logits", "buffers", "other", "peak", "in"});
@@ -49,19 +61,17 @@ std::string memory_text(const Estimate& estimate, bool pipelined) {
   else
     fit = fmt::format("{}: {} of {} ({:.0f}%)", name_of(memory.fit), format_bytes(heaviest.most().total()),
                       format_bytes(*memory.capacity), 100 * heaviest.most().total() / *memory.capacity);
-  const double host = heaviest.most().host;
-  return fmt::format("memory    {}{}\n", fit,
-                     host > 0 ? fmt::format("; host memory {} a rank", format_bytes(host)) : "") +
-         table.text() + fmt::format("          phases of the heaviest: {}\n", phases) + elsewhere;
+  return fmt::format("memory    {}{}\n", fit, host_text(estimate, plan, heaviest.most().host)) + table.text() +
+         fmt::format("          phases of the heaviest: {}\n", phases) + elsewhere;
 }
 
 std::string time_text(const Estimate& estimate, const TrainingPlan& plan) {
   const auto& time = estimate.time;
   const int world = plan.mesh.world_size();
-  std::string out =
-      fmt::format("time      {} a step: schedule {} (bubble {:.1f}%), data parallel {}, optimizer {}, other {}\n",
-                  format_seconds(time.step), format_seconds(time.schedule), 100 * time.bubble,
-                  format_seconds(time.communication), format_seconds(time.optimizer), format_seconds(time.overhead));
+  std::string out = fmt::format(
+      "time      {} a step: schedule {} (estimated bubble {:.1f}%), data parallel {}, optimizer {}, other {}\n",
+      format_seconds(time.step), format_seconds(time.schedule), 100 * time.bubble, format_seconds(time.communication),
+      format_seconds(time.optimizer), format_seconds(time.overhead));
   out += fmt::format("          {} tokens/s, {} a rank; MFU {:.1f}% of {:.4g} TFLOP/s ({}: {})\n",
                      format_count(time.tokens_per_second), format_count(time.tokens_per_second / world), 100 * time.mfu,
                      estimate.hardware.peak / 1e12, estimate.hardware.name, estimate.hardware.origin);
@@ -221,7 +231,7 @@ Estimate make_estimate(const TrainingPlan& plan, const config::Recipe& recipe, H
 }
 
 std::string to_text(const Estimate& estimate, const TrainingPlan& plan) {
-  return memory_text(estimate, plan.pipelined) + time_text(estimate, plan);
+  return memory_text(estimate, plan) + time_text(estimate, plan);
 }
 
 void write_members(JsonWriter& json, const Estimate& estimate) {

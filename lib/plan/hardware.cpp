@@ -199,7 +199,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
   else if (request.cuda && !profile) {
     out = device(kProfiles[0], request);
     out.name = "cuda";
-    out.origin = fmt::format("nobody says which device: rates of {}", kProfiles[0].doc);
+    out.origin = fmt::format("no device profile given; assuming {}", kProfiles[0].doc);
     out.memory.reset();
   } else {
     out = host(request);

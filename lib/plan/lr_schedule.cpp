@@ -166,10 +166,6 @@ std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedul
   check_rates(s, rules);
   check_decay(s, rules);
   check_weight_decay(s, rules);
-  if (c.override_opt_param_scheduler() && c.use_checkpoint_opt_param_scheduler())
-    rules.refuse("override_opt_param_scheduler",
-                 "override_opt_param_scheduler and use_checkpoint_opt_param_scheduler exclude each other",
-                 "the latter is true unless set: add use_checkpoint_opt_param_scheduler: false");
   if (problems.size() > before) return std::nullopt;
   return LrSchedule(s);
 }
@@ -187,6 +183,16 @@ LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& sect
                    "set use_checkpoint_opt_param_scheduler or override_opt_param_scheduler to say which counts");
   }
   return recipe;
+}
+
+std::vector<std::string> rate_changes(const LrSettings& now, const LrSettings& before, std::string_view other) {
+  std::vector<std::string> out;
+  for (const auto& field : config::fields_of<LrSettings>()) {
+    const std::string ours = config::to_json(field.type->dump(field.of(&now)));
+    const std::string theirs = config::to_json(field.type->dump(field.of(&before)));
+    if (ours != theirs) out.push_back(fmt::format("{} {} ({} {})", field.key, ours, other, theirs));
+  }
+  return out;
 }
 
 }  // namespace automodel::plan

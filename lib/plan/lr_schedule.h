@@ -7,6 +7,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/diagnostic.h"
 #include "config/training_config.h"
@@ -60,5 +63,8 @@ std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedul
 /// a problem.
 LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& section, const LrSettings& recipe,
                             const LrSettings& checkpoint, Diagnostics& problems);
+
+/// "max_lr 0.001 (was 0.0005)" for each setting that differs; `other` says whose the second number is.
+std::vector<std::string> rate_changes(const LrSettings& now, const LrSettings& before, std::string_view other = "was");
 
 }  // namespace automodel::plan

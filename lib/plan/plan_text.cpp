@@ -63,7 +63,7 @@ std::string sharing_text(const TrainingPlan& plan) {
     const auto& overlap = plan.tensor.overlap;
     const bool overlaps =
         overlap != arch::TensorOverlap{.gather_attention = overlap.gather_attention, .gather_mlp = overlap.gather_mlp};
-    out += fmt::format("tensor    products over {} ranks{}{}\n", s.tp,
+    out += fmt::format("tensor    weights split over {} ranks{}{}\n", s.tp,
                        plan.tensor.sequence_parallel ? ", tokens between them too (sequence parallel)" : "",
                        overlaps ? ", messages under products" : "");
   }
@@ -148,7 +148,7 @@ std::string stages_text(const TrainingPlan& plan) {
 std::string schedule_text(const TrainingPlan& plan) {
   const auto& pipeline = *plan.pipeline;
   const auto& made = pipeline.schedule;
-  std::string out = fmt::format("schedule  {}: {} stages on {} ranks ({}), {} microbatches, bubble {:.1f}%\n",
+  std::string out = fmt::format("schedule  {}: {} stages on {} ranks ({}), {} microbatches, ideal bubble {:.1f}%\n",
                                 pipeline.name, made.shape.stages, made.shape.ranks, schedule::style_of(made.placement),
                                 made.shape.microbatches, 100 * pipeline.timeline.bubble_fraction);
   std::string flight, buffers;

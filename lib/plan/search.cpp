@@ -214,7 +214,8 @@ class Search {
     const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2 && request.sharding.shards > 1;
     for (const bool defer : {true, false})
       for (const auto& recompute : kRecomputations) {
-        if (!fsdp && !defer) continue;  // gradients stay whole anyway
+        if (!fsdp && !defer) continue;                             // gradients stay whole anyway
+        if (fsdp && defer && request.microbatches == 1) continue;  // nothing to wait for
         if (fsdp) request.sharding.defer_reduction = defer;
         request.recompute = recompute.kind;
         draft(request, choice, recompute);
@@ -307,7 +308,7 @@ class Search {
     cost_.last = arch::head_flops_per_token(spec);
     int late = 0;
     for (const auto* draft : in_turn()) {
-      if (out_.planned >= request_.plans && !out_.best.empty()) break;
+      if (out_.planned >= request_.plans && std::ranges::any_of(out_.best, roomy)) break;
       if (out_.planned >= 4 * request_.plans) break;
       if (std::chrono::duration<double>(Clock::now() - begin_).count() > request_.patience) {
         // A few more where nothing was found yet, of those that should fit.
@@ -318,11 +319,14 @@ class Search {
       plan_draft(*draft);
     }
     out_.untried = static_cast<int>(drafts_.size()) - out_.planned;
-    std::sort(out_.best.begin(), out_.best.end(),
-              [](const Candidate& a, const Candidate& b) { return a.step < b.step; });
+    // A tight plan is one allocation away from none: whatever fits with room comes first.
+    std::sort(out_.best.begin(), out_.best.end(), [](const Candidate& a, const Candidate& b) {
+      return std::pair(!roomy(a), a.step) < std::pair(!roomy(b), b.step);
+    });
     if (static_cast<int>(out_.best.size()) > request_.show) out_.best.resize(static_cast<std::size_t>(request_.show));
   }
 
+  static bool roomy(const Candidate& candidate) { return candidate.fit != Fit::kTight; }
   bool doubtful(const Draft& draft) const { return out_.hardware.memory && draft.cost.memory > *out_.hardware.memory; }
   /// By time, but after each one that probably does not fit comes one that does.
   std::vector<const Draft*> in_turn() const {
@@ -393,8 +397,8 @@ std::string to_text(const SearchResult& result) {
       "search    {} ranks of {}{}: {} candidates, {} planned in full, {}\n", result.world_size, result.hardware.name,
       result.hardware.memory ? " with " + format_bytes(*result.hardware.memory) : " with unknown memory",
       result.considered, result.planned, format_seconds(result.seconds));
-  TextTable table(
-      {"#", "mesh", "schedule", "microbatch", "recompute", "reduce", "step", "tokens/s", "MFU", "bubble", "memory"});
+  TextTable table({"#", "mesh", "schedule", "microbatch", "recompute", "reduce", "step", "tokens/s", "MFU",
+                   "est. bubble", "memory"});
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const auto& c = result.best[i];
     table.add({std::to_string(i + 1), mesh_text(c.sizes), c.schedule, std::to_string(c.microbatch), c.recompute,
@@ -408,6 +412,8 @@ std::string to_text(const SearchResult& result) {
                                              result.untried);
   else
     out += table.text();
+  if (!result.best.empty() && result.best[0].fit == Fit::kTight)
+    out += "  all of these are tight: above 90% of the memory there is\n";
   if (!result.refused.empty()) out += "refused\n";
   for (const auto& refusal : result.refused)
     out += fmt::format("  {} x {} ({})\n", refusal.count, refusal.reason, refusal.example);

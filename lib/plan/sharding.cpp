@@ -7,7 +7,8 @@ constexpr std::int64_t kBucketBytes = std::int64_t{25} << 20;  // PyTorch's buck
 
 }  // namespace
 
-Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes, int expert_tensor) {
+Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes, int expert_tensor,
+                       std::int64_t passes) {
   Sharding out;
   const bool pipelined = sizes.pp > 1;
   out.shards = sizes.dp_shard * sizes.cp;
@@ -17,7 +18,7 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
   if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy)) {
     out.optimizer = out.gradients = out.parameters = true;
     out.reshard_after_forward = fsdp->reshard_after_forward().value_or(!pipelined);
-    out.defer_reduction = fsdp->defer_fsdp_grad_sync();
+    out.defer_reduction = fsdp->defer_fsdp_grad_sync() && passes > 1;
     out.offloaded = fsdp->offloads();
     out.sequence_parallel = fsdp->sequence_parallel() && sizes.tp > 1;
     out.overlap_gather = fsdp->enable_fsdp2_prefetch();

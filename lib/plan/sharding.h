@@ -38,8 +38,9 @@ struct Sharding {
     return reshard_after_forward && !(of_experts && keep_experts) ? 2 * passes : 1;
   }
 };
-/// `expert_tensor`: ranks that hold parts of the same experts.
+/// `expert_tensor`: ranks that hold parts of the same experts. `passes`: microbatches that go forward and backward in a
+/// step; where there is one, nothing is gained by reducing later.
 Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes,
-                       int expert_tensor = 1);
+                       int expert_tensor = 1, std::int64_t passes = 2);
 
 }  // namespace automodel::plan

@@ -416,7 +416,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (model) plan.adapters = choose_adapters(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
-    plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor);
+    plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
+                                  plan.pipelined ? 2 : plan.batch.runs);  // a pipeline of one microbatch is none
     plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may ask for it
     plan.batch.multiple = token_multiple(plan);
     plan.communication = communication_of(recipe, plan.cuda, report);
@@ -427,7 +428,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (plan.model) plan.shares = tensor_shares(*plan.model, plan.tensor, sizes->tp);
     if (request.training)
       for (const auto& key : loaded.unsupported)
-        report.refuse_plan("unsupported", key.key, fmt::format("{} cannot be trained with: {}", key.key, key.reason),
+        report.refuse_plan("unsupported", key.key, fmt::format("{} is not supported: {}", key.key, key.reason),
                            "automodel plan shows everything of this recipe that is not supported");
     if ((plan.model || plan.pipelined) && report.ok())
       plan_pipeline(plan, loaded, request, report);

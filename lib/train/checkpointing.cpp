@@ -1,10 +1,10 @@
 #include "train/checkpointing.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -13,25 +13,15 @@
 #include "checkpoint/format/file.h"
 #include "checkpoint/format/root_folder.h"
 #include "config/node.h"
+#include "train/companion_files.h"
 #include "train/initial_values.h"
+#include "train/run_identity.h"
 #include "train/tensor_types.h"
 
 namespace automodel::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Files beside the weights of a Hugging Face folder that belong to the model as it is used.
-constexpr std::array kCompanions = {"tokenizer.json",
-                                    "tokenizer_config.json",
-                                    "special_tokens_map.json",
-                                    "added_tokens.json",
-                                    "vocab.json",
-                                    "merges.txt",
-                                    "tokenizer.model",
-                                    "chat_template.jinja",
-                                    "chat_template.json",
-                                    "generation_config.json"};
 
 constexpr std::uint64_t kFewFiles = std::uint64_t{50} << 30;  // as transformers 5 cuts
 constexpr std::uint64_t kManyFiles = std::uint64_t{1} << 30;
@@ -83,29 +73,6 @@ std::string adapter_config_of(const Setup& setup) {
   return to_json(out);
 }
 
-/// Where the tokenizer of a run lies; empty where it has none of its own.
-fs::path tokenizer_folder(const Setup& setup) {
-  std::error_code error;
-  const auto& model = setup.plan.model->folder;
-  if (!model.empty() && fs::exists(model / "tokenizer.json", error)) return model;
-  const auto& dataset = setup.recipe().dataset();
-  const auto* text = dataset ? std::get_if<config::TextDatasetConfig>(&*dataset) : nullptr;
-  if (text == nullptr || !text->tokenizer() || *text->tokenizer() == "bytes") return model;
-  const auto folder = plan::find_path(*text->tokenizer(), setup.loaded.path);
-  return folder.empty() ? model : folder;
-}
-
-/// The recipe with overrides and defaults; what came from the environment as it was written, so that no secret is
-/// saved.
-config::Value resolved(const config::Value& value, const std::string& path, const config::Origins& origins) {
-  if (const auto* origin = origins.find(path); origin != nullptr && origin->written.find('$') != std::string::npos)
-    return origin->written;
-  if (value.map() == nullptr) return value;
-  config::Value out = config::Value::Map{};
-  for (const auto& [key, item] : *value.map()) out.set(key, resolved(item, config::join_path(path, key), origins));
-  return out;
-}
-
 std::string optimizer_name(const config::OptimizerConfig& config) {
   return std::visit([](const auto& each) { return std::string(std::decay_t<decltype(each)>::targets[0]); }, config);
 }
@@ -117,11 +84,12 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
       say_(std::move(say)),
       root_(setup.recipe().checkpoint->checkpoint_dir()),
       group_(setup.world.group(all_ranks(setup.world), "restore")),
+      identity_(identity_of(setup)),
       stored_(stored_type(setup)) {
   checkpoint::together(*group_, [&] {
     if (setup_.world.rank() == 0 && setup_.recipe().checkpoint->enabled()) probe_folder();
   });
-  resume_ = Resume::find(setup, *group_);
+  resume_ = Resume::find(setup, identity_, *group_);
   if (setup.recipe().checkpoint->enabled()) saver_ = std::make_unique<checkpoint::Saver>(setup.world, root_);
   if (resume_) {
     best_ = resume_->state().best_val_loss;
@@ -180,9 +148,16 @@ plan::LrSchedule Checkpointing::rates() const {
   const std::string file = (resume_->path() / checkpoint::kStateName).native();
   reader.read(config::parse_yaml(resume_->state().lr_schedule, file, problems), "lr_schedule", saved);
   if (!problems.empty()) throw Error(ExitCode::kCheckpoint, std::move(problems));
-  const auto settings =
-      plan::resumed_settings(setup_.recipe().lr_scheduler(), setup_.rates->settings(), saved, problems);
+  const auto& recipe = setup_.rates->settings();
+  const auto settings = plan::resumed_settings(setup_.recipe().lr_scheduler(), recipe, saved, problems);
   agree(setup_.world, setup_.loaded, std::move(problems));
+  if (const auto changes = plan::rate_changes(settings, saved); !changes.empty())
+    say_(fmt::format("resume    rates are the recipe's: {}", fmt::join(changes, ", ")));
+  else if (const auto left = plan::rate_changes(saved, recipe, "the recipe's"); !left.empty())
+    say_(
+        fmt::format("resume    rates are the checkpoint's, not the recipe's: {}; "
+                    "lr_scheduler.override_opt_param_scheduler: true takes the recipe's",
+                    fmt::join(left, ", ")));
   return plan::LrSchedule(settings);
 }
 
@@ -213,7 +188,7 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
   out.best_val_loss = best_;
   out.best = best_name_;
   out.recipe = setup_.loaded.text;
-  out.resolved = config::to_json(resolved(config::to_dict(setup_.recipe()), "", setup_.loaded.origins));
+  out.resolved = recorded_recipe(setup_.loaded);
   out.version = std::string(kVersion);
   out.ranks = setup_.world.size();
   return out;
@@ -226,12 +201,7 @@ void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint
   else
     request.texts = {{"model/config.json", config_of(*setup_.plan.model, stored_)}};
   request.texts.emplace_back(checkpoint::kStateName, to_json(state));
-  const auto folder = tokenizer_folder(setup_);
-  if (folder.empty()) return;
-  std::error_code error;
-  for (const auto* name : kCompanions)
-    if (fs::is_regular_file(folder / name, error))
-      request.copies.emplace_back(std::string("model/") + name, folder / name);
+  add_companions(request, setup_);
 }
 
 void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<double> val_loss) {
@@ -250,14 +220,21 @@ void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<
   const bool few = mode == config::ConsolidatedMode::kEvery || (mode == config::ConsolidatedMode::kFinal && step.last);
   const bool background = section.is_async() && !step.last;
   request.parts = snapshot_->take(background, few ? kFewFiles : kManyFiles);
+  request.run = identity_;
   add_files(request, state_after(step, loss, val_loss));
   request.keep = section.max_recent_checkpoints();
   saver_->save(std::move(request), background);
+  saved_ = true;
   if (!background) say_done(saver_->finish());
 }
 
 void Checkpointing::finish() {
   if (saver_) say_done(saver_->finish());
+}
+
+std::string Checkpointing::newest() const {
+  if (saver_ && saved_) return checkpoint::newest_checkpoint(root_).native();
+  return resume_ ? resume_->path().native() : "";
 }
 
 }  // namespace automodel::train

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/format/manifest.h"
 #include "checkpoint/saver.h"
 #include "plan/lr_schedule.h"
 #include "train/resume.h"
@@ -38,6 +39,9 @@ class Checkpointing {
   void after_step(const StepPlan& step, double loss, std::optional<double> val_loss);
   /// Waits for a save under way.
   void finish();
+  /// The folder of the newest checkpoint that this run has saved or goes on from; empty where there is none. After
+  /// finish().
+  std::string newest() const;
 
  private:
   void probe_folder() const;
@@ -49,6 +53,7 @@ class Checkpointing {
   std::function<void(const std::string&)> say_;
   std::filesystem::path root_;
   std::shared_ptr<comm::Communicator> group_;
+  checkpoint::RunIdentity identity_;
   std::unique_ptr<Resume> resume_;
   std::shared_ptr<const WeightFiles> pretrained_;
   Trainer* trainer_ = nullptr;
@@ -56,6 +61,7 @@ class Checkpointing {
   at::ScalarType stored_;
   std::optional<double> best_;
   std::string best_name_;
+  bool saved_ = false;
   std::unique_ptr<checkpoint::Saver> saver_;  // ends before the memory that it writes from
 };
 

@@ -1,14 +1,17 @@
 #include "train/resume.h"
 
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
 #include "ops/graph.h"
+#include "train/run_identity.h"
 #include "train/snapshot.h"
 
 namespace automodel::train {
@@ -30,7 +33,9 @@ fs::path choose(const Setup& setup) {
   const auto& section = setup.recipe().checkpoint();
   const fs::path root = section.checkpoint_dir();
   const auto& from = section.restore_from();
-  if (!from) return section.enabled() ? checkpoint::newest_checkpoint(root) : fs::path();
+  if (!from)
+    return section.enabled() && section.resume() == config::ResumeMode::kAuto ? checkpoint::newest_checkpoint(root)
+                                                                              : fs::path();
   if (*from == checkpoint::kLatest) {
     const auto target = checkpoint::link_target(root, checkpoint::kLatest);
     if (!target.empty()) return root / target;
@@ -76,8 +81,39 @@ void verify(const fs::path& path, comm::Communicator& group) {
   });
 }
 
+/// A run must not go on from what another one left in the folder: by default all use `checkpoints/`.
+/// Returns what differs where the recipe names the checkpoint all the same.
+std::vector<std::string> check_identity(const fs::path& path, const checkpoint::RunIdentity& run, const Setup& setup) {
+  Diagnostics ignored, problems;
+  const auto manifest = checkpoint::read_manifest(path, ignored);  // verified before
+  if (!manifest || !manifest->run) return {};
+  auto others = checkpoint::differences(run, *manifest->run);
+  if (!others.empty() && !setup.recipe().checkpoint->restore_from())
+    problems.push_back(
+        {"checkpoint-of-another-run",
+         fmt::format("'{}' was saved by another run: {}", path.native(), fmt::join(others, "; ")),
+         "another checkpoint.checkpoint_dir keeps runs apart; --checkpoint.restore_from LATEST goes on from it all the "
+         "same; --checkpoint.resume never starts anew",
+         {},
+         "checkpoint.checkpoint_dir"});
+  agree(setup.world, setup.loaded, std::move(problems));
+  return others;
+}
+
+constexpr std::size_t kMostListed = 12;
+
+/// What of the recipe is not as it was, as one line.
+std::string changes_of(const checkpoint::RunState& state, const Setup& setup) {
+  auto changed = changed_keys(recorded_recipe(setup.loaded), state.resolved);
+  const auto more = changed.size() - std::min(changed.size(), kMostListed);
+  changed.resize(changed.size() - more);
+  if (more > 0) changed.push_back(fmt::format("and {} more", more));
+  return fmt::format("{}", fmt::join(changed, ", "));
+}
+
 std::vector<std::string> differences(const checkpoint::RunState& state, const Setup& setup) {
   std::vector<std::string> out;
+  if (const auto changed = changes_of(state, setup); !changed.empty()) out.push_back("changed: " + changed);
   if (state.seed != setup.seed())
     out.push_back(fmt::format("the seed is {} here and was {}: from here on the data comes in another order",
                               setup.seed(), state.seed));
@@ -91,7 +127,8 @@ std::vector<std::string> differences(const checkpoint::RunState& state, const Se
 
 }  // namespace
 
-std::unique_ptr<Resume> Resume::find(const Setup& setup, comm::Communicator& group) {
+std::unique_ptr<Resume> Resume::find(const Setup& setup, const checkpoint::RunIdentity& run,
+                                     comm::Communicator& group) {
   std::string chosen;
   checkpoint::together(group, [&] {
     if (group.rank() == 0) chosen = choose(setup).native();
@@ -101,6 +138,7 @@ std::unique_ptr<Resume> Resume::find(const Setup& setup, comm::Communicator& gro
   verify(chosen, group);
   std::unique_ptr<Resume> out(new Resume);
   out->path_ = chosen;
+  auto others = check_identity(chosen, run, setup);
   checkpoint::together(group, [&] {
     Diagnostics problems;
     if (auto state = checkpoint::read_run_state(out->path_, problems)) out->state_ = std::move(*state);
@@ -115,7 +153,8 @@ std::unique_ptr<Resume> Resume::find(const Setup& setup, comm::Communicator& gro
       refuse(std::move(problems));
     }
   });
-  out->warnings_ = differences(out->state_, setup);
+  out->warnings_ = std::move(others);
+  for (auto& each : differences(out->state_, setup)) out->warnings_.push_back(std::move(each));
   if (out->adapters_ && out->adapters_->config().scale() != setup.plan.adapters->spec.scale())
     out->warnings_.push_back(fmt::format("adapters are scaled by {} here and were by {} (peft.alpha / peft.dim)",
                                          setup.plan.adapters->spec.scale(), out->adapters_->config().scale()));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/run_state.h"
 #include "checkpoint/format/tensor_folder.h"
 #include "comm/communicator.h"
@@ -21,9 +22,11 @@ class Resume {
  public:
   /// Chooses as checkpoint.restore_from says: a folder, LATEST, or by default the newest complete checkpoint of
   /// checkpoint_dir; null where there is none to go on from. Every byte of it is read and checked, each rank its share
-  /// of the files. Called by all ranks; throws on all of them Error (kCheckpoint): checkpoint-missing,
-  /// checkpoint-damaged, manifest-syntax, state-syntax, weights-..., safetensors-....
-  static std::unique_ptr<Resume> find(const Setup& setup, comm::Communicator& group);
+  /// of the files. Only a checkpoint of this run (`run`) is taken without being named. Called by all ranks; throws on
+  /// all of them Error (kCheckpoint): checkpoint-missing, checkpoint-damaged, manifest-syntax, state-syntax,
+  /// weights-..., safetensors-...; Error (kBadInput): checkpoint-of-another-run.
+  static std::unique_ptr<Resume> find(const Setup& setup, const checkpoint::RunIdentity& run,
+                                      comm::Communicator& group);
 
   const std::filesystem::path& path() const { return path_; }
   const checkpoint::RunState& state() const { return state_; }

@@ -22,6 +22,7 @@
 #include "metrics/tensorboard.h"
 #include "plan/plan_text.h"
 #include "train/checkpointing.h"
+#include "train/closing.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/run_estimate.h"
@@ -46,7 +47,8 @@ double now_seconds() {
 /// Where the metrics go; files on rank 0 only.
 class Reports {
  public:
-  Reports(const config::Recipe& recipe, bool active, std::int64_t first_step, std::int64_t end_step) : recipe_(recipe) {
+  Reports(const config::Recipe& recipe, bool active, bool cuda, std::int64_t first_step, std::int64_t end_step)
+      : recipe_(recipe) {
     if (!active) return;
     folder_ = recipe.checkpoint->checkpoint_dir();
     std::error_code error;
@@ -61,8 +63,10 @@ class Reports {
     first_step_ = first_step;
     if (recipe.logging->jsonl()) training_.emplace(folder_ / "training.jsonl", first_step);
     if (recipe.logging->tensorboard()) events_.emplace(folder_, first_step);
-    metrics::ConsoleOptions console{
-        .progress = recipe.logging->progress(), .first_step = first_step, .end_step = end_step};
+    metrics::ConsoleOptions console{.progress = recipe.logging->progress(),
+                                    .first_step = first_step,
+                                    .end_step = end_step,
+                                    .share = cuda ? "gpu" : "rank"};
     if (const char* columns = std::getenv(metrics::kTerminalVariable)) {
       console.columns = std::atoi(columns);
       console.bar = console.lines;
@@ -119,7 +123,8 @@ class Run {
     trainer_ = std::make_unique<Trainer>(*runtime_, checkpointing_->rates());
     checkpointing_->restore(*trainer_);
     const std::int64_t first = checkpointing_->first_step();
-    reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, first, setup_->steps->end_step());
+    reports_ =
+        std::make_unique<Reports>(recipe_, world_.rank() == 0, setup_->plan.cuda, first, setup_->steps->end_step());
     estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
     if (recipe_.logging->trace()) {
       const auto& place = runtime_->place();
@@ -131,6 +136,7 @@ class Run {
     const auto code = loop(first);
     if (trace_) write_trace();
     compare_with_plan();
+    close_report(code);
     return code;
   }
 
@@ -173,6 +179,26 @@ class Run {
     reports_->line(fmt::format("trace     {}", path.string()));
   }
 
+  /// The last words.
+  void close_report(ExitCode code) {
+    if (world_.rank() != 0) return;
+    const bool text = std::visit(
+        [](const auto& data) {
+          if constexpr (requires { data.tokenizer(); })
+            return true;
+          else
+            return false;
+        },
+        *recipe_.dataset());
+    for (const auto& line : closing_.lines({.stopped = code == ExitCode::kStopped,
+                            .checkpoint = checkpointing_->newest(),
+                            .recipe = loaded_.path,
+                            .adapters = setup_->plan.adapters.has_value(),
+                            .has_text = text,
+                            .steps_done = checkpointing_->first_step()}))
+      reports_->line(line);
+  }
+
   void compare_with_plan() {
     std::string json;
     const auto line = estimate_->finish(world_, json);
@@ -186,7 +212,10 @@ class Run {
     std::optional<double> ranked;
     for (const auto& [name, loader] : setup_->validation) {
       const auto result = evaluate(*runtime_, *loader);
-      if (name == recipe_.checkpoint->best_metric_key()) ranked = result.loss;
+      if (name == recipe_.checkpoint->best_metric_key()) {
+        ranked = result.loss;
+        closing_.add_validation(step.step, result.loss);
+      }
       reports_->validation({.step = step.step,
                             .epoch = step.epoch,
                             .timestamp = now_seconds(),
@@ -217,6 +246,7 @@ class Run {
       if (traced) trace_->end_step();
       const auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
+      closing_.add(number, result.loss);
       estimate_->add_step(seconds);
       if (result.skipped)
         reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
@@ -227,6 +257,7 @@ class Run {
       if (step.checkpoint && recipe_.checkpoint->enabled()) estimate_->end_phase(plan::Phase::kCheckpoint);
       if (result.stop_requested) {
         reports_->line(fmt::format("stopped by a signal after step {}", number));
+        checkpointing_->finish();
         return ExitCode::kStopped;
       }
       if (step.last) break;
@@ -301,6 +332,7 @@ class Run {
   std::unique_ptr<Reports> reports_;
   std::unique_ptr<RunEstimate> estimate_;
   std::unique_ptr<RunTrace> trace_;
+  Closing closing_;
 };
 
 }  // namespace

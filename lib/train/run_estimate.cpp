@@ -15,8 +15,15 @@
 namespace automodel::train {
 namespace {
 
-double difference(double predicted, double measured) {
-  return measured > 0 ? predicted / measured - 1 : 0;
+constexpr double kFarOff = 2;
+
+/// How a prediction compares: in per cent, or in multiples where it is far off.
+template <class Format>
+std::string compared(double predicted, double measured, Format format) {
+  const double ratio = measured > 0 ? predicted / measured : 1;
+  if (ratio > kFarOff) return fmt::format("predicted {} ({:.1f} times too much)", format(predicted), ratio);
+  if (ratio * kFarOff < 1) return fmt::format("predicted {} ({:.1f} times too little)", format(predicted), 1 / ratio);
+  return fmt::format("predicted {} ({:+.1f}%)", format(predicted), 100 * (ratio - 1));
 }
 
 /// What a rank had at most in each phase.
@@ -106,10 +113,9 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   out.member("computed_step_seconds", estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step);
   out.end_object();
   json = out.take();
-  return fmt::format(
-      "estimate  tensors at most {} on a rank (predicted {}, {:+.1f}%); step {} (predicted {}, {:+.1f}%)",
-      format_bytes(measured), format_bytes(predicted), 100 * difference(predicted, measured), format_seconds(step),
-      format_seconds(estimate.time.step), 100 * difference(estimate.time.step, step));
+  return fmt::format("estimate  tensors of a rank: {} at most, {}; step: {}, {}", format_bytes(measured),
+                     compared(predicted, measured, format_bytes), format_seconds(step),
+                     compared(estimate.time.step, step, format_seconds));
 }
 
 }  // namespace automodel::train

@@ -11,6 +11,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_signal(int signal) {
   received_signal.store(signal);
+  if (signal == SIGINT) std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C does not wait for the step
 }
 
 }  // namespace
@@ -19,7 +20,7 @@ StopSignal::StopSignal() {
   received_signal.store(0);
   sigset_t held;
   sigemptyset(&held);
-  for (const int signal : {SIGUSR1, SIGTERM}) {
+  for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) {
     take(signal);
     sigaddset(&held, signal);
   }
@@ -39,7 +40,9 @@ void StopSignal::take(int signal) {
 void StopSignal::watch(const std::vector<int>& signals) {
   for (const int signal : signals) take(signal);
   for (int signal = 1; signal < NSIG; ++signal) {
-    if (!taken_.at(signal) || signal == SIGUSR1 || std::ranges::find(signals, signal) != signals.end()) continue;
+    if (!taken_.at(signal) || signal == SIGUSR1 || signal == SIGINT ||
+        std::ranges::find(signals, signal) != signals.end())
+      continue;
     taken_.at(signal) = false;
     std::signal(signal, SIG_DFL);
     if (received() == signal) std::raise(signal);

@@ -11,14 +11,15 @@ namespace automodel::train {
 /// ends it after its first step. One object a process; loopback ranks share it.
 class StopSignal {
  public:
-  /// Takes SIGUSR1 and SIGTERM, and lets them in where what started this process held them back (launch::exec_worker).
+  /// Takes SIGUSR1, SIGTERM and SIGINT (whose second one ends the process), and lets them in where what started this
+  /// process held them back (launch::exec_worker).
   StopSignal();
   /// They end the process again.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
-  /// Once the recipe is read: from now on `signals` and SIGUSR1. Another that was taken ends the process again, also
-  /// one that came already.
+  /// Once the recipe is read: from now on `signals`, SIGUSR1 and SIGINT. Another that was taken ends the process again,
+  /// also one that came already.
   void watch(const std::vector<int>& signals);
   /// The signal that came, or 0.
   static int received();

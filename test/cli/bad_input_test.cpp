@@ -42,7 +42,7 @@ const std::vector<BadInput> kTable = {
     {"a key of the model", "model: {config: {model_type: llama, hidden_sise: 64}}\n" + kData + kSteps, "",
      "missing-key", 1, "model.config.hidden_size"},
     {"a key on the command line", kBase, "--distributed.pp_sise 2", "unknown-key", 0, "distributed.pp_sise"},
-    {"an option", kBase, "--jsno", "unknown-key", 0, "jsno"},
+    {"an option", kBase, "--jsno", "usage", 0, ""},
     {"a word too many", kBase, "extra", "bad-override", 0, ""},
     {"a processor measured for GPUs", kBase + "device: cuda\n", "--calibrate", "no-device", 4, "device"},
     {"a text for a number", kBase + "seed: many\n", "", "bad-type", 4, "seed"},
@@ -247,7 +247,7 @@ TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]"
   folder.write("r.yaml", kBase + "distributed: {tp_size: 2, cp_size: 2}\n");
   const auto good = test::run_program(folder, "plan r.yaml");
   CHECK(good.code == 0);
-  CHECK(good.out.find("tensor    products over 2 ranks") != std::string::npos);
+  CHECK(good.out.find("tensor    weights split over 2 ranks") != std::string::npos);
   CHECK(good.out.find("context   sequences over 2 ranks: ring of 2") != std::string::npos);
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("what works and is probably not meant is a warning with its place", "[
     INFO(row.recipe);
     const test::TemporaryFolder folder;
     folder.write("r.yaml", row.recipe);
-    const auto outcome = test::run_program(folder, "plan r.yaml --json");
+    const auto outcome = test::run_program(folder, "plan r.yaml --json --no-files");
     INFO(outcome.out << outcome.err);
     REQUIRE(outcome.code == 0);
     const auto warnings = nlohmann::json::parse(outcome.out)["warnings"];

@@ -57,9 +57,15 @@ TEST_CASE("bash completes commands, recipes, options, values and keys", "[cli]")
         Words{"--distributed.pipeline.layers_per_stage"});
   CHECK(bash("automodel recipe.yaml --distributed.pp_") == Words{"--distributed.pp_size"});
   CHECK(bash("automodel train recipe.yaml optimizer.weight_d") == Words{"optimizer.weight_decay="});
-  CHECK(bash("automodel train recipe.yaml --model.config") == Words{"--model.config"});
+  CHECK(bash("automodel train recipe.yaml --model.config.m") == Words{"--model.config.model_type"});
   CHECK(bash("automodel completion ''") == Words{"bash", "fish", "zsh"});
   CHECK(bash("automodel schema --") == Words{"--help", "--markdown"});
+  CHECK(bash("automodel plan recipe.yaml --distributed.pipeline.pp_schedule ZBV") == Words{"ZBVZeroBubble"});
+  CHECK(bash("automodel plan recipe.yaml --model.config.model_type qwen3_") == Words{"qwen3_moe"});
+  CHECK(bash("automodel plan recipe.yaml --optimizer._target_ adam") == Words{"adam", "adamw"});
+  CHECK(bash("automodel plan recipe.yaml device=c") == Words{"device=cpu", "device=cuda"});
+  CHECK(bash("automodel plan recipe.yaml device = c") == Words{"cpu", "cuda"});
+  CHECK(bash("automodel plan recipe.yaml --checkpoint.enabled ''") == Words{"false", "true"});
 }
 
 TEST_CASE("fish completes commands, recipes, options, values and keys", "[cli]") {
@@ -71,6 +77,8 @@ TEST_CASE("fish completes commands, recipes, options, values and keys", "[cli]")
   CHECK(fish("automodel train recipe.yaml --distributed.pipeline.layers") ==
         Words{"--distributed.pipeline.layers_per_stage"});
   CHECK(fish("automodel completion ") == Words{"bash", "fish", "zsh"});
+  CHECK(fish("automodel plan recipe.yaml --distributed.pipeline.pp_schedule ZBV") == Words{"ZBVZeroBubble"});
+  CHECK(fish("automodel plan recipe.yaml --device=c") == Words{"--device=cpu", "--device=cuda"});
 }
 
 TEST_CASE("zsh offers commands, options, values and keys", "[cli]") {
@@ -79,7 +87,7 @@ TEST_CASE("zsh offers commands, options, values and keys", "[cli]") {
   const auto offered = [](const std::string& words) {
     return lines_of(
         "zsh",
-        "compdef() {}\n_files() { print -l -- *.y*ml(N); }\n"
+        "compdef() {}\ncompset() {}\n_files() { print -l -- *.y*ml(N); }\n"
         "_describe() { local name=${@[-1]} item; [[ $1 == -t ]] && name=$4 || name=$5\n"
         "  for item in ${(P)name}; do print -r -- ${item%%:*}; done }\n"
         "compadd() { local -a given=(\"$@\"); local prefix=''\n"
@@ -94,6 +102,8 @@ TEST_CASE("zsh offers commands, options, values and keys", "[cli]") {
   CHECK(offered("automodel plan recipe.yaml --").contains("--distributed.pp_size"));
   CHECK(offered("automodel plan recipe.yaml --actions ''") == Words{"compute", "lowered"});
   CHECK(offered("automodel completion ''") == Words{"bash", "fish", "zsh"});
+  CHECK(offered("automodel plan recipe.yaml --distributed.pipeline.pp_schedule ''").contains("ZBVZeroBubble"));
+  CHECK(offered("automodel plan recipe.yaml device=c") == Words{"auto", "cpu", "cuda"});
 }
 
 }  // namespace automodel

@@ -15,7 +15,8 @@ using Places = std::map<std::string, std::string>;  ///< id -> a file that has i
 /// What stands before the id of a diagnostic; blanks between words are single.
 const std::regex kBefore(
     R"((push_back|emplace_back) ?\( ?\{ ?$|Diagnostic( \w+)? ?\{ ?$|ExitCode::k\w+, ?\{ ?$|return ?\{+ ?$|)"
-    R"(\b(refuse|warn|report|fault|add|wrong|cell|row|whole|has_peer|fail) ?\( ?(problems, ?)?$|)"
+    R"(\b(refuse|warn|report|fault|add|wrong|cell|row|whole|has_peer|fail) ?\( ?(problems, ?)?(folder, ?)?(ExitCode::k\w+, ?)?$|)"
+    R"(\bError ?\(\w+\.code, ?\{ ?$|)"
     R"(\w = ?\{ ?$|\.id = $|\{ \{ ?$)");
 /// The same where the id may be a single word: a call's first word may be a key there.
 const std::regex kBeforeWord(
@@ -79,8 +80,9 @@ std::string join(const std::vector<Path>& files) {
   return out;
 }
 
-/// Needs an MPI library, a network or a GPU that is broken or shared.
-const std::set<std::string> kNotProvoked = {"mpi-threads", "transport-failed", "cuda-failed", "gpu-shared"};
+/// Needs an MPI library, a network or a GPU that is broken or shared, or a defect of this program.
+const std::set<std::string> kNotProvoked = {"mpi-threads", "transport-failed", "cuda-failed", "gpu-shared",
+                                            "verify-failed"};
 
 bool mentioned(const std::string& text, const std::string& id) {
   return text.find('"' + id + '"') != std::string::npos || text.find('[' + id + ']') != std::string::npos;
@@ -103,11 +105,12 @@ TEST_CASE("ids are found where diagnostics are made", "[docs]") {
       "// \"comment-id\", is none\n"
       "problems.push_back(\n    {\"first-id\",\n fmt::format(\"not-an-id\", x)});\n"
       "throw Error(ExitCode::kEnvironment, {\"word\", y});  EnumName<E>{\"inverse-square-root\", E::k};\n"
-      "report.refuse(\"second-id\", key); refuse(\"key\", \"text\"); problem.id = \"third-id\"; warn(\"bad\", x);";
+      "report.refuse(\"second-id\", key); refuse(\"key\", \"text\"); problem.id = \"third-id\"; warn(\"bad\", x);"
+      "refuse(ExitCode::kBadInput, \"fourth-id\", x); throw Error(outcome.code, {\"fifth-id\", y});";
   Places found = ids_of(source, "f");
   std::vector<std::string> names;
   for (const auto& [id, file] : found) names.push_back(id);
-  CHECK(names == std::vector<std::string>{"bad", "first-id", "second-id", "third-id", "word"});
+  CHECK(names == std::vector<std::string>{"bad", "fifth-id", "first-id", "fourth-id", "second-id", "third-id", "word"});
 }
 
 TEST_CASE("docs/errors.md explains every diagnostic of the program, and no other", "[docs]") {

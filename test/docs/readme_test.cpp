@@ -43,6 +43,7 @@ TEST_CASE("README.md has a row for every command, and no other", "[docs]") {
 TEST_CASE("the recipe of README.md is planned", "[docs]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", block(test::read_file(test::repository() / "README.md"), "model: "));
+  folder.write("corpus/a.txt", std::string(4096, 'a'));
   const auto outcome = test::run_program(folder, "plan r.yaml --world-size 8");
   INFO(outcome.err);
   CHECK(outcome.code == 0);

@@ -296,6 +296,7 @@ TEST_CASE("A run that is stopped by a signal saves within a step, ends with 10 a
   };
   stop(SIGTERM, {});
   stop(SIGUSR1, {});
+  stop(SIGINT, {});
   stop(SIGTERM, {"--checkpoint.is_async", "true"});
   stop(SIGUSR1, {"--nproc-per-node", "2"});
   stop(SIGTERM, {"--nproc-per-node", "2"});

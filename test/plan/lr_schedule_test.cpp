@@ -117,7 +117,6 @@ TEST_CASE("each broken rule of a schedule names its key and a valid value", "[op
   CHECK(problem("{start_wd: 0.2, end_wd: 0.1, wd_incr_style: linear}").find("lr_scheduler.end_wd: ") == 0);
   CHECK(problem("{start_wd: 0.0, wd_incr_style: linear, wd_incr_steps: 0}").find("lr_scheduler.wd_incr_steps: ") == 0);
   CHECK(problem("{max_lr: .inf}").find("lr_scheduler.max_lr: ") == 0);
-  CHECK(problem("{override_opt_param_scheduler: true}").find("lr_scheduler.override_opt_param_scheduler: ") == 0);
 }
 
 TEST_CASE("all broken rules of a schedule are reported at once", "[optim]") {
@@ -136,6 +135,9 @@ TEST_CASE("a resumed run continues with the settings that the recipe says count"
   CHECK(resumed("{lr_warmup_steps: 2}") == saved);
   CHECK(resumed("{use_checkpoint_opt_param_scheduler: false, override_opt_param_scheduler: true}").lr_decay_steps() ==
         40);
+  CHECK(resumed("{override_opt_param_scheduler: true}").lr_decay_steps() == 40);  // alone as well
+  CHECK(rate_changes(resumed("{override_opt_param_scheduler: true, lr_warmup_steps: 1}"), saved) ==
+        std::vector<std::string>{"lr_decay_steps 40 (was 20)", "wd_incr_steps 40 (was 20)"});
   CHECK(problems.empty());
   resumed("{use_checkpoint_opt_param_scheduler: false, lr_warmup_steps: 1, lr_decay_steps: 20}");
   REQUIRE(problems.size() == 1);  // wd_incr_steps follows the number of steps

@@ -9,6 +9,16 @@ function(automodel_library name)
   target_link_libraries(automodel_${name} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS} automodel_warnings)
 endfunction()
 
+# The programs of the tests that scripts/test.sh runs by default: those labelled core or quick.
+function(automodel_quick_target name)
+  if(NOT TARGET quick_tests)
+    add_custom_target(quick_tests)
+  endif()
+  if("core" IN_LIST ARGN OR "quick" IN_LIST ARGN)
+    add_dependencies(quick_tests ${name})
+  endif()
+endfunction()
+
 # automodel_test(<name> SOURCES ... DEPENDS ... LABELS ...): one Catch2 program; every TEST_CASE is a ctest test.
 function(automodel_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LABELS;PROPERTIES")
@@ -17,5 +27,6 @@ function(automodel_test name)
   target_link_libraries(${name} PRIVATE test_main Catch2::Catch2 automodel_warnings ${arg_DEPENDS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/test)
   target_compile_definitions(${name} PRIVATE AUTOMODEL_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/test/golden")
+  automodel_quick_target(${name} ${arg_LABELS})
   catch_discover_tests(${name} TEST_PREFIX "${name}: " PROPERTIES LABELS "${arg_LABELS}" ${arg_PROPERTIES})
 endfunction()

@@ -1,6 +1,7 @@
 #include "checkpoint/format/manifest.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,32 @@ Diagnostic damaged(const fs::path& path, const std::string& what) {
           ""};
 }
 
+/// The parts of an identity under their keys in the file, and as people call them.
+struct IdentityRow {
+  const char* key;
+  std::string_view title;
+  IdentityPart RunIdentity::*part;
+};
+constexpr std::array kIdentity = {IdentityRow{"model", "model", &RunIdentity::model},
+                                  IdentityRow{"data", "data set", &RunIdentity::data},
+                                  IdentityRow{"method", "method", &RunIdentity::method}};
+
+std::optional<RunIdentity> parse_identity(const Json& json) {
+  RunIdentity out;
+  for (const auto& row : kIdentity) {
+    const auto part = json.find(row.key);
+    if (part == json.end() || !part->is_object()) return std::nullopt;
+    const auto take = [&](const char* key, std::string& to) {
+      const auto found = part->find(key);
+      if (found == part->end() || !found->is_string()) return false;
+      to = found->get<std::string>();
+      return true;
+    };
+    if (!take("name", (out.*row.part).name) || !take("digest", (out.*row.part).digest)) return std::nullopt;
+  }
+  return out;
+}
+
 bool stays_inside(const std::string& name) {
   const fs::path path(name);
   if (name.empty() || path.is_absolute() || name.find('\0') != std::string::npos) return false;
@@ -32,6 +59,19 @@ bool stays_inside(const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<std::string> differences(const RunIdentity& here, const RunIdentity& there) {
+  std::vector<std::string> out;
+  for (const auto& row : kIdentity) {
+    const auto& ours = here.*row.part;
+    const auto& theirs = there.*row.part;
+    if (ours.digest == theirs.digest) continue;
+    out.push_back(ours.name == theirs.name
+                      ? fmt::format("the {} is {}, as the checkpoint's, with other content", row.title, ours.name)
+                      : fmt::format("the {} is {}, the checkpoint's is {}", row.title, ours.name, theirs.name));
+  }
+  return out;
+}
 
 std::uint64_t Manifest::bytes() const {
   std::uint64_t total = 0;
@@ -43,7 +83,11 @@ std::string to_json(const Manifest& manifest) {
   Json out = {{"checksum", "crc32c"}, {"files", Json::object()}};
   for (const auto& entry : manifest.files)
     out["files"][entry.file] = {{"size", entry.size}, {"crc32c", checksum_text(entry.checksum)}};
-  return out.dump(1) + "\n";
+  if (manifest.run)
+    for (const auto& row : kIdentity)
+      out["run"][row.key] = {{"name", ((*manifest.run).*row.part).name},
+                             {"digest", ((*manifest.run).*row.part).digest}};
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::optional<Manifest> parse_manifest(std::string_view text, std::string_view file, Diagnostics& problems) {
@@ -67,6 +111,10 @@ std::optional<Manifest> parse_manifest(std::string_view text, std::string_view f
       return refuse(fmt::format("'{}' has no size and crc32c", printable(name)));
     made.size = entry["size"].get<std::uint64_t>();
     out.files.push_back(std::move(made));
+  }
+  if (json.contains("run")) {
+    out.run = json["run"].is_object() ? parse_identity(json["run"]) : std::nullopt;
+    if (!out.run) return refuse("its 'run' has no model, data and method, each with name and digest");
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// manifest.json: every file of a checkpoint with its size and checksum. It is written last; a folder without it was
-// never finished.
+// manifest.json: every file of a checkpoint with its size and checksum, and which run it belongs to. It is written
+// last; a folder without it was never finished.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,27 @@ struct ManifestEntry {
   bool operator==(const ManifestEntry&) const = default;
 };
 
+/// One thing that makes a run this run: how people call it, and a name made of its content.
+struct IdentityPart {
+  std::string name = {};
+  std::string digest = {};
+  bool operator==(const IdentityPart&) const = default;
+};
+
+/// Whose checkpoint it is. Runs with other parts do not go on from it unasked.
+struct RunIdentity {
+  IdentityPart model = {};
+  IdentityPart data = {};
+  IdentityPart method = {};  ///< what is trained: all parameters, or adapters of a rank
+  bool operator==(const RunIdentity&) const = default;
+};
+
+/// "the model is A, the checkpoint's is B" for each part that differs; empty: the same run.
+std::vector<std::string> differences(const RunIdentity& here, const RunIdentity& there);
+
 struct Manifest {
   std::vector<ManifestEntry> files = {};
+  std::optional<RunIdentity> run = {};  ///< absent in checkpoints of version 0.1.0
   std::uint64_t bytes() const;
   bool operator==(const Manifest&) const = default;
 };

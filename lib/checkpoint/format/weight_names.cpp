@@ -98,8 +98,8 @@ void report(Diagnostics& problems, const TensorFolder& folder, std::string id, s
   constexpr std::size_t kMost = 20;
   const auto shown =
       std::vector<std::string>(names.begin(), names.begin() + std::ptrdiff_t(std::min(kMost, names.size())));
-  std::string message =
-      fmt::format("{} tensor{} {}: {}", names.size(), names.size() == 1 ? "" : "s", what, fmt::join(shown, ", "));
+  std::string message = fmt::format("{} tensor{} {} '{}': {}", names.size(), names.size() == 1 ? "" : "s", what,
+                                    folder.path().native(), fmt::join(shown, ", "));
   if (names.size() > kMost) message += fmt::format(", and {} more", names.size() - kMost);
   problems.push_back({std::move(id), std::move(message), std::move(help), {folder.path().native(), 0, 0}, ""});
 }
@@ -140,17 +140,17 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
     (is_quantized_part(name) ? quantized : unexpected).push_back(printable(name));
   }
   if (!quantized.empty()) {  // their names are not those of a plain model: more would only hide the cause
-    report(problems, folder, "weights-quantized", "are parts of quantized weights", quantized,
+    report(problems, folder, "weights-quantized", "are parts of quantized weights in", quantized,
            "quantized weights cannot be trained; take the model in bfloat16 or float32");
     return {};
   }
   const bool head = std::find(missing.begin(), missing.end(), layout.head + ".weight") != missing.end();
-  report(problems, folder, "weights-missing", "of the model are not in the folder", missing,
+  report(problems, folder, "weights-missing", "of the model are not in", missing,
          head ? "where the head shares the embedding's values, say tie_word_embeddings: true"
               : "the folder belongs to another model, or config.json does not describe it");
-  report(problems, folder, "weights-unexpected", "of the folder are not in the model", unexpected,
+  report(problems, folder, "weights-unexpected", "that the model does not have are in", unexpected,
          "the folder belongs to another model, or config.json does not describe it");
-  report(problems, folder, "weights-shape", "have another shape", misshaped,
+  report(problems, folder, "weights-shape", "have another shape in", misshaped,
          "config.json (or an override of it) does not describe these weights");
   return missing.empty() && unexpected.empty() && misshaped.empty() ? places : WeightPlaces();
 }

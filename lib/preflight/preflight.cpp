@@ -1,0 +1,170 @@
+#include "preflight/preflight.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <variant>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "checkpoint/format/root_folder.h"
+#include "checkpoint/format/tensor_folder.h"
+#include "checkpoint/format/weight_names.h"
+#include "data/open_dataset.h"
+#include "data/source_files.h"
+#include "data/tokenizer.h"
+#include "tokenizer/chat_template.h"
+
+namespace automodel::preflight {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Data up to this size is read as the run would read it, in about a second; of more, only what it needs is looked at.
+constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;
+
+/// What a path of the data means, as far as sizes go: files, folders and globs. Nothing where a path leads nowhere.
+std::uint64_t size_of(const config::PathList& paths, const fs::path& folder) {
+  Diagnostics ignored;
+  std::uint64_t bytes = 0;
+  for (const auto& file : data::find_files(paths, data::Wanted::kText, folder, "", ignored).files)
+    bytes += static_cast<std::uint64_t>(file.size);
+  return bytes;
+}
+
+class Checks {
+ public:
+  Checks(const config::LoadedRecipe& recipe, const plan::TrainingPlan& plan) : recipe_(recipe), plan_(plan) {}
+
+  Diagnostics run() {
+    const auto& sections = recipe_.recipe;
+    if (sections.dataset()) check_data(*sections.dataset(), "dataset");
+    if (sections.validation_dataset()) check_data(*sections.validation_dataset(), "validation_dataset");
+    for (const auto& [name, config] : sections.validation_datasets()) check_data(config, "validation_dataset_" + name);
+    check_weights();
+    check_folder();
+    for (auto& problem : problems_)
+      if (problem.where.file.empty()) problem.where = recipe_.origins.nearest(problem.key);
+    return std::move(problems_);
+  }
+
+ private:
+  fs::path folder() const { return fs::path(recipe_.path).parent_path(); }
+
+  data::DatasetContext context(const std::string& key) const {
+    data::DatasetContext out{.recipe_folder = folder(), .key = key, .quiet = true};
+    if (plan_.model) {
+      out.vocab_size = plan_.model->spec.vocab;
+      out.max_length = plan_.model->spec.max_positions;
+    }
+    out.seed = static_cast<std::uint64_t>(recipe_.seed());
+    return out;
+  }
+
+  void check_data(config::DatasetConfig config, const std::string& key) {
+    const bool small = std::visit(
+        [&](auto& section) {
+          if constexpr (requires { section.cache; }) section.cache = false;  // a plan leaves nothing behind
+          if constexpr (requires { section.paths().paths; })
+            return size_of(section.paths(), folder()) <= kReadBytes;
+          else
+            return true;
+        },
+        config);
+    const bool foreign = std::visit(
+        [](const auto& section) {
+          return requires {
+            section.kPlanOnly;
+          };
+        },
+        config);
+    if (foreign) return;  // said by the plan
+    if (small)
+      data::open_dataset(config, context(key), problems_);
+    else
+      std::visit([&](const auto& section) { check_parts(section, key); }, config);
+  }
+
+  /// Tokenizer and template of data that is too large to read.
+  template <class Section>
+  void check_parts(const Section& section, const std::string& key) {
+    std::unique_ptr<data::Tokenizer> tokenizer;
+    if constexpr (requires { section.tokenizer(); })
+      if (section.tokenizer())
+        tokenizer = data::open_tokenizer(*section.tokenizer(), folder(), key + ".tokenizer", problems_);
+    if (tokenizer && plan_.model && tokenizer->vocab_size() > plan_.model->spec.vocab)
+      problems_.push_back({"token-out-of-range",
+                           fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(),
+                                       plan_.model->spec.vocab),
+                           fmt::format("the model's vocab_size must be at least {}", tokenizer->vocab_size()),
+                           {},
+                           key + ".tokenizer"});
+    if constexpr (requires { section.chat_template(); })
+      if (section.chat_template()) check_template(*section.chat_template(), key + ".chat_template");
+  }
+
+  void check_template(const std::string& name, const std::string& key) {
+    const auto path = plan::find_path(name, recipe_.path);
+    std::ifstream file(path, std::ios::binary);
+    if (path.empty() || !file) {
+      problems_.push_back(
+          {"missing-file", fmt::format("there is no chat template '{}'", name), "name a file in Jinja", {}, key});
+      return;
+    }
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    tokenizer::ChatTemplate::parse(text, path.native(), problems_);
+  }
+
+  /// Names and shapes; what the tensors hold is not read.
+  void check_weights() {
+    if (!plan_.model || !plan_.model->load_weights) return;
+    const auto& model = *plan_.model;
+    if (!model.spec.plan_only.empty()) return;
+    const auto opened = checkpoint::TensorFolder::open(model.folder, "model", problems_);
+    if (opened) checkpoint::find_weights(*opened, model.spec, model.layout, problems_);
+  }
+
+  /// Can be written to, or made where it is not there yet; a checkpoint that is asked for is there.
+  void check_folder() {
+    const auto& section = recipe_.recipe.checkpoint();
+    std::error_code error;
+    fs::path nearest = fs::absolute(section.checkpoint_dir(), error).lexically_normal();
+    while (!nearest.empty() && nearest.has_parent_path() && nearest != nearest.root_path() &&
+           !fs::exists(nearest, error))
+      nearest = nearest.parent_path();
+    if (!fs::is_directory(nearest, error) || access(nearest.c_str(), W_OK | X_OK) != 0)
+      problems_.push_back(
+          {"cannot-write",
+           fmt::format("the folder '{}' cannot be written to: '{}' {}", section.checkpoint_dir(), nearest.native(),
+                       fs::is_directory(nearest, error) ? "is not yours" : "is no folder"),
+           "choose another checkpoint.checkpoint_dir",
+           {},
+           "checkpoint.checkpoint_dir"});
+    const auto& from = section.restore_from();
+    if (!from) return;
+    const fs::path root = section.checkpoint_dir();
+    if (*from == checkpoint::kLatest ? !checkpoint::newest_checkpoint(root).empty()
+                                     : fs::exists(root / *from, error) || !plan::find_path(*from, recipe_.path).empty())
+      return;
+    problems_.push_back({"checkpoint-missing",
+                         fmt::format("there is no checkpoint '{}' to restore from", *from),
+                         "give a folder like epoch_0_step_99, LATEST, or nothing for the newest one",
+                         {},
+                         "checkpoint.restore_from"});
+  }
+
+  const config::LoadedRecipe& recipe_;
+  const plan::TrainingPlan& plan_;
+  Diagnostics problems_ = {};
+};
+
+}  // namespace
+
+Diagnostics check_files(const config::LoadedRecipe& recipe, const plan::TrainingPlan& plan) {
+  return Checks(recipe, plan).run();
+}
+
+}  // namespace automodel::preflight

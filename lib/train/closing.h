@@ -1,0 +1,38 @@
+// The last lines of a run: how it went, where the model is, what to do with it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+
+namespace automodel::train {
+
+/// Collects losses over a run.
+class Closing {
+ public:
+  void add(std::int64_t step, double loss);
+  void add_validation(std::int64_t step, double loss);
+
+  /// What the last lines depend on, beside the losses.
+  struct Ending {
+    bool stopped = false;         ///< by a signal
+    std::string checkpoint = {};  ///< the newest one's folder; empty: nothing is saved
+    std::string recipe = {};      ///< path
+    bool adapters = false;        ///< the model folder holds adapters alone
+    bool has_text = false;        ///< the data has a tokenizer, so that prompts can be tried
+    std::int64_t steps_done = 0;  ///< of the whole run
+  };
+  std::vector<std::string> lines(const Ending& ending) const;
+
+ private:
+  struct Point {
+    std::int64_t step = 0;
+    double loss = 0;
+  };
+  std::optional<Point> first_, last_, best_, validated_, best_validated_;
+};
+
+}  // namespace automodel::train

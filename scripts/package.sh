@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Packs what was built: a wheel (torch and Open MPI come from PyPI) and an archive that runs from any folder.
+#
+#   scripts/package.sh [BUILD_FOLDER] [OUTPUT_FOLDER]      default: build/release, build/package
+#
+# Neither needs root, a compiler or Python at run time. docs/install.md says how they are used.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build="${1:-build/release}"
+mkdir -p "${2:-build/package}"
+output="$(cd "${2:-build/package}" && pwd)"
+
+version="$(sed -n 's/^project(automodel VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)"
+torch="$(sed -n 's/^torch==//p' third_party/pip.txt)"
+glibc="$(ldd --version | sed -n '1s/.* //p')"
+stage="$output/automodel-$version"
+
+rm -rf "$stage"
+mkdir -p "$stage/bin" "$stage/libexec" "$stage/lib"
+cmake --install "$build" --prefix "$stage/install" --strip >/dev/null
+mv "$stage/install/bin/automodel" "$stage/install/bin/automodel-worker" "$stage/libexec/"
+rm -rf "$stage/install"
+sed "s/@TORCH_VERSION@/$torch/" scripts/package/automodel.sh > "$stage/bin/automodel"
+chmod +x "$stage/bin/automodel"
+cp -r recipes "$stage/"
+
+# The programs look for libraries from where they are, and nowhere else.
+rpath="$(sed -n 's/^set(CMAKE_INSTALL_RPATH "\(.*\)")/\1/p' app/CMakeLists.txt)"
+for program in "$stage"/libexec/*; do
+  cmake -D FILE="$program" -D RPATH="$rpath" -P scripts/package/set_rpath.cmake
+done
+
+# Private copies of the libraries that neither the system, nor torch, nor Open MPI brings.
+copied='libfmt|libspdlog|libyaml-cpp|libpcre2-8'
+for program in "$stage"/libexec/*; do
+  readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -E "^($copied)\.so" | while read -r library; do
+    place="$(ldd "$build/bin/$(basename "$program")" | sed -n "s|^\s*$library => \(\S*\) .*|\1|p")"
+    cp -L "$place" "$stage/lib/$library"
+  done
+done
+
+# Whatever is neither copied nor known would be missing elsewhere.
+known='linux-vdso|libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux.*|libtorch.*|libc10.*|libmpi|libcuda.*|libcu.*|libnccl|libnv.*|libarrow|libparquet'
+for program in "$stage"/libexec/*; do
+  unknown="$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE "^($copied|$known)\.so" || true)"
+  if [ -n "$unknown" ]; then
+    echo "$program needs libraries that nothing brings:" $unknown >&2
+    exit 1
+  fi
+  # Nothing may be looked for in the folders of whoever built it.
+  if readelf -d "$program" | grep -E '(RPATH|RUNPATH)' | grep -vE '\[(\$ORIGIN[^:]*:?)+\]' >&2; then
+    echo "$program looks for libraries outside of its own folder" >&2
+    exit 1
+  fi
+done
+
+requirements=()
+if readelf -d "$stage/libexec/automodel-worker" | grep -q 'NEEDED.*libarrow'; then
+  requirements+=("$(sed -n 's/^\(pyarrow==.*\)/\1/p' third_party/pip-arrow.txt)")
+fi
+python3 scripts/package/make_wheel.py "$stage" "$output" "$version" "$torch" "$glibc" "${requirements[@]}"
+archive="$output/automodel-$version-linux-$(uname -m).tar.gz"
+tar -C "$output" --owner=0 --group=0 --numeric-owner --sort=name --mtime='2020-01-01' -czf "$archive" "automodel-$version"
+size="$(stat -c %s "$archive")"
+echo "$archive ($((size / 1048576)) MiB)"
+if [ "$size" -gt $((60 * 1048576)) ]; then
+  echo "the archive is larger than 60 MiB" >&2
+  exit 1
+fi

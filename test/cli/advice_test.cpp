@@ -1,0 +1,138 @@
+// What the front end says before anything runs: files that a run would miss, and advice that fits the command.
+#include <filesystem>
+
+#include <catch2/catch.hpp>
+
+#include "cli/program.h"
+
+namespace automodel {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kGolden = AUTOMODEL_GOLDEN_DIR;
+const std::string kModel =
+    "device: cpu\n"
+    "model: {config: {model_type: llama, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, "
+    "num_attention_heads: 2, num_key_value_heads: 2, vocab_size: 300, max_position_embeddings: 16}}\n"
+    "step_scheduler: {global_batch_size: 4, local_batch_size: 4, max_steps: 3}\n";
+const std::string kMock = "dataset: {_target_: mock, vocab_size: 67, seq_length: 16}\n";
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+test::Outcome run(const test::TemporaryFolder& folder, const std::string& recipe, const std::string& words) {
+  folder.write("r.yaml", recipe);
+  return test::run_program(folder, words);
+}
+
+}  // namespace
+
+TEST_CASE("plan finds the files that train would miss", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("rows.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");
+  folder.write("bad.jsonl", "{\"prompt\": \"a\"}\n");
+  folder.write("bad.jinja", "{% for m in messages %}");
+  fs::create_directories(folder.path() / "model");
+  fs::copy(kGolden + "/hf/e2e_llama_sft/config.json", folder.path() / "model/config.json");
+  folder.write("file", "in the way");
+  const std::string jsonl = "dataset: {_target_: jsonl, path: rows.jsonl, tokenizer: bytes}\n";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--dataset.path none.jsonl", "error[missing-file]: there is no"},
+      {"--dataset.path bad.jsonl", "error[bad-row]"},
+      {"--dataset.tokenizer nowhere", "dataset.tokenizer"},
+      {"--dataset.tokenizer " + kGolden + "/tokenizer/qwen2", "error[token-out-of-range]"},
+      {"--dataset.chat_template none.jinja", "error[missing-file]"},
+      {"--validation_dataset '{_target_: tokens, path: none.jsonl}'", "error[missing-file]"},
+      {"--checkpoint.checkpoint_dir file/run", "error[cannot-write]"},
+      {"--checkpoint.restore_from LATEST", "error[checkpoint-missing]"},
+      {"--model '{pretrained_model_name_or_path: model}'", "error[missing-weights]"}};
+  for (const auto& [words, text] : cases) {
+    const auto outcome = run(folder, kModel + jsonl, "plan r.yaml " + words);
+    INFO(words << "\n" << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK((holds(outcome.err, text) || holds(outcome.err, text.substr(0, text.find(' ')))));
+    CHECK(holds(outcome.out, "plan of r.yaml"));  // which is shown all the same
+    CHECK(run(folder, kModel + jsonl, "plan r.yaml --no-files " + words).code == 0);
+    const auto json = run(folder, kModel + jsonl, "plan r.yaml --json " + words);
+    CHECK(json.code == 2);
+    CHECK(json.out.starts_with("{\"errors\""));
+  }
+  CHECK(run(folder, kModel + jsonl, "plan r.yaml").code == 0);
+  CHECK_FALSE(fs::exists(folder.path() / "checkpoints"));  // looked at, not made
+}
+
+TEST_CASE("advice is in the words of the command", "[cli]") {
+  const test::TemporaryFolder folder;
+  const auto said = [&](const std::string& words, const std::string& more = "") {
+    const auto outcome = run(folder, kModel + kMock + more, words);
+    INFO(words << "\n" << outcome.err);
+    CHECK(outcome.code == 2);
+    return outcome.err;
+  };
+  CHECK(holds(said("plan r.yaml --wrld-size 3"), "did you mean '--world-size'?"));
+  CHECK(holds(said("train r.yaml --distributed.dp_size 4 --step_scheduler.local_batch_size 1"),
+              "start 4 ranks: --nproc-per-node 4 on this machine"));
+  CHECK(holds(said("slurm r.yaml --nodes 3 --ranks-per-node 1 --distributed.pp_size 2 --distributed.pipeline "
+                   "'{pp_schedule: 1F1B}'"),
+              "help: --nodes 2: the recipe takes these with 1 rank a node"));
+  CHECK(holds(said("plan r.yaml --distributed.pp_microbatch_size 2"), "it belongs under distributed.pipeline"));
+  CHECK(holds(said("plan r.yaml --optimizer.learning_rate 2"), "did you mean 'lr'?"));
+  CHECK(holds(said("plan r.yaml --model.config.num_kv_heads 2"), "did you mean 'num_key_value_heads'?"));
+  const auto optimizer = said("plan r.yaml --optimizer._target_ torch.optim.Adagrad");
+  CHECK(holds(optimizer, "'torch.optim.Adagrad' is not a valid optimizer._target_"));
+  CHECK(holds(optimizer, "help: there are adamw, adam"));
+  CHECK(holds(said("plan r.yaml --distributed.strategy fsdp3"), "'fsdp3' is not a valid distributed.strategy"));
+  const auto quantized = run(folder, kModel + kMock, "train r.yaml --quantization '{load_in_4bit: true}'");
+  CHECK(quantized.code == 3);
+  CHECK(holds(quantized.err, "quantization is not supported: "));
+}
+
+TEST_CASE("a line that is indented too far is named itself", "[cli]") {
+  const test::TemporaryFolder folder;
+  const auto outcome =
+      run(folder, kModel + "optimizer:\n  lr: 0.1\n    eps: 1.0e-8\n  weight_decay: 0\n" + kMock, "plan r.yaml");
+  INFO(outcome.err);
+  CHECK(outcome.code == 2);
+  CHECK(holds(outcome.err, "r.yaml:6:5: error[yaml-syntax]: this line is indented by 4 and belongs to no key"));
+  CHECK(holds(outcome.err, "'lr' above it has a value already; indent this line by 2"));
+  const auto shallow = run(folder, kModel + "optimizer:\n    lr: 0.1\n  eps: 1.0e-8\n" + kMock, "plan r.yaml");
+  CHECK(holds(shallow.err, "r.yaml:6:3: error[yaml-syntax]"));
+}
+
+TEST_CASE("plans tell the two bubbles apart and what is split", "[cli]") {
+  const test::TemporaryFolder folder;
+  const auto outcome = run(
+      folder, kModel + kMock + "distributed: {pp_size: 2, tp_size: 2, pipeline: {pp_schedule: 1F1B}}\n", "plan r.yaml");
+  INFO(outcome.out << outcome.err);
+  CHECK(holds(outcome.out, ", ideal bubble "));
+  CHECK(holds(outcome.out, "(estimated bubble "));
+  CHECK(holds(outcome.out, "tensor    weights split over 2 ranks"));
+}
+
+TEST_CASE("slurm takes a preamble, and a container sees what the recipe names", "[cli]") {
+  const test::TemporaryFolder folder, elsewhere;
+  folder.write("pre.sh", "module load openmpi\nexport A=1\n");
+  elsewhere.write("data/rows.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");
+  const std::string data =
+      "dataset: {_target_: jsonl, path: " + (elsewhere.path() / "data/rows.jsonl").string() + ", tokenizer: bytes}\n";
+  const std::string words = "slurm r.yaml --nodes 1 --ranks-per-node 1 ";
+  const auto plain = run(folder, kModel + data, words + "--preamble pre.sh");
+  INFO(plain.out << plain.err);
+  CHECK(plain.code == 0);
+  CHECK(holds(plain.out, "\nmodule load openmpi\nexport A=1\n"));
+  CHECK(plain.out.find("module load") < plain.out.find("srun --kill"));
+  const auto contained =
+      run(folder, kModel + data,
+          words + "--container image.sqsh --program /opt/automodel/bin/automodel --mount /scratch:/s");
+  INFO(contained.out << contained.err);
+  CHECK(holds(contained.out, "/scratch:/s"));
+  const auto mounted = (elsewhere.path() / "data").string();
+  CHECK(holds(contained.out, mounted + ":" + mounted));
+  CHECK(holds(contained.out, "/opt/automodel/bin/automodel train"));
+  CHECK(run(folder, kModel + data, words + "--mount /scratch").code == 2);
+  CHECK(run(folder, kModel + data, words + "--preamble none.sh").code == 2);
+}
+
+}  // namespace automodel

@@ -1,0 +1,217 @@
+// What a user meets on the first day of training, by the programs themselves: runs that end, come back and are mixed
+// up.
+#include <filesystem>
+#include <fstream>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "cli/program.h"
+
+namespace automodel {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kGolden = AUTOMODEL_GOLDEN_DIR;
+
+/// A run of four steps over rows of instructions.
+struct FirstRun {
+  test::TemporaryFolder folder;
+
+  FirstRun() {
+    folder.write("a.jsonl", rows("day"));
+    folder.write("b.jsonl", rows("night"));
+    folder.write("r.yaml",
+                 "seed: 3\ndevice: cpu\n"
+                 "model: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+                 "num_attention_heads: 2, num_key_value_heads: 2, vocab_size: 260, max_position_embeddings: 64}}\n"
+                 "distributed: {strategy: ddp}\n"
+                 "dataset: {_target_: jsonl, path: a.jsonl, tokenizer: bytes, cache: false}\n"
+                 "step_scheduler: {global_batch_size: 4, local_batch_size: 4, max_steps: 4, num_epochs: null}\n"
+                 "optimizer: {lr: 0.001}\n"
+                 "lr_scheduler: {lr_warmup_steps: 1}\n"
+                 "logging: {tensorboard: false}\n"
+                 "checkpoint: {checkpoint_dir: run}\n");
+  }
+  static std::string rows(const std::string& word) {
+    std::string out;
+    for (int i = 0; i < 8; ++i)
+      out += fmt::format("{{\"prompt\": \"{} {}\", \"response\": \"good {}\"}}\n", word, i, word);
+    return out;
+  }
+  test::Outcome train(const std::string& words = "") const {
+    return test::run_program(folder, "train r.yaml " + words);
+  }
+};
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string last_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+}  // namespace
+
+TEST_CASE("A run closes with its losses, its model, and what to do with it", "[first-day]") {
+  const FirstRun run;
+  const auto first = run.train();
+  INFO(first.out << first.err);
+  REQUIRE(first.code == 0);
+  CHECK(holds(first.out, "\nloss      first "));
+  CHECK(holds(first.out, " (step 0), last "));
+  CHECK(holds(first.out, "\nmodel     run/epoch_1_step_3/model: a Hugging Face folder"));
+  CHECK(holds(first.out, "\ntry       automodel train r.yaml --generation.prompts"));
+  CHECK(last_line(first.out) == "export    automodel checkpoint export run/epoch_1_step_3 NEW_FOLDER");
+  const auto nothing = run.train("--checkpoint.enabled false --checkpoint.checkpoint_dir other");
+  CHECK(last_line(nothing.out) == "model     not saved: checkpoint.enabled is false");
+  SECTION("the commands that it names work") {
+    const auto again = run.train("--generation.prompts '[\"Once\"]' --generation.max_new_tokens 4");
+    INFO(again.out << again.err);
+    CHECK(again.code == 0);
+    CHECK(holds(again.out, "all 4 steps are done"));
+    CHECK(holds(again.out, "--- Once"));
+    const auto exported = test::run_program(run.folder, "checkpoint export run new");
+    INFO(exported.err);
+    CHECK(exported.code == 0);
+    CHECK(holds(exported.out, "epoch_1_step_3"));  // which one it took
+    CHECK(fs::exists(run.folder.path() / "new/config.json"));
+  }
+}
+
+TEST_CASE("A checkpoint belongs to model, data and method; another run does not go on from it unasked", "[first-day]") {
+  const FirstRun run;
+  REQUIRE(run.train("--step_scheduler.max_steps 2").code == 0);
+  const std::vector<std::pair<std::string, std::string>> others = {
+      {"--dataset.path b.jsonl", "the data set is jsonl b.jsonl (8 rows), the checkpoint's is jsonl a.jsonl (8 rows)"},
+      {"--dataset.mask_prompt false",
+       "the data set is jsonl a.jsonl (8 rows), as the checkpoint's, with other content"},
+      {"--model.config.rope_theta 1234", "the model is inline (llama, "},
+      {"--peft.dim 4", "the method is adapters of rank 4, the checkpoint's is training of all parameters"}};
+  for (const auto& [words, text] : others) {
+    const auto outcome = run.train(words);
+    INFO(words << "\n" << outcome.out << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(holds(outcome.err, "r.yaml:"));
+    CHECK(holds(outcome.err, "error[checkpoint-of-another-run]: 'run/epoch_0_step_1' was saved by another run: "));
+    CHECK(holds(outcome.err, text));
+  }
+  SECTION("all steps done is no excuse") {
+    CHECK(run.train("--step_scheduler.max_steps 2 --dataset.path b.jsonl").code == 2);
+  }
+  SECTION("named, it is taken, and what differs is said") {
+    const auto outcome = run.train("--dataset.path b.jsonl --checkpoint.restore_from LATEST");
+    INFO(outcome.out << outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(holds(outcome.out, "resume    run/epoch_0_step_1: step 1 is done"));
+    CHECK(holds(outcome.out, "resume    the data set is jsonl b.jsonl (8 rows), the checkpoint's is"));
+  }
+  SECTION("resume: never starts anew") {
+    const auto outcome = run.train("--dataset.path b.jsonl --checkpoint.resume never");
+    CHECK(outcome.code == 0);
+    CHECK(holds(outcome.out, "step 0 |"));
+    CHECK(holds(run.train("--dataset.path b.jsonl").out, "all 4 steps are done"));
+  }
+  SECTION("moved files and another type are the same run") {
+    fs::create_directories(run.folder.path() / "elsewhere");
+    fs::rename(run.folder.path() / "a.jsonl", run.folder.path() / "elsewhere/a.jsonl");
+    const auto outcome = run.train("--dataset.path elsewhere/a.jsonl --model.torch_dtype float64");
+    INFO(outcome.out << outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(holds(outcome.out, "step 2 |"));
+  }
+}
+
+TEST_CASE("What has changed since the checkpoint is listed, rates included", "[first-day]") {
+  const FirstRun run;
+  REQUIRE(run.train("--step_scheduler.max_steps 2").code == 0);
+  const auto kept = run.train("--optimizer.lr 0.5");
+  INFO(kept.out << kept.err);
+  REQUIRE(kept.code == 0);
+  CHECK(holds(kept.out, "resume    changed: step_scheduler.max_steps 4 (was 2), optimizer.lr 0.5 (was 0.001)"));
+  CHECK(holds(kept.out, "resume    rates are the checkpoint's, not the recipe's: "));
+  CHECK(holds(kept.out, "max_lr 0.001 (was 0.5)") == false);
+  CHECK(holds(kept.out, "max_lr 0.001 (the recipe's 0.5)"));
+  CHECK(holds(kept.out, "override_opt_param_scheduler"));
+  const auto taken = run.train(
+      "--step_scheduler.max_steps 6 --optimizer.lr 0.5 "
+      "--lr_scheduler.override_opt_param_scheduler true");
+  INFO(taken.out << taken.err);
+  REQUIRE(taken.code == 0);
+  CHECK(holds(taken.out, "resume    rates are the recipe's: "));
+  CHECK(holds(taken.out, "max_lr 0.5 (was 0.001)"));
+  const auto same = run.train(
+      "--step_scheduler.max_steps 6 --optimizer.lr 0.5 "
+      "--lr_scheduler.override_opt_param_scheduler true");
+  CHECK_FALSE(holds(same.out, "resume    changed"));
+  CHECK_FALSE(holds(same.out, "resume    rates"));
+}
+
+TEST_CASE("A saved model has the tokenizer and the template that it was trained with", "[first-day]") {
+  const FirstRun run;
+  const auto base = run.folder.path() / "base";
+  fs::copy(kGolden + "/hf/e2e_llama_sft", base);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    fs::copy(kGolden + "/tokenizer/llama3/" + name, base / name);
+  run.folder.write("base/generation_config.json", "{\"of\": \"base\"}");
+  run.folder.write("mine.jinja", "{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}");
+  const std::string model = "--model '{pretrained_model_name_or_path: base}' ";
+  const auto saved = [&](const std::string& words, const std::string& root) {
+    const auto outcome = run.train(model + words + " --step_scheduler.max_steps 2 --checkpoint.checkpoint_dir " + root);
+    INFO(outcome.out << outcome.err);
+    REQUIRE(outcome.code == 0);
+    return run.folder.path() / root / "LATEST/model";
+  };
+  const auto text = [](const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  const auto other = saved("--dataset.tokenizer " + kGolden + "/tokenizer/qwen2", "qwen");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+    CHECK(text(other / name) == text(fs::path(kGolden + "/tokenizer/qwen2") / name));
+  CHECK(text(other / "generation_config.json") == "{\"of\": \"base\"}");
+  const auto templated = saved("--dataset.tokenizer base --dataset.chat_template mine.jinja", "mine");
+  CHECK(text(templated / "tokenizer.json") == text(base / "tokenizer.json"));
+  CHECK(text(templated / "chat_template.jinja") == run.folder.read("mine.jinja"));
+  const auto bytes = saved("--dataset.tokenizer bytes", "bytes");
+  CHECK_FALSE(fs::exists(bytes / "tokenizer.json"));
+}
+
+TEST_CASE("Adapters are exported only into their base model", "[first-day]") {
+  const FirstRun run;
+  REQUIRE(run.train("--peft.dim 4 --step_scheduler.max_steps 2").code == 0);
+  const auto alone = test::run_program(run.folder, "checkpoint export run new");
+  INFO(alone.err);
+  CHECK(alone.code == 2);
+  CHECK(holds(alone.err, "error[missing-option]"));
+  CHECK(holds(alone.err, "add --merge"));
+}
+
+TEST_CASE("Ctrl-C saves and says how to go on", "[first-day]") {
+  for (const std::string ranks : {"", "--nproc-per-node 2 --step_scheduler.local_batch_size 2 "}) {
+    const FirstRun run;
+    // A script of its own: the shell that runs it expands its variables.
+    run.folder.write("stop.sh",
+                     "'" AUTOMODEL_PROGRAM "' train r.yaml " + ranks +
+                         "--step_scheduler.max_steps 1000000 --step_scheduler.ckpt_every_steps 1000000 "
+                         "--step_scheduler.save_checkpoint_every_epoch false >out 2>err & pid=$!\n"
+                         "until [ -s run/training.jsonl ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done\n"
+                         "kill -" +
+                         (ranks.empty() ? "INT" : "USR1") + " $pid\nwait $pid\n");
+    const int status = std::system(("cd '" + run.folder.path().string() + "' && timeout 120 bash stop.sh").c_str());
+    const auto out = run.folder.read("out"), err = run.folder.read("err");
+    INFO(ranks << out << err);
+    CHECK(WEXITSTATUS(status) == 10);
+    const auto said = out.find("Saved at step ");
+    REQUIRE(said != std::string::npos);
+    CHECK(last_line(out) ==
+          fmt::format("Saved at step {}. Run the same command to resume.", std::atoi(&out[said + 14])));
+    CHECK(fs::exists(run.folder.path() / "run/LATEST/state.json"));
+    if (!ranks.empty()) CHECK(last_line(err) == "Stopped as asked (exit code 10). Run the same command to resume.");
+  }
+}
+
+}  // namespace automodel

