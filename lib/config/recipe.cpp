@@ -129,6 +129,10 @@ void check_recipe(LoadedRecipe& loaded) {
       recipe.model()->target() != ModelTarget::kGpt2)
     refuse("missing-key", "model", "model needs pretrained_model_name_or_path or config",
            "a folder with config.json, or inline Hugging Face keys under model.config");
+  if (const auto* sgd = std::get_if<SgdConfig>(&recipe.optimizer());
+      sgd != nullptr && sgd->nesterov() && (sgd->momentum() <= 0 || sgd->dampening() != 0))
+    refuse("bad-value", "optimizer.nesterov", "nesterov needs momentum above 0 and dampening 0",
+           "for example optimizer.momentum: 0.9, without dampening");
   if (!recipe.model())
     refuse("missing-key", "model", "the recipe has no model",
            "add 'model:' with config or pretrained_model_name_or_path");

@@ -157,7 +157,27 @@ struct AdamConfig {
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
       "param_group_overrides", {}, "Factors for groups of parameters."};
 };
-using OptimizerConfig = std::variant<AdamWConfig, AdamConfig>;
+struct SgdConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("sgd"), std::string_view("torch.optim.SGD"),
+                                         std::string_view("torch.optim.sgd.SGD")};
+  static constexpr std::string_view kDoc = "Stochastic gradient descent, with momentum where it is set.";
+  Field<double> lr{"lr", 1e-3, "Learning rate.", at_least<0>};
+  Field<double> weight_decay{
+      "weight_decay", 0.0, "L2 penalty, on every parameter unless param_group_overrides says otherwise.", at_least<0>};
+  Field<double> momentum{"momentum", 0.0, "Share of the last update in the next; 0: no buffer is kept.", at_least<0>};
+  Field<double> dampening{"dampening", 0.0, "Share of the gradient that does not enter the momentum.", at_least<0>};
+  Field<bool> nesterov{"nesterov", false, "Look ahead along the momentum; needs momentum, and dampening 0."};
+  Field<bool> maximize{"maximize", false, "Ascend."};
+  Field<std::optional<bool>> fused{"fused", std::nullopt, "Fused kernel.", Ignored{"there is one implementation"}};
+  Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
+                                     Ignored{"there is one implementation"}};
+  Field<bool> differentiable{"differentiable", false, "Autograd through the step.",
+                             Ignored{"steps are not differentiated"}};
+  Field<std::vector<ParamGroupOverride>> param_group_overrides{
+      "param_group_overrides", {}, "Factors for groups of parameters."};
+};
+using OptimizerConfig = std::variant<AdamWConfig, AdamConfig, SgdConfig>;
 
 enum class DecayStyle { kCosine, kLinear, kConstant, kInverseSquareRoot, kWsd };
 template <>

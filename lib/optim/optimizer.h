@@ -1,9 +1,10 @@
-// The optimizer over the shards that this rank keeps: Adam and AdamW, with factors for groups of parameters.
+// The optimizer over the shards that this rank keeps: Adam, AdamW and SGD, with factors for groups of parameters.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +35,7 @@ struct Target {
 
 /// The states that a checkpoint holds, beside the master values.
 struct State {
-  std::string name;   ///< "exp_avg", "exp_avg_sq", "max_exp_avg_sq": PyTorch's names
+  std::string name;   ///< "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer": PyTorch's names
   at::Tensor tensor;  ///< as long as the target's buffers
 };
 
@@ -61,8 +62,13 @@ class Optimizer {
   std::int64_t state_bytes() const;
 
  private:
-  struct Moments {
-    at::Tensor mean, square, largest;
+  struct Adam {
+    double beta1, beta2, eps;
+    bool decoupled, amsgrad, maximize;
+  };
+  struct Sgd {
+    double momentum, dampening;
+    bool nesterov, maximize;
   };
   /// Neighbouring ranges with the same factors.
   struct Piece {
@@ -70,11 +76,17 @@ class Optimizer {
     double lr_factor, decay_factor;
   };
 
+  void step_adam(const Adam& rule, double lr, double weight_decay, double gradient_scale);
+  void step_sgd(const Sgd& rule, double lr, double weight_decay, double gradient_scale);
+  /// Calls `update(value, gradient, states, piece)` for every piece of every trained target.
+  template <class Update>
+  void for_pieces(const Update& update);
+
+  std::variant<Adam, Sgd> rule_;
   std::vector<Target> targets_;
-  std::vector<Moments> moments_;
+  std::vector<std::vector<at::Tensor>>
+      states_;  ///< of a target, in the order of state_names(); none where all is frozen
   std::vector<std::vector<Piece>> pieces_;
-  double beta1_, beta2_, eps_;
-  bool decoupled_, amsgrad_, maximize_;
   std::int64_t steps_ = 0;
 };
 

@@ -208,7 +208,7 @@ int moments_of(const config::OptimizerConfig& optimizer) {
         if constexpr (requires { each.amsgrad(); })
           return each.amsgrad() ? 3 : 2;
         else
-          return 1;
+          return each.momentum() > 0 ? 1 : 0;
       },
       optimizer);
 }
