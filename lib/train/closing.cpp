@@ -37,11 +37,8 @@ std::vector<std::string> Closing::lines(const Ending& ending) const {
         fmt::format("Saved at step {}. Run the same command to resume.", last_ ? last_->step : ending.steps_done - 1));
     return out;
   }
-  if (ending.has_text)
-    out.push_back(
-        fmt::format("try       automodel train {} --generation.prompts '[\"Once upon a time\"]' "
-                    "--generation.temperature 0",
-                    ending.recipe));
+  if (ending.has_text && !ending.adapters)
+    out.push_back(fmt::format("try       automodel generate {} --prompt \"Once upon a time\"", ending.checkpoint));
   out.push_back(fmt::format("export    automodel checkpoint export {} NEW_FOLDER{}", ending.checkpoint,
                             ending.adapters ? " --merge" : ""));
   return out;

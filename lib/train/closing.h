@@ -20,7 +20,6 @@ class Closing {
   struct Ending {
     bool stopped = false;         ///< by a signal
     std::string checkpoint = {};  ///< the newest one's folder; empty: nothing is saved
-    std::string recipe = {};      ///< path
     bool adapters = false;        ///< the model folder holds adapters alone
     bool has_text = false;        ///< the data has a tokenizer, so that prompts can be tried
     std::int64_t steps_done = 0;  ///< of the whole run

@@ -192,7 +192,6 @@ class Run {
         *recipe_.dataset());
     for (const auto& line : closing_.lines({.stopped = code == ExitCode::kStopped,
                             .checkpoint = checkpointing_->newest(),
-                            .recipe = loaded_.path,
                             .adapters = setup_->plan.adapters.has_value(),
                             .has_text = text,
                             .steps_done = checkpointing_->first_step()}))

@@ -43,7 +43,7 @@ fi
 needs_torch() {
   for word in "$@"; do
     case "$word" in
-      train|verify|--calibrate|*.yaml|*.yml) return 0 ;;
+      train|verify|generate|--calibrate|*.yaml|*.yml) return 0 ;;
       plan|config|schema|slurm|checkpoint|tokenize|completion|doctor|-h|--help|--version) break ;;
     esac
   done

@@ -64,11 +64,14 @@ TEST_CASE("A run closes with its losses, its model, and what to do with it", "[f
   CHECK(holds(first.out, "\nloss      first "));
   CHECK(holds(first.out, " (step 0), last "));
   CHECK(holds(first.out, "\nmodel     run/epoch_1_step_3/model: a Hugging Face folder"));
-  CHECK(holds(first.out, "\ntry       automodel train r.yaml --generation.prompts"));
+  CHECK(holds(first.out, "\ntry       automodel generate run/epoch_1_step_3 --prompt "));
   CHECK(last_line(first.out) == "export    automodel checkpoint export run/epoch_1_step_3 NEW_FOLDER");
   const auto nothing = run.train("--checkpoint.enabled false --checkpoint.checkpoint_dir other");
   CHECK(last_line(nothing.out) == "model     not saved: checkpoint.enabled is false");
   SECTION("the commands that it names work") {
+    const auto tried = test::run_program(run.folder, "generate run/epoch_1_step_3 --prompt Once --max-new-tokens 4");
+    INFO(tried.out << tried.err);
+    CHECK(tried.code == 0);
     const auto again = run.train("--generation.prompts '[\"Once\"]' --generation.max_new_tokens 4");
     INFO(again.out << again.err);
     CHECK(again.code == 0);
