@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "commands.h"
+#include "data/open_dataset.h"
+#include "data/tokenizer.h"
 #include "launch/slurm_script.h"
 #include "launch/train_command.h"
 #include "plan/training_plan.h"
@@ -78,15 +80,10 @@ std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const
   if (plan.model) all.push_back(folder_of(plan.model->folder));
   const auto& recipe = loaded.recipe;
   const auto add_data = [&](const config::DatasetConfig& dataset) {
-    std::visit(
-        [&](const auto& config) {
-          if constexpr (requires { config.paths().paths; })
-            for (const auto& path : config.paths().paths) add(path);
-          if constexpr (requires { config.tokenizer(); })
-            if (config.tokenizer() && *config.tokenizer() != "bytes") add(*config.tokenizer());
-          if constexpr (requires { config.chat_template(); }) add(config.chat_template().value_or(""));
-        },
-        dataset);
+    for (const auto& name : data::source_names(dataset)) add(name);
+    const auto text = data::text_choice(dataset);
+    if (text.tokenizer.value_or("bytes") != "bytes") add(*text.tokenizer);
+    add(text.chat_template.value_or(""));
   };
   if (recipe.dataset()) add_data(*recipe.dataset());
   if (recipe.validation_dataset()) add_data(*recipe.validation_dataset());

@@ -78,6 +78,18 @@ std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const
   return kKinds[config.index()].open(config, context, problems);
 }
 
+std::vector<std::string> source_names(const config::DatasetConfig& config) {
+  return std::visit(
+      [](const auto& section) -> std::vector<std::string> {
+        if constexpr (requires { section.paths().paths; }) return section.paths().paths;
+        if constexpr (requires { section.path_or_dataset_id().paths; }) return section.path_or_dataset_id().paths;
+        if constexpr (requires { section.path_or_dataset(); }) return {section.path_or_dataset()};
+        if constexpr (requires { section.dataset_name(); }) return {section.dataset_name()};
+        return {};
+      },
+      config);
+}
+
 Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key) {
   return {"sequence-too-long",
           fmt::format("sequences of {} tokens do not fit the model, which takes {}", length, allowed),

@@ -46,6 +46,9 @@ std::span<const DatasetKind> dataset_kinds();
 std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const DatasetContext& context,
                                       Diagnostics& problems);
 
+/// The files, folders, globs and repositories that a section names.
+std::vector<std::string> source_names(const config::DatasetConfig& config);
+
 /// The problem of a row or a sequence length that the model does not take.
 Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key);
 

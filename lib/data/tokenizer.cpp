@@ -1,8 +1,10 @@
 #include "data/tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -65,6 +67,26 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
   return std::make_unique<ByteTokenizer>();
 }
 
+std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder) {
+  if (std::any_of(kKinds.begin(), kKinds.end(), [&](const auto& kind) { return kind.name == name; })) return {};
+  if (auto local = rows::find_local(name, recipe_folder)) return *local;
+  return rows::find_snapshot("models", name, std::nullopt);
+}
+
+TextChoice text_choice(const config::DatasetConfig& dataset) {
+  return std::visit(
+      [](const auto& section) {
+        TextChoice out;
+        if constexpr (requires { section.tokenizer().written; })
+          out.tokenizer = section.tokenizer().path;
+        else if constexpr (requires { section.tokenizer(); })
+          out.tokenizer = section.tokenizer();
+        if constexpr (requires { section.chat_template(); }) out.chat_template = section.chat_template();
+        return out;
+      },
+      dataset);
+}
+
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
                                           const std::string& key, Diagnostics& problems) {
   std::vector<std::string_view> names;
@@ -73,8 +95,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::fi
     names.push_back(kind.name);
   }
   const std::size_t before = problems.size();
-  const std::filesystem::path path =
-      rows::find_local(name, recipe_folder).value_or(rows::find_snapshot("models", name, std::nullopt));
+  const auto path = tokenizer_path(name, recipe_folder);
   if (!path.empty()) {
     if (auto own = tokenizer::Tokenizer::load(path, problems)) return std::make_unique<FolderTokenizer>(std::move(own));
     for (std::size_t i = before; i < problems.size(); ++i) problems[i].key = key;

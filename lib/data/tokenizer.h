@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/diagnostic.h"
+#include "config/data_config.h"
 #include "tokenizer/tokenizer.h"
 
 namespace automodel::data {
@@ -45,5 +46,16 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// `bad-value` for what is neither, and those of tokenizer::Tokenizer::load.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
                                           const std::string& key, Diagnostics& problems);
+
+/// Where the name of a tokenizer leads: a file or folder as find_local finds it, else in the Hugging Face cache; empty
+/// for `bytes` and for what is nowhere.
+std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder);
+
+/// What a section of data says about its text, as far as its kind knows of text.
+struct TextChoice {
+  std::optional<std::string> tokenizer = {};      ///< absent: the model's
+  std::optional<std::string> chat_template = {};  ///< a file, or a template's text; absent: the tokenizer's
+};
+TextChoice text_choice(const config::DatasetConfig& dataset);
 
 }  // namespace automodel::data

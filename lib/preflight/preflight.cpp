@@ -1,11 +1,14 @@
 #include "preflight/preflight.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -16,6 +19,7 @@
 #include "data/open_dataset.h"
 #include "data/source_files.h"
 #include "data/tokenizer.h"
+#include "rows/hub_cache.h"
 #include "tokenizer/chat_template.h"
 
 namespace automodel::preflight {
@@ -26,12 +30,22 @@ namespace fs = std::filesystem;
 /// Data up to this size is read as the run would read it, in about a second; of more, only what it needs is looked at.
 constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;
 
-/// What a path of the data means, as far as sizes go: files, folders and globs. Nothing where a path leads nowhere.
-std::uint64_t size_of(const config::PathList& paths, const fs::path& folder) {
+/// Bytes of what the names lead to here, of any kind: files, folders and globs. Counting ends soon after the limit.
+std::uint64_t size_of(const std::vector<std::string>& names, const fs::path& folder) {
   Diagnostics ignored;
   std::uint64_t bytes = 0;
-  for (const auto& file : data::find_files(paths, data::Wanted::kText, folder, "", ignored).files)
+  for (const auto& file : data::find_files({names}, data::Wanted::kText, folder, "", ignored).files)
     bytes += static_cast<std::uint64_t>(file.size);
+  std::error_code error;
+  for (const auto& name : names) {
+    const fs::path beside = folder / name;
+    const fs::path path = fs::exists(beside, error) ? beside : fs::path(name);
+    if (!fs::is_directory(path, error)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(path, error)) {  // tables are not text
+      if (bytes > kReadBytes) return bytes;
+      if (entry.is_regular_file(error)) bytes += entry.file_size(error);
+    }
+  }
   return bytes;
 }
 
@@ -59,21 +73,13 @@ class Checks {
     if (plan_.model) {
       out.vocab_size = plan_.model->spec.vocab;
       out.max_length = plan_.model->spec.max_positions;
+      out.model_folder = plan_.model->folder;
     }
     out.seed = static_cast<std::uint64_t>(recipe_.seed());
     return out;
   }
 
   void check_data(config::DatasetConfig config, const std::string& key) {
-    const bool small = std::visit(
-        [&](auto& section) {
-          if constexpr (requires { section.cache; }) section.cache = false;  // a plan leaves nothing behind
-          if constexpr (requires { section.paths().paths; })
-            return size_of(section.paths(), folder()) <= kReadBytes;
-          else
-            return true;
-        },
-        config);
     const bool foreign = std::visit(
         [](const auto& section) {
           return requires {
@@ -82,19 +88,28 @@ class Checks {
         },
         config);
     if (foreign) return;  // said by the plan
-    if (small)
+    std::visit(
+        [](auto& section) {
+          if constexpr (requires { section.cache = false; }) section.cache = false;  // a plan leaves nothing behind
+        },
+        config);
+    if (is_quick(data::source_names(config)))
       data::open_dataset(config, context(key), problems_);
     else
-      std::visit([&](const auto& section) { check_parts(section, key); }, config);
+      check_text(data::text_choice(config), key);
   }
 
-  /// Tokenizer and template of data that is too large to read.
-  template <class Section>
-  void check_parts(const Section& section, const std::string& key) {
-    std::unique_ptr<data::Tokenizer> tokenizer;
-    if constexpr (requires { section.tokenizer(); })
-      if (section.tokenizer())
-        tokenizer = data::open_tokenizer(*section.tokenizer(), folder(), key + ".tokenizer", problems_);
+  /// Small files, no files, or names that lead nowhere: opening says so at once.
+  bool is_quick(const std::vector<std::string>& names) const {
+    if (const auto bytes = size_of(names, folder()); bytes > 0) return bytes <= kReadBytes;
+    return std::ranges::all_of(
+        names, [](const auto& name) { return rows::find_snapshot("datasets", name, std::nullopt).empty(); });
+  }
+
+  /// Tokenizer and template of data that is too large to read, or whose files a builder finds.
+  void check_text(const data::TextChoice& text, const std::string& key) {
+    const auto tokenizer =
+        text.tokenizer ? data::open_tokenizer(*text.tokenizer, folder(), key + ".tokenizer", problems_) : nullptr;
     if (tokenizer && plan_.model && tokenizer->vocab_size() > plan_.model->spec.vocab)
       problems_.push_back({"token-out-of-range",
                            fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(),
@@ -102,8 +117,8 @@ class Checks {
                            fmt::format("the model's vocab_size must be at least {}", tokenizer->vocab_size()),
                            {},
                            key + ".tokenizer"});
-    if constexpr (requires { section.chat_template(); })
-      if (section.chat_template()) check_template(*section.chat_template(), key + ".chat_template");
+    if (text.chat_template && text.chat_template->find('{') == std::string::npos)
+      check_template(*text.chat_template, key + ".chat_template");
   }
 
   void check_template(const std::string& name, const std::string& key) {
@@ -114,6 +129,7 @@ class Checks {
           {"missing-file", fmt::format("there is no chat template '{}'", name), "name a file in Jinja", {}, key});
       return;
     }
+    if (path.extension() == ".json") return;  // a template inside; the run reads it
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     tokenizer::ChatTemplate::parse(text, path.native(), problems_);
   }

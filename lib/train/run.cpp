@@ -288,16 +288,7 @@ class Run {
   void sample() {
     const auto& generation = recipe_.generation();
     if (!generation) return;
-    const auto name = std::visit(
-        [](const auto& data) -> std::string {
-          if constexpr (requires { data.tokenizer().written; })
-            return data.tokenizer().path.value_or("");
-          else if constexpr (requires { data.tokenizer(); })
-            return data.tokenizer().value_or("");
-          else
-            return "bytes";
-        },
-        *recipe_.dataset());
+    const auto name = data::text_choice(*recipe_.dataset()).tokenizer.value_or("");
     Diagnostics problems;
     const auto& model = setup_->plan.model->folder;
     const auto tokenizer = data::open_tokenizer(name.empty() ? model.empty() ? "bytes" : model.native() : name,

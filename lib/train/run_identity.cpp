@@ -10,6 +10,7 @@
 #include "arch/counts.h"
 #include "base/bytes.h"
 #include "data/content_hash.h"
+#include "data/open_dataset.h"
 
 namespace automodel::train {
 namespace {
@@ -60,16 +61,10 @@ std::string files_of(const std::vector<std::string>& paths) {
 /// The rows themselves tell, whatever made them of files, tokenizer and template; random rows follow from the seed.
 checkpoint::IdentityPart data_of(const Setup& setup) {
   const auto& rows = setup.loader->dataset();
-  std::string name, files;
-  bool random = false;
-  std::visit(
-      [&](const auto& config) {
-        using Config = std::decay_t<decltype(config)>;
-        name = Config::targets[0];
-        random = std::is_same_v<Config, config::MockDatasetConfig>;
-        if constexpr (requires { config.paths().paths; }) files = files_of(config.paths().paths);
-      },
-      *setup.recipe().dataset());
+  const auto& section = *setup.recipe().dataset();
+  const auto name =
+      std::visit([](const auto& config) { return std::string(std::decay_t<decltype(config)>::targets[0]); }, section);
+  const bool random = std::holds_alternative<config::MockDatasetConfig>(section);
   data::ContentHash hash;
   hash.add(name);
   hash.add(std::to_string(rows.size()));
@@ -83,7 +78,7 @@ checkpoint::IdentityPart data_of(const Setup& setup) {
     add(sample.input_ids);
     add(sample.labels);
   }
-  return {fmt::format("{}{} ({} rows)", name, files, rows.size()), hash.hex()};
+  return {fmt::format("{}{} ({} rows)", name, files_of(data::source_names(section)), rows.size()), hash.hex()};
 }
 
 checkpoint::IdentityPart method_of(const Setup& setup) {
