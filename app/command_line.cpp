@@ -172,9 +172,17 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   }
   if (command.takes & kSlurm) add_slurm_options(sub, options);
   if (command.takes & kEstimates) add_estimate_options(sub, options);
-  if (command.takes & kProcesses)
+  if (command.takes & kProcesses) {
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(kCount);
+    sub.add_option("--max-restarts", options.max_restarts,
+                   "Start the ranks again, from the newest checkpoint, so many times after one died, hung or lost its "
+                   "host")
+        ->check(CLI::Range(0, 1 << 24, "COUNT"));
+    sub.add_option("--start-with", options.start_with,
+                   "Command that starts the ranks and can do so again: \"mpirun -np 16 --hostfile hosts\", \"srun\"")
+        ->type_name("WORDS");
+  }
   if (command.takes & kCheckpoint) add_checkpoint_options(sub, options);
   if (command.takes & kGenerate) add_generate_options(sub, options);
   if (command.takes & kTokenizer) {

@@ -86,35 +86,6 @@ int run_completion(const Options& options) {
   return code(ExitCode::kOk);
 }
 
-int run_train(const Options& options) {
-  // A rank of a job leaves everything to the worker, where rank 0 reads the recipe for all.
-  if (launch::in_parallel_job()) return launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
-  const auto loaded = load(options);
-  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
-  const int ranks = options.nproc_per_node.value_or(1);
-  auto result =
-      plan::make_plan(loaded, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
-  if (!result.plan) {
-    // The recipe's own sizes say how many ranks it wants; this command started too few or too many.
-    const auto own = plan::make_plan(loaded, {.cuda_available = launch::cuda_present()});
-    for (auto& problem : result.problems) {
-      if (problem.id != "world-size-mismatch" &&
-          !(problem.id == "indivisible" && problem.key.starts_with("distributed.")))
-        continue;
-      if (own.plan && own.plan->mesh.world_size() != ranks)
-        problem.help = fmt::format(
-            "start {0} ranks: --nproc-per-node {0} on this machine, mpirun -np {0} or automodel "
-            "slurm on several; or give the sizes for {1}: --distributed.dp_size, ...",
-            own.plan->mesh.world_size(), ranks);
-      else
-        problem.help += "; --nproc-per-node N starts N ranks on this machine";
-    }
-    return refuse(result.problems, loaded, false, result.exit);
-  }
-  return ranks > 1 ? launch::run_ranks(launch::Work::kTrain, ranks, options.recipe, options.overrides)
-                   : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
-}
-
 int run_verify(const Options& options) {
   if (!launch::in_parallel_job()) {
     const auto loaded = load(options);
@@ -126,7 +97,7 @@ int run_verify(const Options& options) {
 }
 
 constexpr std::array kCommands = {
-    Command{"train", "train RECIPE [--nproc-per-node N] [OVERRIDE...]",
+    Command{"train", "train RECIPE [--nproc-per-node N] [--max-restarts N] [OVERRIDE...]",
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
     Command{"plan", "plan RECIPE [--world-size N] [--calibrate] [--json] [OVERRIDE...]",
             "Print what would run: mesh, stages, schedule, memory, time, proofs",

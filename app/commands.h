@@ -37,6 +37,7 @@ struct Command {
 std::span<const Command> commands();
 
 // Commands with a file of their own.
+int run_train(const Options& options);
 int run_plan(const Options& options);
 int run_slurm(const Options& options);
 int run_doctor(const Options& options);

@@ -19,6 +19,8 @@ struct Options {
   std::optional<int> world_size = {};
   std::optional<int> gpus_per_node = {};
   std::optional<int> nproc_per_node = {};
+  std::optional<int> max_restarts = {};
+  std::string start_with = {};  ///< command that starts the ranks
   std::string actions = {};   ///< "", "compute", "lowered"
   std::string timeline = {};  ///< file
   std::string trace = {};     ///< file

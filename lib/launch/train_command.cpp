@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "launch/build_facts.h"
+#include "launch/stderr_tail.h"
 #include "metrics/console.h"
 
 namespace automodel::launch {
@@ -44,7 +45,7 @@ int become(const std::vector<std::string>& words, const std::string& hint) {
 }
 
 /// mpirun's own words about a rank that a signal has ended are not the last ones.
-void say_killed(int signal) {
+std::string say_killed(int signal) {
   const Diagnostic problem{"rank-killed",
                            fmt::format("a rank was ended by signal {} ({})", signal, strsignal(signal)),
                            signal == SIGKILL ? "mpirun says above which; the kernel does this where memory is used up "
@@ -53,6 +54,7 @@ void say_killed(int signal) {
                            {},
                            ""};
   std::fputs((to_text(problem) + "\n").c_str(), stderr);
+  return fmt::format("error[rank-killed]: {}", problem.message);
 }
 
 /// A rank takes SIGUSR1 as soon as it runs; only before that can it be ended by it.
@@ -61,23 +63,27 @@ int say_too_early() {
   return static_cast<int>(ExitCode::kStopped);
 }
 
-/// Passes the signals of `blocked` (which are blocked here) on to `child` until it ends; returns its exit code as a
-/// shell would see it. `trains`: whether it has anything to save.
-int wait_for(pid_t child, const sigset_t& blocked, bool trains) {
+/// Passes the signals of `blocked` (which are blocked here) on to `child` until it ends. `tail`: its standard error;
+/// null where nobody wants its last line. `trains`: whether it has anything to save.
+RankRun wait_for(pid_t child, const sigset_t& blocked, bool trains, StderrTail* tail) {
   bool told_to_stop = false, interrupted = false;
   int repeats = kRepeats;
   while (true) {
     int status = 0;
     if (waitpid(child, &status, WNOHANG) == child) {
-      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kKilledCode + WTERMSIG(status);
-      if (told_to_stop && code == kKilledCode + SIGUSR1) return say_too_early();
-      // mpirun ends with 1 then, and leaves its ranks a second in which they may save.
-      if (interrupted && code == 1) return kKilledCode + SIGINT;
-      if (WIFEXITED(status) && code > kKilledCode) say_killed(code - kKilledCode);
+      RankRun out{.code = WIFEXITED(status) ? WEXITSTATUS(status) : kKilledCode + WTERMSIG(status),
+                  .told_to_stop = told_to_stop || interrupted};
+      if (tail != nullptr) out.cause = tail->finish();  // before anything is said here
+      if (told_to_stop && out.code == kKilledCode + SIGUSR1)
+        out.code = say_too_early();
+      else if (interrupted && out.code == 1)  // mpirun ends with 1 then, and leaves its ranks a second to save
+        out.code = kKilledCode + SIGINT;
+      else if (out.code > kKilledCode && (WIFEXITED(status) || tail != nullptr))
+        out.cause = say_killed(out.code - kKilledCode);
       // mpirun takes the exit code for a failure and says so, after the ranks' own last line.
-      if (trains && code == static_cast<int>(ExitCode::kStopped))
+      if (trains && out.code == static_cast<int>(ExitCode::kStopped))
         std::fputs("Stopped as asked (exit code 10). Run the same command to resume.\n", stderr);
-      return code;
+      return out;
     }
     siginfo_t info;
     const timespec pause = {.tv_sec = 1, .tv_nsec = 0};
@@ -139,46 +145,66 @@ int exec_worker(Work work, const std::string& recipe, const std::vector<std::str
     for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) sigaddset(&held, signal);
     sigprocmask(SIG_BLOCK, &held, nullptr);
   }
-  return become(rank_words(work, 1, worker_path(), recipe, overrides), kWorkerHint);
+  return become(rank_words({.work = work, .recipe = recipe, .overrides = overrides}, worker_path()), kWorkerHint);
 }
 
-std::vector<std::string> rank_words(Work work, int ranks, const std::string& worker, const std::string& recipe,
-                                    const std::vector<std::string>& overrides) {
-  std::vector<std::string> words;
-  if (ranks > 1) {
-    words = {"mpirun", "-np", std::to_string(ranks), "--bind-to", "none"};
-    if (ranks > static_cast<int>(std::thread::hardware_concurrency())) words.emplace_back("--oversubscribe");
+std::vector<std::string> rank_words(const RankJob& job, const std::string& worker) {
+  std::vector<std::string> words = job.starter;
+  if (words.empty() && job.ranks > 1) {
+    words = {"mpirun", "-np", std::to_string(job.ranks), "--bind-to", "none"};
+    if (job.ranks > static_cast<int>(std::thread::hardware_concurrency())) words.emplace_back("--oversubscribe");
     if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
   }
   words.push_back(worker);
-  if (const auto flag = flag_of(work); !flag.empty()) words.emplace_back(flag);
-  if (!recipe.empty()) words.push_back(recipe);
-  words.insert(words.end(), overrides.begin(), overrides.end());
+  if (const auto flag = flag_of(job.work); !flag.empty()) words.emplace_back(flag);
+  if (!job.recipe.empty()) words.push_back(job.recipe);
+  words.insert(words.end(), job.overrides.begin(), job.overrides.end());
   return words;
 }
 
-int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
+namespace {
+
+RankRun run_job(const RankJob& job, StderrTail* tail) {
   const auto worker = worker_path();
-  if (access(worker.c_str(), X_OK) != 0) return cannot_start(worker, kWorkerHint);
+  if (access(worker.c_str(), X_OK) != 0) return {.code = cannot_start(worker, kWorkerHint)};
   sigset_t blocked, before;
   sigemptyset(&blocked);
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
   sigprocmask(SIG_BLOCK, &blocked, &before);
   std::fflush(nullptr);
+  const auto words = rank_words(job, worker);
   const pid_t parent = getpid();
   const pid_t child = fork();
-  const std::string program = ranks > 1 ? "mpirun" : worker;
-  if (child < 0) return cannot_start(program, "the limit on processes is reached");
-  if (child > 0) return wait_for(child, blocked, work == Work::kTrain);
+  if (child < 0) return {.code = cannot_start(words[0], "the limit on processes is reached")};
+  if (child > 0) {
+    if (tail != nullptr) tail->start();
+    auto out = wait_for(child, blocked, job.work == Work::kTrain, tail);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    return out;
+  }
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(static_cast<int>(ExitCode::kEnvironment));
   sigprocmask(SIG_SETMASK, &before, nullptr);
   winsize size{};
   if (isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
     setenv(metrics::kTerminalVariable, std::to_string(size.ws_col).c_str(), 1);
-  _exit(become(rank_words(work, ranks, worker, recipe, overrides),
-               ranks > 1 ? "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"
-                         : kWorkerHint));
+  if (tail != nullptr) tail->become_stderr();
+  const bool own = job.starter.empty();
+  _exit(become(words, own && job.ranks > 1
+                          ? "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"
+                      : own ? kWorkerHint
+                            : "name a program that starts ranks: --start-with \"mpirun -np 8\""));
+}
+
+}  // namespace
+
+RankRun watch_ranks(const RankJob& job) {
+  StderrTail tail;
+  return run_job(job, &tail);
+}
+
+int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
+  return run_job({.work = work, .ranks = ranks, .recipe = recipe, .overrides = overrides}, nullptr).code;
 }
 
 }  // namespace automodel::launch

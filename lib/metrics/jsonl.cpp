@@ -20,30 +20,11 @@ namespace {
 /// How every line begins.
 constexpr std::string_view kStart = "{\"step\": ";
 
-std::string number_text(double value) {
-  if (std::isnan(value)) return "\"NaN\"";
-  if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
-  std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
-  std::string text(buffer.data(), end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
-
 struct ValueText {
   std::string operator()(std::nullptr_t) const { return "null"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return number_text(value); }
 };
-
-std::string time_text(double timestamp) {
-  const auto milliseconds = static_cast<std::int64_t>(std::llround(timestamp * 1000));
-  const auto seconds = static_cast<std::time_t>(milliseconds / 1000);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-                     utc.tm_hour, utc.tm_min, utc.tm_sec, milliseconds % 1000);
-}
 
 /// The step of a record; empty for a line that is none. Lines as json_line writes them are not parsed whole: only the
 /// last line of a file can be torn, and that one has no line break.
@@ -98,6 +79,25 @@ std::filesystem::path repaired(const std::filesystem::path& path, std::int64_t f
 }
 
 }  // namespace
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "\"NaN\"";
+  if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
+  std::array<char, 32> buffer;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
+  std::string text(buffer.data(), end);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string time_text(double timestamp) {
+  const auto milliseconds = static_cast<std::int64_t>(std::llround(timestamp * 1000));
+  const auto seconds = static_cast<std::time_t>(milliseconds / 1000);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                     utc.tm_hour, utc.tm_min, utc.tm_sec, milliseconds % 1000);
+}
 
 std::string json_line(const RecordView& record) {
   std::string out = fmt::format("{{\"step\": {}, \"epoch\": {}, \"timestamp\": \"{}\"", record.step, record.epoch,

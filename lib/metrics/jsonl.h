@@ -17,6 +17,10 @@ namespace automodel::metrics {
 /// float("Infinity") of most languages turns back. Unknown values are null.
 std::string json_line(const RecordView& record);
 
+/// The number and the time of such a line.
+std::string number_text(double value);
+std::string time_text(double timestamp);
+
 /// Appends one line a record.
 class JsonLines {
  public:

@@ -1,0 +1,172 @@
+#include "launch/train_command.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/format/root_folder.h"
+#include "commands.h"
+#include "launch/supervisor.h"
+#include "metrics/event_log.h"
+#include "plan/training_plan.h"
+#include "report.h"
+
+namespace automodel::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The last whole line of a file that grows; empty where there is none.
+std::string last_line(const fs::path& path) {
+  constexpr std::streamoff kEnd = 4096;  // longer than a record
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kEnd));
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto end = text.rfind('\n');
+  if (end == std::string::npos) return "";
+  text.resize(end);
+  return text.substr(text.rfind('\n') + 1);
+}
+
+/// What a run leaves behind that says how far it came.
+class Progress {
+ public:
+  explicit Progress(fs::path root) : root_(std::move(root)), seen_(last_line(records())) {}
+
+  void look(launch::Attempt& attempt) {
+    const auto newest = checkpoint::newest_checkpoint(root_);
+    if (const auto name = checkpoint::parse_checkpoint_name(newest.filename().native()))
+      attempt.saved_step = name->step;
+    // A record has its time in it: one that stood there before is of another attempt.
+    const auto line = last_line(records());
+    if (line == seen_) return;
+    seen_ = line;
+    const auto record = nlohmann::json::parse(line, nullptr, false);
+    if (record.is_object() && record.contains("step") && record["step"].is_number_integer())
+      attempt.last_step = record["step"].get<std::int64_t>();
+  }
+  const fs::path& root() const { return root_; }
+
+ private:
+  fs::path records() const { return root_ / "training.jsonl"; }
+  fs::path root_;
+  std::string seen_;
+};
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// What a restart must find as it was: a recipe that was edited for the next run, a program that was installed anew.
+class Unchanged {
+ public:
+  explicit Unchanged(std::string recipe)
+      : recipe_(std::move(recipe)), text_(content_of(recipe_)), worker_(launch::worker_path()), stamp_(stamp()) {}
+  std::string differs() const {
+    if (content_of(recipe_) != text_) return fmt::format("the recipe '{}'", recipe_);
+    return stamp() == stamp_ ? "" : fmt::format("the program '{}'", worker_);
+  }
+
+ private:
+  std::string stamp() const {
+    std::error_code error;
+    const auto time = fs::last_write_time(worker_, error).time_since_epoch().count();
+    return fmt::format("{} {}", time, fs::file_size(worker_, error));
+  }
+  std::string recipe_, text_, worker_, stamp_;
+};
+
+void note(const Progress& progress, const launch::Attempt& attempt, const launch::Decision& decision) {
+  std::error_code error;
+  fs::create_directories(progress.root(), error);
+  try {
+    metrics::EventLog(progress.root())
+        .add({.event = decision.next == launch::Next::kRestart ? "restart" : "gave-up",
+              .step = attempt.last_step,
+              .message = decision.message,
+              .fields = {{"exit_code", static_cast<std::int64_t>(attempt.code)}, {"cause", attempt.cause}}});
+  } catch (const Error& problem) {
+    err(problem.what());  // a restart is worth more than its record
+  }
+}
+
+int supervise(const config::LoadedRecipe& loaded, const Options& options, launch::RankJob job, int max_restarts) {
+  const auto progress = std::make_shared<Progress>(fs::path(loaded.recipe.checkpoint->checkpoint_dir()));
+  const Unchanged unchanged(options.recipe);
+  return launch::supervise(
+      {.job = std::move(job),
+       .max_restarts = max_restarts,
+       .look = [progress](launch::Attempt& attempt) { progress->look(attempt); },
+       .changed = [&unchanged] { return unchanged.differs(); },
+       .note = [progress](const launch::Attempt& attempt,
+                          const launch::Decision& decision) { note(*progress, attempt, decision); }});
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+/// The recipe's own sizes say how many ranks it wants; this command started too few or too many.
+void advise_ranks(const config::LoadedRecipe& loaded, int ranks, Diagnostics& problems) {
+  const auto own = plan::make_plan(loaded, {.cuda_available = launch::cuda_present()});
+  for (auto& problem : problems) {
+    if (problem.id != "world-size-mismatch" &&
+        !(problem.id == "indivisible" && problem.key.starts_with("distributed.")))
+      continue;
+    if (own.plan && own.plan->mesh.world_size() != ranks)
+      problem.help = fmt::format(
+          "start {0} ranks: --nproc-per-node {0} on this machine, mpirun -np {0} or automodel "
+          "slurm on several; or give the sizes for {1}: --distributed.dp_size, ...",
+          own.plan->mesh.world_size(), ranks);
+    else
+      problem.help += "; --nproc-per-node N starts N ranks on this machine";
+  }
+}
+
+}  // namespace
+
+int run_train(const Options& options) {
+  // A rank of a job leaves everything to the worker, where rank 0 reads the recipe for all.
+  if (launch::in_parallel_job()) {
+    if (options.max_restarts || !options.start_with.empty())
+      throw wrong_words("ranks cannot start themselves again: their launcher ends with them",
+                        "automodel train RECIPE --max-restarts N --start-with \"mpirun -np 8 --hostfile HOSTS\"");
+    return launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
+  }
+  const auto loaded = load(options);
+  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
+  const auto starter = words_of(options.start_with);
+  if (!starter.empty() && options.nproc_per_node)
+    throw wrong_words("--start-with starts the ranks, and --nproc-per-node does too", "leave one of them out");
+  const int ranks = options.nproc_per_node.value_or(1);
+  plan::PlanRequest situation{.training = true, .cuda_available = launch::cuda_present()};
+  if (starter.empty()) situation.world_size = ranks;
+  auto result = plan::make_plan(loaded, situation);
+  if (!result.plan) {
+    advise_ranks(loaded, ranks, result.problems);
+    return refuse(result.problems, loaded, false, result.exit);
+  }
+  const int restarts = options.max_restarts.value_or(0);
+  if (restarts > 0 || !starter.empty())
+    return supervise(loaded, options,
+                     {.work = launch::Work::kTrain,
+                      .ranks = ranks,
+                      .starter = starter,
+                      .recipe = options.recipe,
+                      .overrides = options.overrides},
+                     restarts);
+  return ranks > 1 ? launch::run_ranks(launch::Work::kTrain, ranks, options.recipe, options.overrides)
+                   : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
+}
+
+}  // namespace automodel::app

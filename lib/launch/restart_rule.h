@@ -1,0 +1,42 @@
+// When a run that has ended starts again by itself.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace automodel::launch {
+
+/// How one attempt of a run ended.
+struct Attempt {
+  int code = 0;                                 ///< as a shell would see it: 128 + signal for a rank that was killed
+  bool told_to_stop = false;                    ///< by a signal to the supervisor
+  std::optional<std::int64_t> last_step = {};   ///< the last that this attempt finished; none: it never finished one
+  std::optional<std::int64_t> saved_step = {};  ///< of the newest complete checkpoint at its end
+  std::string cause = {};                       ///< the last line that it wrote to standard error
+};
+
+enum class Next {
+  kEnd,      ///< done, stopped by somebody, or a cause that another attempt cannot change
+  kRestart,  ///< once more, from the newest complete checkpoint
+  kGiveUp,   ///< another attempt would end as the last two did, or no restarts are left
+};
+
+struct Decision {
+  Next next = Next::kEnd;
+  std::chrono::seconds pause{0};  ///< before the next attempt
+  std::string id = {};            ///< of the error, where the supervisor gives up
+  std::string message = {};       ///< why, in words
+};
+
+/// Whether an exit code has a cause that may be gone at the next attempt: a killed rank, a hang, the environment. Not
+/// what follows from the recipe alone (2, 3, 11), and not an orderly end (0, 10, Ctrl-C).
+bool may_pass(int code);
+
+/// `attempts` of this run so far, the last one just ended. Two in a row that finish the same last step without a new
+/// checkpoint between them make no progress: the cause is in the run, and more restarts would only hide it.
+Decision decide(std::span<const Attempt> attempts, int max_restarts);
+
+}  // namespace automodel::launch

@@ -1,0 +1,80 @@
+#include "launch/stderr_tail.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace automodel::launch {
+namespace {
+
+constexpr std::size_t kKept = 16384;  // bytes
+constexpr int kPatience = 100;        // milliseconds
+
+}  // namespace
+
+StderrTail::StderrTail() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw Error(ExitCode::kEnvironment, {"cannot-start", std::string("no pipe can be made: ") + std::strerror(errno),
+                                         "the limit on open files is reached (ulimit -n)"});
+  reading_ = ends[0];
+  writing_ = ends[1];
+}
+
+StderrTail::~StderrTail() {
+  finish();
+  for (const int each : {reading_, writing_})
+    if (each >= 0) close(each);
+}
+
+void StderrTail::become_stderr() const {
+  dup2(writing_, STDERR_FILENO);
+}
+
+void StderrTail::start() {
+  close(writing_);
+  writing_ = -1;
+  thread_ = std::thread([this] { read(); });
+}
+
+void StderrTail::read() {
+  std::array<char, 4096> buffer;
+  while (true) {
+    pollfd wanted{.fd = reading_, .events = POLLIN, .revents = 0};
+    const int ready = poll(&wanted, 1, kPatience);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) {
+      if (ended_) return;
+      continue;
+    }
+    const auto count = ::read(reading_, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;
+    for (ssize_t done = 0; done < count;) {
+      const auto out = write(STDERR_FILENO, buffer.data() + done, static_cast<std::size_t>(count - done));
+      if (out < 0 && errno == EINTR) continue;
+      if (out <= 0) break;  // nobody listens any more; the end is kept all the same
+      done += out;
+    }
+    tail_.append(buffer.data(), static_cast<std::size_t>(count));
+    if (tail_.size() > 2 * kKept) tail_.erase(0, tail_.size() - kKept);
+  }
+}
+
+std::string StderrTail::finish() {
+  ended_ = true;
+  if (thread_.joinable()) thread_.join();
+  const auto end = tail_.find_last_not_of(" \r\n");
+  if (end == std::string::npos) return "";
+  const auto before = tail_.find_last_of("\r\n", end);
+  const auto begin = before == std::string::npos ? 0 : before + 1;
+  return tail_.substr(begin, end + 1 - begin);
+}
+
+}  // namespace automodel::launch
