@@ -99,6 +99,8 @@ void add_estimate_options(CLI::App& sub, Options& options) {
   sub.add_flag("--calibrate", options.calibrate,
                "Measure this machine first (seconds): the parts of the recipe's model, or without RECIPE usual ones");
   sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
+  sub.add_flag("--compare-schedules", options.compare_schedules,
+               "The recipe under every schedule: a table, and with --timeline a picture of all");
   sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
 }
 
@@ -184,6 +186,10 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->type_name("WORDS");
   }
   if (command.takes & kCheckpoint) add_checkpoint_options(sub, options);
+  if (command.takes & kReport) {
+    sub.add_option("RUN", options.folders, "Folder of a run (its checkpoint_dir)")->required();
+    sub.add_option("-o,--output", options.output, "The page (default: RUN/report.html)")->type_name("FILE.html");
+  }
   if (command.takes & kGenerate) add_generate_options(sub, options);
   if (command.takes & kTokenizer) {
     sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();

@@ -22,6 +22,7 @@ enum Takes : unsigned {
   kEstimates = 1u << 7,  ///< --memory, --require-fit, --search, --apply
   kTokenizer = 1u << 8,
   kMarkdown = 1u << 9,
+  kReport = 1u << 13,      ///< RUN..., -o
   kGenerate = 1u << 11,    ///< --prompt, --chat, --max-new-tokens, ...
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
@@ -42,5 +43,6 @@ int run_plan(const Options& options);
 int run_slurm(const Options& options);
 int run_doctor(const Options& options);
 int run_generate(const Options& options);
+int run_report(const Options& options);
 
 }  // namespace automodel::app

@@ -29,6 +29,7 @@ struct Options {
   bool require_fit = false;   ///< refuse a plan that does not fit
   bool calibrate = false;     ///< measure this machine first
   bool search = false;
+  bool compare_schedules = false;
   std::string apply = {};  ///< file that the best recipe of a search goes to
   // Of a Slurm job.
   std::optional<int> nodes = {}, cpus_per_rank = {};
@@ -47,6 +48,7 @@ struct Options {
   std::string dtype = {};
   std::string base = {};  ///< of adapters
   bool merge = false;
+  std::vector<std::string> folders = {};  ///< of runs
   // Of `generate`.
   std::vector<std::string> prompts = {};
   bool chat = false;

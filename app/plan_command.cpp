@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "commands.h"
+#include "compare_schedules.h"
 #include "launch/train_command.h"
 #include "plan/past_runs.h"
 #include "plan/plan_json.h"
@@ -118,6 +119,9 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
 
 /// Options that would do nothing.
 void check_plan_options(const Options& options) {
+  if (options.compare_schedules && (options.search || !options.trace.empty() || !options.actions.empty()))
+    throw wrong_words("--compare-schedules makes no --search, --trace or --actions",
+                      "leave them out, or compare alone");
   if (!options.search && !options.apply.empty())
     throw wrong_words("--apply writes the best plan of a search", "add --search, or leave --apply out");
   if (options.search && (!options.timeline.empty() || !options.trace.empty() || !options.actions.empty()))
@@ -151,6 +155,7 @@ int run_plan(const Options& given) {
                                   .cuda_available = launch::cuda_present(),
                                   .ranks_per_node = options.gpus_per_node,
                                   .calibration = calibration ? &*calibration : nullptr};
+  if (options.compare_schedules) return compare_schedules(options, loaded, request);
   if (options.search) return run_search(options, loaded, request);
   const auto result = plan::make_plan(loaded, request);
   if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);

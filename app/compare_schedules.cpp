@@ -1,0 +1,161 @@
+// `automodel plan --compare-schedules`: the recipe under every schedule there is.
+#include "compare_schedules.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "base/json_writer.h"
+#include "base/text_table.h"
+#include "commands.h"
+#include "config/environment.h"
+#include "report.h"
+#include "schedule/generators.h"
+#include "schedule/timeline_svg.h"
+
+namespace automodel::app {
+namespace {
+
+struct Row {
+  std::string name;
+  int stages_per_rank = 1;
+  std::optional<plan::TrainingPlan> plan = {};
+  std::string problem = {};  ///< why there is no plan
+  double step() const { return plan && plan->estimate ? plan->estimate->time.step : 0; }
+};
+
+/// Microbatches whose activations the fullest rank keeps at once.
+int in_flight(const plan::TrainingPlan& plan) {
+  int most = 0;
+  for (const auto& rank : plan.pipeline->schedule.proof.ranks) most = std::max(most, rank.in_flight);
+  return most;
+}
+
+/// The stages a rank that a schedule is tried with.
+std::vector<int> stages_of(const schedule::Generator& generator) {
+  if (generator.single_stage) return {1};
+  std::vector<int> out;
+  for (const int count : {2, 4})
+    if (count >= generator.min_stages_per_rank &&
+        (generator.max_stages_per_rank == 0 || count <= generator.max_stages_per_rank))
+      out.push_back(count);
+  return out;
+}
+
+Row plan_with(const config::LoadedRecipe& loaded, std::vector<std::string> words, const plan::PlanRequest& request,
+              Row row, int microbatch) {
+  words.push_back(
+      fmt::format("distributed.pipeline={{pp_schedule: {}, pp_microbatch_size: {}}}", row.name, microbatch));
+  words.push_back(fmt::format("model_parallel.virtual_pipeline_model_parallel_size={}", row.stages_per_rank));
+  Diagnostics problems;
+  const auto overrides = config::parse_overrides(words, problems);
+  const auto changed = config::read_recipe(loaded.text, loaded.path, overrides, config::process_environment());
+  if (changed.problems.empty()) {
+    auto result = plan::make_plan(changed, request);
+    if (result.plan) row.plan = std::move(*result.plan);
+    problems = std::move(result.problems);
+  } else {
+    problems = changed.problems;
+  }
+  if (!row.plan) row.problem = problems.empty() ? "cannot be planned" : problems.front().message;
+  return row;
+}
+
+std::string text_of(const std::vector<Row>& rows) {
+  TextTable table({"schedule", "stages/rank", "step", "tokens/s", "bubble", "in flight", "peak memory", ""});
+  for (const auto& row : rows) {
+    if (!row.plan) {
+      table.add({row.name, std::to_string(row.stages_per_rank), "", "", "", "", "", row.problem});
+      continue;
+    }
+    const auto& plan = *row.plan;
+    std::vector<std::string> cells = {row.name,
+                                      std::to_string(row.stages_per_rank),
+                                      "",
+                                      "",
+                                      fmt::format("{:.1f}%", 100 * plan.pipeline->timeline.bubble_fraction),
+                                      std::to_string(in_flight(plan)),
+                                      "",
+                                      ""};
+    if (plan.estimate) {
+      const auto& memory = plan.estimate->memory;
+      cells[2] = fmt::format("{:.1f} ms", 1e3 * plan.estimate->time.step);
+      cells[3] = fmt::format("{:.0f}", plan.estimate->time.tokens_per_second);
+      cells[4] = fmt::format("{:.1f}%", 100 * plan.estimate->time.bubble);
+      cells[6] = format_bytes(memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total());
+      if (memory.fit == plan::Fit::kDoesNotFit) cells[7] = "does not fit";
+    }
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
+std::string json_of(const std::vector<Row>& rows) {
+  JsonWriter json;
+  json.begin_object();
+  json.key("schedules");
+  json.begin_array();
+  for (const auto& row : rows) {
+    json.begin_object();
+    json.member("schedule", row.name);
+    json.member("stages_per_rank", row.stages_per_rank);
+    json.member("ok", row.plan.has_value());
+    if (!row.plan) json.member("reason", row.problem);
+    if (row.plan) {
+      json.member("bubble_fraction", row.plan->pipeline->timeline.bubble_fraction);
+      json.member("peak_in_flight", in_flight(*row.plan));
+    }
+    if (row.plan && row.plan->estimate) {
+      const auto& estimate = *row.plan->estimate;
+      const auto& memory = estimate.memory;
+      json.member("step_seconds", estimate.time.step);
+      json.member("tokens_per_second", estimate.time.tokens_per_second);
+      json.member("estimated_bubble", estimate.time.bubble);
+      json.member("peak_bytes", memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total());
+    }
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  return json.take() + "\n";
+}
+
+std::string draw(const std::vector<Row>& rows) {
+  std::vector<schedule::SvgChart> charts;
+  for (const auto& row : rows) {
+    if (!row.plan) continue;
+    const auto title =
+        fmt::format("{}, {} stage{} a rank", row.name, row.stages_per_rank, row.stages_per_rank == 1 ? "" : "s");
+    const bool timed = row.plan->estimate.has_value();
+    charts.push_back({timed ? &row.plan->estimate->time.timeline : &row.plan->pipeline->timeline,
+                      {.title = title, .in_seconds = timed}});
+  }
+  return schedule::timeline_svg(charts);
+}
+
+}  // namespace
+
+int compare_schedules(const Options& options, const config::LoadedRecipe& loaded, plan::PlanRequest request) {
+  const auto base = plan::make_plan(loaded, request);
+  if (!base.plan) return refuse(base.problems, loaded, options.json, base.exit);
+  if (!base.plan->pipelined || !base.plan->pipeline)
+    throw wrong_words("--compare-schedules compares pipelines, and this recipe has none",
+                      "give it one: --distributed.pp_size 4");
+  request.world_size = base.plan->mesh.world_size();
+  std::vector<Row> rows;
+  for (const auto& generator : schedule::generators()) {
+    if (generator.generate == nullptr) continue;
+    for (const int count : stages_of(generator))
+      rows.push_back(plan_with(loaded, options.overrides, request, {std::string(generator.name), count},
+                               base.plan->batch.microbatch));
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return std::pair(!a.plan, a.step()) < std::pair(!b.plan, b.step());
+  });
+  if (!options.timeline.empty()) write_file(options.timeline, draw(rows));
+  out(options.json ? json_of(rows) : text_of(rows));
+  return code(ExitCode::kOk);
+}
+
+}  // namespace automodel::app

@@ -1,0 +1,52 @@
+// Line charts as HTML and inline SVG, of any number of points.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "report/run_files.h"
+
+namespace automodel::report {
+
+/// Points of neighbouring steps that share a place on the page: a hundred thousand steps become as many as there are
+/// pixels, and no peak is lost.
+struct Bucket {
+  std::int64_t first = 0, last = 0;  ///< steps
+  double low = 0, mean = 0, high = 0;
+  int count = 0;
+};
+
+/// At most `most` buckets, in order; values that are not finite are left out.
+std::vector<Bucket> buckets_of(const Column& column, std::size_t most);
+
+/// Round numbers that cover [low, high], at most `most` of them, ascending.
+std::vector<double> ticks(double low, double high, int most);
+
+struct Series {
+  std::string name = {};
+  int color = 0;  ///< number of the run
+  const Column* column = nullptr;
+  bool points = false;  ///< dots, not a line
+};
+
+struct Mark {
+  std::int64_t step = 0;
+  std::string text = {};
+};
+
+struct Chart {
+  std::string key = {};    ///< of the metric
+  std::string title = {};  ///< with its unit
+  bool logarithmic = false;
+  std::vector<Series> series = {};
+  std::vector<Mark> marks = {};  ///< events, as thin vertical lines
+};
+
+/// Empty where no series has a finite value.
+std::string to_html(const Chart& chart);
+
+/// "1.25e-05", "12.4K", "0.31": as short as a tick or a tile wants it.
+std::string short_number(double value);
+
+}  // namespace automodel::report

@@ -1,0 +1,22 @@
+// Text inside HTML.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace automodel::report {
+
+/// `text` so that it stands for itself, also inside an attribute.
+inline std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  return out;
+}
+
+}  // namespace automodel::report

@@ -1,0 +1,53 @@
+// What a run left in its folder: steps, validations, events, plan against measurement, time lines.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/time_line.h"
+
+namespace automodel::report {
+
+/// One column over the steps; NaN where there was no finite value.
+struct Column {
+  std::vector<std::int64_t> steps = {};
+  std::vector<double> values = {};
+};
+
+struct RunEvent {
+  std::string event = {};
+  std::string time = {};   ///< ISO 8601
+  std::int64_t step = -1;  ///< -1: none
+  std::string message = {};
+  std::vector<std::pair<std::string, std::string>> fields = {};  ///< what else belongs to it, without the recipe
+};
+
+/// The recipe as a flat list of keys, at a start of the run.
+using FlatRecipe = std::map<std::string, std::string>;
+
+struct PlannedAndMeasured {
+  std::string what = {};
+  double planned = 0, measured = 0;
+  bool bytes = false;  ///< else seconds
+};
+
+struct RunFiles {
+  std::string name = {};                          ///< for people: the folder
+  std::map<std::string, Column> metrics = {};     ///< of training.jsonl, by key
+  std::map<std::string, Column> validation = {};  ///< val_loss, by the name of the set
+  std::vector<RunEvent> events = {};
+  std::vector<std::pair<std::int64_t, FlatRecipe>> recipes = {};  ///< (first step, recipe) of each start
+  std::vector<PlannedAndMeasured> estimate = {};
+  std::vector<StepTrace> traces = {};
+};
+
+/// Reads the folder of a run (checkpoint.checkpoint_dir). Lines that are no records (one torn by a crash) are passed
+/// over. Throws Error (bad input, missing-file) where there is no training.jsonl.
+RunFiles read_run(const std::filesystem::path& folder);
+
+}  // namespace automodel::report

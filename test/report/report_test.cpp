@@ -1,0 +1,153 @@
+// The page of `automodel report`: what a run's files hold must be on it, and nothing from elsewhere.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "base/error.h"
+#include "cli/program.h"
+#include "report/chart.h"
+#include "report/page.h"
+#include "report/run_files.h"
+
+namespace automodel::report {
+namespace {
+
+using nlohmann::json;
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t out = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++out;
+  return out;
+}
+
+/// A run of `steps` steps that was restarted with another rate, had a bad step, and whose last line is torn.
+void write_run(const test::TemporaryFolder& folder, const std::string& name, int steps) {
+  std::string training;
+  for (int step = 0; step < steps; ++step)
+    training += fmt::format(
+        "{{\"step\": {}, \"epoch\": 0, \"loss\": {}, \"step_time\": 2.0, \"num_tokens_per_step\": 100, "
+        "\"mfu\": null}}\n",
+        step, step == 7 ? "\"NaN\"" : fmt::format("{}", step == 60 ? 50.0 : 4.0 - 3.0 * step / steps));
+  folder.write(name + "/training.jsonl", training + "{\"step\": 99999");
+  folder.write(name + "/validation.jsonl", "{\"step\": 9, \"val_loss\": 3.5}\n{\"step\": 19, \"val_loss\": 3.25}\n");
+  const auto start = [](int step, double rate) {
+    const json recipe = {{"optimizer", {{"lr", rate}}}, {"seed", 1}};
+    return json{{"event", "start"},
+                {"timestamp", "2026-01-01T00:00:00.000Z"},
+                {"step", step},
+                {"ranks", 4},
+                {"recipe", recipe.dump()},
+                {"message", "a new run"}}
+               .dump() +
+           "\n";
+  };
+  folder.write(name + "/events.jsonl",
+               start(0, 0.5) +
+                   "{\"event\": \"restart\", \"step\": 14, \"cause\": \"<script>alert(1)</script>\", \"message\": "
+                   "\"restart 1\"}\n" +
+                   start(10, 0.25) +
+                   "{\"event\": \"skip\", \"step\": 7, \"samples\": \"3 1 4\", \"message\": \"loss nan\"}\n");
+  folder.write(
+      name + "/estimate.json",
+      R"({"predicted_step_seconds":1.5,"measured_step_seconds":2.0,"predicted_tensor_bytes":3e9,"measured_tensor_bytes":2e9})");
+  folder.write(name + "/trace_5.json",
+               R"({"traceEvents":[{"ph":"M","pid":0,"name":"process_name","args":{"name":"planned"}},
+               {"ph":"X","pid":0,"tid":0,"name":"0F0","cat":"forward","ts":0,"dur":1000},
+               {"ph":"X","pid":0,"tid":2,"name":"1F0","cat":"forward","ts":1000,"dur":3000}]})");
+}
+
+TEST_CASE("a run's files are read, with gaps where there is no number") {
+  test::TemporaryFolder folder;
+  write_run(folder, "run", 100);
+  const auto run = read_run(folder.path() / "run");
+  const auto& loss = run.metrics.at("loss");
+  REQUIRE(loss.steps.size() == 100);  // the torn line is none
+  CHECK(std::isnan(loss.values[7]));
+  CHECK(run.validation.at("validation").values == std::vector<double>{3.5, 3.25});
+  REQUIRE(run.events.size() == 4);
+  REQUIRE(run.recipes.size() == 2);
+  CHECK(run.recipes[1].first == 10);
+  CHECK(run.recipes[1].second.at("optimizer.lr") == "0.25");
+  REQUIRE(run.traces.size() == 1);
+  CHECK(run.traces[0].lanes.at(0).bubble(0) == Approx(0.75));
+  CHECK(run.traces[0].lanes.at(0).bubble(1) == Approx(0.25));
+}
+
+TEST_CASE("a page holds everything and needs nothing") {
+  test::TemporaryFolder folder;
+  write_run(folder, "run", 100);
+  const auto page = to_page({read_run(folder.path() / "run")});
+  for (const char* chart : {"loss", "step_time"}) CHECK(count(page, fmt::format("data-key=\"{}\"", chart)) == 1);
+  CHECK(count(page, "data-key=\"mfu\"") == 0);  // no values
+  CHECK(page.find("optimizer.lr</td><td>0.5</td><td>0.25") != std::string::npos);
+  CHECK(page.find("samples: 3 1 4") != std::string::npos);
+  CHECK(page.find("planned: 4.0 ms") != std::string::npos);
+  CHECK(page.find("-25.0%") != std::string::npos);  // 1.5 s planned, 2 s measured
+  CHECK(page.find("prefers-color-scheme:dark") != std::string::npos);
+  CHECK(page.find("width=device-width") != std::string::npos);
+  for (const char* outside : {"http:", "https:", "src=", "<link", "@import", "url("}) {
+    INFO(outside);
+    CHECK(page.find(outside) == std::string::npos);
+  }
+  // What files say is text.
+  CHECK(page.find("<script>alert") == std::string::npos);
+  CHECK(count(page, "<script>") == 1);
+}
+
+TEST_CASE("several runs lie over each other, each with its name") {
+  test::TemporaryFolder folder;
+  write_run(folder, "one", 100);
+  write_run(folder, "two", 50);
+  const auto page = to_page({read_run(folder.path() / "one"), read_run(folder.path() / "two")});
+  CHECK(count(page, "data-key=\"loss\"") == 1);
+  CHECK(count(page, "class=\"line s0\"") >= 2);
+  CHECK(count(page, "class=\"line s1\"") == count(page, "class=\"line s0\""));
+  CHECK(count(page, "<span class=\"key c1\">") >= 1);
+}
+
+TEST_CASE("a hundred thousand steps make a page of the same size, and no peak is lost") {
+  test::TemporaryFolder folder;
+  write_run(folder, "run", 100000);
+  const auto run = read_run(folder.path() / "run");
+  const auto buckets = buckets_of(run.metrics.at("loss"), 500);
+  CHECK(buckets.size() == 500);
+  CHECK(buckets.front().first == 0);
+  CHECK(buckets.back().last == 99999);
+  CHECK(buckets[0].high == 50);
+  int points = 0;
+  for (const auto& bucket : buckets) points += bucket.count;
+  CHECK(points == 99999);  // all but the gap
+  CHECK(to_page({run}).size() < 300000);
+}
+
+TEST_CASE("ticks are round numbers inside the axis") {
+  for (const auto& [low, high] :
+       std::vector<std::pair<double, double>>{{0, 1}, {-3, 7}, {1e-5, 3e-4}, {99.1, 99.2}, {0, 1e9}}) {
+    const auto marks = ticks(low, high, 6);
+    INFO(low << " to " << high);
+    CHECK(marks.size() >= 2);
+    CHECK(marks.size() <= 7);
+    for (const double mark : marks) CHECK((mark >= low - 1e-9 * (high - low) && mark <= high + 1e-9 * (high - low)));
+  }
+  CHECK(ticks(0, 10, 6) == std::vector<double>{0, 2, 4, 6, 8, 10});
+}
+
+TEST_CASE("automodel report writes the page, and refuses what is no run") {
+  test::TemporaryFolder folder;
+  write_run(folder, "run", 20);
+  CHECK(test::run_program(folder, "report run").out == "run/report.html\n");
+  CHECK(folder.read("run/report.html").starts_with("<!doctype html>"));
+  CHECK(test::run_program(folder, "report run run -o both.html").code == 0);
+  CHECK(folder.read("both.html").find("run, run") != std::string::npos);
+  const auto none = test::run_program(folder, "report nowhere");
+  CHECK(none.code == 2);
+  CHECK(none.err.find("error[missing-file]: there is no training.jsonl in 'nowhere'") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace automodel::report
