@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Plans published training runs and compares the plans with what was published.
+
+  published.py AUTOMODEL [--markdown FILE] [--only WORD] [--as-written] [--rows fitted|held-out] [--summary]
+
+Runs and recipes: test/golden/published/runs.jsonl (its README says what is in a row). Each recipe is planned with the
+stack and the dispatcher that the run had (hardware.stack, hardware.dispatcher,
+hardware.network_bandwidth); with --as-written without them, as somebody would who knows the recipe only. `rate` is
+planned / published tokens a second: above 1 the plan is faster than the run was.
+
+Constants of the model were fitted on one half of the rows. A row belongs to that half where the first byte of the
+SHA-256 of its id is even; nothing was ever fitted on the others.
+"""
+import argparse
+import hashlib
+import json
+import pathlib
+import subprocess
+import tempfile
+
+RUNS = pathlib.Path(__file__).resolve().parent.parent / "test/golden/published/runs.jsonl"
+KEYS = ("stack", "dispatcher", "network_bandwidth")
+
+
+def fitted(name):
+    return hashlib.sha256(name.encode()).digest()[0] % 2 == 0
+
+
+def read_runs():
+    return [json.loads(line) for line in RUNS.read_text().splitlines()]
+
+
+def recipe_of(run, as_written=False):
+    """The whole recipe as JSON, which is YAML too."""
+    out = json.loads(json.dumps(run["recipe"]))
+    out["device"] = "cuda"
+    out["dataset"] = {"_target_": "mock", "vocab_size": 32000, "seq_length": run["seq"]}
+    out["optimizer"] = {"_target_": "adamw", "lr": 1e-4}
+    out["checkpoint"] = {"enabled": False}
+    out["step_scheduler"].update(max_steps=10, num_epochs=None)
+    if not as_written:
+        out["hardware"].update({key: run[key] for key in KEYS if key in run})
+        if "gpu" in run:
+            out["hardware"]["profile"] = run["gpu"]
+            out["hardware"].pop("peak_tflops", None)
+    return out
+
+
+def plan(automodel, run, as_written=False):
+    """The plan as JSON, or what was refused."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(recipe_of(run, as_written), file)
+        file.flush()
+        done = subprocess.run([automodel, "plan", file.name, "--world-size", str(run["world"]), "--json"],
+                              capture_output=True, text=True)
+    try:
+        return json.loads(done.stdout)
+    except json.JSONDecodeError:
+        return {"errors": [{"message": done.stderr.strip()}]}
+
+
+def share(values, part):
+    """The value below which `part` of them lie, between the two nearest."""
+    values = sorted(values)
+    if not values:
+        return float("nan")
+    at = part * (len(values) - 1)
+    low = int(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (at - low) * (values[high] - values[low])
+
+
+def measure(automodel, run, as_written):
+    made = plan(automodel, run, as_written)
+    out = {"id": run["id"], "run": run, "fitted": fitted(run["id"])}
+    if "time" not in made:
+        problems = made.get("errors") or [{"message": "no estimate"}]
+        out["refused"] = problems[0]["message"]
+        return out
+    out["step"] = made["time"]["step"]
+    out["rate"] = run["step_s"] / made["time"]["step"]
+    out["memory"] = made["fit"]["peak"] / 2**30
+    out["verdict"] = made["fit"]["verdict"]
+    return out
+
+
+def groups(rows):
+    """Rows by what the aims speak of: fully specified bfloat16 runs, and the others apart."""
+    def kind(row):
+        run = row["run"]
+        if run.get("oom"):
+            return None
+        if "flag" in run:
+            return "not fully specified"
+        if run["precision"] != "bf16":
+            return "FP8"
+        return "MoE" if run["moe"] else "dense"
+    return [(name, [row for row in rows if kind(row) == name]) for name in ("dense", "MoE", "FP8", "not fully specified")]
+
+
+def summary(rows):
+    out = [["rows", "half", "runs", "planned", "median error", "90th percentile", "median rate", "ran, \"does not fit\"",
+            "ran out of memory, called so"]]
+    for half, wanted in (("fitted", True), ("held out", False), ("both", None)):
+        part = [row for row in rows if wanted is None or row["fitted"] == wanted]
+        for name, members in groups(part):
+            done = [row for row in members if "rate" in row]
+            errors = [abs(row["rate"] - 1) for row in done]
+            unfit = sum(row["verdict"] == "does not fit" for row in done)
+            out.append([name, half, len(members), len(done), f"{100 * share(errors, 0.5):.1f} %",
+                        f"{100 * share(errors, 0.9):.1f} %", f"{share([row['rate'] for row in done], 0.5):.2f}",
+                        f"{unfit} of {len(done)}", "-"])
+        ran = [row for row in part if not row["run"].get("oom") and "rate" in row]
+        failed = [row for row in part if row["run"].get("oom") and "rate" in row]
+        out.append(["all", half, len(part), len(ran) + len(failed), "", "", "",
+                    f"{sum(row['verdict'] == 'does not fit' for row in ran)} of {len(ran)}",
+                    f"{sum(row['verdict'] == 'does not fit' for row in failed)} of {len(failed)}"])
+    return out
+
+
+def table(rows):
+    out = [["run", "half", "GPUs", "published s", "planned s", "rate", "memory GiB", "verdict", "published GiB"]]
+    for row in sorted(rows, key=lambda row: (not row["fitted"], row["id"])):
+        run = row["run"]
+        known = f"{run['memory_gib']:.1f} ({run['memory_kind']})" if "memory_gib" in run else ""
+        half = "fitted" if row["fitted"] else "held out"
+        if "rate" in row:
+            out.append([row["id"], half, run["world"], f"{run['step_s']:.3f}", f"{row['step']:.3f}", f"{row['rate']:.2f}",
+                        f"{row['memory']:.1f}", row["verdict"], known])
+        else:
+            out.append([row["id"], half, run["world"], f"{run['step_s']:.3f}", "refused", "", "", row["refused"][:60], known])
+    return out
+
+
+def text(cells):
+    widths = [max(len(str(row[i])) for row in cells) for i in range(len(cells[0]))]
+    return "\n".join("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells)
+
+
+def markdown(cells):
+    lines = ["| " + " | ".join(str(cell) for cell in row) + " |" for row in cells]
+    return "\n".join([lines[0], "|" + " --- |" * len(cells[0])] + lines[1:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("automodel")
+    parser.add_argument("--markdown", help="write the tables into this file, between its marks")
+    parser.add_argument("--only", default="", help="rows whose id contains this")
+    parser.add_argument("--as-written", action="store_true", help="recipes without the keys that say which stack ran")
+    parser.add_argument("--rows", choices=["fitted", "held-out"], help="one half")
+    parser.add_argument("--summary", action="store_true", help="no table of the rows")
+    arguments = parser.parse_args()
+    runs = [run for run in read_runs() if arguments.only in run["id"]]
+    if arguments.rows:
+        runs = [run for run in runs if fitted(run["id"]) == (arguments.rows == "fitted")]
+    rows = [measure(arguments.automodel, run, arguments.as_written) for run in runs]
+    if not arguments.summary:
+        print(text(table(rows)) + "\n")
+    print(text(summary(rows)))
+    if arguments.markdown:
+        path = pathlib.Path(arguments.markdown)
+        begin, end = "<!-- published: begin -->\n", "<!-- published: end -->\n"
+        head, rest = path.read_text().split(begin)
+        tail = rest.split(end)[1]
+        path.write_text(head + begin + markdown(summary(rows)) + "\n\n" + markdown(table(rows)) + "\n" + end + tail)
+
+
+if __name__ == "__main__":
+    main()
