@@ -131,10 +131,16 @@ def main():
         rows.append(row(name, settings["ranks"], estimates))
         print(rows[-1], flush=True)
         if options.markdown:
-            options.markdown.write_text(page(rows, results, options.note))
+            # What bench/published.py wrote stands after it.
+            old = options.markdown.read_text() if options.markdown.exists() else ""
+            rest = old[old.index(PUBLISHED):] if PUBLISHED in old else ""
+            options.markdown.write_text(page(rows, results, options.note) + ("\n" + rest if rest else ""))
 
 
+PUBLISHED = "## Beside published runs"
 PAGE = """# How near estimates are
+
+## On this kind of machine
 
 Made by `bench/accuracy.py` on a machine with {cores} cores (load average of the last quarter of an hour: {load}). Each row is a recipe: `automodel plan --calibrate` measures its parts, then it is trained twice for some steps. Every run writes such a line at its end and `estimate.json` beside its metrics.{note}
 

@@ -93,6 +93,10 @@ double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int la
          layer_score_flops_per_token(spec, layer, sequence, causal);
 }
 
+double mtp_join_elements(const ModelSpec& spec) {
+  return 2.0 * spec.hidden * spec.hidden;
+}
+
 double head_flops_per_token(const ModelSpec& spec) {
   return 2.0 * spec.vocab * spec.hidden;
 }

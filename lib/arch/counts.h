@@ -57,6 +57,8 @@ double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout
 /// The second term of it: scores and weighted values.
 double layer_score_flops_per_token(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal = true);
 double head_flops_per_token(const ModelSpec& spec);
+/// Elements of the product that joins hidden states and an embedding before a multi-token-prediction layer.
+double mtp_join_elements(const ModelSpec& spec);
 /// Of all layers of a portion and, where it holds the head, the head.
 double flops_per_token(const ModelSpec& spec, const Layout& layout, const Portion& portion, std::int64_t sequence,
                        bool causal = true);

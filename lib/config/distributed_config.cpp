@@ -200,9 +200,6 @@ Diagnostics check(const DistributedConfig& config) {
     add("missing-key", "pp_size", fmt::format("pp_size is {} but there is no distributed.pipeline", pp),
         "add 'pipeline: {}' for its defaults (1F1B, microbatches of one sequence), or remove pp_size");
   if (const auto* megatron = std::get_if<MegatronFSDPConfig>(&config.strategy())) {
-    if (megatron->activation_checkpointing() == ActivationCheckpointing::kSelective)
-      add("bad-value", "activation_checkpointing",
-          "selective activation checkpointing is not an option of megatron_fsdp", "use full, or strategy fsdp2 or ddp");
     if (const int level = megatron->zero_dp_strategy(); name_of_level(level).empty())
       add("bad-value", "zero_dp_strategy", fmt::format("zero_dp_strategy must be 0, 1, 2 or 3, got {}", level),
           "0 shards nothing, 1 optimizer states, 2 and gradients, 3 and parameters");

@@ -108,13 +108,45 @@ struct DistEnvConfig {
   Field<std::optional<int>> master_port{"master_port", std::nullopt, "Rendezvous.", Ignored{"MPI starts the ranks"}};
 };
 
+/// Whose kernels and communication a GPU's estimates are made for.
+enum class Stack { kOwn, kPytorch, kTransformerEngine };
+template <>
+struct EnumNames<Stack> {
+  static constexpr std::array names = {EnumName<Stack>{"own", Stack::kOwn}, EnumName<Stack>{"pytorch", Stack::kPytorch},
+                                       EnumName<Stack>{"transformer_engine", Stack::kTransformerEngine}};
+};
+/// How tokens travel to experts on other ranks.
+enum class Dispatcher { kNccl, kDeduplicated };
+template <>
+struct EnumNames<Dispatcher> {
+  static constexpr std::array names = {EnumName<Dispatcher>{"nccl", Dispatcher::kNccl},
+                                       EnumName<Dispatcher>{"deduplicated", Dispatcher::kDeduplicated}};
+};
+
 struct HardwareConfig {
   using IsSection = void;
   Field<std::optional<std::string>> profile{
-      "profile", std::nullopt, "Device that estimates are for: h100, h200, a100-80, a100-40, b200, l40s, cpu, ..."};
+      "profile", std::nullopt,
+      "Device that estimates are for: h100, h200, gh200, a100-80, b200, gb200, mi300x, l40s, cpu, ..."};
   Field<std::optional<std::string>> memory{"memory", std::nullopt, "Memory of a rank's device, for example 80GiB."};
   Field<std::optional<double>> peak_tflops{"peak_tflops", std::nullopt,
                                            "Peak rate of a device in TFLOP/s, for MFU and estimates.", positive};
+  Field<std::optional<double>> node_bandwidth{
+      "node_bandwidth", std::nullopt, "GB/s that a device sends to another one of its machine; null: by the profile.",
+      positive};
+  Field<std::optional<double>> network_bandwidth{
+      "network_bandwidth", std::nullopt,
+      "GB/s that a device sends to another machine; null: one adapter a device, by the profile.", positive};
+  Field<std::optional<Stack>> stack{
+      "stack", std::nullopt,
+      "Whose kernels estimates for a GPU are made for: own (this program's), pytorch (FSDP2 and its kernels) or "
+      "transformer_engine (Megatron Core, NeMo); null: by the recipe, transformer_engine where strategy megatron_fsdp "
+      "or Megatron Core's sequence_parallel is used, else pytorch; a run plans itself with own."};
+  Field<std::optional<Dispatcher>> dispatcher{
+      "dispatcher", std::nullopt,
+      "How tokens travel to experts in estimates for a GPU: nccl (an all-to-all of a row for every choice) or "
+      "deduplicated (DeepEP, HybridEP: one row a machine); null: deduplicated where experts are on several machines "
+      "and the stack is not own."};
 };
 
 }  // namespace automodel::config

@@ -33,27 +33,41 @@ Parts parts_of(const CoarseRequest& r) {
   const double all = layer_activations(spec, layer, activation).kept;
   activation.recompute = r.recompute;
   const auto kept = layer_activations(spec, layer, activation);
-  const double flops = tokens * arch::layer_flops_per_token(spec, *r.layout, layer, r.sequence) / r.sizes.tp;
-  const double moved = r.hardware.measured() ? 0 : 2 * all / r.hardware.memory_bandwidth;
+  const double products = tokens * arch::layer_product_flops_per_token(spec, *r.layout, layer) / r.sizes.tp;
+  const double scores = tokens * arch::layer_score_flops_per_token(spec, layer, r.sequence) / r.sizes.tp;
+  const double moved = r.hardware.measured() ? 0 : r.hardware.moved * all / r.hardware.memory_bandwidth;
   const auto seconds = [&](double work, double efficiency) { return work / (r.hardware.peak * efficiency); };
+  // Scores have no weights, and so no gradients of weights; all of them are computed again in the backward pass.
+  const auto computed = [&](double times, double efficiency) {
+    const double apart = r.hardware.attention_efficiency;
+    return times * seconds(products, efficiency) + std::ceil(times) * seconds(scores, apart > 0 ? apart : efficiency);
+  };
+  double overhead = r.hardware.layer_overhead;
+  if (spec.moe) overhead += r.hardware.expert_overhead + r.hardware.expert_token * tokens / r.sizes.tp;
   const auto tp = group_link(r.hardware, 1, r.sizes.tp), ep = exchange_link(r.hardware, 1, r.sizes.ep);
   const double stream = tokens * spec.hidden * bytes;
   double inside = 2 * all_reduce_seconds(stream, r.sizes.tp, tp.link);
-  if (spec.moe) inside += 2 * all_to_all_seconds(stream * spec.moe->top_k / r.sizes.tp, r.sizes.ep, ep.link);
+  if (spec.moe) {
+    double rows = spec.moe->top_k;
+    // A row for each machine, of which most tokens meet all that hold their experts.
+    if (r.hardware.dispatcher == config::Dispatcher::kDeduplicated)
+      rows = std::min(rows, std::ceil(static_cast<double>(r.sizes.ep) / r.hardware.per_node));
+    inside += 2 * all_to_all_seconds(stream * rows / r.sizes.tp, r.sizes.ep, ep.link);
+  }
   // Keys and values of the other ranks of a ring, behind the products where a device computes meanwhile.
   const auto cp = group_link(r.hardware, r.sizes.tp, r.sizes.cp);
   const double keys = 2.0 * tokens * spec.kv_heads * spec.head_dim / std::min(r.sizes.tp, spec.kv_heads) * bytes;
   const double ring = r.sizes.cp > 1 ? (r.sizes.cp - 1) * (cp.link.latency + keys / cp.link.bandwidth) : 0;
-  const double work = seconds(flops, r.hardware.forward_efficiency);
+  const double work = computed(1, r.hardware.forward_efficiency);
   const auto waited = [&](double transfer, double behind) {
     return r.cuda ? std::max(0.1 * transfer, transfer - 0.5 * behind) : transfer;
   };
   Parts out{};
   out.layers = spec.layers;
   out.per_rank = std::ceil(out.layers / (r.sizes.pp * r.stages_per_rank)) * r.stages_per_rank;
-  out.forward = work + moved + r.hardware.layer_overhead + inside + waited(ring, work);
-  out.backward = seconds((1 + r.trained) * flops, r.hardware.backward_efficiency) + 2 * moved +
-                 r.hardware.layer_overhead + inside + waited(2 * ring, 2 * work);
+  out.forward = work + moved + overhead + inside + waited(ring, work);
+  out.backward = computed(1 + r.trained, r.hardware.backward_efficiency) + 2 * moved + overhead + inside +
+                 waited(2 * ring, 2 * work);
   if (r.recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
   if (r.recompute == config::ActivationCheckpointing::kSelective)
     out.backward += feed_forward_share(spec, *r.layout, layer, r.sequence) * out.forward;

@@ -182,7 +182,22 @@ void write_time(JsonWriter& json, const Estimate& estimate) {
   json.end_object();
 }
 
+/// Whether a section that may be a switch is on.
+bool is_on(const config::Value& section) {
+  if (section.is_null() || section == config::Value(false)) return false;
+  const auto* enabled = section.find("enabled");
+  return enabled == nullptr || !(*enabled == config::Value(false));
+}
+
 }  // namespace
+
+config::Stack stack_of(const config::Recipe& recipe, bool training) {
+  if (recipe.hardware->stack()) return *recipe.hardware->stack();
+  if (training) return config::Stack::kOwn;
+  const bool megatron = std::holds_alternative<config::MegatronFSDPConfig>(recipe.distributed->strategy()) ||
+                        recipe.model_parallel->sequence_parallel();
+  return megatron ? config::Stack::kTransformerEngine : config::Stack::kPytorch;
+}
 
 Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
                        const Calibration* calibration, Diagnostics& problems) {
@@ -197,6 +212,9 @@ Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, s
                           .compute = plan.types.compute,
                           .world_size = plan.mesh.world_size(),
                           .per_node = ranks_per_node,
+                          .stack = plan.stack,
+                          .float8 = is_on(recipe.fp8()),
+                          .expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor,
                           .calibration = calibration,
                           .rates = rates},
                          problems);

@@ -31,6 +31,9 @@ struct Estimate {
   PastCorrection past = {};
 };
 
+/// Whose kernels a GPU's estimates are made for: those that the recipe names; a run's own; else those that people who
+/// write such a recipe run it with.
+config::Stack stack_of(const config::Recipe& recipe, bool training);
 /// The machine of a plan whose mesh, types and microbatches are chosen.
 Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
                        const Calibration* calibration, Diagnostics& problems);

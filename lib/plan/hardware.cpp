@@ -19,25 +19,45 @@ constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kGB = 1e9;
 
 constexpr Link kNvLink3 = {300e9, 3e-6}, kNvLink4 = {450e9, 3e-6}, kNvLink5 = {900e9, 3e-6};
-constexpr Link kPcie4 = {32e9, 8e-6}, kPcie3 = {16e9, 8e-6};
-constexpr Link k100Gb = {12.5e9, 8e-6}, k200Gb = {25e9, 7e-6}, k400Gb = {50e9, 7e-6};
+constexpr Link kPcie4 = {32e9, 8e-6}, kPcie3 = {16e9, 8e-6}, kInfinity = {448e9, 4e-6}, kNvLink2 = {150e9, 4e-6};
+constexpr Link k100Gb = {12.5e9, 8e-6}, k200Gb = {25e9, 7e-6}, k400Gb = {50e9, 7e-6}, k800Gb = {100e9, 7e-6};
+constexpr auto kOlder = Generation::kOlder, kAmpere = Generation::kAmpere, kHopper = Generation::kHopper,
+               kBlackwell = Generation::kBlackwell;
 
-// Memory as the driver reports it, rates and bandwidths from the makers' data sheets (dense).
+// Memory as the driver reports it, rates and bandwidths from the makers' data sheets (dense). A GB200 rack is one
+// domain of NVLink.
 constexpr std::array kProfiles = {
-    DeviceProfile{"h100", "NVIDIA H100 SXM, 80 GB", 81559 * kMiB, 989.4, 494.7, 3350 * kGB, kNvLink4, k400Gb, 8},
-    DeviceProfile{"h100-pcie", "NVIDIA H100 PCIe, 80 GB", 81559 * kMiB, 756, 378, 2000 * kGB, kPcie4, k200Gb, 8},
-    DeviceProfile{"h200", "NVIDIA H200 SXM, 141 GB", 143771 * kMiB, 989.4, 494.7, 4800 * kGB, kNvLink4, k400Gb, 8},
-    DeviceProfile{"b200", "NVIDIA B200, 180 GB", 183359 * kMiB, 2250, 1125, 8000 * kGB, kNvLink5, k400Gb, 8},
-    DeviceProfile{"a100-80", "NVIDIA A100 SXM, 80 GB", 81920 * kMiB, 312, 156, 2039 * kGB, kNvLink3, k200Gb, 8},
-    DeviceProfile{"a100-40", "NVIDIA A100 SXM, 40 GB", 40960 * kMiB, 312, 156, 1555 * kGB, kNvLink3, k200Gb, 8},
-    DeviceProfile{"l40s", "NVIDIA L40S, 48 GB", 46068 * kMiB, 362, 183, 864 * kGB, kPcie4, k100Gb, 8},
-    DeviceProfile{"l4", "NVIDIA L4, 24 GB", 23034 * kMiB, 121, 60, 300 * kGB, kPcie4, k100Gb, 8},
-    DeviceProfile{"a10", "NVIDIA A10, 24 GB", 23028 * kMiB, 125, 62.5, 600 * kGB, kPcie4, k100Gb, 4},
-    DeviceProfile{"rtx4090", "NVIDIA GeForce RTX 4090, 24 GB", 24564 * kMiB, 165.2, 82.6, 1008 * kGB, kPcie4, k100Gb,
-                  4},
-    DeviceProfile{"rtx3090", "NVIDIA GeForce RTX 3090, 24 GB", 24576 * kMiB, 71, 35.6, 936 * kGB, kPcie4, k100Gb, 4},
-    DeviceProfile{
-        "v100-32", "NVIDIA V100 SXM, 32 GB (float16)", 32510 * kMiB, 125, 15.7, 900 * kGB, {150e9, 4e-6}, k100Gb, 8},
+    DeviceProfile{"h100", "NVIDIA H100 SXM, 80 GB", kHopper, 81559 * kMiB, 1978.9, 989.4, 494.7, 3350 * kGB, kNvLink4,
+                  k400Gb, 8},
+    DeviceProfile{"h100-pcie", "NVIDIA H100 PCIe, 80 GB", kHopper, 81559 * kMiB, 1513, 756, 378, 2000 * kGB, kPcie4,
+                  k200Gb, 8},
+    DeviceProfile{"h200", "NVIDIA H200 SXM, 141 GB", kHopper, 143771 * kMiB, 1978.9, 989.4, 494.7, 4800 * kGB, kNvLink4,
+                  k400Gb, 8},
+    DeviceProfile{"h200-nvl", "NVIDIA H200 NVL, 141 GB, bridges over four", kHopper, 143771 * kMiB, 1671, 835.5, 417.5,
+                  4800 * kGB, kNvLink4, k200Gb, 4},
+    DeviceProfile{"gh200", "NVIDIA GH200, 96 GB, four a machine", kHopper, 97871 * kMiB, 1978.9, 989.4, 494.7,
+                  4000 * kGB, kNvLink4, k200Gb, 4},
+    DeviceProfile{"b200", "NVIDIA B200, 180 GB", kBlackwell, 183359 * kMiB, 4500, 2250, 1125, 8000 * kGB, kNvLink5,
+                  k400Gb, 8},
+    DeviceProfile{"gb200", "NVIDIA GB200 NVL72, 186 GB", kBlackwell, 189471 * kMiB, 4900, 2450, 1225, 8000 * kGB,
+                  kNvLink5, k400Gb, 72},
+    DeviceProfile{"b300", "NVIDIA B300, 270 GB", kBlackwell, 275040 * kMiB, 4500, 2250, 1125, 8000 * kGB, kNvLink5,
+                  k800Gb, 8},
+    DeviceProfile{"a100-80", "NVIDIA A100 SXM, 80 GB", kAmpere, 81920 * kMiB, 0, 312, 156, 2039 * kGB, kNvLink3, k200Gb,
+                  8},
+    DeviceProfile{"a100-40", "NVIDIA A100 SXM, 40 GB", kAmpere, 40960 * kMiB, 0, 312, 156, 1555 * kGB, kNvLink3, k200Gb,
+                  8},
+    DeviceProfile{"mi300x", "AMD Instinct MI300X, 192 GB", kHopper, 196592 * kMiB, 2614.9, 1307.4, 653.7, 5300 * kGB,
+                  kInfinity, k400Gb, 8},
+    DeviceProfile{"l40s", "NVIDIA L40S, 48 GB", kAmpere, 46068 * kMiB, 733, 362, 183, 864 * kGB, kPcie4, k100Gb, 8},
+    DeviceProfile{"l4", "NVIDIA L4, 24 GB", kAmpere, 23034 * kMiB, 242, 121, 60, 300 * kGB, kPcie4, k100Gb, 8},
+    DeviceProfile{"a10", "NVIDIA A10, 24 GB", kAmpere, 23028 * kMiB, 0, 125, 62.5, 600 * kGB, kPcie4, k100Gb, 4},
+    DeviceProfile{"rtx4090", "NVIDIA GeForce RTX 4090, 24 GB", kAmpere, 24564 * kMiB, 330.3, 165.2, 82.6, 1008 * kGB,
+                  kPcie4, k100Gb, 4},
+    DeviceProfile{"rtx3090", "NVIDIA GeForce RTX 3090, 24 GB", kAmpere, 24576 * kMiB, 0, 71, 35.6, 936 * kGB, kPcie4,
+                  k100Gb, 4},
+    DeviceProfile{"v100-32", "NVIDIA V100 SXM, 32 GB (float16)", kOlder, 32510 * kMiB, 0, 125, 15.7, 900 * kGB,
+                  kNvLink2, k100Gb, 8},
 };
 
 std::string plain(std::string_view name) {
@@ -130,21 +150,37 @@ Hardware host(const HardwareRequest& request) {
   return out;
 }
 
-Hardware device(const DeviceProfile& profile, const HardwareRequest& request) {
+Hardware device(const DeviceProfile& profile, const config::HardwareConfig& config, const HardwareRequest& request) {
   Hardware out;
   const bool low = request.compute == DType::kBFloat16 || request.compute == DType::kFloat16;
   out.name = profile.name;
-  out.origin = fmt::format("data sheet of {}", profile.doc);
   out.memory = profile.memory;
-  out.peak = (low ? profile.tflops_low : profile.tflops_float) * 1e12;
-  // What large products reach in practice; norms, activations and copies are counted by memory bandwidth apart.
-  out.forward_efficiency = out.backward_efficiency = out.head_efficiency = 0.62;
-  out.memory_bandwidth = 0.8 * profile.memory_bandwidth;
-  out.layer_overhead = 40e-6;
-  out.step_overhead = 5e-3;
   out.node = profile.node;
   out.network = profile.network;
+  if (config.node_bandwidth()) out.node.bandwidth = *config.node_bandwidth() * kGB;
+  if (config.network_bandwidth()) out.network.bandwidth = *config.network_bandwidth() * kGB;
   out.per_node = request.per_node.value_or(profile.per_node);
+  const bool apart = request.stack != config::Stack::kOwn && request.expert_ranks > out.per_node;
+  out.dispatcher = config.dispatcher().value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl);
+  const auto rates = stack_rates(request.stack, out.dispatcher, profile.generation);
+  out.origin = fmt::format("data sheet of {}, kernels of {}", profile.doc, name_of(request.stack));
+  // A peak that no product of 16 bits has is one of 8 bits.
+  const double sheet = low ? profile.tflops_low : profile.tflops_float;
+  const bool float8 =
+      low && (config.peak_tflops() ? *config.peak_tflops() > 1.5 * sheet : request.float8 && profile.tflops_float8 > 0);
+  const double peak = config.peak_tflops().value_or(float8 ? profile.tflops_float8 : sheet);
+  out.peak = peak * 1e12;
+  const double others = float8 ? sheet / peak : 1;  // of what stays in 16 bits
+  out.forward_efficiency = out.backward_efficiency = float8 ? rates.products_float8 : rates.products;
+  out.head_efficiency = others * rates.products;
+  out.attention_efficiency = others * rates.attention;
+  out.expert_efficiency = float8 ? rates.experts / rates.products * rates.products_float8 : rates.experts;
+  out.moved = rates.moved;
+  out.memory_bandwidth = 0.8 * profile.memory_bandwidth;
+  out.layer_overhead = rates.layer_overhead;
+  out.expert_overhead = rates.expert_overhead;
+  out.expert_token = rates.expert_token;
+  out.step_overhead = 5e-3;
   out.framework = 1.5 * 1024 * kMiB;  // context, libraries' workspaces, communicators' buffers
   return out;
 }
@@ -195,9 +231,9 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
                         "hardware.profile"});
   }
   if (found != nullptr)
-    out = device(*found, request);
+    out = device(*found, config, request);
   else if (request.cuda && !profile) {
-    out = device(kProfiles[0], request);
+    out = device(kProfiles[0], config, request);
     out.name = "cuda";
     out.origin = fmt::format("no device profile given; assuming {}", kProfiles[0].doc);
     out.memory.reset();
@@ -215,7 +251,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
                           {},
                           "hardware.memory"});
   }
-  if (config.peak_tflops()) out.peak = *config.peak_tflops() * 1e12;
+  if (config.peak_tflops() && found == nullptr) out.peak = *config.peak_tflops() * 1e12;
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "config/run_config.h"
 #include "plan/calibration.h"
+#include "plan/stack_rates.h"
 
 namespace automodel::plan {
 
@@ -32,7 +33,9 @@ std::string_view name_of(LinkClass link);
 struct DeviceProfile {
   std::string_view name;
   std::string_view doc;
+  Generation generation;
   double memory;            ///< bytes that programs can use
+  double tflops_float8;     ///< 0: none
   double tflops_low;        ///< matrices of bfloat16 or float16
   double tflops_float;      ///< matrices of float32 (TF32 where the device has it)
   double memory_bandwidth;  ///< bytes a second
@@ -54,14 +57,20 @@ struct Hardware {
   double forward_efficiency = 0.5;
   double backward_efficiency = 0.5;
   double head_efficiency = 0.5;
-  double memory_bandwidth = 0;  ///< bytes a second
+  double attention_efficiency = 0;  ///< of scores and weighted values; 0: as the products
+  double expert_efficiency = 0;     ///< of the products of experts; 0: as the products
+  double memory_bandwidth = 0;      ///< bytes a second
   double layer_overhead =
       0;  ///< seconds a layer and pass that no arithmetic explains: kernels started, memory asked for
-  double step_overhead = 0;   ///< seconds a step
-  double optimizer_rate = 0;  ///< elements a second that the optimizer updates, norm included; 0: by memory bandwidth
+  double expert_overhead = 0;  ///< the same of a layer with experts, beside that
+  double expert_token = 0;     ///< seconds a token of it
+  double step_overhead = 0;    ///< seconds a step
+  double optimizer_rate = 0;   ///< elements a second that the optimizer updates, norm included; 0: by memory bandwidth
   Link node = {};
   Link network = {};
-  int per_node = 8;                 ///< ranks of one machine
+  int per_node = 8;  ///< ranks of one machine
+  double moved = 2;  ///< how often kept activations of a layer are read or written in a forward pass
+  config::Dispatcher dispatcher = config::Dispatcher::kNccl;
   double framework = 0;             ///< bytes of a rank beside tensors: libraries, contexts, communicators
   std::optional<Rates> rates = {};  ///< from a calibration: what parts of the model take
   int threads = 1;                  ///< of a rank
@@ -79,8 +88,11 @@ struct HardwareRequest {
   DType compute = DType::kFloat32;
   int world_size = 1;
   std::optional<int> per_node = {};
-  const Calibration* calibration = nullptr;  ///< used for the CPU
-  RatesRequest rates = {};                   ///< what is computed; without a model rates are those of the table
+  config::Stack stack = config::Stack::kOwn;  ///< of a GPU
+  bool float8 = false;                        ///< the products of layers are in float8
+  int expert_ranks = 1;                       ///< among which experts are divided
+  const Calibration* calibration = nullptr;   ///< used for the CPU
+  RatesRequest rates = {};                    ///< what is computed; without a model rates are those of the table
 };
 /// Profile, recipe keys and calibration together. Problems: bad-value for a profile or a size that is none.
 Hardware choose_hardware(const config::HardwareConfig& config, const HardwareRequest& request, Diagnostics& problems);

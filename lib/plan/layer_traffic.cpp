@@ -1,6 +1,7 @@
 #include "plan/layer_traffic.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/training_plan.h"
 
@@ -9,6 +10,10 @@ namespace {
 
 /// Share of a ring's messages between machines or devices that attention does not hide, where they run beside it.
 constexpr double kRingExposed = 0.3;
+// Of GPUs, fitted on published runs (docs/estimates.md).
+constexpr double kTensorExposed = 0.4;     // share of a collective under products, where the recipe overlaps them
+constexpr double kExpertExposed = 0.7;     // the same of tokens that travel while others are computed
+constexpr double kDispatchReached = 0.65;  // share of the links' bandwidth
 
 /// A group of ranks and what one of them sends in its collectives. Bytes are of whole tensors.
 class Group {
@@ -78,9 +83,11 @@ class Layer {
     const int size = sizes_.ep * plan_.expert_tensor;
     if (!moe_ || size <= 1) return {};
     // Each part of an expert's width gets the row.
-    const double rows = bytes(spec_.hidden) * spec_.moe->top_k / sizes_.tp * plan_.expert_tensor;
-    const Group group(expert_link(plan_, hardware_), size);
-    return group.exchange(rows) + group.exchange(rows);
+    const double row = bytes(spec_.hidden) / sizes_.tp;
+    auto sent = exchanged(row * spec_.moe->top_k * plan_.expert_tensor, size);
+    if (hardware_.dispatcher == config::Dispatcher::kDeduplicated) sent = deduplicated(row, size);
+    if (plan_.expert_overlap) sent.exposed *= kExpertExposed;
+    return sent + sent;
   }
 
   Passes context() const {
@@ -111,6 +118,29 @@ class Layer {
   }
 
  private:
+  /// A row for every choice of a token.
+  Sent exchanged(double rows, int size) const { return Group(expert_link(plan_, hardware_), size).exchange(rows); }
+
+  /// A row for every machine of the experts that a token chose, which that machine hands on to its ranks, once to each.
+  Sent deduplicated(double row, int size) const {
+    const double here = std::min(size, std::max(1, hardware_.per_node)), machines = std::ceil(size / here);
+    const auto& moe = *spec_.moe;
+    const auto distinct = [](double places, double choices) {
+      return places * (1 - std::pow(1 - 1 / places, choices));
+    };
+    // Experts of a group stand together, so that a token of few groups goes to few machines.
+    double far = distinct(machines, moe.top_k);
+    if (moe.groups > 1) far = std::min(far, distinct(machines, moe.top_groups * std::max(1.0, machines / moe.groups)));
+    far *= (machines - 1) / machines;
+    const double near = distinct(size, static_cast<double>(moe.top_k) * plan_.expert_tensor) * (size - 1) / size;
+    Sent out;
+    out.bytes = row * std::max(far, machines > 1 ? far : near);
+    out.transfer = std::max(row * far / hardware_.network.bandwidth, row * near / hardware_.node.bandwidth);
+    const double latency = machines > 1 ? hardware_.network.latency : hardware_.node.latency;
+    out.exposed = out.transfer / kDispatchReached + 2 * latency;
+    return out;
+  }
+
   /// Of activations of a microbatch that are so wide.
   double bytes(double width) const { return tokens_ * width * element_; }
 
@@ -118,8 +148,15 @@ class Layer {
   Passes products(double in) const {
     const double x = bytes(in), y = bytes(spec_.hidden);
     if (!plan_.tensor.sequence_parallel) return {tensor_.sum(y), tensor_.sum(x)};
+    const auto& overlap = plan_.tensor.overlap;
+    const auto under = [&](Sent sent, bool overlapped) {
+      if (overlapped && plan_.cuda) sent.exposed *= kTensorExposed;
+      return sent;
+    };
     // Weight gradients want the whole input once more.
-    return {tensor_.gather(x) + tensor_.scatter(y), tensor_.gather(y) + tensor_.gather(x) + tensor_.scatter(x)};
+    return {under(tensor_.gather(x), overlap.gather) + under(tensor_.scatter(y), overlap.scatter),
+            under(tensor_.gather(y), overlap.gather) + under(tensor_.gather(x), overlap.gather_in_backward) +
+                under(tensor_.scatter(x), overlap.scatter_in_backward || overlap.scatter_under_weights)};
   }
 
   const TrainingPlan& plan_;

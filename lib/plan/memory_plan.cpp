@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "arch/counts.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
@@ -199,6 +200,15 @@ class RankWalk {
     // When the others went backward, one offloaded layer works and the next is on its way.
     out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
     if (stage.part.has_head) out.head = head_activations(spec, activation, !plan_.cuda);
+    for (int i = 0; i < stage.mtp_layers; ++i) {
+      const auto each = layer_activations(spec, spec.layers - 1, activation);
+      const auto head = head_activations(spec, activation, !plan_.cuda);
+      out.kept += each.kept + head.kept;
+      out.kept_for_weights += each.kept_for_weights;
+      out.working = std::max(out.working, each.working);
+      out.head.logits += head.logits;
+      out.head.working = std::max(out.head.working, head.working);
+    }
     return out;
   }
 
@@ -349,6 +359,11 @@ StageElements stage_elements(const TrainingPlan& plan, int stage) {
   if (part.has_norm || part.has_head) {
     const bool own_head = part.has_head && (plan.model->layout.head_tied_to.empty() || !part.has_embedding);
     add_unit(out, (part.has_norm ? shares.norm : 0) + (own_head ? shares.head : 0));
+  }
+  for (int i = 0; i < plan.pipeline->stages[static_cast<std::size_t>(stage)].mtp_layers; ++i) {
+    const auto& each = shares.layer(plan.model->spec.layers - 1);
+    add_unit(out, each.dense + arch::mtp_join_elements(plan.model->spec) / plan.mesh.sizes().tp,
+             each.expert / expert_ranks);
   }
   if (plan.adapters) {
     add_adapters(plan, part, out);

@@ -176,8 +176,13 @@ PipelineLayout place_numbers(const Request& r) {
     for (int rank = 0; rank < r.pp_size; ++rank) {
       const int count = stage_layers(r, chunk, rank);
       const bool last = chunk == chunks - 1 && rank == r.pp_size - 1;
-      out.stages.push_back(
-          {chunk, rank, {next, next + count}, chunk == 0 && rank == 0, last && r.mtp_layers > 0, last});
+      out.stages.push_back({chunk,
+                            rank,
+                            {next, next + count},
+                            chunk == 0 && rank == 0,
+                            last && r.mtp_layers > 0,
+                            last,
+                            last ? r.mtp_layers : 0});
       next += count;
     }
   return out;
@@ -266,7 +271,8 @@ PipelineLayout place_layout(const Request& r) {
                           {next, next + count},
                           has(LayerKind::kEmbedding),
                           has(LayerKind::kMtp),
-                          has(LayerKind::kLoss)});
+                          has(LayerKind::kLoss),
+                          static_cast<int>(std::count(stages[i].begin(), stages[i].end(), LayerKind::kMtp))});
     if (out.stages.back().mtp) mtp_rank = index % r.pp_size;
     next += count;
   }
@@ -275,6 +281,12 @@ PipelineLayout place_layout(const Request& r) {
 }
 
 }  // namespace
+
+bool has_mtp(const LayerKinds& layout) {
+  return std::any_of(layout.begin(), layout.end(), [](const auto& stage) {
+    return std::find(stage.begin(), stage.end(), LayerKind::kMtp) != stage.end();
+  });
+}
 
 std::optional<PipelineLayout> place_layers(const Request& request, Diagnostics& problems) {
   if (request.layout) {

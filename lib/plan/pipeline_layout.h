@@ -41,6 +41,7 @@ struct PlacedStage {
   bool embedding = false;
   bool mtp = false;
   bool loss = false;
+  int mtp_layers = 0;
 };
 
 struct PipelineLayout {
@@ -54,6 +55,9 @@ struct PipelineLayout {
 std::optional<LayerKinds> parse_layout(std::string_view text, Diagnostics& problems);
 /// The same from lists of names, letter case ignored.
 std::optional<LayerKinds> parse_layout(const std::vector<std::vector<std::string>>& names, Diagnostics& problems);
+
+/// Whether a layout has multi-token-prediction layers.
+bool has_mtp(const LayerKinds& layout);
 
 /// Places the layers. Problems: bad-value and indivisible, with the nearest values that work; of layouts bad-value.
 /// Megatron accepts chunks without pipeline parallelism and then runs every layer in each chunk; this is refused here.

@@ -263,6 +263,8 @@ class PipelinePlanning {
     Diagnostics problems;
     PipelineLayoutRequest wanted{.layers = model_ != nullptr ? model_->spec.layers : 1, .pp_size = ranks_};
     wanted.layout = parse_layout(*settings_.pipeline_model_parallel_layout(), problems);
+    // A layout may leave them out, as a checkpoint may.
+    if (wanted.layout && model_ != nullptr && has_mtp(*wanted.layout)) wanted.mtp_layers = model_->spec.mtp_layers;
     if (wanted.layout && model_ == nullptr)
       problems.push_back({"missing-key",
                           "a layout for a model whose sizes are unknown",
@@ -272,6 +274,10 @@ class PipelinePlanning {
     else if (wanted.layout)
       layout_ = place_layers(wanted, problems);
     report_.refuse_all(std::move(problems), kSection);
+    if (request_.training && layout_ && wanted.mtp_layers > 0)
+      report_.refuse_plan("unsupported", kStageLayoutKey,
+                          "multi-token-prediction layers (m) can be planned but not trained",
+                          "leave them out of the layout: the model trains without them");
     return report_.ok();
   }
 
@@ -409,10 +415,19 @@ class PipelinePlanning {
         stage.flops +=
             tokens * arch::layer_flops_per_token(model_->spec, model_->layout, layer, shapes.sequence_length);
       if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_->spec);
+      if (layout_) add_mtp_layers(stage, tokens);
       if (plan_.adapters) add_adapters(stage, tokens);
       stage.io = stage_io(shapes, s == 0, stage.part.has_head);
       stages.push_back(std::move(stage));
     }
+  }
+
+  void add_mtp_layers(StagePlan& stage, double tokens) const {
+    const auto& spec = model_->spec;
+    stage.mtp_layers = layout_->stages[static_cast<std::size_t>(stage.stage)].mtp_layers;
+    stage.flops += stage.mtp_layers * tokens *
+                   (arch::layer_flops_per_token(spec, model_->layout, spec.layers - 1, sequence()) +
+                    2 * arch::mtp_join_elements(spec) + arch::head_flops_per_token(spec));
   }
 
   void add_adapters(StagePlan& stage, double tokens) const {

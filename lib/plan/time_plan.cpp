@@ -1,6 +1,8 @@
 #include "plan/time_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "arch/counts.h"
 #include "plan/layer_traffic.h"
@@ -8,6 +10,10 @@
 
 namespace automodel::plan {
 namespace {
+
+// Of GPUs, fitted on published runs (docs/estimates.md).
+constexpr double kContention = 0.1;    // of machines that send at the same time, for each doubling of their number
+constexpr double kInterference = 0.5;  // share of data-parallel communication beside products that these are slowed by
 
 class Timing {
  public:
@@ -21,9 +27,9 @@ class Timing {
         tokens_(static_cast<double>(plan.batch.microbatch * sequence_) / sizes_.cp),
         compute_(size_of(plan.types.compute)),
         tp_(group_link(hardware_, 1, sizes_.tp)),
-        shard_(group_link(hardware_, sizes_.tp, sharding_.shards)),
-        replica_(group_link(hardware_, sizes_.tp * sizes_.cp * sizes_.dp_shard, sharding_.replicas)),
-        expert_shard_(group_link(hardware_, sizes_.ep * plan.expert_tensor, sharding_.expert_shards)),
+        shard_(data_link(sizes_.tp, sharding_.shards)),
+        replica_(data_link(sizes_.tp * sizes_.cp * sizes_.dp_shard, sharding_.replicas)),
+        expert_shard_(data_link(sizes_.ep * plan.expert_tensor, sharding_.expert_shards)),
         pp_(neighbour_link(hardware_, sizes_.per_stage(), sizes_.pp)) {}
 
   SplitCost costs() const {
@@ -59,6 +65,15 @@ class Timing {
   }
 
  private:
+  /// Many machines that send at the same time get less of their network each.
+  GroupLink data_link(int stride, int size) const {
+    auto out = group_link(hardware_, stride, size);
+    if (out.kind != LinkClass::kNetwork || !plan_.cuda) return out;
+    const double machines = static_cast<double>(stride) * size / std::max(1, hardware_.per_node);
+    out.link.bandwidth /= 1 + kContention * std::log2(std::max(1.0, machines));
+    return out;
+  }
+
   double pass_seconds(double flops, double efficiency, double moved) const {
     return flops / (hardware_.peak * efficiency) + moved / hardware_.memory_bandwidth;
   }
@@ -91,8 +106,9 @@ class Timing {
   }
 
   /// One layer without communication: as it was measured, or by rates of arithmetic and of memory.
-  PartTime layer_time(int layer, double flops) const {
+  PartTime layer_time(int layer, double products, double scores) const {
     const auto& spec = plan_.model->spec;
+    const double flops = products + scores;
     if (hardware_.rates) {
       auto out = hardware_.rates->layer(layer_kind(spec, layer)).for_work(flops / hardware_.share);
       out.work = flops;
@@ -107,13 +123,31 @@ class Timing {
                                        .expert_tensor = plan_.expert_tensor,
                                        .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
                                        .fused_attention = true};
-    const double moved = 2 * layer_activations(spec, layer, activation).kept;
+    const double moved = hardware_.moved * layer_activations(spec, layer, activation).kept;
+    double overhead = hardware_.layer_overhead, expert = 0;
+    if (spec.is_moe(layer)) {
+      overhead += hardware_.expert_overhead + hardware_.expert_token * tokens_ / sizes_.tp;
+      expert = expert_flops(spec);
+    }
+    const auto or_else = [](double rate, double other) { return rate > 0 ? rate : other; };
+    const auto pass = [&](double efficiency, double times) {
+      return times * (pass_seconds(products - expert, efficiency, moved) +
+                      pass_seconds(expert, or_else(hardware_.expert_efficiency, efficiency), 0) +
+                      pass_seconds(scores, or_else(hardware_.attention_efficiency, efficiency), 0));
+    };
     PartTime out{.work = flops};
-    out.forward = pass_seconds(flops, hardware_.forward_efficiency, moved) + hardware_.layer_overhead;
-    out.backward = pass_seconds(2 * flops, hardware_.backward_efficiency, 2 * moved) + hardware_.layer_overhead;
-    out.backward_weight = 0.5 * pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
+    out.forward = pass(hardware_.forward_efficiency, 1) + overhead;
+    out.backward = pass(hardware_.backward_efficiency, 2) + overhead;
+    // Scores have no weights.
+    out.backward_weight = pass_seconds(products, hardware_.backward_efficiency, 0);
     out.backward_input = out.backward - out.backward_weight;
     return out;
+  }
+
+  /// Of a microbatch through the experts that its tokens choose, on one rank.
+  double expert_flops(const arch::ModelSpec& spec) const {
+    const double matrices = spec.gated_mlp ? 3 : 2;
+    return tokens_ * 2 * matrices * spec.moe->top_k * spec.moe->ffn * spec.hidden / sizes_.tp;
   }
 
   static void add(StageTime& out, const PartTime& part, double recomputed = 0, const LayerPasses& communication = {}) {
@@ -129,9 +163,9 @@ class Timing {
     const auto& spec = plan_.model->spec;
     const auto& layout = plan_.model->layout;
     const auto& shares = plan_.shares.layer(layer);
-    const double flops = tokens_ * (2 * shares.products +
-                                    arch::layer_score_flops_per_token(spec, layer, sequence_) / shares.widths.heads);
-    const auto part = trained(layer_time(layer, flops));
+    const auto part =
+        trained(layer_time(layer, tokens_ * 2 * shares.products,
+                           tokens_ * arch::layer_score_flops_per_token(spec, layer, sequence_) / shares.widths.heads));
     double again = 0;
     if (request_.recompute == config::ActivationCheckpointing::kFull) again = part.forward;
     if (request_.recompute == config::ActivationCheckpointing::kSelective)
@@ -144,8 +178,21 @@ class Timing {
     for (const int layer : stage.part.layers) add_layer(out, layer);
     if (stage.part.has_embedding) add_embedding(out);
     if (stage.part.has_head) add_head(out);
+    for (int i = 0; i < stage.mtp_layers; ++i) add_mtp_layer(out);
     if (plan_.adapters) add_adapters(stage, out);
     return out;
+  }
+
+  /// A layer that predicts one more token: hidden states and an embedding joined, a layer like the last, the head.
+  void add_mtp_layer(StageTime& out) const {
+    const auto& spec = plan_.model->spec;
+    PartTime join{.work = tokens_ * arch::mtp_join_elements(spec) * 2 / sizes_.tp};
+    join.forward = join.backward_input = join.backward_weight =
+        pass_seconds(join.work, hardware_.forward_efficiency, 0);
+    join.backward = 2 * join.forward;
+    add(out, trained(join));
+    add_layer(out, spec.layers - 1);
+    add_head(out);
   }
 
   void add_embedding(StageTime& out) const {
@@ -278,7 +325,11 @@ class Timing {
         const auto elements = stage_elements(plan_, s);
         most = std::max(most, gathered_seconds(elements.trained_dense, elements.trained_expert));
       }
-      out_.communication += most;
+      // Gathered as the next step's forward pass needs them, where the recipe has that overlapped.
+      const double forward = std::accumulate(out_.stages.begin(), out_.stages.end(), 0.0,
+                                             [](double sum, const StageTime& each) { return sum + each.forward; }) /
+                             sizes_.pp;
+      out_.communication += sharding_.prefetch > 0 && plan_.cuda ? std::max(0.1 * most, most - forward) : most;
     }
     if (const double tied = tied_bytes(); tied > 0) out_.communication += all_reduce_seconds(tied, 2, pp_.link);
   }
@@ -291,7 +342,7 @@ class Timing {
     const auto exposed = [&](double communication, double computation, bool overlapped) {
       if (!overlapped || !plan_.cuda) return communication;
       const double units = std::max<double>(1, plan_.model->spec.layers);
-      return std::max(communication / units, communication - computation);
+      return std::max(communication * std::max(kInterference, 1 / units), communication - computation);
     };
     const bool overlapped = sharding_.prefetch() > 0 || plan_.cuda;
     const auto add_gathers = [&](double gather, double gathers) {

@@ -391,6 +391,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.recipe_path = loaded.path;
     plan.cuda = plans_for_cuda(recipe, request);
     plan.zero_level = plan_level(loaded, report);
+    plan.stack = stack_of(recipe, request.training);
+    plan.expert_overlap = recipe.model_parallel->overlap_moe_expert_parallel_comm();
     plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));
     plan.types = plan_types(loaded, spec, plan.cuda, report);
     plan.levers = plan_levers(loaded,

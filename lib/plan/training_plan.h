@@ -68,6 +68,7 @@ struct StagePlan {
   int pp_rank = 0;
   StagePart part = {};
   std::int64_t adapters = 0;  ///< elements of adapters
+  int mtp_layers = 0;         ///< multi-token-prediction layers that a layout puts here: planned, not trained
   double flops = 0;           ///< of the forward pass of a microbatch
   StageIo io = {};
 };
@@ -99,9 +100,11 @@ struct TrainingPlan {
   arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
   TensorShares shares = {};                   ///< what that leaves on a rank; empty where the model is absent
   ContextPlan context = {};
-  int expert_tensor = 1;               ///< ranks that hold parts of the same experts
-  std::optional<int> zero_level = {};  ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it
-  bool pipelined = false;              ///< pp_size > 1: the recipe's pipeline section counts
+  config::Stack stack = config::Stack::kOwn;  ///< whose kernels a GPU's estimates are made for
+  int expert_tensor = 1;                      ///< ranks that hold parts of the same experts
+  bool expert_overlap = false;                ///< tokens travel to experts while other microbatches are computed
+  std::optional<int> zero_level = {};         ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it
+  bool pipelined = false;                     ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};
   std::vector<config::IgnoredKey> ignored = {};

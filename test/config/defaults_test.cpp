@@ -103,6 +103,13 @@ TEST_CASE("distributed sections are accepted, refused and read as by NeMo AutoMo
     // Older releases of NeMo AutoModel have this field.
     if (text.find("sequence_parallel") != std::string::npos && text.find("megatron_fsdp") != std::string::npos)
       continue;
+    // NeMo AutoModel refuses it; one engine recomputes for every strategy here.
+    const bool selective =
+        text.find("megatron_fsdp") != std::string::npos && text.find("selective") != std::string::npos;
+    if (selective) {
+      CHECK(loaded.problems.empty());
+      continue;
+    }
     if (row.contains("error") || too_strict) {
       CHECK_FALSE(loaded.problems.empty());
       ++refused;

@@ -26,7 +26,7 @@ std::string recipe(const std::string& model, const std::string& distributed, int
   return fmt::format(
       "device: {}\nmodel:\n  torch_dtype: bfloat16\n  config: {{{}}}\ndistributed: {{{}}}\n"
       "dataset: {{_target_: mock, seq_length: 128}}\nstep_scheduler: {{global_batch_size: {}, local_batch_size: {}}}\n"
-      "hardware: {{profile: {}}}\n{}",
+      "hardware: {{profile: {}, stack: own}}\n{}",
       device, model, distributed, global, local, device == "cuda" ? "h100" : "cpu", rest);
 }
 

@@ -64,9 +64,13 @@ MixtureOfExperts& read_sigmoid_experts(ConfigReader& config, ModelSpec& spec, co
   moe.groups = config.integer({"n_group"}, defaults.groups, 1, kMostLayers);
   moe.top_groups = config.integer({"topk_group"}, defaults.top_groups, 1, kMostLayers);
   moe.shared_ffn = moe.ffn * config.integer({"n_shared_experts"}, defaults.shared, 0, 256);
-  for (const auto& [key, supported] : {std::pair{"scoring_func", "sigmoid"}, std::pair{"topk_method", "noaux_tc"}})
-    if (const auto given = config.text({key}, supported); given != supported)
-      config.bad_value(key, fmt::format("'{}' is '{}'", key, given), fmt::format("supported is {}", supported));
+  if (const auto given = config.text({"scoring_func"}, "sigmoid"); given == "softmax")
+    spec.plan_only = "its router scores by softmax, and the family's own modules by sigmoid";
+  else if (given != "sigmoid")
+    config.bad_value("scoring_func", fmt::format("'scoring_func' is '{}'", given),
+                     "supported is sigmoid; softmax can be planned");
+  if (const auto given = config.text({"topk_method"}, "noaux_tc"); given != "noaux_tc")
+    config.bad_value("topk_method", fmt::format("'topk_method' is '{}'", given), "supported is noaux_tc");
   if (config.integer({"moe_layer_freq"}, 1, 1, kMostLayers) != 1)
     config.bad_value("moe_layer_freq", "experts in some of the later layers only are not supported",
                      "use moe_layer_freq: 1");
