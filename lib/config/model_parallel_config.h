@@ -48,6 +48,20 @@ struct EnumNames<ContextCommunication> {
                                        EnumName<E>{"allgather", E::kAllGather}};
 };
 
+/// Parts of a layer that are computed again in the backward pass (TransformerConfig.recompute_modules).
+enum class RecomputeModule { kCoreAttention, kNorms, kLatentUp, kMlp, kExperts, kExpertActivation, kSharedExperts };
+template <>
+struct EnumNames<RecomputeModule> {
+  using E = RecomputeModule;
+  static constexpr std::array names = {EnumName<E>{"core_attn", E::kCoreAttention},
+                                       EnumName<E>{"layernorm", E::kNorms},
+                                       EnumName<E>{"mla_up_proj", E::kLatentUp},
+                                       EnumName<E>{"mlp", E::kMlp},
+                                       EnumName<E>{"moe", E::kExperts},
+                                       EnumName<E>{"moe_act", E::kExpertActivation},
+                                       EnumName<E>{"shared_experts", E::kSharedExperts}};
+};
+
 struct ModelParallelConfig {
   using IsSection = void;
   // Sizes
@@ -208,6 +222,12 @@ struct ModelParallelConfig {
   Field<ContextCommunication> cp_comm_type{
       "cp_comm_type", ContextCommunication::kP2p,
       "How context-parallel ranks exchange keys and values: p2p (ring), all_gather, a2a, a2a+p2p."};
+  Field<std::vector<RecomputeModule>> recompute_modules{
+      "recompute_modules",
+      {},
+      "Parts of a layer that are computed again in the backward pass instead of kept: core_attn, layernorm, "
+      "mla_up_proj, mlp, moe, moe_act, shared_experts. Planned, not trained; distributed.activation_checkpointing says "
+      "what is trained."};
 };
 
 /// Megatron Core's __post_init__: fills derived fields and returns what it refuses (`key` is the field) and, in

@@ -74,13 +74,27 @@ double scores(const arch::ModelSpec& spec, const Widths& w, const ActivationRequ
   return w.heads * static_cast<double>(r.sequence) * kept;
 }
 
+/// Elements a token that are not kept because parts of the layer are computed again.
+double of_modules(const arch::ModelSpec& spec, const Widths& w, const ActivationRequest& r, bool moe,
+                  double experts_kept) {
+  const auto& m = r.modules;
+  double out = 0;
+  if (m.core_attention) out += w.value;
+  if (m.norms) out += (r.trained.queries ? w.query_input : 0) + (r.trained.up ? w.up_input : 0);
+  if (m.latent_up && spec.latent) out += w.joined;
+  if (moe ? m.shared_experts || m.experts : m.mlp) out += w.up + (r.trained.down ? w.down : 0);
+  if (moe && m.experts) return out + experts_kept;
+  if (moe && m.expert_activation && r.trained.down) out += w.experts * w.expert_down;
+  return out;
+}
+
 }  // namespace
 
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   const auto w = widths_of(spec, layer, r);
   const auto& t = r.trained;
-  const double experts_kept =
-      w.experts * ((t.up ? w.expert_rows : 0) + w.arrived + w.hidden + w.expert_up + (t.down ? w.expert_down : 0));
+  const double experts_kept = w.experts * ((t.up ? w.expert_rows : 0) + (r.lean ? 0 : w.arrived + w.hidden) +
+                                           w.expert_up + (t.down ? w.expert_down : 0));
   const double norms = (t.queries ? w.query_input : 0) + (t.up ? w.up_input : 0);
   double elements = 2 * w.stream + norms + w.joined + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
   if (t.output) elements += w.taken;
@@ -96,7 +110,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const double gradients = tokens * r.bytes * (2 * w.hidden + widest);
   LayerActivations out;
   if (r.recompute == config::ActivationCheckpointing::kFull) {
-    out.kept = tokens * r.bytes * 2 * w.stream;
+    out.kept = tokens * r.bytes * (r.lean ? 1 : 2) * w.stream;
     out.working = whole - out.kept + gradients;
   } else if (r.recompute == config::ActivationCheckpointing::kSelective) {
     // Attention is kept, the norm and the MLP after it are computed again.
@@ -104,8 +118,9 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.kept = whole - tokens * r.bytes * again;
     out.working = gradients + tokens * r.bytes * again;
   } else {
-    out.kept = whole;
-    out.working = gradients;
+    const double again = of_modules(spec, w, r, spec.is_moe(layer), experts_kept);
+    out.kept = whole - tokens * r.bytes * again;
+    out.working = gradients + tokens * r.bytes * again;
   }
   out.forward = tokens * (forward_elements(spec, w) * r.bytes + scores(spec, w, r));
   out.of_kernel = tokens * r.bytes * (w.joined + w.value);

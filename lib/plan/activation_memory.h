@@ -17,6 +17,21 @@ struct TrainedProducts {
   bool down = true;
 };
 
+/// Parts of a layer that the backward pass computes again instead of finding them kept (Megatron Core's
+/// recompute_modules).
+struct RecomputeModules {
+  bool core_attention = false;  ///< a fused kernel's result; queries, keys and values are kept
+  bool norms = false;
+  bool latent_up = false;  ///< heads from latent attention's low-rank parts
+  bool mlp = false;        ///< of dense layers
+  bool experts = false;    ///< with their way there and back
+  bool expert_activation = false;
+  bool shared_experts = false;
+  bool any() const {
+    return core_attention || norms || latent_up || mlp || experts || expert_activation || shared_experts;
+  }
+};
+
 /// How a microbatch is computed on one rank.
 struct ActivationRequest {
   std::int64_t tokens = 0;    ///< of a microbatch on this rank (context parallelism applied)
@@ -28,7 +43,9 @@ struct ActivationRequest {
   int expert_tensor = 1;                 ///< ranks that hold parts of the same experts
   bool experts_apart = false;            ///< on other ranks: tokens travel there and back
   bool fused_attention = true;           ///< a kernel that keeps no scores serves soft caps and sinks too
+  bool lean = false;  ///< as other programs keep them: one residual stream, an expert's rows once as they arrived
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  RecomputeModules modules = {};  ///< beside it
   TrainedProducts trained = {};
 };
 

@@ -5,6 +5,7 @@
 
 #include "arch/counts.h"
 #include "plan/activation_memory.h"
+#include "plan/layer_traffic.h"
 #include "plan/time_plan.h"
 
 namespace automodel::plan {
@@ -29,9 +30,11 @@ Parts parts_of(const CoarseRequest& r) {
                                .bytes = bytes,
                                .tp = r.sizes.tp,
                                .sequence_parallel = r.sharding.sequence_parallel,
+                               .experts_apart = r.sizes.ep > 1,
                                .fused_attention = r.cuda};
   const double all = layer_activations(spec, layer, activation).kept;
   activation.recompute = r.recompute;
+  activation.lean = r.bytes.lean;
   const auto kept = layer_activations(spec, layer, activation);
   const double products = tokens * arch::layer_product_flops_per_token(spec, *r.layout, layer) / r.sizes.tp;
   const double scores = tokens * arch::layer_score_flops_per_token(spec, layer, r.sequence) / r.sizes.tp;
@@ -43,14 +46,15 @@ Parts parts_of(const CoarseRequest& r) {
     return times * seconds(products, efficiency) + std::ceil(times) * seconds(scores, apart > 0 ? apart : efficiency);
   };
   double overhead = r.hardware.layer_overhead;
-  if (spec.moe) overhead += r.hardware.expert_overhead + r.hardware.expert_token * tokens / r.sizes.tp;
+  const auto dispatch = dispatch_of(r.hardware, r.sizes.ep);
+  if (spec.moe) overhead += dispatch.pass + dispatch.token * tokens / r.sizes.tp;
   const auto tp = group_link(r.hardware, 1, r.sizes.tp), ep = exchange_link(r.hardware, 1, r.sizes.ep);
   const double stream = tokens * spec.hidden * bytes;
-  double inside = 2 * all_reduce_seconds(stream, r.sizes.tp, tp.link);
+  double inside = 2 * all_reduce_seconds(stream, r.sizes.tp, tp.link) * (r.overlapped ? kTensorExposed : 1);
   if (spec.moe) {
     double rows = spec.moe->top_k;
     // A row for each machine, of which most tokens meet all that hold their experts.
-    if (r.hardware.dispatcher == config::Dispatcher::kDeduplicated)
+    if (dispatch.dispatcher == config::Dispatcher::kDeduplicated)
       rows = std::min(rows, std::ceil(static_cast<double>(r.sizes.ep) / r.hardware.per_node));
     inside += 2 * all_to_all_seconds(stream * rows / r.sizes.tp, r.sizes.ep, ep.link);
   }
@@ -115,8 +119,8 @@ double in_flight(const CoarseRequest& r, const Parts& parts) {
 CoarseCost coarse_cost(const CoarseRequest& r) {
   const auto parts = parts_of(r);
   const auto& s = r.sharding;
-  const double compute = size_of(r.types.compute), master = size_of(r.types.master);
-  const double gradient = size_of(r.types.gradient), reduce = size_of(r.types.reduce);
+  const double compute = r.bytes.values, master = r.bytes.master;
+  const double gradient = r.bytes.gradient, reduce = size_of(r.types.reduce);
   const double elements = parts.elements + parts.expert_elements;
   const double shard = parts.elements / s.shards + parts.expert_elements / s.expert_shards;
   CoarseCost out;
@@ -152,12 +156,15 @@ CoarseCost coarse_cost(const CoarseRequest& r) {
   }
   const double held = r.trained * (s.optimizer ? shard : elements);
   if (!s.offloaded && s.parameters) weights += (1 - r.trained) * shard * compute;
-  if (!s.offloaded && (s.optimizer || master != compute || r.types.master != r.types.compute)) weights += held * master;
-  const double moments = s.offloaded ? 0 : held * master * r.moments;
-  const double whole = r.trained * (each ? elements / std::max(1.0, parts.per_rank) : elements);
-  const double gradients = whole * gradient + (s.optimizer ? 2 * r.trained * shard * gradient : 0);
+  if (!s.offloaded && (s.optimizer || master != compute)) weights += held * master;
+  const double moments = s.offloaded ? 0 : held * r.bytes.moment * r.moments;
+  const bool by_unit = s.gradients && (each || (r.bytes.by_unit && r.microbatches == 1));
+  const double whole = r.trained * (by_unit ? elements / std::max(1.0, parts.per_rank) : elements);
+  const double shards_there = r.bytes.by_unit ? 1 : 2;
+  const double gradients = whole * gradient + (s.optimizer ? shards_there * r.trained * shard * r.bytes.reduced : 0);
   out.memory = weights + moments + gradients + in_flight(r, parts) * parts.kept + parts.working + r.hardware.framework;
   if (r.sizes.pp == 1) out.memory += parts.logits * (r.cuda ? 3 : 1);
+  out.memory += r.bytes.reserved * (out.memory - r.hardware.framework);
   return out;
 }
 

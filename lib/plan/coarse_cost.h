@@ -8,6 +8,7 @@
 #include "mesh/mesh_sizes.h"
 #include "plan/hardware.h"
 #include "plan/sharding.h"
+#include "plan/state_bytes.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
@@ -21,6 +22,8 @@ struct CoarseRequest {
   mesh::MeshSizes sizes = {};
   Sharding sharding = {};
   TypePlan types = {};
+  StateBytes bytes = {};
+  bool overlapped = false;  ///< tensor-parallel communication, by the recipe
   Hardware hardware = {};
   bool cuda = true;
   std::int64_t sequence = 1;

@@ -6,6 +6,7 @@
 #include "base/json_writer.h"
 #include "config/recipe.h"
 #include "plan/hardware.h"
+#include "plan/located.h"
 #include "plan/memory_plan.h"
 #include "plan/sharding.h"
 #include "plan/time_plan.h"
@@ -34,6 +35,8 @@ struct Estimate {
 /// Whose kernels a GPU's estimates are made for: those that the recipe names; a run's own; else those that people who
 /// write such a recipe run it with.
 config::Stack stack_of(const config::Recipe& recipe, bool training);
+/// Parts of layers that are computed again. They are planned: a run refuses them.
+RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, Located& report);
 /// The machine of a plan whose mesh, types and microbatches are chosen.
 Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
                        const Calibration* calibration, Diagnostics& problems);

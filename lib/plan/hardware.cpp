@@ -160,9 +160,9 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   if (config.node_bandwidth()) out.node.bandwidth = *config.node_bandwidth() * kGB;
   if (config.network_bandwidth()) out.network.bandwidth = *config.network_bandwidth() * kGB;
   out.per_node = request.per_node.value_or(profile.per_node);
-  const bool apart = request.stack != config::Stack::kOwn && request.expert_ranks > out.per_node;
-  out.dispatcher = config.dispatcher().value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl);
-  const auto rates = stack_rates(request.stack, out.dispatcher, profile.generation);
+  out.stack = request.stack;
+  out.dispatcher = config.dispatcher();
+  const auto rates = stack_rates(request.stack, profile.generation);
   out.origin = fmt::format("data sheet of {}, kernels of {}", profile.doc, name_of(request.stack));
   // A peak that no product of 16 bits has is one of 8 bits.
   const double sheet = low ? profile.tflops_low : profile.tflops_float;
@@ -178,8 +178,6 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   out.moved = rates.moved;
   out.memory_bandwidth = 0.8 * profile.memory_bandwidth;
   out.layer_overhead = rates.layer_overhead;
-  out.expert_overhead = rates.expert_overhead;
-  out.expert_token = rates.expert_token;
   out.step_overhead = 5e-3;
   out.framework = 1.5 * 1024 * kMiB;  // context, libraries' workspaces, communicators' buffers
   return out;
@@ -205,6 +203,13 @@ const DeviceProfile* find_device(std::string_view name) {
   const auto found =
       std::find_if(kProfiles.begin(), kProfiles.end(), [&](const DeviceProfile& p) { return plain(p.name) == wanted; });
   return found == kProfiles.end() ? nullptr : &*found;
+}
+
+DispatchTimes dispatch_of(const Hardware& hardware, int expert_ranks) {
+  if (!hardware.stack) return {};
+  const bool apart = *hardware.stack != config::Stack::kOwn && expert_ranks > hardware.per_node;
+  return dispatch_times(
+      hardware.dispatcher.value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl));
 }
 
 std::string machine_name() {

@@ -62,21 +62,23 @@ struct Hardware {
   double memory_bandwidth = 0;      ///< bytes a second
   double layer_overhead =
       0;  ///< seconds a layer and pass that no arithmetic explains: kernels started, memory asked for
-  double expert_overhead = 0;  ///< the same of a layer with experts, beside that
-  double expert_token = 0;     ///< seconds a token of it
-  double step_overhead = 0;    ///< seconds a step
-  double optimizer_rate = 0;   ///< elements a second that the optimizer updates, norm included; 0: by memory bandwidth
+  double step_overhead = 0;   ///< seconds a step
+  double optimizer_rate = 0;  ///< elements a second that the optimizer updates, norm included; 0: by memory bandwidth
   Link node = {};
   Link network = {};
   int per_node = 8;  ///< ranks of one machine
   double moved = 2;  ///< how often kept activations of a layer are read or written in a forward pass
-  config::Dispatcher dispatcher = config::Dispatcher::kNccl;
+  std::optional<config::Stack> stack = {};            ///< of a GPU
+  std::optional<config::Dispatcher> dispatcher = {};  ///< where the recipe says it
   double framework = 0;             ///< bytes of a rank beside tensors: libraries, contexts, communicators
   std::optional<Rates> rates = {};  ///< from a calibration: what parts of the model take
   int threads = 1;                  ///< of a rank
   double share = 1;                 ///< of a rank's threads that have a core
   bool measured() const { return rates.has_value(); }
 };
+
+/// How tokens travel to experts that are divided among so many ranks.
+DispatchTimes dispatch_of(const Hardware& hardware, int expert_ranks);
 
 /// Processor and cores of this machine: what a calibration is for.
 std::string machine_name();
@@ -90,7 +92,6 @@ struct HardwareRequest {
   std::optional<int> per_node = {};
   config::Stack stack = config::Stack::kOwn;  ///< of a GPU
   bool float8 = false;                        ///< the products of layers are in float8
-  int expert_ranks = 1;                       ///< among which experts are divided
   const Calibration* calibration = nullptr;   ///< used for the CPU
   RatesRequest rates = {};                    ///< what is computed; without a model rates are those of the table
 };

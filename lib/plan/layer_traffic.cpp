@@ -11,8 +11,7 @@ namespace {
 /// Share of a ring's messages between machines or devices that attention does not hide, where they run beside it.
 constexpr double kRingExposed = 0.3;
 // Of GPUs, fitted on published runs (docs/estimates.md).
-constexpr double kTensorExposed = 0.4;     // share of a collective under products, where the recipe overlaps them
-constexpr double kExpertExposed = 0.7;     // the same of tokens that travel while others are computed
+constexpr double kExpertExposed = 0.7;     // share of tokens' way to experts while others are computed
 constexpr double kDispatchReached = 0.65;  // share of the links' bandwidth
 
 /// A group of ranks and what one of them sends in its collectives. Bytes are of whole tensors.
@@ -85,7 +84,7 @@ class Layer {
     // Each part of an expert's width gets the row.
     const double row = bytes(spec_.hidden) / sizes_.tp;
     auto sent = exchanged(row * spec_.moe->top_k * plan_.expert_tensor, size);
-    if (hardware_.dispatcher == config::Dispatcher::kDeduplicated) sent = deduplicated(row, size);
+    if (dispatch_of(hardware_, size).dispatcher == config::Dispatcher::kDeduplicated) sent = deduplicated(row, size);
     if (plan_.expert_overlap) sent.exposed *= kExpertExposed;
     return sent + sent;
   }

@@ -8,6 +8,10 @@ namespace automodel::plan {
 
 struct TrainingPlan;
 
+/// Share of a tensor-parallel collective under products that a GPU waits for, where the recipe overlaps them. Fitted on
+/// published runs (docs/estimates.md).
+inline constexpr double kTensorExposed = 0.4;
+
 struct Sent {
   double bytes = 0;
   double transfer = 0;  ///< seconds of the bytes on their link, waiting for nothing

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "arch/counts.h"
+#include "plan/state_bytes.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
@@ -60,7 +61,11 @@ struct Moment {
 class RankWalk {
  public:
   RankWalk(const TrainingPlan& plan, const MemoryRequest& request, int pp_rank)
-      : plan_(plan), request_(request), rank_(pp_rank), sizes_(plan.mesh.sizes()) {
+      : plan_(plan),
+        request_(request),
+        rank_(pp_rank),
+        sizes_(plan.mesh.sizes()),
+        bytes_(state_bytes(plan, request.sharding)) {
     activation_ = of_length(sequence());
     const auto validated = plan.batch.validation_length > 0 ? plan.batch.validation_length : sequence();
     for (const auto& stage : plan.pipeline->stages) {
@@ -103,6 +108,7 @@ class RankWalk {
     checkpoint.gradients = between_steps();
     for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
       (plan_.cuda ? at(phase).host : at(phase).buffers) += snapshot();
+    for (auto& shares : out.phases) shares.framework += bytes_.reserved * shares.tensors();
     for (std::size_t i = 0; i < kPhaseCount; ++i)
       if (out.phases[i].total() > out.most().total()) out.peak = static_cast<Phase>(i);
     return out;
@@ -116,9 +122,9 @@ class RankWalk {
   double trained_shard() const { return shard_of(total_.trained_dense, total_.trained_expert); }
   double optimizer_elements() const { return request_.sharding.optimizer ? trained_shard() : total_.trained(); }
   bool separate_masters() const {
-    return request_.sharding.optimizer || request_.sharding.offloaded || plan_.types.master != plan_.types.compute;
+    return request_.sharding.optimizer || request_.sharding.offloaded || bytes_.master != bytes_.values;
   }
-  double trained_masters() const { return separate_masters() ? optimizer_elements() * size_of(plan_.types.master) : 0; }
+  double trained_masters() const { return separate_masters() ? optimizer_elements() * bytes_.master : 0; }
   /// Frozen values are kept in the type that they are computed with in, beside gathered ones only as shards.
   double frozen_shards() const {
     if (!request_.sharding.parameters) return 0;
@@ -126,17 +132,17 @@ class RankWalk {
            size_of(plan_.types.compute);
   }
   double masters() const { return trained_masters() + frozen_shards(); }
-  double moments() const { return request_.moments * optimizer_elements() * size_of(plan_.types.master); }
+  double moments() const { return request_.moments * optimizer_elements() * bytes_.moment; }
   /// Copies of the values and moments that this rank writes into checkpoints. They stay after the first save.
   double snapshot() const {
     if (!request_.saves || !(plan_.cuda || request_.saves_in_background)) return 0;
-    return trained_shard() / request_.sharding.replicas * (1 + request_.moments) * size_of(plan_.types.master);
+    return trained_shard() / request_.sharding.replicas * (bytes_.master + request_.moments * bytes_.moment);
   }
-  double whole_gradients() const { return total_.trained() * size_of(plan_.types.gradient); }
+  double whole_gradients() const { return total_.trained() * bytes_.gradient; }
   /// Reduced gradients that stay until the next step has its own.
-  double reduced() const { return request_.sharding.optimizer ? trained_shard() * size_of(plan_.types.gradient) : 0; }
+  double reduced() const { return request_.sharding.optimizer ? trained_shard() * bytes_.reduced : 0; }
   double between_steps() const {
-    const double reduced_here = request_.sharding.offloaded ? 0 : reduced();
+    const double reduced_here = request_.sharding.offloaded || bytes_.by_unit ? 0 : reduced();
     return (request_.sharding.gradients ? 0 : whole_gradients()) + reduced_here;
   }
 
@@ -144,7 +150,7 @@ class RankWalk {
   MemoryShares standing() const {
     MemoryShares out;
     const auto& s = request_.sharding;
-    if (!s.parameters) out.weights = total_.total() * size_of(plan_.types.compute);
+    if (!s.parameters) out.weights = total_.total() * bytes_.values;
     (s.offloaded ? out.host : out.weights) += masters();
     (s.offloaded ? out.host : out.optimizer) += moments();
     if (s.offloaded) out.host += reduced();
@@ -156,12 +162,18 @@ class RankWalk {
   double gathered() const {
     const auto& s = request_.sharding;
     if (!s.parameters) return 0;
-    const double compute = size_of(plan_.types.compute);
-    if (!s.reshard_after_forward || s.whole_stage) return most_gathered_ * compute;
+    const double compute = bytes_.values;
+    // Where nobody shares them whole values are the shards, if these have their type.
+    const bool same = bytes_.lean && bytes_.values == bytes_.master;
+    const double expert = same && s.expert_shards == 1 ? 0 : total_.expert;
+    if (same && s.shards == 1 && expert == 0) return 0;
+    if (!s.reshard_after_forward || s.whole_stage)
+      return std::max(0.0, most_gathered_ - (total_.expert - expert)) * compute;
     const auto freed = [&](double all, double unit) {
-      return std::min(all, unit * (1 + s.prefetch()) + unit / s.shards);
+      const int ahead = bytes_.lean ? std::max(1, s.prefetch()) : s.prefetch();
+      return std::min(all, unit * (1 + ahead) + unit / s.shards);
     };
-    if (s.keep_experts) return (total_.expert + freed(total_.dense, total_.largest_dense)) * compute;
+    if (s.keep_experts) return (expert + freed(total_.dense, total_.largest_dense)) * compute;
     return freed(total_.total(), total_.largest_unit) * compute;
   }
 
@@ -175,7 +187,9 @@ class RankWalk {
             .expert_tensor = plan_.expert_tensor,
             .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
             .fused_attention = plan_.cuda,
-            .recompute = request_.recompute};
+            .lean = bytes_.lean,
+            .recompute = request_.recompute,
+            .modules = plan_.recompute_modules};
   }
 
   StageCost cost_of(const StagePlan& stage, const ActivationRequest& activation) const {
@@ -238,20 +252,26 @@ class RankWalk {
   /// steady state the reduced ones of the last step are still there.
   Moment busiest(bool steady) {
     const auto& s = request_.sharding;
-    const double old = s.offloaded || !steady ? 0 : reduced();
+    const double old = s.offloaded || !steady || bytes_.by_unit ? 0 : reduced();
+    const int passes = plan_.batch.runs * plan_.batch.microbatches;
+    adds_up_ = s.defer_reduction && !(bytes_.by_unit && passes == 1);
     most_ = now_ = {};
     now_gathered_ = most_gathered_ = 0;
     is_gathered_.assign(costs_.size(), false);
     now_.gradients = (s.gradients ? 0 : whole_gradients()) + old;
-    has_gradients_.assign(costs_.size(), !s.gradients || (plan_.batch.runs > 1 && s.defer_reduction));
+    has_gradients_.assign(costs_.size(), !s.gradients || (plan_.batch.runs > 1 && adds_up_));
     if (s.gradients && has_gradients_[0]) now_.gradients += whole_gradients();
     for (const auto& slot : plan_.pipeline->schedule.training[static_cast<std::size_t>(rank_)])
       for (const auto& action : slot.actions()) follow(action);
     // All reductions on their way: whole gradients, their sums, and copies where they travel in another type.
-    const double copies =
-        plan_.types.reduce == plan_.types.gradient ? 0 : total_.trained() * size_of(plan_.types.reduce);
-    now_.gradients = std::max(now_.gradients, old + (s.defer_reduction || !s.gradients ? whole_gradients() : 0)) +
-                     reduced() + copies;
+    const double whole = old + (adds_up_ || !s.gradients ? whole_gradients() : 0);
+    now_.gradients = std::max(now_.gradients, whole);
+    if (!bytes_.by_unit)
+      now_.gradients += reduced() + total_.trained() * bytes_.travelling;
+    else if (s.gradients)  // a unit's whole gradients go as its part of the sum comes
+      now_.gradients = std::max(whole + 2 * total_.largest_trained * bytes_.travelling, reduced());
+    else
+      now_.gradients += reduced();
     note(0, 0, 0);
     return most_;
   }
@@ -297,21 +317,24 @@ class RankWalk {
   /// The head's part first, then the layers', whose gradients of parameters come unit by unit.
   void go_backward(std::size_t stage) {
     const auto& cost = costs_[stage];
-    const double unit = size_of(plan_.types.gradient);
+    // Of two units one is computed while the other is reduced.
+    const double unit = bytes_.by_unit ? bytes_.values + 2 * bytes_.travelling : bytes_.gradient;
     const bool allocate = !has_gradients_[stage];
     now_.activations -= cost.head.kept;
     now_.logits -= cost.head.logits;
     note(cost.working, 0, allocate ? elements_[stage].largest_trained * unit : 0);
     now_.activations -= cost.kept;
-    if (!allocate || !request_.sharding.defer_reduction) return;
+    if (!allocate || !adds_up_) return;
     has_gradients_[stage] = true;
-    now_.gradients += elements_[stage].trained() * unit;
+    now_.gradients += elements_[stage].trained() * bytes_.gradient;
   }
 
   const TrainingPlan& plan_;
   const MemoryRequest& request_;
   int rank_;
   const mesh::MeshSizes& sizes_;
+  StateBytes bytes_;
+  bool adds_up_ = false;  ///< whole gradients stay from microbatch to microbatch
   ActivationRequest activation_ = {};
   std::vector<StageCost> costs_ = {}, validation_costs_ = {};
   std::vector<StageElements> elements_ = {};

@@ -9,7 +9,6 @@
 
 #include "arch/counts.h"
 #include "base/bytes.h"
-#include "base/text_table.h"
 #include "plan/coarse_cost.h"
 #include "plan/pipeline_plan.h"
 
@@ -68,6 +67,7 @@ class Search {
       out_.hardware = base_->estimate->hardware;
       draft_all();
       plan_best();
+      plan_own();
     }
     out_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     for (auto& [reason, refusal] : refused_) out_.refused.push_back(std::move(refusal));
@@ -113,6 +113,12 @@ class Search {
 
   /// By Megatron Core's key, which is refused without tensor parallelism.
   bool asks_for_sequence_parallel() const { return recipe_.recipe.model_parallel->sequence_parallel(); }
+
+  bool overlaps() const {
+    const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe_.recipe.distributed->strategy());
+    return recipe_.recipe.model_parallel->tp_comm_overlap() ||
+           (fsdp != nullptr && fsdp->enable_async_tensor_parallel());
+  }
 
   void refuse(std::string reason, const std::string& example) {
     auto& refusal = refused_[reason];
@@ -184,6 +190,8 @@ class Search {
                           .sizes = sizes,
                           .sharding = sharding,
                           .types = base_->types,
+                          .bytes = state_bytes(*base_, sharding),
+                          .overlapped = overlaps(),
                           .hardware = out_.hardware,
                           .cuda = base_->cuda,
                           .sequence = sequence(),
@@ -343,6 +351,45 @@ class Search {
     return out;
   }
 
+  /// The recipe as it stands, beside what was found.
+  void plan_own() {
+    Diagnostics problems;
+    const auto plan = make({}, request_.world_size, problems);
+    if (!plan || !plan->estimate) return;
+    const auto& section = recipe_.recipe.distributed();
+    Candidate own{.sizes = plan->mesh.sizes(),
+                  .schedule = plan->pipelined ? plan->pipeline->name : "-",
+                  .microbatch = plan->batch.microbatch,
+                  .recompute = std::string(
+                      kRecomputations[static_cast<std::size_t>(
+                                          section.checkpointing() == config::ActivationCheckpointing::kOff         ? 0
+                                          : section.checkpointing() == config::ActivationCheckpointing::kSelective ? 1
+                                                                                                                   : 2)]
+                          .name),
+                  .reduce = plan->estimate->sharding.defer_reduction ? "step" : "microbatch"};
+    const int stages = plan->pipeline->schedule.shape.stages / own.sizes.pp;
+    if (stages > 1) own.schedule += fmt::format(" x{}", stages);
+    fill(own, *plan->estimate);
+    out_.own = std::move(own);
+  }
+
+  static void fill(Candidate& candidate, const Estimate& estimate) {
+    const auto& time = estimate.time;
+    candidate.memory = estimate.memory.ranks[static_cast<std::size_t>(estimate.memory.heaviest)].most().total();
+    candidate.fit = estimate.memory.fit;
+    candidate.step = time.step;
+    candidate.tokens_per_second = time.tokens_per_second;
+    candidate.mfu = time.mfu;
+    candidate.bubble = time.bubble;
+    candidate.parts.bubble = time.bubble * time.schedule;
+    candidate.parts.data_parallel = time.communication;
+    candidate.parts.optimizer = time.optimizer;
+    for (const auto& each : time.traffic) {
+      if (each.axis == "tp") candidate.parts.tensor += each.seconds;
+      if (each.axis == "ep") candidate.parts.experts += each.seconds;
+    }
+  }
+
   void plan_draft(const Draft& draft) {
     ++out_.planned;
     Candidate candidate{.overrides = overrides_of(draft),
@@ -355,14 +402,8 @@ class Search {
     const auto plan = make(candidate.overrides, request_.world_size, problems);
     if (!plan || !plan->estimate)
       return refuse(problems.empty() ? "cannot be planned" : problems[0].message, name_of(draft));
-    const auto& estimate = *plan->estimate;
-    candidate.memory = estimate.memory.ranks[static_cast<std::size_t>(estimate.memory.heaviest)].most().total();
-    candidate.fit = estimate.memory.fit;
+    fill(candidate, *plan->estimate);
     if (candidate.fit == Fit::kDoesNotFit) return note_unfit(candidate.memory, name_of(draft));
-    candidate.step = estimate.time.step;
-    candidate.tokens_per_second = estimate.time.tokens_per_second;
-    candidate.mfu = estimate.time.mfu;
-    candidate.bubble = estimate.time.bubble;
     out_.best.push_back(std::move(candidate));
   }
 
@@ -379,97 +420,10 @@ class Search {
   SplitCost cost_ = {};
 };
 
-std::string mesh_text(const mesh::MeshSizes& s) {
-  std::string out = fmt::format("pp {} tp {} dp {}", s.pp, s.tp, s.dp());
-  if (s.cp > 1) out += fmt::format(" cp {}", s.cp);
-  if (s.ep > 1) out += fmt::format(" ep {}", s.ep);
-  return out;
-}
-
 }  // namespace
 
 SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchRequest& request) {
   return Search(recipe, request).run();
-}
-
-std::string to_text(const SearchResult& result) {
-  std::string out = fmt::format(
-      "search    {} ranks of {}{}: {} candidates, {} planned in full, {}\n", result.world_size, result.hardware.name,
-      result.hardware.memory ? " with " + format_bytes(*result.hardware.memory) : " with unknown memory",
-      result.considered, result.planned, format_seconds(result.seconds));
-  TextTable table({"#", "mesh", "schedule", "microbatch", "recompute", "reduce", "step", "tokens/s", "MFU",
-                   "est. bubble", "memory"});
-  for (std::size_t i = 0; i < result.best.size(); ++i) {
-    const auto& c = result.best[i];
-    table.add({std::to_string(i + 1), mesh_text(c.sizes), c.schedule, std::to_string(c.microbatch), c.recompute,
-               c.reduce, format_seconds(c.step), format_count(c.tokens_per_second), fmt::format("{:.1f}%", 100 * c.mfu),
-               fmt::format("{:.1f}%", 100 * c.bubble),
-               format_bytes(c.memory) + (c.fit == Fit::kTight ? " tight" : "")});
-  }
-  if (result.best.empty())
-    out += result.untried == 0 ? "  nothing fits\n"
-                               : fmt::format("  none of these fits; {} more were not tried, the search took too long\n",
-                                             result.untried);
-  else
-    out += table.text();
-  if (!result.best.empty() && result.best[0].fit == Fit::kTight)
-    out += "  all of these are tight: above 90% of the memory there is\n";
-  if (!result.refused.empty()) out += "refused\n";
-  for (const auto& refusal : result.refused)
-    out += fmt::format("  {} x {} ({})\n", refusal.count, refusal.reason, refusal.example);
-  return out;
-}
-
-std::string to_json(const SearchResult& result) {
-  JsonWriter json;
-  json.begin_object();
-  json.member("world_size", result.world_size);
-  json.member("hardware", result.hardware.name);
-  json.member("considered", result.considered);
-  json.member("planned", result.planned);
-  json.member("untried", result.untried);
-  json.member("seconds", result.seconds);
-  json.key("best");
-  json.begin_array();
-  for (const auto& c : result.best) {
-    json.begin_object();
-    json.key("sizes");
-    json.begin_object();
-    json.member("pp", c.sizes.pp);
-    json.member("tp", c.sizes.tp);
-    json.member("dp", c.sizes.dp());
-    json.member("cp", c.sizes.cp);
-    json.member("ep", c.sizes.ep);
-    json.end_object();
-    json.member("schedule", c.schedule);
-    json.member("microbatch", c.microbatch);
-    json.member("recompute", c.recompute);
-    json.member("reduce", c.reduce);
-    json.member("step", c.step);
-    json.member("tokens_per_second", c.tokens_per_second);
-    json.member("mfu", c.mfu);
-    json.member("bubble_fraction", c.bubble);
-    json.member("memory", static_cast<std::int64_t>(c.memory));
-    json.member("fit", name_of(c.fit));
-    json.key("overrides");
-    json.begin_object();
-    for (const auto& each : c.overrides) json.member(each.key, each.value);
-    json.end_object();
-    json.end_object();
-  }
-  json.end_array();
-  json.key("refused");
-  json.begin_array();
-  for (const auto& refusal : result.refused) {
-    json.begin_object();
-    json.member("reason", refusal.reason);
-    json.member("count", refusal.count);
-    json.member("example", refusal.example);
-    json.end_object();
-  }
-  json.end_array();
-  json.end_object();
-  return json.take();
 }
 
 std::string apply_candidate(const config::LoadedRecipe& recipe, std::span<const config::Override> overrides,

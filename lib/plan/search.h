@@ -21,6 +21,10 @@ struct Candidate {
   // From the plan made of it.
   double step = 0, tokens_per_second = 0, mfu = 0, bubble = 0, memory = 0;
   Fit fit = Fit::kUnknown;
+  /// Seconds of a step; messages inside stages by their links alone, so that parts may overlap.
+  struct Parts {
+    double bubble = 0, data_parallel = 0, optimizer = 0, tensor = 0, experts = 0;
+  } parts = {};
 };
 
 /// Why candidates were passed over, how many, and the nearest of them.
@@ -31,7 +35,8 @@ struct Refusal {
 };
 
 struct SearchResult {
-  std::vector<Candidate> best = {};  ///< by predicted throughput, all planned and proved in full
+  std::vector<Candidate> best = {};   ///< by predicted throughput, all planned and proved in full
+  std::optional<Candidate> own = {};  ///< the recipe as it stands, if it can be planned
   std::vector<Refusal> refused = {};
   int considered = 0;
   int planned = 0;

@@ -36,11 +36,6 @@ constexpr std::array kShares = {
     StackShares{Stack::kTransformerEngine, Generation::kBlackwell, 0.63, 0.46, 0.60, 0.30},
 };
 
-/// In a layer with experts: permutation, counts that the host waits for.
-struct DispatchTimes {
-  config::Dispatcher dispatcher;
-  double pass, token;  ///< seconds
-};
 constexpr std::array kDispatch = {
     DispatchTimes{config::Dispatcher::kNccl, 2.5e-3, 100e-9},
     DispatchTimes{config::Dispatcher::kDeduplicated, 250e-6, 0},
@@ -48,7 +43,13 @@ constexpr std::array kDispatch = {
 
 }  // namespace
 
-StackRates stack_rates(Stack stack, config::Dispatcher dispatcher, Generation generation) {
+DispatchTimes dispatch_times(config::Dispatcher dispatcher) {
+  for (const auto& each : kDispatch)
+    if (each.dispatcher == dispatcher) return each;
+  return {};
+}
+
+StackRates stack_rates(Stack stack, Generation generation) {
   StackRates out;
   for (const auto& each : kTimes)
     if (each.stack == stack) {
@@ -62,11 +63,6 @@ StackRates stack_rates(Stack stack, config::Dispatcher dispatcher, Generation ge
       out.products_float8 = each.products_float8;
       out.attention = each.attention;
       out.experts = each.experts;
-    }
-  for (const auto& each : kDispatch)
-    if (each.dispatcher == dispatcher) {
-      out.expert_overhead = each.pass;
-      out.expert_token = each.token;
     }
   return out;
 }

@@ -19,10 +19,15 @@ struct StackRates {
   double experts = 0;          ///< share of the peak that products of experts reach
   double moved = 0;            ///< how often a layer's kept activations are read or written in a forward pass
   double layer_overhead = 0;   ///< seconds a layer and pass
-  double expert_overhead = 0;  ///< more in a layer with experts: routing, permutation, waits for counts
-  double expert_token = 0;     ///< seconds a token and pass in a layer with experts
 };
-StackRates stack_rates(config::Stack stack, config::Dispatcher dispatcher, Generation generation);
+StackRates stack_rates(config::Stack stack, Generation generation);
+
+/// What a way of sending tokens to experts adds to a pass of a layer: permutation, counts that the host waits for.
+struct DispatchTimes {
+  config::Dispatcher dispatcher = config::Dispatcher::kNccl;
+  double pass = 0, token = 0;  ///< seconds
+};
+DispatchTimes dispatch_times(config::Dispatcher dispatcher);
 std::string_view name_of(config::Stack stack);
 
 }  // namespace automodel::plan

@@ -126,7 +126,8 @@ class Timing {
     const double moved = hardware_.moved * layer_activations(spec, layer, activation).kept;
     double overhead = hardware_.layer_overhead, expert = 0;
     if (spec.is_moe(layer)) {
-      overhead += hardware_.expert_overhead + hardware_.expert_token * tokens_ / sizes_.tp;
+      const auto dispatch = dispatch_of(hardware_, sizes_.ep * plan_.expert_tensor);
+      overhead += dispatch.pass + dispatch.token * tokens_ / sizes_.tp;
       expert = expert_flops(spec);
     }
     const auto or_else = [](double rate, double other) { return rate > 0 ? rate : other; };
@@ -142,6 +143,30 @@ class Timing {
     out.backward_weight = pass_seconds(products, hardware_.backward_efficiency, 0);
     out.backward_input = out.backward - out.backward_weight;
     return out;
+  }
+
+  /// Seconds of the parts of a layer that are computed again; norms and activations are read and written only.
+  double modules_again(int layer) const {
+    const auto& spec = plan_.model->spec;
+    const auto& m = plan_.recompute_modules;
+    const auto& widths = plan_.shares.layer(layer).widths;
+    const double matrices = 2 * (spec.gated_mlp ? 3 : 2) * spec.hidden;
+    const auto product = [&](double flops) { return pass_seconds(flops, hardware_.forward_efficiency, 0); };
+    double out = 0;
+    if (m.core_attention)
+      out += pass_seconds(
+          tokens_ * arch::layer_score_flops_per_token(spec, layer, sequence_) / widths.heads,
+          hardware_.attention_efficiency > 0 ? hardware_.attention_efficiency : hardware_.forward_efficiency, 0);
+    if (m.latent_up && spec.latent)
+      out += product(
+          tokens_ * 2 / widths.heads *
+          (spec.query_width() * spec.latent->q_rank +
+           static_cast<double>(spec.heads) * (spec.latent->nope_dim + spec.latent->v_dim) * spec.latent->kv_rank));
+    if (!spec.is_moe(layer)) return out + (m.mlp ? product(tokens_ * matrices * spec.ffn / widths.up) : 0);
+    if (m.experts || m.shared_experts) out += product(tokens_ * matrices * spec.moe->shared_ffn / widths.up);
+    if (!m.experts) return out;
+    return out + product(expert_flops(spec)) +
+           layer_passes(plan_, hardware_, request_.recompute, layer).forward.experts.exposed;
   }
 
   /// Of a microbatch through the experts that its tokens choose, on one rank.
@@ -170,6 +195,7 @@ class Timing {
     if (request_.recompute == config::ActivationCheckpointing::kFull) again = part.forward;
     if (request_.recompute == config::ActivationCheckpointing::kSelective)
       again = feed_forward_share(spec, layout, layer, sequence_) * part.forward;
+    if (plan_.recompute_modules.any() && !hardware_.rates) again = modules_again(layer);
     add(out, part, again, layer_passes(plan_, hardware_, request_.recompute, layer));
   }
 
@@ -329,7 +355,7 @@ class Timing {
       const double forward = std::accumulate(out_.stages.begin(), out_.stages.end(), 0.0,
                                              [](double sum, const StageTime& each) { return sum + each.forward; }) /
                              sizes_.pp;
-      out_.communication += sharding_.prefetch > 0 && plan_.cuda ? std::max(0.1 * most, most - forward) : most;
+      out_.communication += sharding_.prefetch() > 0 && plan_.cuda ? std::max(0.1 * most, most - forward) : most;
     }
     if (const double tied = tied_bytes(); tied > 0) out_.communication += all_reduce_seconds(tied, 2, pp_.link);
   }

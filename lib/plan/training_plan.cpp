@@ -157,6 +157,7 @@ TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* s
                         : spec != nullptr && spec->dtype ? *spec->dtype
                         : cuda                           ? DType::kBFloat16
                                                          : DType::kFloat32;
+  types.stored = weights;
   types.compute = m.bf16() ? DType::kBFloat16 : m.fp16() ? DType::kFloat16 : weights;
   types.master = weights == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   types.gradient = types.master;
@@ -392,6 +393,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.cuda = plans_for_cuda(recipe, request);
     plan.zero_level = plan_level(loaded, report);
     plan.stack = stack_of(recipe, request.training);
+    plan.recompute_modules = recompute_modules(recipe, request.training, report);
     plan.expert_overlap = recipe.model_parallel->overlap_moe_expert_parallel_comm();
     plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));
     plan.types = plan_types(loaded, spec, plan.cuda, report);

@@ -43,6 +43,7 @@ struct BatchPlan {
 /// In which types what is kept and computed.
 struct TypePlan {
   DType compute = DType::kFloat32;
+  DType stored = DType::kFloat32;  ///< as the recipe has the weights: what other programs train in
   DType master = DType::kFloat32;
   DType gradient = DType::kFloat32;
   DType reduce = DType::kFloat32;
@@ -102,9 +103,10 @@ struct TrainingPlan {
   ContextPlan context = {};
   config::Stack stack = config::Stack::kOwn;  ///< whose kernels a GPU's estimates are made for
   int expert_tensor = 1;                      ///< ranks that hold parts of the same experts
-  bool expert_overlap = false;                ///< tokens travel to experts while other microbatches are computed
-  std::optional<int> zero_level = {};         ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it
-  bool pipelined = false;                     ///< pp_size > 1: the recipe's pipeline section counts
+  RecomputeModules recompute_modules = {};
+  bool expert_overlap = false;         ///< tokens travel to experts while other microbatches are computed
+  std::optional<int> zero_level = {};  ///< Megatron-FSDP's zero_dp_strategy, however the recipe spells it
+  bool pipelined = false;              ///< pp_size > 1: the recipe's pipeline section counts
   bool cuda = false;
   Diagnostics warnings = {};
   std::vector<config::IgnoredKey> ignored = {};

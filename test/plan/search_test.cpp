@@ -62,6 +62,26 @@ TEST_CASE("a search that has no time left goes on until something fits, or says 
   CHECK(to_text(none).find(none.untried == 0 ? "nothing fits" : "more were not tried") != std::string::npos);
 }
 
+TEST_CASE("a search says why the recipe's own way is slower", "[plan]") {
+  const auto loaded = llama(
+      "hardware: {profile: h100}\ndistributed: {strategy: megatron_fsdp, tp_size: 1, pp_size: 8, dp_size: 2, pipeline: "
+      "{pp_schedule: GPipe, pp_microbatch_size: 4}}\n");
+  auto text = loaded.text;
+  text.replace(text.find("global_batch_size: 64"), 21, "global_batch_size: 64, local_batch_size: 32");
+  const auto recipe = config::read_recipe(text, "recipe.yaml", {}, {});
+  REQUIRE(recipe.problems.empty());
+  const auto result = search_plans(recipe, {.world_size = 16, .patience = 30});
+  REQUIRE(result.own);
+  REQUIRE_FALSE(result.best.empty());
+  CHECK(result.own->sizes.pp == 8);
+  CHECK(result.own->step > 1.1 * result.best[0].step);
+  const auto made = make_plan(recipe, {.world_size = 16});
+  REQUIRE(made.plan);
+  CHECK(result.own->step == Approx(made.plan->estimate->time.step));
+  CHECK(to_text(result).find("slower than the best: waits of the pipeline") != std::string::npos);
+  CHECK(to_json(result).find("\"why\":\"waits of the pipeline") != std::string::npos);
+}
+
 TEST_CASE("more memory never makes the best plan slower", "[plan]") {
   double last = 1e300;
   for (const char* memory : {"24GiB", "40GiB", "80GiB", "180GiB"}) {
