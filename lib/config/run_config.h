@@ -140,13 +140,13 @@ struct HardwareConfig {
   Field<std::optional<Stack>> stack{
       "stack", std::nullopt,
       "Whose kernels estimates for a GPU are made for: own (this program's), pytorch (FSDP2 and its kernels) or "
-      "transformer_engine (Megatron Core, NeMo); null: by the recipe, transformer_engine where strategy megatron_fsdp "
-      "or Megatron Core's sequence_parallel is used, else pytorch; a run plans itself with own."};
+      "transformer_engine (Megatron Core, NeMo); null: by the recipe, transformer_engine for strategy megatron_fsdp, "
+      "Megatron Core's sequence_parallel and models with experts, else pytorch; a run plans itself with own."};
   Field<std::optional<Dispatcher>> dispatcher{
       "dispatcher", std::nullopt,
       "How tokens travel to experts in estimates for a GPU: nccl (an all-to-all of a row for every choice) or "
-      "deduplicated (DeepEP, HybridEP: one row a machine); null: deduplicated where experts are on several machines "
-      "and the stack is not own."};
+      "deduplicated (DeepEP, HybridEP: one row a machine); null: nccl for stack own, deduplicated with strategy "
+      "fsdp2 and where experts are on several machines."};
 };
 
 }  // namespace automodel::config

@@ -47,7 +47,7 @@ Parts parts_of(const CoarseRequest& r) {
   };
   double overhead = r.hardware.layer_overhead;
   const auto dispatch = dispatch_of(r.hardware, r.sizes.ep);
-  if (spec.moe) overhead += dispatch.pass + dispatch.token * tokens / r.sizes.tp;
+  if (spec.moe) overhead += dispatch.seconds(static_cast<double>(spec.moe->experts) / r.sizes.ep, tokens / r.sizes.tp);
   const auto tp = group_link(r.hardware, 1, r.sizes.tp), ep = exchange_link(r.hardware, 1, r.sizes.ep);
   const double stream = tokens * spec.hidden * bytes;
   double inside = 2 * all_reduce_seconds(stream, r.sizes.tp, tp.link) * (r.overlapped ? kTensorExposed : 1);

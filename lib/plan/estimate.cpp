@@ -220,12 +220,13 @@ RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, 
   return out;
 }
 
-config::Stack stack_of(const config::Recipe& recipe, bool training) {
+config::Stack stack_of(const config::Recipe& recipe, bool experts, bool training) {
   if (recipe.hardware->stack()) return *recipe.hardware->stack();
   if (training) return config::Stack::kOwn;
   const bool megatron = std::holds_alternative<config::MegatronFSDPConfig>(recipe.distributed->strategy()) ||
                         recipe.model_parallel->sequence_parallel();
-  return megatron ? config::Stack::kTransformerEngine : config::Stack::kPytorch;
+  // NeMo AutoModel's own models with experts are written for Transformer Engine.
+  return megatron || experts ? config::Stack::kTransformerEngine : config::Stack::kPytorch;
 }
 
 Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
@@ -236,16 +237,21 @@ Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, s
              .layout = &plan.model->layout,
              .microbatch = plan.batch.microbatch,
              .sequence = plan.batch.planned_length() / plan.mesh.sizes().cp};
-  return choose_hardware(recipe.hardware(),
-                         {.cuda = plan.cuda,
-                          .compute = plan.types.compute,
-                          .world_size = plan.mesh.world_size(),
-                          .per_node = ranks_per_node,
-                          .stack = plan.stack,
-                          .float8 = is_on(recipe.fp8()),
-                          .calibration = calibration,
-                          .rates = rates},
-                         problems);
+  auto out = choose_hardware(recipe.hardware(),
+                             {.cuda = plan.cuda,
+                              .compute = plan.types.compute,
+                              .world_size = plan.mesh.world_size(),
+                              .per_node = ranks_per_node,
+                              .stack = plan.stack,
+                              .float8 = is_on(recipe.fp8()),
+                              .calibration = calibration,
+                              .rates = rates},
+                             problems);
+  // And they send tokens through DeepEP wherever experts are apart.
+  const bool fsdp = std::holds_alternative<config::FSDP2Config>(recipe.distributed->strategy());
+  if (fsdp && out.stack && *out.stack != config::Stack::kOwn && !out.dispatcher && plan.mesh.sizes().ep > 1)
+    out.dispatcher = config::Dispatcher::kDeduplicated;
+  return out;
 }
 
 int moments_of(const config::OptimizerConfig& optimizer) {

@@ -34,7 +34,7 @@ struct Estimate {
 
 /// Whose kernels a GPU's estimates are made for: those that the recipe names; a run's own; else those that people who
 /// write such a recipe run it with.
-config::Stack stack_of(const config::Recipe& recipe, bool training);
+config::Stack stack_of(const config::Recipe& recipe, bool experts, bool training);
 /// Parts of layers that are computed again. They are planned: a run refuses them.
 RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, Located& report);
 /// The machine of a plan whose mesh, types and microbatches are chosen.

@@ -11,8 +11,8 @@ namespace {
 /// Share of a ring's messages between machines or devices that attention does not hide, where they run beside it.
 constexpr double kRingExposed = 0.3;
 // Of GPUs, fitted on published runs (docs/estimates.md).
-constexpr double kExpertExposed = 0.7;     // share of tokens' way to experts while others are computed
-constexpr double kDispatchReached = 0.65;  // share of the links' bandwidth
+constexpr double kExpertExposed = 0.8;    // share of tokens' way to experts while others are computed
+constexpr double kDispatchReached = 0.7;  // share of the links' bandwidth
 
 /// A group of ranks and what one of them sends in its collectives. Bytes are of whole tensors.
 class Group {

@@ -32,13 +32,13 @@ constexpr std::array kShares = {
     StackShares{Stack::kPytorch, Generation::kBlackwell, 0.63, 0.46, 0.16, 0.30},
     StackShares{Stack::kTransformerEngine, Generation::kOlder, 0.62, 0.62, 0.18, 0.50},
     StackShares{Stack::kTransformerEngine, Generation::kAmpere, 0.74, 0.57, 0.32, 0.50},
-    StackShares{Stack::kTransformerEngine, Generation::kHopper, 0.63, 0.57, 0.60, 0.63},
+    StackShares{Stack::kTransformerEngine, Generation::kHopper, 0.63, 0.57, 0.60, 0.66},
     StackShares{Stack::kTransformerEngine, Generation::kBlackwell, 0.63, 0.46, 0.60, 0.30},
 };
 
 constexpr std::array kDispatch = {
-    DispatchTimes{config::Dispatcher::kNccl, 2.5e-3, 100e-9},
-    DispatchTimes{config::Dispatcher::kDeduplicated, 250e-6, 0},
+    DispatchTimes{config::Dispatcher::kNccl, 600e-6, 120e-6, 100e-9},
+    DispatchTimes{config::Dispatcher::kDeduplicated, 100e-6, 20e-6, 0},
 };
 
 }  // namespace

@@ -22,10 +22,12 @@ struct StackRates {
 };
 StackRates stack_rates(config::Stack stack, Generation generation);
 
-/// What a way of sending tokens to experts adds to a pass of a layer: permutation, counts that the host waits for.
+/// What a way of sending tokens to experts adds to a pass of a layer: permutation, counts that the host waits for,
+/// kernels for each expert of a rank.
 struct DispatchTimes {
   config::Dispatcher dispatcher = config::Dispatcher::kNccl;
-  double pass = 0, token = 0;  ///< seconds
+  double pass = 0, expert = 0, token = 0;  ///< seconds: of any pass, and more for each expert and token of a rank
+  double seconds(double experts, double tokens) const { return pass + expert * experts + token * tokens; }
 };
 DispatchTimes dispatch_times(config::Dispatcher dispatcher);
 std::string_view name_of(config::Stack stack);

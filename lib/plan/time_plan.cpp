@@ -126,8 +126,8 @@ class Timing {
     const double moved = hardware_.moved * layer_activations(spec, layer, activation).kept;
     double overhead = hardware_.layer_overhead, expert = 0;
     if (spec.is_moe(layer)) {
-      const auto dispatch = dispatch_of(hardware_, sizes_.ep * plan_.expert_tensor);
-      overhead += dispatch.pass + dispatch.token * tokens_ / sizes_.tp;
+      const double experts = static_cast<double>(spec.moe->experts) / sizes_.ep;
+      overhead += dispatch_of(hardware_, sizes_.ep * plan_.expert_tensor).seconds(experts, tokens_ / sizes_.tp);
       expert = expert_flops(spec);
     }
     const auto or_else = [](double rate, double other) { return rate > 0 ? rate : other; };

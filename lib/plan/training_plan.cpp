@@ -392,7 +392,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.recipe_path = loaded.path;
     plan.cuda = plans_for_cuda(recipe, request);
     plan.zero_level = plan_level(loaded, report);
-    plan.stack = stack_of(recipe, request.training);
+    plan.stack = stack_of(recipe, spec != nullptr && spec->moe.has_value(), request.training);
     plan.recompute_modules = recompute_modules(recipe, request.training, report);
     plan.expert_overlap = recipe.model_parallel->overlap_moe_expert_parallel_comm();
     plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));

@@ -59,6 +59,7 @@ TEST_CASE("a recipe names the stack that it is planned for, or its strategy does
   CHECK(stack("strategy: ddp, dp_size: 4, tp_size: 2", "h100", "model_parallel: {sequence_parallel: true}") ==
         Stack::kTransformerEngine);
   CHECK(stack("strategy: megatron_fsdp, dp_size: 8", "h100, stack: own") == Stack::kOwn);
+  CHECK(planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8", "h100")).stack == Stack::kTransformerEngine);
   PlanRequest training;
   training.training = training.cuda_available = true;
   CHECK(planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", "h100"), training).stack == Stack::kOwn);
@@ -128,6 +129,14 @@ TEST_CASE("a dispatcher that sends a token to a machine once sends less", "[plan
   CHECK(once.seconds == Approx(once.bytes / 50e9));
   CHECK(experts_of(plan("")).bytes == once.bytes);
   CHECK(experts_of(plan(", stack: own")).bytes == every.bytes);
+  // In one machine FSDP2 recipes go through DeepEP, Megatron Core's through NCCL.
+  const auto inside = [](const std::string& strategy) {
+    const auto made = planned(recipe(kExperts, strategy + ", dp_size: 8, ep_size: 8", "h100"));
+    return dispatch_of(hardware_of(made), 8).dispatcher;
+  };
+  CHECK(inside("strategy: fsdp2") == config::Dispatcher::kDeduplicated);
+  CHECK(inside("strategy: megatron_fsdp") == config::Dispatcher::kNccl);
+  CHECK(inside("strategy: ddp") == config::Dispatcher::kNccl);
 }
 
 TEST_CASE("a recipe gives the bandwidths of its cluster", "[plan]") {
