@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans published training runs and compares the plans with what was published.
 
-  published.py AUTOMODEL [--markdown FILE] [--only WORD] [--as-written] [--rows fitted|held-out] [--summary]
+  published.py AUTOMODEL [--markdown FILE] [--only WORD] [--as-written] [--rows fitted|held-out] [--summary] [--search]
 
 Runs and recipes: test/golden/published/runs.jsonl (its README says what is in a row). Each recipe is planned with the
 stack and the dispatcher that the run had (hardware.stack, hardware.dispatcher,
@@ -10,6 +10,8 @@ planned / published tokens a second: above 1 the plan is faster than the run was
 
 Constants of the model were fitted on one half of the rows. A row belongs to that half where the first byte of the
 SHA-256 of its id is even; nothing was ever fitted on the others.
+
+With --search, `plan --search` looks for a faster way to run NeMo's rows (those of dgxc) on as many GPUs.
 """
 import argparse
 import hashlib
@@ -46,12 +48,12 @@ def recipe_of(run, as_written=False):
     return out
 
 
-def plan(automodel, run, as_written=False):
-    """The plan as JSON, or what was refused."""
+def plan(automodel, run, as_written=False, more=()):
+    """The plan, or the search, as JSON, or what was refused."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(recipe_of(run, as_written), file)
         file.flush()
-        done = subprocess.run([automodel, "plan", file.name, "--world-size", str(run["world"]), "--json"],
+        done = subprocess.run([automodel, "plan", file.name, "--world-size", str(run["world"]), "--json", *more],
                               capture_output=True, text=True)
     try:
         return json.loads(done.stdout)
@@ -132,6 +134,22 @@ def table(rows):
     return out
 
 
+def searched(automodel, runs):
+    """The recipe's own way beside the best that was found."""
+    def way(found):
+        sizes = " ".join(f"{axis} {size}" for axis, size in found["sizes"].items() if size > 1)
+        return f"{sizes}, {found['schedule']}, microbatch {found['microbatch']}, recompute {found['recompute']}"
+    out = [["run", "GPUs", "published way", "planned s", "best that is found", "planned s", "why the published one takes longer"]]
+    for run in runs:
+        found = plan(automodel, run, more=("--search",))
+        own, best = found.get("recipe"), (found.get("best") or [None])[0]
+        if own is None or best is None:
+            out.append([run["id"], run["world"], "", "", "nothing", "", ""])
+            continue
+        out.append([run["id"], run["world"], way(own), f"{own['step']:.3f}", way(best), f"{best['step']:.3f}", found["why"]])
+    return out
+
+
 def text(cells):
     widths = [max(len(str(row[i])) for row in cells) for i in range(len(cells[0]))]
     return "\n".join("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells)
@@ -149,6 +167,7 @@ def main():
     parser.add_argument("--only", default="", help="rows whose id contains this")
     parser.add_argument("--as-written", action="store_true", help="recipes without the keys that say which stack ran")
     parser.add_argument("--rows", choices=["fitted", "held-out"], help="one half")
+    parser.add_argument("--search", action="store_true", help="what plan --search finds for NeMo's rows")
     parser.add_argument("--summary", action="store_true", help="no table of the rows")
     arguments = parser.parse_args()
     runs = [run for run in read_runs() if arguments.only in run["id"]]
@@ -158,12 +177,16 @@ def main():
     if not arguments.summary:
         print(text(table(rows)) + "\n")
     print(text(summary(rows)))
+    nemo = searched(arguments.automodel, [run for run in runs if run["id"].startswith("dgxc-")]) if arguments.search else []
+    if nemo:
+        print("\n" + text(nemo))
     if arguments.markdown:
         path = pathlib.Path(arguments.markdown)
         begin, end = "<!-- published: begin -->\n", "<!-- published: end -->\n"
         head, rest = path.read_text().split(begin)
         tail = rest.split(end)[1]
-        path.write_text(head + begin + markdown(summary(rows)) + "\n\n" + markdown(table(rows)) + "\n" + end + tail)
+        path.write_text(head + begin + markdown(summary(rows)) + "\n\n" + markdown(table(rows)) + "\n" +
+                        ("\nWhat `plan --search` finds for NeMo's rows on as many GPUs:\n\n" + markdown(nemo) + "\n" if nemo else "") + end + tail)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 #include "arch/counts.h"
 #include "plan/activation_memory.h"
 #include "plan/layer_traffic.h"
-#include "plan/time_plan.h"
+#include "plan/recompute_time.h"
 
 namespace automodel::plan {
 namespace {

@@ -27,6 +27,7 @@ constexpr std::array kChoices = {
     Choice{ScheduleKind::kOneForwardOneBackward, "1F1B", 1},
     Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 2},
     Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 4},
+    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 8},
     Choice{ScheduleKind::kZeroBubble, "InterleavedZeroBubble", 2},
     Choice{ScheduleKind::kZeroBubbleV, "ZBVZeroBubble", 2},
 };
@@ -40,6 +41,7 @@ constexpr std::array kRecomputations = {
     Recomputation{config::ActivationCheckpointing::kFull, "full"},
 };
 constexpr std::array kMicrobatches = {1, 2, 4, 8};
+constexpr const char* kExpertTensor = "model_parallel.expert_tensor_parallel_size";
 constexpr int kLate = 4;                       // plans after the time is up, where none fits yet
 constexpr std::int64_t kLongSequence = 32768;  // from here on context parallelism is tried unasked
 
@@ -102,6 +104,7 @@ class Search {
     alone.push_back(set("distributed.pipeline", "null"));
     alone.push_back(set("step_scheduler.local_batch_size", "1"));
     if (asks_for_sequence_parallel()) alone.push_back(set("model_parallel.sequence_parallel", "false"));
+    if (divides_experts()) alone.push_back(set(kExpertTensor, "null"));
     auto plan = make(alone, 1, out_.problems);
     if (plan && !plan->estimate) {
       out_.problems.push_back(
@@ -114,6 +117,8 @@ class Search {
   /// By Megatron Core's key, which is refused without tensor parallelism.
   bool asks_for_sequence_parallel() const { return recipe_.recipe.model_parallel->sequence_parallel(); }
 
+  /// Over tensor-parallel ranks too: the search divides experts among ranks only.
+  bool divides_experts() const { return recipe_.recipe.model_parallel->expert_tensor_parallel_size().has_value(); }
   bool overlaps() const {
     const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe_.recipe.distributed->strategy());
     return recipe_.recipe.model_parallel->tp_comm_overlap() ||
@@ -295,6 +300,7 @@ class Search {
     if (asks_for_sequence_parallel())
       out.push_back(
           set("model_parallel.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
+    if (divides_experts()) out.push_back(set(kExpertTensor, "null"));
     if (s.pp == 1) {
       out.push_back(set("distributed.pipeline", "null"));
       return out;

@@ -56,7 +56,7 @@ struct SearchRequest {
   double patience = 0.7;  ///< seconds after which no more are, once one of them fits
 };
 /// Sizes of the mesh: every tp up to a machine, pp, cp (from 32k tokens a sequence on, or where the recipe has it) and
-/// ep that divide; schedules 1F1B, interleaved with 2 or 4 stages a rank, zero bubble; microbatches of 1, 2, 4, 8
+/// ep that divide; schedules 1F1B, interleaved with 2, 4 or 8 stages a rank, zero bubble; microbatches of 1, 2, 4, 8
 /// sequences; recomputation off, selective, full. The global batch stays the recipe's.
 SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchRequest& request);
 

@@ -6,6 +6,7 @@
 
 #include "arch/counts.h"
 #include "plan/layer_traffic.h"
+#include "plan/recompute_time.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
@@ -128,7 +129,7 @@ class Timing {
     if (spec.is_moe(layer)) {
       const double experts = static_cast<double>(spec.moe->experts) / sizes_.ep;
       overhead += dispatch_of(hardware_, sizes_.ep * plan_.expert_tensor).seconds(experts, tokens_ / sizes_.tp);
-      expert = expert_flops(spec);
+      expert = expert_flops(plan_);
     }
     const auto or_else = [](double rate, double other) { return rate > 0 ? rate : other; };
     const auto pass = [&](double efficiency, double times) {
@@ -143,36 +144,6 @@ class Timing {
     out.backward_weight = pass_seconds(products, hardware_.backward_efficiency, 0);
     out.backward_input = out.backward - out.backward_weight;
     return out;
-  }
-
-  /// Seconds of the parts of a layer that are computed again; norms and activations are read and written only.
-  double modules_again(int layer) const {
-    const auto& spec = plan_.model->spec;
-    const auto& m = plan_.recompute_modules;
-    const auto& widths = plan_.shares.layer(layer).widths;
-    const double matrices = 2 * (spec.gated_mlp ? 3 : 2) * spec.hidden;
-    const auto product = [&](double flops) { return pass_seconds(flops, hardware_.forward_efficiency, 0); };
-    double out = 0;
-    if (m.core_attention)
-      out += pass_seconds(
-          tokens_ * arch::layer_score_flops_per_token(spec, layer, sequence_) / widths.heads,
-          hardware_.attention_efficiency > 0 ? hardware_.attention_efficiency : hardware_.forward_efficiency, 0);
-    if (m.latent_up && spec.latent)
-      out += product(
-          tokens_ * 2 / widths.heads *
-          (spec.query_width() * spec.latent->q_rank +
-           static_cast<double>(spec.heads) * (spec.latent->nope_dim + spec.latent->v_dim) * spec.latent->kv_rank));
-    if (!spec.is_moe(layer)) return out + (m.mlp ? product(tokens_ * matrices * spec.ffn / widths.up) : 0);
-    if (m.experts || m.shared_experts) out += product(tokens_ * matrices * spec.moe->shared_ffn / widths.up);
-    if (!m.experts) return out;
-    return out + product(expert_flops(spec)) +
-           layer_passes(plan_, hardware_, request_.recompute, layer).forward.experts.exposed;
-  }
-
-  /// Of a microbatch through the experts that its tokens choose, on one rank.
-  double expert_flops(const arch::ModelSpec& spec) const {
-    const double matrices = spec.gated_mlp ? 3 : 2;
-    return tokens_ * 2 * matrices * spec.moe->top_k * spec.moe->ffn * spec.hidden / sizes_.tp;
   }
 
   static void add(StageTime& out, const PartTime& part, double recomputed = 0, const LayerPasses& communication = {}) {
@@ -195,7 +166,7 @@ class Timing {
     if (request_.recompute == config::ActivationCheckpointing::kFull) again = part.forward;
     if (request_.recompute == config::ActivationCheckpointing::kSelective)
       again = feed_forward_share(spec, layout, layer, sequence_) * part.forward;
-    if (plan_.recompute_modules.any() && !hardware_.rates) again = modules_again(layer);
+    if (plan_.recompute_modules.any() && !hardware_.rates) again = modules_seconds(plan_, hardware_, layer);
     add(out, part, again, layer_passes(plan_, hardware_, request_.recompute, layer));
   }
 
@@ -495,13 +466,6 @@ class Timing {
 };
 
 }  // namespace
-
-double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence) {
-  const double inputs = spec.gated_mlp ? 3 : 2;
-  const double widths =
-      spec.is_moe(layer) ? static_cast<double>(spec.moe->ffn) * spec.moe->top_k + spec.moe->shared_ffn : spec.ffn;
-  return 2 * inputs * widths * spec.hidden / arch::layer_flops_per_token(spec, layout, layer, sequence);
-}
 
 SplitCost split_cost(const TrainingPlan& plan, const TimeRequest& request) {
   return Timing(plan, request).costs();

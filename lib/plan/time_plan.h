@@ -67,7 +67,4 @@ TimePlan plan_time(const TrainingPlan& plan, const TimeRequest& request);
 /// batch.
 SplitCost split_cost(const TrainingPlan& plan, const TimeRequest& request);
 
-/// The MLP's part of a layer's arithmetic: what selective recomputation does twice.
-double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence);
-
 }  // namespace automodel::plan

@@ -82,6 +82,25 @@ TEST_CASE("a search says why the recipe's own way is slower", "[plan]") {
   CHECK(to_json(result).find("\"why\":\"waits of the pipeline") != std::string::npos);
 }
 
+TEST_CASE("a recipe whose experts are divided over tensor-parallel ranks is searched without that", "[plan]") {
+  const auto recipe = config::read_recipe(
+      "model:\n  config: {model_type: mixtral, hidden_size: 1024, intermediate_size: 4096, num_hidden_layers: 8,\n"
+      "    num_attention_heads: 16, num_key_value_heads: 8, vocab_size: 32000, num_local_experts: 8,\n"
+      "    num_experts_per_tok: 2, max_position_embeddings: 4096}\n"
+      "distributed: {strategy: megatron_fsdp, tp_size: 4, ep_size: 2, dp_size: 2}\n"
+      "model_parallel: {sequence_parallel: true, expert_tensor_parallel_size: 4}\n"
+      "dataset: {_target_: mock, seq_length: 1024}\nstep_scheduler: {global_batch_size: 64, local_batch_size: 1}\n"
+      "hardware: {profile: h100}\n",
+      "recipe.yaml", {}, {});
+  INFO(to_text(recipe.problems));
+  REQUIRE(recipe.problems.empty());
+  const auto result = search_plans(recipe, {.world_size = 8, .patience = 30});
+  INFO(to_text(result.problems));
+  REQUIRE_FALSE(result.best.empty());
+  REQUIRE(result.own);
+  CHECK(result.own->sizes.tp == 4);
+}
+
 TEST_CASE("more memory never makes the best plan slower", "[plan]") {
   double last = 1e300;
   for (const char* memory : {"24GiB", "40GiB", "80GiB", "180GiB"}) {
