@@ -26,8 +26,8 @@ Parameter matrix_of(const Parameter& weight, char matrix, int rank) {
 
 bool is_linear_weight(const Parameter& parameter) {
   const auto role = parameter.role;
-  const bool linear =
-      role == Role::kAttention || role == Role::kMlp || role == Role::kSharedExpert || role == Role::kHead;
+  const bool linear = role == Role::kAttention || role == Role::kRecurrence || role == Role::kMlp ||
+                      role == Role::kSharedExpert || role == Role::kHead;
   return linear && parameter.shape.rank() == 2 && parameter.fqn.ends_with(kWeight);
 }
 

@@ -161,8 +161,15 @@ std::vector<double> ConfigReader::numbers(std::string_view name) {
   std::string_view key;
   const Json* value = find({name}, key);
   if (value == nullptr) return {};
-  if (value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_number(); }))
-    return value->get<std::vector<double>>();
+  std::vector<double> out;
+  for (const auto& each : value->is_array() ? *value : Json::array()) {
+    const auto& word = each.is_object() ? each.value("__float__", Json()) : each;
+    if (each.is_number())
+      out.push_back(each.get<double>());
+    else if (word == "Infinity")
+      out.push_back(std::numeric_limits<double>::infinity());
+  }
+  if (value->is_array() && out.size() == value->size()) return out;
   bad_type(key, *value, "a list of numbers");
   return {};
 }

@@ -47,6 +47,7 @@ class ConfigReader {
   std::optional<double> number(std::string_view key);
   bool boolean(Keys keys, bool otherwise);
   std::string text(Keys keys, std::string_view otherwise);
+  /// Infinity may be written as transformers does: {"__float__": "Infinity"}.
   std::vector<double> numbers(std::string_view key);
   std::vector<std::string> texts(std::string_view key);
   /// A whole number or a list of such.

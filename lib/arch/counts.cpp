@@ -75,6 +75,17 @@ std::int64_t active_parameters(const ModelSpec& spec) {
   return counts.total() - experts + experts / spec.moe->experts * spec.moe->top_k;
 }
 
+double state_flops_per_token(const ModelSpec& spec, int layer) {
+  if (!spec.recurs(layer)) return 0;
+  const auto& state = *spec.recurrence;
+  const auto mixer = spec.mixer(layer);
+  if (mixer == Mixer::kShortConv) return 2.0 * state.taps * spec.hidden;
+  const bool corrected = mixer == Mixer::kGatedDelta || mixer == Mixer::kChannelDelta;  // the state is read twice
+  const double cells = static_cast<double>(state.heads) * state.key_dim * state.value_dim;
+  const auto channels = static_cast<double>(2 * state.key_width() + state.value_width());
+  return (corrected ? 6 : 4) * cells + 2 * state.taps * channels;
+}
+
 double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer) {
   const auto counts = count_layer(layout, layer);
   double matrices = static_cast<double>(counts.matrix);
@@ -84,7 +95,8 @@ double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout
 
 double layer_score_flops_per_token(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal) {
   const double widths = spec.query_width() + spec.value_width();
-  return 2 * widths * keys_seen(spec, layer, sequence, causal);
+  const double scores = spec.attends(layer) ? 2 * widths * keys_seen(spec, layer, sequence, causal) : 0;
+  return scores + state_flops_per_token(spec, layer);
 }
 
 double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer, std::int64_t sequence,

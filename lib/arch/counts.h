@@ -45,7 +45,10 @@ std::int64_t active_parameters(const ModelSpec& spec);
 
 /// Floating-point operations of the forward pass for one token of a sequence of `sequence` tokens:
 ///   2 x (elements of the matrices that it meets; of experts top_k / experts)
-///   + 2 x (query width + value width) x (keys it sees on average) for each layer: scores and weighted values.
+///   + 2 x (query width + value width) x (keys it sees on average) for each layer of attention: scores and weighted
+///     values,
+///   + 4 x heads x key width x value width for each layer with a state, which is written and read once, or 6 x where
+///     it is corrected (delta rules); and 2 x taps x channels for its convolution.
 /// The keys seen are sequence / 2 with `causal`, w - w^2 / (2 sequence) in a layer with a window of w < sequence, and
 /// `sequence` without `causal` (what a kernel does that computes masked scores too). Embedding look-up, norms, softmax
 /// and activations are not counted; the backward pass costs twice as much again. With `causal` and no window, three
@@ -54,8 +57,10 @@ double layer_flops_per_token(const ModelSpec& spec, const Layout& layout, int la
                              bool causal = true);
 /// The first term of it: the products with weights.
 double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout, int layer);
-/// The second term of it: scores and weighted values.
+/// The other terms of it: scores and weighted values, states.
 double layer_score_flops_per_token(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal = true);
+/// Of a layer's state alone, if it has one.
+double state_flops_per_token(const ModelSpec& spec, int layer);
 double head_flops_per_token(const ModelSpec& spec);
 /// Elements of the product that joins hidden states and an embedding before a multi-token-prediction layer.
 double mtp_join_elements(const ModelSpec& spec);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 
 #include "arch/families/decoder.h"
 
@@ -60,6 +61,13 @@ extern const Family kDeepseekV2;
 extern const Family kOlmoe;
 extern const Family kFlexOlmo;
 extern const Family kPhimoe;
+extern const Family kQwen3Next;
+extern const Family kQwen35;
+extern const Family kQwen35Moe;
+extern const Family kNemotronH;
+extern const Family kFalconH1;
+extern const Family kBamba;
+extern const Family kMamba2;
 extern const Family kUnknownFamily;
 
 namespace {
@@ -75,7 +83,8 @@ constexpr std::array kFamilies = {
     &kArcee,      &kHunyuanDense, &kHunyuanMoe, &kApertus,    &kGptNeox,
     &kOpt,        &kFalcon,       &kQwen2Moe,   &kGlm4Moe,    &kGlm4MoeLite,
     &kDots1,      &kMiniMaxM2,    &kDeepseekV2, &kOlmoe,      &kFlexOlmo,
-    &kPhimoe,
+    &kPhimoe,     &kQwen3Next,    &kQwen35,     &kQwen35Moe,  &kNemotronH,
+    &kFalconH1,   &kBamba,        &kMamba2,
 };
 
 }  // namespace
@@ -106,9 +115,10 @@ Layout layout_of(const ModelSpec& spec) {
   const Family& family = known != nullptr ? *known : kUnknownFamily;
   Layout out;
   (family.lay_out_ends != nullptr ? family.lay_out_ends : lay_out_llama_ends)(spec, out);
-  std::map<bool, int> kinds;  // layers with and without experts
+  std::map<std::tuple<Mixer, bool, bool>, int> kinds;  // by mixer, feed-forward block, experts
   for (int layer = 0; layer < spec.layers; ++layer) {
-    const auto [kind, fresh] = kinds.try_emplace(spec.is_moe(layer), static_cast<int>(out.kinds.size()));
+    const auto [kind, fresh] = kinds.try_emplace({spec.mixer(layer), spec.has_feed(layer), spec.is_moe(layer)},
+                                                 static_cast<int>(out.kinds.size()));
     out.kind_of.push_back(kind->second);
     if (!fresh) continue;
     LayerBuilder builder(spec, out.kinds.emplace_back());

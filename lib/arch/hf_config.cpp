@@ -71,10 +71,27 @@ SourceLocation place_of_byte(std::string_view file, std::string_view text, std::
   return out;
 }
 
+/// `text` with the bare word Infinity, which Python writes and JSON lacks, as a number that serves as well; places
+/// stay.
+std::string without_infinity(std::string_view text) {
+  constexpr std::string_view kWord = "Infinity", kNumber = "1.0e+308";
+  std::string out(text);
+  bool quoted = false;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i] == '\\' && quoted)
+      ++i;
+    else if (out[i] == '"')
+      quoted = !quoted;
+    else if (!quoted && std::string_view(out).substr(i, kWord.size()) == kWord)
+      out.replace(i, kWord.size(), kNumber);
+  }
+  return out;
+}
+
 /// The document, or nothing and an error.
 std::optional<Json> parse_json(std::string_view text, std::string_view file, Diagnostics& errors) {
   try {
-    auto document = Json::parse(text);
+    auto document = Json::parse(without_infinity(text));
     if (document.is_object()) return document;
     errors.push_back({"bad-json", "the configuration is not a JSON object", "", {std::string(file), 1, 1}});
   } catch (const Json::parse_error& error) {

@@ -61,6 +61,17 @@ void LayerBuilder::rms_norm(Part part, std::string_view module, std::int64_t wid
   add(part, {.name = std::string(module) + ".weight", .shape = {width}, .initial = start});
 }
 
+void LayerBuilder::conv(Part part, std::string_view module, std::int64_t channels, int taps, bool bias) {
+  const std::string prefix(module);
+  name(part, module);
+  add(part, {.name = prefix + ".weight", .shape = {channels, 1, taps}});
+  if (bias) add(part, {.name = prefix + ".bias", .shape = {channels}, .initial = Initial::kZero});
+}
+
+void LayerBuilder::numbers(Part part, std::string_view tensor_name, Shape shape, Initial initial, double start) {
+  tensor(part, tensor_name, {.name = std::string(tensor_name), .shape = shape, .initial = initial, .start = start});
+}
+
 void LayerBuilder::tensor(Part part, std::string_view module, ParameterTemplate parameter) {
   name(part, module);
   add(part, std::move(parameter));

@@ -19,7 +19,10 @@ enum class Initial : std::uint8_t {
   kNormal,  ///< normal, deviation ModelSpec::initializer_range
   kZero,
   kOne,
-  kValue,  ///< `start` of the parameter
+  kValue,       ///< `start` of the parameter
+  kLogUniform,  ///< logarithms of numbers between 0 and `start`
+  kLogCount,    ///< logarithms of 1, 2, 3, ...
+  kStepBias,    ///< softplus of it is spread between 0.001 and 0.1, evenly in its logarithm (Mamba-2)
 };
 
 /// A parameter of a layer, or of the ends of the model. In a name "{}" stands for the number of the expert.
@@ -85,6 +88,10 @@ class LayerBuilder {
   void head_norms(std::string_view query, std::string_view key);
   /// An RMSNorm, whatever the model's norms are.
   void rms_norm(Part part, std::string_view name, std::int64_t width);
+  /// A convolution of each channel on its own: `name`.weight [channels, 1, taps] and, with `bias`, `name`.bias.
+  void conv(Part part, std::string_view name, std::int64_t channels, int taps, bool bias);
+  /// A tensor that is itself the part.
+  void numbers(Part part, std::string_view name, Shape shape, Initial initial, double start = 0);
   /// Anything else: a tensor of `module`, or that is itself one.
   void tensor(Part part, std::string_view module, ParameterTemplate parameter);
   /// Makes every parameter added from now on stand once for each of `copies`; 1 ends it.

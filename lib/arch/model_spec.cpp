@@ -19,4 +19,11 @@ std::string_view name_of(RopeKind kind) {
   return "longrope";
 }
 
+std::string_view name_of(Mixer mixer) {
+  constexpr std::array<std::string_view, kMixerCount> kNames = {
+      "attention",           "gated delta rule",  "gated delta rule by channel", "Mamba-2", "Mamba-2 beside attention",
+      "lightning attention", "short convolution", "feed-forward alone"};
+  return kNames[static_cast<std::size_t>(mixer)];
+}
+
 }  // namespace automodel::arch

@@ -1,6 +1,7 @@
 // One decoder-only language model as plain numbers and switches. Families differ in the values, not in the type.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +20,57 @@ enum class NormScale : std::uint8_t { kAfterCast, kInFloat, kOnePlusInFloat };
 /// kRelu2 is its square. kXielu has two trained numbers a layer (Huang et al. 2024).
 enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kXielu };
 enum class LayerAttention : std::uint8_t { kFull, kSliding };
+
+/// Through what the tokens of a layer see each other.
+enum class Mixer : std::uint8_t {
+  kAttention,
+  kGatedDelta,         ///< gated delta rule with one decay a head (Qwen3-Next)
+  kChannelDelta,       ///< the same with a decay for each channel (Kimi Delta Attention)
+  kMamba,              ///< Mamba-2
+  kMambaAndAttention,  ///< both see the same; their results are added (Falcon-H1)
+  kLightning,          ///< linear attention with a fixed decay a head (MiniMax-01)
+  kShortConv,          ///< a gated convolution of a few tokens (LFM2)
+  kNone,               ///< the layer is a feed-forward block alone
+};
+inline constexpr std::size_t kMixerCount = 8;
+/// True for mixers that hand a state from token to token.
+constexpr bool is_recurrent(Mixer mixer) {
+  return mixer != Mixer::kAttention && mixer != Mixer::kNone;
+}
+
+/// Mixers with a state: of every head a matrix [key_dim, value_dim] that each token changes and reads. Of a short
+/// convolution only its taps and biases.
+struct Recurrence {
+  int heads = 0;
+  int groups = 0;     ///< heads of queries and keys (Mamba-2's C and B); each serves heads / groups neighbouring heads
+  int key_dim = 0;    ///< width of a query and of a key
+  int value_dim = 0;  ///< width of a head's value
+  int taps = 0;       ///< of the convolution before the state
+  bool conv_bias = false;
+  bool in_bias = false;
+  bool out_bias = false;
+  bool values_first = false;  ///< in the convolution: values, keys, queries (Mamba-2); else queries, keys, values
+  bool norm = true;           ///< of what the state gave
+  bool norm_first = false;    ///< the gate is multiplied with the normed result; else their product is normed
+  double norm_eps = 1e-6;
+  double least_step = 0;                   ///< Mamba-2's time step is at least this
+  double most_step = 0;                    ///< and at most this; 0: no limit
+  std::optional<double> decay_bound = {};  ///< logarithms of decays lie between this and 0; unset: no bound
+  /// What the rows of the first product are made of, each part for all heads; empty: they go head by head.
+  std::vector<std::int64_t> sections = {};
+  std::int64_t key_width() const { return std::int64_t{groups} * key_dim; }
+  std::int64_t value_width() const { return std::int64_t{heads} * value_dim; }
+  bool operator==(const Recurrence&) const = default;
+};
+
+/// Factors along the branches of a layer (Falcon-H1).
+struct BranchScales {
+  double attention_in = 1, attention_out = 1;
+  double state_in = 1, state_out = 1;
+  std::array<double, 5> state = {1, 1, 1, 1, 1};  ///< of Mamba-2's gate, values, B, C and steps
+  double gate = 1, mlp_out = 1;
+  bool operator==(const BranchScales&) const = default;
+};
 
 /// Norms of queries and keys.
 struct HeadNorm {
@@ -69,6 +121,7 @@ struct MixtureOfExperts {
   int top_k = 0;
   int ffn = 0;         ///< width of one expert
   int shared_ffn = 0;  ///< width of the MLP that runs for every token (all shared experts in one); 0: none
+  int latent = 0;      ///< width that tokens are brought to for their experts; 0: the residual stream's
   bool shared_bias = false;
   bool shared_switch = false;  ///< its result is multiplied with the sigmoid of one more product, a number a token
   RouterScore score = RouterScore::kSoftmax;
@@ -122,6 +175,7 @@ struct ModelSpec {
   bool separate_input_norms = false;  ///< of parallel blocks: one for each
   bool parallel_blocks = false;       ///< the MLP sees what attention sees; both results are added at once
   double residual_scale = 1.0;        ///< factor of what a block adds (Granite)
+  BranchScales scales = {};
 
   // MLP.
   Activation activation = Activation::kSilu;
@@ -141,6 +195,13 @@ struct ModelSpec {
   int sliding_window = 0;          ///< tokens seen, itself included, in layers of kind kSliding; 0: none
   std::vector<LayerAttention> attention = {};  ///< one a layer
   std::optional<LatentAttention> latent = {};
+  bool attention_gate = false;  ///< results are multiplied with the sigmoid of as many more results of the queries'
+                                ///< product: of each head its query, then its gate
+
+  // Layers that are no attention, or no two blocks.
+  std::vector<Mixer> mixers = {};             ///< one a layer; empty: attention in all
+  std::vector<bool> feeds = {};               ///< one a layer: whether it has a feed-forward block; empty: all do
+  std::optional<Recurrence> recurrence = {};  ///< of all layers whose mixer has a state
 
   // Positions.
   bool learned_positions = false;         ///< a table of max_positions rows (GPT-2)
@@ -179,8 +240,16 @@ struct ModelSpec {
   int router_sums() const {
     return moe && moe->output_router_logits && moe->aux_loss_coefficient != 0 ? 2 * moe->experts + 1 : 0;
   }
+  Mixer mixer(int layer) const { return mixers.empty() ? Mixer::kAttention : mixers[static_cast<std::size_t>(layer)]; }
+  bool attends(int layer) const {
+    return mixer(layer) == Mixer::kAttention || mixer(layer) == Mixer::kMambaAndAttention;
+  }
+  bool recurs(int layer) const { return is_recurrent(mixer(layer)); }
+  bool has_feed(int layer) const { return feeds.empty() || feeds[static_cast<std::size_t>(layer)]; }
   bool slides(int layer) const { return attention[static_cast<std::size_t>(layer)] == LayerAttention::kSliding; }
   bool has_rope(int layer) const { return rope_layers.empty() || rope_layers[static_cast<std::size_t>(layer)]; }
+  /// Width of the rows that experts work on.
+  int expert_hidden() const { return moe->latent > 0 ? moe->latent : hidden; }
   bool is_moe(int layer) const { return moe.has_value() && moe_layers[static_cast<std::size_t>(layer)]; }
   bool operator==(const ModelSpec&) const = default;
 };
@@ -188,5 +257,7 @@ struct ModelSpec {
 /// "full_attention" and so on: transformers' names of the values.
 std::string_view name_of(LayerAttention attention);
 std::string_view name_of(RopeKind kind);
+/// For people: "attention", "Mamba-2", ...
+std::string_view name_of(Mixer mixer);
 
 }  // namespace automodel::arch

@@ -5,8 +5,9 @@
 namespace automodel::arch {
 namespace {
 
-constexpr std::array<std::string_view, kRoleCount> kRoleNames = {
-    "embedding", "positions", "norm", "attention", "mlp", "router", "experts", "shared experts", "head", "adapters"};
+constexpr std::array<std::string_view, kRoleCount> kRoleNames = {"embedding", "positions",  "norm",    "attention",
+                                                                 "mlp",       "router",     "experts", "shared experts",
+                                                                 "head",      "recurrence", "adapters"};
 
 }  // namespace
 
@@ -23,7 +24,8 @@ Role role_of(Part part) {
     case Part::kQueryNorm:
     case Part::kKeyNorm:
     case Part::kQueryDownNorm:
-    case Part::kKeyValueDownNorm: return Role::kNorm;
+    case Part::kKeyValueDownNorm:
+    case Part::kStateNorm: return Role::kNorm;
     case Part::kQuery:
     case Part::kKey:
     case Part::kValue:
@@ -34,13 +36,32 @@ Role role_of(Part part) {
     case Part::kQueryUp:
     case Part::kKeyValueDown:
     case Part::kKeyValueUp: return Role::kAttention;
+    case Part::kStateIn:
+    case Part::kStateQuery:
+    case Part::kStateKey:
+    case Part::kStateValue:
+    case Part::kStateGateDown:
+    case Part::kStateGate:
+    case Part::kStateRate:
+    case Part::kStateDecayDown:
+    case Part::kStateDecay:
+    case Part::kStateConv:
+    case Part::kStateQueryConv:
+    case Part::kStateKeyConv:
+    case Part::kStateValueConv:
+    case Part::kStateDecayRate:
+    case Part::kStateDecayBias:
+    case Part::kStateSkip:
+    case Part::kStateOut: return Role::kRecurrence;
     case Part::kGate:
     case Part::kUp:
     case Part::kGateUp:
     case Part::kDown:
     case Part::kActivation: return Role::kMlp;
     case Part::kRouter:
-    case Part::kRouterBias: return Role::kRouter;
+    case Part::kRouterBias:
+    case Part::kLatentIn:
+    case Part::kLatentOut: return Role::kRouter;
     case Part::kExpertGate:
     case Part::kExpertUp:
     case Part::kExpertGateUp:

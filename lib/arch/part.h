@@ -19,9 +19,10 @@ enum class Role : std::uint8_t {
   kExpert,
   kSharedExpert,
   kHead,
-  kAdapter,  ///< a matrix of a low-rank adapter (adapters.h); in no layout
+  kRecurrence,  ///< of mixers with a state
+  kAdapter,     ///< a matrix of a low-rank adapter (adapters.h); in no layout
 };
-inline constexpr std::size_t kRoleCount = 10;
+inline constexpr std::size_t kRoleCount = 11;
 std::string_view name_of(Role role);
 
 enum class Part : std::uint8_t {
@@ -40,6 +41,25 @@ enum class Part : std::uint8_t {
   kKeyNorm,
   kSinks,
   kAttentionOut,
+  // Mixers with a state, and short convolutions.
+  kStateIn,  ///< from the residual stream to all that the state needs, or to most of it
+  kStateQuery,
+  kStateKey,
+  kStateValue,
+  kStateGateDown,  ///< what results are multiplied with, through a low rank: its first product
+  kStateGate,
+  kStateRate,       ///< how far a state is corrected
+  kStateDecayDown,  ///< decays through a low rank: the first product
+  kStateDecay,
+  kStateConv,
+  kStateQueryConv,
+  kStateKeyConv,
+  kStateValueConv,
+  kStateDecayRate,  ///< a number a head
+  kStateDecayBias,
+  kStateSkip,  ///< a number a head: how much of a value goes past the state
+  kStateNorm,
+  kStateOut,
   // Latent attention.
   kQueryDown,
   kQueryDownNorm,
@@ -56,6 +76,8 @@ enum class Part : std::uint8_t {
   // Experts: one module each ("{}" stands for its number), or one for all of them.
   kRouter,
   kRouterBias,  ///< a buffer that decides the choice alone
+  kLatentIn,    ///< from the residual stream to narrower rows for the experts
+  kLatentOut,
   kExpertGate,
   kExpertUp,
   kExpertGateUp,

@@ -52,6 +52,25 @@ constexpr std::array kPartStyles = {
     PartStyle{Part::kKeyValueDown, Style::kSequence},
     PartStyle{Part::kKeyValueDownNorm, Style::kSequence},
     PartStyle{Part::kKeyValueUp, Style::kColwise},
+    // Mixers with a state: each rank has some of the heads.
+    PartStyle{Part::kStateIn, Style::kColwise},
+    PartStyle{Part::kStateQuery, Style::kColwise},
+    PartStyle{Part::kStateKey, Style::kColwise},
+    PartStyle{Part::kStateValue, Style::kColwise},
+    PartStyle{Part::kStateGateDown, Style::kSequence},
+    PartStyle{Part::kStateGate, Style::kColwise},
+    PartStyle{Part::kStateRate, Style::kColwise},
+    PartStyle{Part::kStateDecayDown, Style::kSequence},
+    PartStyle{Part::kStateDecay, Style::kColwise},
+    PartStyle{Part::kStateConv, Style::kColwise},
+    PartStyle{Part::kStateQueryConv, Style::kColwise},
+    PartStyle{Part::kStateKeyConv, Style::kColwise},
+    PartStyle{Part::kStateValueConv, Style::kColwise},
+    PartStyle{Part::kStateDecayRate, Style::kColwise},
+    PartStyle{Part::kStateDecayBias, Style::kColwise},
+    PartStyle{Part::kStateSkip, Style::kColwise},
+    PartStyle{Part::kStateNorm, Style::kReplicatedSummedGradient},
+    PartStyle{Part::kStateOut, Style::kRowwise},
     PartStyle{Part::kGate, Style::kColwise},
     PartStyle{Part::kUp, Style::kColwise},
     PartStyle{Part::kGateUp, Style::kColwise},
@@ -104,6 +123,14 @@ void add_ends(TensorPlan& plan, const Layout& layout) {
     plan.rows.emplace_back(layout.embeddings[i], i == 0 ? Style::kRowwise : Style::kSequence);
   plan.rows.emplace_back(layout.norm, Style::kSequence);
   plan.rows.emplace_back(layout.head, Style::kColwise);
+}
+
+/// Of the channels that a convolution before a state sees: queries, keys, values, each for all heads, in the order of
+/// the first product. A convolution alone has no heads.
+std::vector<std::int64_t> conv_sections(const Recurrence& state) {
+  if (state.heads == 0) return {};
+  const auto keys = state.key_width(), values = state.value_width();
+  return state.values_first ? std::vector{values, keys, keys} : std::vector{keys, keys, values};
 }
 
 }  // namespace
@@ -196,6 +223,8 @@ std::vector<std::int64_t> joined_sections(const ModelSpec& spec, Part part) {
     const auto key = std::int64_t{spec.kv_heads} * spec.head_dim;
     return {std::int64_t{spec.heads} * spec.head_dim, key, key};
   }
+  if (part == Part::kStateIn) return spec.recurrence->sections;
+  if (part == Part::kStateConv) return conv_sections(*spec.recurrence);
   if (part == Part::kGateUp) return {spec.ffn, spec.ffn};
   if (part == Part::kSharedGateUp) return {spec.moe->shared_ffn, spec.moe->shared_ffn};
   return {};

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/sigmoid.h>
 
 #include "base/error.h"
 #include "model/blocks.h"
@@ -37,6 +38,7 @@ at::Tensor growth_of_queries(const arch::ModelSpec& spec, const at::Tensor& posi
 /// Queries, keys and values [batch, tokens, heads, width] of their own.
 struct Heads {
   at::Tensor q, k, v;
+  at::Tensor gate = {};  ///< of the results; undefined: none
 };
 
 class Attention : public Block {
@@ -86,7 +88,8 @@ class Attention : public Block {
           .reshape({batch, tokens, heads_ * width});
     }
     const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
-    const bool plain = blocks_ && !query_norm_ && spec_.qkv_clip == 0 && spec_.query_growth == 0;
+    const bool plain =
+        blocks_ && !spec_.attention_gate && !query_norm_ && spec_.qkv_clip == 0 && spec_.query_growth == 0;
     if (alone && plain && table_ != nullptr && table_->width() == width) {
       const auto angles = table_->angles(microbatch.reach());
       return ops::rope_attention(qkv,
@@ -99,13 +102,21 @@ class Attention : public Block {
                                   .positions = microbatch.positions},
                                  options);
     }
-    auto [q, k, v] = prepared(apart(qkv), microbatch);
-    const auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
+    const auto heads = apart(qkv);
+    const auto [q, k, v, gate] = prepared(heads, microbatch);
+    auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
+    if (gate.defined()) out = out * at::sigmoid(gate);
     return out.reshape({batch, tokens, heads_ * width});
   }
 
   Heads apart(const at::Tensor& qkv) const {
     const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = spec_.head_dim;
+    if (spec_.attention_gate) {
+      const auto parts = ops::split(qkv, {2 * heads_ * width, groups_ * width, groups_ * width});
+      const auto both = ops::split(parts[0].reshape({batch, tokens, heads_, 2 * width}), {width, width});
+      return {both[0], parts[1].reshape({batch, tokens, groups_, width}),
+              parts[2].reshape({batch, tokens, groups_, width}), both[1]};
+    }
     const auto own = heads_ / groups_;  // queries of a group
     const auto parts =
         blocks_ ? ops::split(qkv, {heads_ * width, groups_ * width, groups_ * width})
@@ -116,7 +127,7 @@ class Attention : public Block {
 
   /// Normed, clamped and turned, in the order of the family.
   Heads prepared(Heads in, const Microbatch& microbatch) {
-    auto& [q, k, v] = in;
+    auto& [q, k, v, gate] = in;
     const bool late = spec_.head_norm && spec_.head_norm->after_rope;
     const auto norm = [&] {
       q = query_norm_(q);

@@ -87,6 +87,8 @@ class Block {
   virtual bool keeps_keys() const { return false; }
 };
 
+/// What the layer's tokens see each other through (ModelSpec::mixer); null where it is a feed-forward block alone.
+std::unique_ptr<Block> make_mixer(const BlockContext& context, int layer);
 /// Multi-head attention with grouped keys and values.
 std::unique_ptr<Block> make_attention(const BlockContext& context, int layer);
 /// Attention whose keys and values come from one low-rank vector a token (ModelSpec::latent).

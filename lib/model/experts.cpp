@@ -13,6 +13,7 @@ using arch::Part;
 
 Experts::Experts(const BlockContext& context, int layer)
     : gate_(gate_of(context.spec.activation)),
+      gated_(context.spec.gated_mlp),
       paired_(context.spec.moe->paired_gates),
       alpha_(context.spec.moe->swiglu_alpha),
       limit_(context.spec.moe->swiglu_limit) {
@@ -31,8 +32,11 @@ Experts::Experts(const BlockContext& context, int layer)
       name.replace(name.find("{}"), 2, std::to_string(e));
       return context.weights.parameter(name + ".weight");
     };
-    if (find(Part::kExpertGate) == nullptr) continue;  // another rank's
-    up_.each.push_back({.weights = {find(Part::kExpertGate), find(Part::kExpertUp)}});
+    if (find(Part::kExpertUp) == nullptr) continue;  // another rank's
+    if (gated_)
+      up_.each.push_back({.weights = {find(Part::kExpertGate), find(Part::kExpertUp)}});
+    else
+      up_.each.push_back({.weights = {find(Part::kExpertUp)}});
     down_.each.push_back({.weights = {find(Part::kExpertDown)}});
   }
   AUTOMODEL_CHECK(!up_.each.empty(), "no experts in layer " + std::to_string(layer));
@@ -51,7 +55,8 @@ at::Tensor Experts::clamped(const at::Tensor& wide) const {
 
 at::Tensor Experts::forward(const at::Tensor& x, std::span<const std::int64_t> rows) const {
   const auto wide = ops::grouped_linear(x, up_, rows);
-  return ops::grouped_linear(paired_ ? clamped(wide) : ops::gated(wide, gate_), down_, rows);
+  const auto activated = paired_ ? clamped(wide) : gated_ ? ops::gated(wide, gate_) : ops::activate(wide, gate_);
+  return ops::grouped_linear(activated, down_, rows);
 }
 
 }  // namespace automodel::model

@@ -29,6 +29,7 @@ class Experts {
 
   ops::GroupedLinear up_ = {}, down_ = {};
   ops::Gate gate_;
+  bool gated_;
   bool paired_;
   double alpha_, limit_;
 };

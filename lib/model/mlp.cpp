@@ -1,6 +1,10 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+
 #include "base/error.h"
 #include "model/blocks.h"
 #include "ops/activation.h"
+#include "ops/split.h"
 
 namespace automodel::model {
 
@@ -28,7 +32,7 @@ struct MlpParts {
 class Mlp : public Block {
  public:
   Mlp(const BlockContext& context, int layer, const MlpParts& parts)
-      : tensor_(*context.seams.tensor), activation_(context.spec.activation) {
+      : tensor_(*context.seams.tensor), activation_(context.spec.activation), scales_(context.spec.scales) {
     const LayerWeights weights(context, layer);
     up_ = weights.product({parts.gate_up, parts.gate, parts.up});
     down_ = weights.product({parts.down});
@@ -41,17 +45,24 @@ class Mlp : public Block {
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
-    return tensor_.row(activated(tensor_.column(y, drawn(up_, microbatch))), drawn(down_, microbatch));
+    const auto out = tensor_.row(activated(tensor_.column(y, drawn(up_, microbatch))), drawn(down_, microbatch));
+    return scales_.mlp_out == 1 ? out : out * scales_.mlp_out;
   }
 
  private:
   at::Tensor activated(const at::Tensor& wide) const {
     if (activation_ == arch::Activation::kXielu) return ops::xielu(wide, numbers_);
+    if (gated_ && scales_.gate != 1) {
+      const auto width = wide.size(-1) / 2;
+      const auto parts = ops::split(wide, {width, width});
+      return ops::gated(at::cat({parts[0] * scales_.gate, parts[1]}, -1), gate_of(activation_));
+    }
     return gated_ ? ops::gated(wide, gate_of(activation_)) : ops::activate(wide, gate_of(activation_));
   }
 
   TensorSeam& tensor_;
   arch::Activation activation_;
+  const arch::BranchScales& scales_;
   ops::Linear up_ = {}, down_ = {};
   bool gated_ = false;
   ops::XieluNumbers numbers_ = {};

@@ -48,6 +48,11 @@ class Moe : public Block {
   Moe(const BlockContext& context, int layer)
       : seams_(context.seams), moe_(*context.spec.moe), router_(context, layer), experts_(context, layer) {
     if (moe_.shared_ffn > 0) shared_ = make_shared_experts(context, layer);
+    if (moe_.latent > 0) {
+      const LayerWeights weights(context, layer);
+      latent_in_ = weights.product({arch::Part::kLatentIn});
+      latent_out_ = weights.product({arch::Part::kLatentOut});
+    }
     if (moe_.shared_switch) switch_ = LayerWeights(context, layer).product({arch::Part::kSharedSwitch});
   }
 
@@ -56,11 +61,12 @@ class Moe : public Block {
     const auto mine = seams_.tensor->part(y);
     const auto x = mine.reshape({-1, mine.size(-1)});
     const auto routing = router_.route(x, real_rows(microbatch), microbatch.routers);
+    const auto narrow = moe_.latent > 0 ? ops::linear(x, latent_in_) : x;
     std::vector<Portion> parts;
     const std::int64_t count = seams_.expert->parts();
     for (std::int64_t p = 0; p < count; ++p) {
       const auto begin = x.size(0) * p / count, end = x.size(0) * (p + 1) / count;
-      parts.push_back(dispatch(x.narrow(0, begin, end - begin), routing.experts.narrow(0, begin, end - begin),
+      parts.push_back(dispatch(narrow.narrow(0, begin, end - begin), routing.experts.narrow(0, begin, end - begin),
                                routing.weights.narrow(0, begin, end - begin)));
     }
     auto shared = shared_ ? shared_->forward(y, microbatch) : at::Tensor();
@@ -69,7 +75,9 @@ class Moe : public Block {
     for (auto& part : parts) compute(part);
     std::vector<at::Tensor> out;
     for (const auto& part : parts) out.push_back(combine(part));
-    const auto all = (count == 1 ? out[0] : at::cat(out, 0)).view(mine.sizes());
+    auto all = count == 1 ? out[0] : at::cat(out, 0);
+    if (moe_.latent > 0) all = ops::linear(all, latent_out_);
+    all = all.view(mine.sizes());
     const auto whole = seams_.tensor->whole(all);
     return shared.defined() ? whole + shared : whole;
   }
@@ -121,6 +129,7 @@ class Moe : public Block {
   Router router_;
   Experts experts_;
   std::unique_ptr<Block> shared_ = {};
+  ops::Linear latent_in_ = {}, latent_out_ = {};  ///< to narrower rows for the experts and back
   ops::Linear switch_ = {};  ///< how much of the shared experts' result counts; without weights: all of it
 };
 

@@ -64,8 +64,9 @@ struct StageModel::Layer {
     after_mixer = norm(arch::Part::kMixerOutNorm);
     before_feed = norm(arch::Part::kFeedNorm);
     after_feed = norm(arch::Part::kFeedOutNorm);
-    mixer = context.spec.latent ? make_latent_attention(context, number) : make_attention(context, number);
-    mlp = context.spec.is_moe(number) ? make_moe(context, number) : make_mlp(context, number);
+    mixer = make_mixer(context, number);
+    if (context.spec.has_feed(number))
+      mlp = context.spec.is_moe(number) ? make_moe(context, number) : make_mlp(context, number);
     for (const auto& weight : context.weights.all())
       if (weight->info.layer == number && std::find(units.begin(), units.end(), weight->unit) == units.end())
         units.push_back(weight->unit);
@@ -85,11 +86,16 @@ struct StageModel::Layer {
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch, Keep keep) {
+    if (!mixer) {
+      const auto [x, y] = enter(before_feed, in[0], in[1]);
+      return {x, leave(after_feed, mlp->forward(y, microbatch))};
+    }
     auto [x, y] = enter(before_mixer, in[0], in[1]);
     auto mixed = leave(after_mixer, mixer->forward(y, microbatch));
     // Parallel blocks see the same; the second one may have a norm of its own.
     const auto seen = parallel && !before_feed ? y : at::Tensor();
     y.reset();  // without a backward pass nobody else has it
+    if (!mlp) return {x, mixed};
     if (keep == Keep::kAttention)
       return ops::checkpoint(
           [this, microbatch](const std::vector<at::Tensor>& again) {

@@ -61,7 +61,9 @@ struct LayerActivations {
 /// width of the MLP, /tp where tensor parallelism cuts):
 ///   residual stream before both norms 2h, its norms' results 2h, joined projections q + 2k, attention's result v,
 ///   the MLP's inputs to its activation 2f (f where it is not gated) and the activation's result f;
-/// with norms after attention and MLP 2h more; with norms of queries and keys the projections twice; scores where no
+/// with norms after attention and MLP 2h more; with norms of queries and keys the projections twice; of a mixer with a
+/// state the results of its products, of its
+///   convolution and of the state instead; scores where no
 /// kernel without them serves (a soft cap or sinks on the CPU). Experts count top_k times, shared ones once. Each of tp
 /// ranks routes its part of the tokens; ranks that hold parts of the same experts each have the rows of all of them.
 /// Rows that arrived from other ranks are kept, there and back. A product beside which nothing is trained keeps no

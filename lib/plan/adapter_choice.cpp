@@ -127,8 +127,8 @@ class Choosing {
   void note_product(const arch::Parameter& adapter) {
     auto& products = out_.layers[static_cast<std::size_t>(adapter.layer)];
     const auto part = adapter.part;
-    if (arch::role_of(part) == arch::Role::kAttention)
-      (part == arch::Part::kAttentionOut ? products.output : products.queries) = true;
+    if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
+      (part == arch::Part::kAttentionOut || part == arch::Part::kStateOut ? products.output : products.queries) = true;
     else
       (part == arch::Part::kDown || part == arch::Part::kSharedDown ? products.down : products.up) = true;
   }

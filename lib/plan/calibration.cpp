@@ -136,7 +136,9 @@ PartTime PartTime::for_work(double other) const {
 
 std::string layer_kind(const arch::ModelSpec& spec, int layer) {
   const bool sliding = spec.attention[static_cast<std::size_t>(layer)] == arch::LayerAttention::kSliding;
-  return fmt::format("{}{}", spec.is_moe(layer) ? "moe " : "", sliding ? "sliding" : "full");
+  if (spec.mixers.empty()) return fmt::format("{}{}", spec.is_moe(layer) ? "moe " : "", sliding ? "sliding" : "full");
+  const std::string feed = !spec.has_feed(layer) ? "without feed-forward " : spec.is_moe(layer) ? "moe " : "";
+  return feed + std::string(arch::name_of(spec.mixer(layer)));
 }
 
 std::string widths_text(const arch::ModelSpec& spec) {
@@ -146,6 +148,9 @@ std::string widths_text(const arch::ModelSpec& spec) {
   if (spec.latent)
     out += fmt::format(" latent {}/{} {}+{}/{}", spec.latent->q_rank, spec.latent->kv_rank, spec.latent->nope_dim,
                        spec.latent->rope_dim, spec.latent->v_dim);
+  if (const auto& state = spec.recurrence)
+    out += fmt::format(" state {}/{} {}x{} taps {}", state->heads, state->groups, state->key_dim, state->value_dim,
+                       state->taps);
   if (spec.moe)
     out += fmt::format(" experts {}/{}x{}+{}", spec.moe->top_k, spec.moe->experts, spec.moe->ffn, spec.moe->shared_ffn);
   return out;

@@ -55,6 +55,17 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
   if (levels && type != ContextCommunication::kA2aP2p)
     report.warn("no-effect", kSizesKey, "hierarchical_context_parallel_sizes has no effect with this cp_comm_type",
                 "set model_parallel.cp_comm_type to a2a+p2p");
+  if (model != nullptr)
+    for (int layer = 0; layer < model->spec.layers; ++layer)
+      if (model->spec.recurs(layer)) {
+        report.refuse_plan(
+            "recurrent-context", "distributed.cp_size",
+            fmt::format("layer {} is {}: its state goes from token to token and is not divided among "
+                        "context-parallel ranks",
+                        layer, arch::name_of(model->spec.mixer(layer))),
+            "use cp_size 1; tensor parallelism with sequence_parallel divides what is kept of a sequence");
+        break;
+      }
   if (model == nullptr || plan.heads == 1) return plan;
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=

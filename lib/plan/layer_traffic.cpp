@@ -55,6 +55,7 @@ class Layer {
         hardware_(hardware),
         spec_(plan.model->spec),
         sizes_(plan.mesh.sizes()),
+        layer_(layer),
         moe_(spec_.is_moe(layer)),
         element_(size_of(plan.types.compute)),
         tokens_(static_cast<double>(plan.batch.microbatch * plan.batch.planned_length()) / sizes_.cp),
@@ -63,13 +64,17 @@ class Layer {
   /// Of attention's products.
   Passes attention() const {
     double in = spec_.hidden;
-    if (const auto& latent = spec_.latent)  // the low-rank parts are computed on every rank
+    if (spec_.mixer(layer_) == arch::Mixer::kNone) return {};
+    if (spec_.mixer(layer_) == arch::Mixer::kMambaAndAttention) return products(in) + products(in);
+    if (const auto& latent = spec_.latent;
+        latent && spec_.attends(layer_))  // the low-rank parts are computed on every rank
       in = (latent->q_rank > 0 ? latent->q_rank : in) + latent->kv_rank + latent->rope_dim;
     return products(in);
   }
 
   /// Of the feed-forward block's products.
   Passes feed() const {
+    if (!spec_.has_feed(layer_)) return {};
     if (!moe_) return products(spec_.hidden);
     Passes out;
     // Each rank routes a part of the tokens; with sequence parallelism it has no others.
@@ -82,7 +87,7 @@ class Layer {
     const int size = sizes_.ep * plan_.expert_tensor;
     if (!moe_ || size <= 1) return {};
     // Each part of an expert's width gets the row.
-    const double row = bytes(spec_.hidden) / sizes_.tp;
+    const double row = bytes(spec_.expert_hidden()) / sizes_.tp;
     auto sent = exchanged(row * spec_.moe->top_k * plan_.expert_tensor, size);
     if (dispatch_of(hardware_, size).dispatcher == config::Dispatcher::kDeduplicated) sent = deduplicated(row, size);
     if (plan_.expert_overlap) sent.exposed *= kExpertExposed;
@@ -90,7 +95,7 @@ class Layer {
   }
 
   Passes context() const {
-    if (sizes_.cp <= 1) return {};
+    if (sizes_.cp <= 1 || !spec_.attends(layer_)) return {};
     const auto& how = plan_.context;
     // The engine widens latent attention's values to the width of the keys.
     const double head = spec_.latent ? std::max(spec_.head_dim, spec_.latent->v_dim) : spec_.head_dim;
@@ -162,6 +167,7 @@ class Layer {
   const Hardware& hardware_;
   const arch::ModelSpec& spec_;
   const mesh::MeshSizes& sizes_;
+  int layer_;
   bool moe_;
   double element_;  ///< bytes
   double tokens_;

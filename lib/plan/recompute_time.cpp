@@ -18,6 +18,7 @@ double width_flops(const arch::ModelSpec& spec) {
 }  // namespace
 
 double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence) {
+  if (!spec.has_feed(layer)) return 0;
   const double inputs = spec.gated_mlp ? 3 : 2;
   const double widths =
       spec.is_moe(layer) ? static_cast<double>(spec.moe->ffn) * spec.moe->top_k + spec.moe->shared_ffn : spec.ffn;

@@ -152,6 +152,10 @@ class Search {
           const std::string mesh = fmt::format("pp {} tp {} dp {}", pp, tp, dp);
           if (spec.heads % tp != 0 || spec.kv_heads % tp != 0) {
             refuse(fmt::format("{} key-value heads do not divide over tp", spec.kv_heads), mesh);
+          } else if (spec.recurrence && spec.recurrence->groups % tp != 0) {
+            refuse(fmt::format("{} groups of recurrent layers do not divide over tp", spec.recurrence->groups), mesh);
+          } else if (cp > 1 && spec.recurrence) {
+            refuse("states of recurrent layers do not divide over cp", mesh);
           } else if (cp > 1 && sequence() % (std::int64_t{2} * cp) != 0) {
             refuse("the sequence does not divide over cp", mesh);
           } else if (base_->batch.global % dp != 0) {

@@ -98,6 +98,25 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"v_head_dim", kHeadDim},
       {"sliding_window", 8},
       {"head_dim", kHeadDim},
+      {"shared_expert_intermediate_size", sizes.inner},
+      {"moe_shared_expert_intermediate_size", sizes.inner},
+      {"moe_latent_size", 16},
+      // States: each tensor-parallel rank has a group of keys that serves two heads.
+      {"linear_num_key_heads", mesh.tp},
+      {"linear_num_value_heads", 2 * mesh.tp},
+      {"linear_key_head_dim", kHeadDim},
+      {"linear_value_head_dim", kHeadDim},
+      {"mamba_num_heads", 2 * mesh.tp},
+      {"mamba_n_heads", 2 * mesh.tp},
+      {"num_heads", 2 * mesh.tp},
+      {"mamba_head_dim", kHeadDim},
+      {"mamba_d_head", kHeadDim},
+      {"mamba_d_ssm", 2 * mesh.tp * kHeadDim},
+      {"n_groups", mesh.tp},
+      {"mamba_n_groups", mesh.tp},
+      {"ssm_state_size", kHeadDim},
+      {"mamba_d_state", kHeadDim},
+      {"state_size", kHeadDim},
   };
   for (const auto& [key, value] : table) {
     const auto* found = config.find(key);

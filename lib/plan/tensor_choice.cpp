@@ -48,6 +48,12 @@ const std::vector<Block>& blocks() {
        {Part::kQuery, Part::kKey, Part::kValue, Part::kQkv, Part::kQueryUp, Part::kKeyValueUp},
        {Part::kAttentionOut},
        true},
+      {"state",
+       {Part::kStateIn, Part::kStateQuery, Part::kStateKey, Part::kStateValue, Part::kStateGate, Part::kStateRate,
+        Part::kStateDecay, Part::kStateConv, Part::kStateQueryConv, Part::kStateKeyConv, Part::kStateValueConv,
+        Part::kStateDecayRate, Part::kStateDecayBias, Part::kStateSkip},
+       {Part::kStateOut},
+       true},
       {"mlp", {Part::kGate, Part::kUp, Part::kGateUp}, {Part::kDown}, false},
       {"shared experts", {Part::kSharedGate, Part::kSharedUp, Part::kSharedGateUp}, {Part::kSharedDown}, false},
   };
@@ -102,7 +108,10 @@ class TensorCheck {
       first_name = name;
     }
     if (!first) return;
-    if (block.heads && spec_.latent) latent(layer, *first, key);
+    if (block.name == "attention" && spec_.latent) latent(layer, *first, key);
+    if (block.name == "state" && *first != TensorStyle::kColwise)
+      return misfit(key, "a mixer with a state can only be divided by heads",
+                    "colwise for its products, convolutions and numbers a head, rowwise for the last product");
     for (const auto part : block.last) {
       if (!kind.has(part)) continue;
       const auto style = style_of(layer, part);
@@ -130,6 +139,16 @@ class TensorCheck {
     }
   }
 
+  /// Ranks share the heads of a state, and the groups that keys belong to; of a convolution alone the channels.
+  void state() {
+    const auto& state = *spec_.recurrence;
+    if (state.heads == 0)
+      return divides(spec_.hidden, "hidden_size", fmt::format("tp_size can be {}", common_divisors({spec_.hidden})));
+    const auto possible = fmt::format("tp_size can be {} for this model", common_divisors({state.heads, state.groups}));
+    divides(state.groups, "groups of keys of a recurrent layer:", possible);
+    if (fine_) divides(state.heads, "heads of a recurrent layer:", possible);
+  }
+
   static bool fit(TensorStyle first, TensorStyle last, bool heads) {
     const auto alike = [](TensorStyle style) {
       return style == TensorStyle::kReplicated || style == TensorStyle::kReplicatedSummedGradient;
@@ -142,6 +161,7 @@ class TensorCheck {
 
   void sizes(int layer, const Block& block, TensorStyle first) {
     if (first != TensorStyle::kColwise && first != TensorStyle::kColwiseGathered) return;
+    if (block.name == "state") return state();
     if (block.heads) {
       // More ranks than key-value heads: neighbours hold the same one, where it is a weight of its own.
       const bool own = first == TensorStyle::kColwise && layout_.kind(layer).has(Part::kKey);

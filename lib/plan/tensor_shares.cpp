@@ -77,6 +77,7 @@ class Shares {
   }
 
   int ranks_of(const arch::ParameterTemplate& each, const std::string& prefix) const {
+    if (each.part == Part::kStateNorm) return each.shape[0] == spec_.recurrence->value_width() ? tp_ : 1;
     if (each.role == Role::kNorm || each.role == Role::kRouter || each.role == Role::kPositions) return 1;
     const auto style = plan_.style_of(prefix + std::string(arch::plan_name(each.name)));
     if (arch::divides_columns(style)) return result_shares(spec_, each.part, style, tp_);
@@ -109,6 +110,9 @@ class Shares {
       out.keys = own_heads ? std::min(tp_, spec_.kv_heads) : 1;
       out.whole_attention = whole_input(*first);
     }
+    if (const auto first = style_of(layer, prefix, {Part::kStateIn, Part::kStateQuery});
+        first && *first == TensorStyle::kColwise)
+      out.heads = tp_;
     if (style_of(layer, prefix, {Part::kAttentionOut}) == TensorStyle::kRowwiseSplit) out.taken = tp_;
     if (const auto first = style_of(layer, prefix, {Part::kUp, Part::kGateUp, Part::kSharedUp, Part::kSharedGateUp})) {
       const bool own_tokens = sequence && *first == TensorStyle::kSequence;

@@ -1,5 +1,6 @@
 #include "train/initial_values.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace automodel::train {
 namespace {
 
-enum class Kind { kNormal, kOne, kZero, kValue, kAdapter };
+enum class Kind { kNormal, kOne, kZero, kValue, kDecay, kAdapter };
 
 Kind kind_of(const arch::Parameter& info) {
   if (info.role == arch::Role::kAdapter) return arch::is_last_matrix(info) ? Kind::kZero : Kind::kAdapter;
@@ -21,6 +22,9 @@ Kind kind_of(const arch::Parameter& info) {
     case arch::Initial::kZero: return Kind::kZero;
     case arch::Initial::kOne: return Kind::kOne;
     case arch::Initial::kValue: break;
+    case arch::Initial::kLogUniform:
+    case arch::Initial::kLogCount:
+    case arch::Initial::kStepBias: return Kind::kDecay;
   }
   return Kind::kValue;
 }
@@ -33,6 +37,22 @@ void fill_adapter(const RandomStream& stream, const arch::Parameter& info, arch:
   stream.fill_uniform(first, out);
   const auto bound = static_cast<float>(1 / std::sqrt(in));
   for (auto& value : out) value = (2 * value - 1) * bound;
+}
+
+/// Elements [first, ...) of what a state's decay is made of.
+void fill_decay(const RandomStream& stream, const arch::Parameter& info, std::uint64_t first, std::span<float> out) {
+  constexpr double kLeastStep = 0.001, kMostStep = 0.1;
+  if (info.initial == arch::Initial::kLogCount) {
+    for (auto& value : out) value = static_cast<float>(std::log(static_cast<double>(++first)));
+    return;
+  }
+  stream.fill_uniform(first, out);
+  for (auto& value : out) {
+    const double u = value;
+    const double step = kLeastStep * std::pow(kMostStep / kLeastStep, u);
+    value = static_cast<float>(info.initial == arch::Initial::kStepBias ? std::log(std::expm1(step))
+                                                                        : std::log(std::max(u, 1e-4) * info.start));
+  }
 }
 
 double deviation(const arch::ModelSpec& spec, const arch::Parameter& info) {
@@ -64,6 +84,8 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan
           std::span(values).subspan(static_cast<std::size_t>(run.local - first), static_cast<std::size_t>(run.length));
       if (kind == Kind::kAdapter)
         fill_adapter(stream, weight.info, start, static_cast<std::uint64_t>(run.full), part);
+      else if (kind == Kind::kDecay)
+        fill_decay(stream, weight.info, static_cast<std::uint64_t>(run.full), part);
       else
         stream.fill_normal(static_cast<std::uint64_t>(run.full), part, 0.0, deviation(spec, weight.info));
     }

@@ -219,6 +219,40 @@ void check_fixture(comm::World& world, const std::string& name) {
     check_auxiliary(world, fixture);
 }
 
+/// Tokens of a pack see their own document alone: their logits are those of the document by itself.
+void check_documents(comm::World& world, const Fixture& fixture) {
+  const Check check(world, fixture.name);
+  Session session(world, fixture, {});
+  const std::vector<std::int32_t> lengths = {13, 1, 18};
+  const auto whole = case_batch(fixture, "plain", 0);
+  std::vector<std::int32_t> ids;
+  for (std::int64_t t = 0; t < whole.length; ++t)
+    ids.push_back(static_cast<std::int32_t>(fixture.at("plain.input_ids")[0][t].item<std::int64_t>()));
+  data::Sample pack{.input_ids = ids, .labels = ids};
+  std::vector<data::Sample> apart;
+  for (std::size_t d = 0, begin = 0; d < lengths.size(); ++d) {
+    const auto length = static_cast<std::size_t>(lengths[d]);
+    const std::vector<std::int32_t> own(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                        ids.begin() + static_cast<std::ptrdiff_t>(begin + length));
+    apart.push_back({.input_ids = own, .labels = own});
+    for (std::int32_t t = 0; t < lengths[d]; ++t) {
+      pack.positions.push_back(t);
+      pack.segments.push_back(static_cast<std::int32_t>(d) + 1);
+    }
+    begin += length;
+  }
+  const auto one_row = [](data::Sample sample) { return data::make_batch(std::vector{std::move(sample)}, {0}, {}); };
+  const auto packed = session.logits(one_row(pack));
+  for (std::int64_t d = 0, begin = 0; d < static_cast<std::int64_t>(lengths.size()); ++d) {
+    const auto length = lengths[static_cast<std::size_t>(d)];
+    const auto alone = session.logits(one_row(apart[static_cast<std::size_t>(d)]));
+    if (alone.defined())
+      check.near(fmt::format("logits of document {} in a pack", d), packed.narrow(1, begin, length),
+                 alone.narrow(1, 0, length), kLogits);
+    begin += length;
+  }
+}
+
 void check_family(comm::World& world, const Fixture& fixture) {
   {
     const Check check(world, fixture.name);
@@ -228,6 +262,7 @@ void check_family(comm::World& world, const Fixture& fixture) {
     check.near("loss", result.loss, fixture.reference["cases"]["plain"]["loss"].get<double>(), kLoss);
     check_gradients(check, fixture, session, result.grad_norm);
   }
+  check_documents(world, fixture);
   check_run(world, fixture, "adamw", {});
   check_run(world, fixture, "adamw_clip1", {.clip = true});
 }
@@ -296,6 +331,7 @@ const std::vector<RankCase> kCases = {
     {"models of other folders", check_folders, 1, 2, true},
     FAMILY("apertus"),
     FAMILY("arcee"),
+    FAMILY("bamba"),
     FAMILY("cohere"),
     FAMILY("cohere2"),
     FAMILY("deepseek_v2"),
@@ -304,6 +340,7 @@ const std::vector<RankCase> kCases = {
     FAMILY("ernie4_5_moe"),
     FAMILY("exaone4"),
     FAMILY("falcon"),
+    FAMILY("falcon_h1"),
     FAMILY("flex_olmo"),
     FAMILY("gemma"),
     FAMILY("glm"),
@@ -317,10 +354,12 @@ const std::vector<RankCase> kCases = {
     FAMILY("helium"),
     FAMILY("hunyuan_v1_dense"),
     FAMILY("hunyuan_v1_moe"),
+    FAMILY("mamba2"),
     FAMILY("minimax_m2"),
     FAMILY("ministral"),
     FAMILY("ministral3"),
     FAMILY("nemotron"),
+    FAMILY("nemotron_h"),
     FAMILY("olmo"),
     FAMILY("olmo2"),
     FAMILY("olmo3"),
@@ -329,6 +368,9 @@ const std::vector<RankCase> kCases = {
     FAMILY("phi"),
     FAMILY("phimoe"),
     FAMILY("qwen2_moe"),
+    FAMILY("qwen3_5_moe_text"),
+    FAMILY("qwen3_5_text"),
+    FAMILY("qwen3_next"),
     FAMILY("seed_oss"),
     FAMILY("smollm3"),
     FAMILY("stablelm"),

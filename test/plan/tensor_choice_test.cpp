@@ -144,6 +144,24 @@ TEST_CASE("switches that overlap communication need sequence parallelism", "[pla
   CHECK(alone.plan->warnings[0].key == "model_parallel.tp_comm_overlap_ag");
 }
 
+TEST_CASE("states are divided by heads, and not by tokens", "[plan]") {
+  const std::string mamba =
+      "model_type: bamba, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, "
+      "num_key_value_heads: 4, vocab_size: 99, attn_layer_indices: [1], mamba_n_heads: 8, mamba_d_head: 16, "
+      "mamba_d_state: 8, mamba_n_groups: ";
+  const auto divided = planned("tp_size: 2", mamba + "2");
+  CHECK(style(divided, "model.layers.0.mamba.in_proj") == TensorStyle::kColwise);
+  CHECK(style(divided, "model.layers.0.mamba.out_proj") == TensorStyle::kRowwise);
+  const auto one_group = planned("tp_size: 2", mamba + "1");
+  CHECK(only_problem(one_group) == "indivisible distributed.tp_size");
+  CHECK(one_group.problems[0].message.find("groups of keys") != std::string::npos);
+  CHECK(only_problem(planned("tp_size: 2, tp_plan: {'model.layers.*.mamba.in_proj': replicated}", mamba + "2")) ==
+        "tp-plan distributed.tp_plan");
+  const auto tokens = planned("strategy: ddp, cp_size: 2", mamba + "2");
+  CHECK(only_problem(tokens) == "recurrent-context distributed.cp_size");
+  CHECK(tokens.exit == ExitCode::kRefused);
+}
+
 TEST_CASE("levels of context parallelism follow Megatron's keys", "[plan]") {
   const auto levels = [](const std::string& keys, const std::string& sizes = "cp_size: 2") {
     return planned("strategy: ddp, " + sizes, "", "model_parallel: {" + keys + "}\n");

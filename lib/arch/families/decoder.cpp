@@ -1,5 +1,6 @@
 #include "arch/families/decoder.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -86,7 +87,8 @@ void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& de
 
 void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults) {
   spec.hidden = config.required({"hidden_size"}, 1, kMostWidth);
-  spec.layers = config.required({defaults.layers_key}, 1, kMostLayers);
+  spec.layers = defaults.layers > 0 ? config.integer({defaults.layers_key}, defaults.layers, 1, kMostLayers)
+                                    : config.required({defaults.layers_key}, 1, kMostLayers);
   spec.ffn = defaults.ffn_times_hidden == 0
                  ? config.required({defaults.ffn_key}, 1, kMostWidth)
                  : config.integer({defaults.ffn_key}, defaults.ffn_times_hidden * spec.hidden, 1, kMostWidth);
@@ -133,6 +135,29 @@ bool read_layer_types(ConfigReader& config, ModelSpec& spec) {
   return true;
 }
 
+bool read_mixers(ConfigReader& config, ModelSpec& spec, std::string_view key, std::span<const MixerWord> words) {
+  const auto types = config.texts(key);
+  if (types.empty()) return false;
+  if (types.size() != static_cast<std::size_t>(spec.layers)) {
+    config.bad_value(key, fmt::format("'{}' names {} layers", key, types.size()),
+                     fmt::format("it must name each of the {} layers", spec.layers));
+    return true;
+  }
+  std::vector<std::string_view> known;
+  for (const auto& each : words) known.push_back(each.word);
+  spec.mixers.assign(types.size(), Mixer::kAttention);
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const auto found =
+        std::find_if(words.begin(), words.end(), [&](const auto& each) { return each.word == types[i]; });
+    if (found == words.end())
+      config.bad_value(key, fmt::format("unknown kind '{}' of layer {}", types[i], i),
+                       fmt::format("known are {}", join(known)));
+    else
+      spec.mixers[i] = found->mixer;
+  }
+  return true;
+}
+
 void read_uniform_window(ConfigReader& config, ModelSpec& spec, int absent) {
   spec.sliding_window =
       config.integer({"sliding_window"}, config.mentions("sliding_window") ? 0 : absent, 0, kMostPositions);
@@ -162,19 +187,25 @@ void read_upper_window(ConfigReader& config, ModelSpec& spec) {
 void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names) {
   const auto query = std::int64_t{spec.heads} * spec.head_dim;
   const auto key = std::int64_t{spec.kv_heads} * spec.head_dim;
-  layer.linear(Part::kQuery, "self_attn.q_proj", spec.hidden, query, spec.qkv_bias);
-  layer.linear(Part::kKey, "self_attn.k_proj", spec.hidden, key, spec.qkv_bias);
-  layer.linear(Part::kValue, "self_attn.v_proj", spec.hidden, key, spec.qkv_bias);
+  const std::string module(names.attention);
+  layer.linear(Part::kQuery, module + ".q_proj", spec.hidden, spec.attention_gate ? 2 * query : query, spec.qkv_bias);
+  layer.linear(Part::kKey, module + ".k_proj", spec.hidden, key, spec.qkv_bias);
+  layer.linear(Part::kValue, module + ".v_proj", spec.hidden, key, spec.qkv_bias);
   layer.head_norms(names.query_norm, names.key_norm);
   layer.linear(Part::kAttentionOut, names.output, query, spec.hidden, spec.output_bias);
   if (spec.attention_sinks)
     layer.tensor(Part::kSinks, "self_attn.sinks", {.name = "self_attn.sinks", .shape = {spec.heads}});
 }
 
+void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer, std::string_view module) {
+  const std::string prefix(module);
+  if (spec.gated_mlp) layer.linear(Part::kGate, prefix + ".gate_proj", spec.hidden, spec.ffn, spec.mlp_bias);
+  layer.linear(Part::kUp, prefix + ".up_proj", spec.hidden, spec.ffn, spec.mlp_bias);
+  layer.linear(Part::kDown, prefix + ".down_proj", spec.ffn, spec.hidden, spec.mlp_bias);
+}
+
 void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer) {
-  if (spec.gated_mlp) layer.linear(Part::kGate, "mlp.gate_proj", spec.hidden, spec.ffn, spec.mlp_bias);
-  layer.linear(Part::kUp, "mlp.up_proj", spec.hidden, spec.ffn, spec.mlp_bias);
-  layer.linear(Part::kDown, "mlp.down_proj", spec.ffn, spec.hidden, spec.mlp_bias);
+  lay_out_mlp(spec, layer, "mlp");
 }
 
 void lay_out_joined_mlp(const ModelSpec& spec, LayerBuilder& layer) {

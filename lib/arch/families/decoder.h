@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "arch/config_reader.h"
@@ -18,6 +19,7 @@ struct DecoderDefaults {
   double rope_theta = 10000.0;
   // Sizes that some published configs leave out; 0: required.
   int vocab = 0;
+  int layers = 0;
   int heads = 0;
   int kv_heads = 0;     ///< counts only together with `heads`
   int head_dim = 0;     ///< 0: hidden size / heads
@@ -61,6 +63,7 @@ void read_upper_window(ConfigReader& config, ModelSpec& spec);
 
 /// What the modules of a Llama-like layer are called below the layer; a norm without a name is not there.
 struct LayerNames {
+  std::string_view attention = "self_attn";
   std::string_view mixer_norm = "input_layernorm";
   std::string_view mixer_out_norm = "";
   std::string_view feed_norm = "post_attention_layernorm";
@@ -84,7 +87,9 @@ using LayOut = void (*)(const ModelSpec& spec, LayerBuilder& layer);
 
 /// self_attn.{q,k,v}_proj, norms of heads where the spec has them, the output projection.
 void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names = {});
-/// mlp.{gate,up,down}_proj, or without a gate mlp.{up,down}_proj.
+/// `module`.{gate,up,down}_proj, or without a gate `module`.{up,down}_proj.
+void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer, std::string_view module);
+/// The same below "mlp".
 void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer);
 /// mlp.gate_up_proj, mlp.down_proj.
 void lay_out_joined_mlp(const ModelSpec& spec, LayerBuilder& layer);
@@ -105,6 +110,14 @@ struct EndNames {
   std::string_view rotary = "rotary_emb";
 };
 void lay_out_ends(const ModelSpec& spec, Layout& layout, const EndNames& names);
+
+/// How a config calls a mixer.
+struct MixerWord {
+  std::string_view word;
+  Mixer mixer;
+};
+/// Reads a list of such words, one a layer, into ModelSpec::mixers; false where the config has no such key.
+bool read_mixers(ConfigReader& config, ModelSpec& spec, std::string_view key, std::span<const MixerWord> words);
 
 /// Reads a `layer_types` list into `spec`; false where the config has none.
 bool read_layer_types(ConfigReader& config, ModelSpec& spec);

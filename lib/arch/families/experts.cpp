@@ -130,14 +130,18 @@ void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer, const ExpertNam
                   .shape = names.router_bias_row ? Shape{1, moe.experts} : Shape{moe.experts},
                   .trainable = false,
                   .initial = Initial::kZero});
+  const auto width = spec.expert_hidden();
+  if (moe.latent > 0) layer.linear(Part::kLatentIn, names.latent_in, spec.hidden, width, moe.shared_bias);
   layer.copies(moe.experts);
   const auto each = below(names.experts, "{}");
-  layer.linear(Part::kExpertGate, below(each, names.gate), spec.hidden, moe.ffn);
-  layer.linear(Part::kExpertUp, below(each, names.up), spec.hidden, moe.ffn);
-  layer.linear(Part::kExpertDown, below(each, names.down), moe.ffn, spec.hidden);
+  if (spec.gated_mlp) layer.linear(Part::kExpertGate, below(each, names.gate), width, moe.ffn);
+  layer.linear(Part::kExpertUp, below(each, names.up), width, moe.ffn);
+  layer.linear(Part::kExpertDown, below(each, names.down), moe.ffn, width);
   layer.copies(1);
+  if (moe.latent > 0) layer.linear(Part::kLatentOut, names.latent_out, width, spec.hidden, moe.shared_bias);
   if (moe.shared_ffn == 0) return;
-  layer.linear(Part::kSharedGate, below(names.shared, "gate_proj"), spec.hidden, moe.shared_ffn, moe.shared_bias);
+  if (spec.gated_mlp)
+    layer.linear(Part::kSharedGate, below(names.shared, "gate_proj"), spec.hidden, moe.shared_ffn, moe.shared_bias);
   layer.linear(Part::kSharedUp, below(names.shared, "up_proj"), spec.hidden, moe.shared_ffn, moe.shared_bias);
   layer.linear(Part::kSharedDown, below(names.shared, "down_proj"), moe.shared_ffn, spec.hidden, moe.shared_bias);
   if (moe.shared_switch) layer.linear(Part::kSharedSwitch, names.shared_switch, spec.hidden, 1);

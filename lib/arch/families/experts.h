@@ -47,6 +47,7 @@ struct ExpertNames {
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string_view shared = "mlp.shared_experts";
   std::string_view shared_switch = "";
+  std::string_view latent_in = "", latent_out = "";
 };
 inline constexpr ExpertNames kMixtralExperts = {.router = "block_sparse_moe.gate",
                                                 .router_bias = "block_sparse_moe.e_score_correction_bias",

@@ -33,6 +33,7 @@ class Rule {
       case Role::kRouter: return whole(true);  // each rank routes other tokens
       case Role::kExpert: return {};
       case Role::kAdapter: return adapter();
+      case Role::kRecurrence:
       case Role::kAttention:
       case Role::kMlp:
       case Role::kSharedExpert: break;
@@ -61,6 +62,7 @@ class Rule {
     const bool turned = parameter_.transposed;
     if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
     if (divides_columns(style_)) {
+      if (parameter_.part == Part::kStateDecayRate) return cut(leading_ones(), {});
       const auto sections =
           style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, parameter_.part) : std::vector<std::int64_t>{};
       return cut(turned && !bias ? 1 : 0, sections);
@@ -97,6 +99,9 @@ class Rule {
   /// A norm of heads works on those here; its weight is cut where heads have weights of their own.
   model::Placement norm() const {
     const bool queries = parameter_.part == Part::kQueryNorm;
+    // A state's norm has a weight for every head, or one for all.
+    if (parameter_.part == Part::kStateNorm)
+      return parameter_.shape[0] == spec_.recurrence->value_width() ? cut(0, {}) : whole(true);
     if (!queries && parameter_.part != Part::kKeyNorm) return whole(plan_.sequence_parallel);
     if (!heads_divided()) return whole(false);
     const bool apart = parameter_.shape.rank() == 1 && spec_.head_norm->span == arch::HeadNorm::Span::kEachHead;
@@ -105,7 +110,17 @@ class Rule {
   }
 
   /// The parts of latent attention that belong to all heads are computed where the residual stream is.
-  bool low_rank() const { return parameter_.part == Part::kQueryDown || parameter_.part == Part::kKeyValueDown; }
+  bool low_rank() const {
+    return parameter_.part == Part::kQueryDown || parameter_.part == Part::kKeyValueDown ||
+           parameter_.part == Part::kStateGateDown || parameter_.part == Part::kStateDecayDown;
+  }
+  /// The first dimension that has more than one element.
+  int leading_ones() const {
+    int dim = 0;
+    while (dim + 1 < static_cast<int>(parameter_.shape.rank()) && parameter_.shape[static_cast<std::size_t>(dim)] == 1)
+      ++dim;
+    return dim;
+  }
   bool heads_divided() const {
     const auto& kind = layout_.kind(parameter_.layer);
     const auto& first = kind.module(kind.has(Part::kQkv) ? Part::kQkv : Part::kQuery);

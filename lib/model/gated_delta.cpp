@@ -1,0 +1,90 @@
+// Gated delta rule (Yang et al. 2025), as Qwen3-Next and Qwen 3.5 have it: queries, keys and values through a short
+// convolution, one decay a head, and a gate behind the norm of what the state gave.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/sigmoid.h>
+
+#include "model/recurrent_blocks.h"
+#include "ops/decay.h"
+#include "ops/delta_rule.h"
+#include "ops/element_type.h"
+#include "ops/gated_norm.h"
+#include "ops/short_conv.h"
+#include "ops/split.h"
+
+namespace automodel::model {
+namespace {
+
+using arch::Part;
+
+constexpr double kLengthEps = 1e-6;  // of the lengths that queries and keys are divided by
+
+class GatedDelta : public Block {
+ public:
+  GatedDelta(const BlockContext& context, int layer)
+      : tensor_(*context.seams.tensor), state_(*context.spec.recurrence), joined_(state_.sections.empty()) {
+    const LayerWeights weights(context, layer);
+    project_ = weights.product({Part::kStateIn, Part::kStateGate, Part::kStateRate, Part::kStateDecay});
+    output_ = weights.product({Part::kStateOut});
+    conv_.weights = {{weights.weight(Part::kStateConv)}};
+    decay_ = {.rate = {weights.weight(Part::kStateDecayRate)}, .bias = {weights.weight(Part::kStateDecayBias)}};
+    norm_ = {.weight = {weights.weight(Part::kStateNorm)}, .eps = state_.norm_eps};
+    heads_ = tensor_.local(state_.heads, *project_.weights[0]);
+    groups_ = heads_ / (state_.heads / state_.groups);
+  }
+
+  at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
+    const auto in = apart(tensor_.column(y, drawn(project_, microbatch)));
+    const auto batch = in.mixed.size(0), tokens = in.mixed.size(1);
+    const auto keys = groups_ * state_.key_dim, values = heads_ * state_.value_dim;
+    const auto parts = ops::split(ops::short_conv(in.mixed, conv_, microbatch.segments), {keys, keys, values});
+    const auto heads = [&](const at::Tensor& x, std::int64_t count) { return x.reshape({batch, tokens, count, -1}); };
+    const auto mixed = ops::delta_rule({.queries = heads(parts[0], groups_),
+                                        .keys = heads(parts[1], groups_),
+                                        .values = heads(parts[2], heads_),
+                                        .decays = ops::decay_gate(in.decays, decay_),
+                                        .rates = at::sigmoid(in.rates.to(ops::compute_type(y.scalar_type())))},
+                                       kLengthEps, {.segments = microbatch.segments});
+    const auto out = ops::gated_norm(mixed, heads(in.gates, heads_), norm_);
+    return tensor_.row(out.flatten(2), drawn(output_, microbatch));
+  }
+
+ private:
+  struct Inputs {
+    at::Tensor mixed;  ///< queries, keys, values, each for all heads
+    at::Tensor gates, rates, decays;
+  };
+
+  Inputs apart(const at::Tensor& wide) const {
+    const auto batch = wide.size(0), tokens = wide.size(1);
+    const auto keys = groups_ * state_.key_dim, values = heads_ * state_.value_dim;
+    if (!joined_) {
+      const auto parts = ops::split(wide, {2 * keys + values, values, heads_, heads_});
+      return {parts[0], parts[1], parts[2], parts[3]};
+    }
+    const auto own = heads_ / groups_;
+    const auto both = ops::split(wide, {2 * (keys + values), 2 * heads_});
+    const auto state = ops::split(both[0].view({batch, tokens, groups_, -1}),
+                                  {state_.key_dim, state_.key_dim, own * state_.value_dim, own * state_.value_dim});
+    const auto numbers = ops::split(both[1].view({batch, tokens, groups_, -1}), {own, own});
+    const auto flat = [&](const at::Tensor& x) { return x.reshape({batch, tokens, -1}); };
+    return {at::cat({flat(state[0]), flat(state[1]), flat(state[2])}, 2), state[3], flat(numbers[0]), flat(numbers[1])};
+  }
+
+  TensorSeam& tensor_;
+  const arch::Recurrence& state_;
+  bool joined_;  ///< the first product's results go by group
+  ops::Linear project_ = {}, output_ = {};
+  ops::ShortConv conv_ = {};
+  ops::DecayGate decay_ = {};
+  ops::GatedNorm norm_ = {};
+  std::int64_t heads_ = 1, groups_ = 1;  ///< here
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_gated_delta(const BlockContext& context, int layer) {
+  return std::make_unique<GatedDelta>(context, layer);
+}
+
+}  // namespace automodel::model

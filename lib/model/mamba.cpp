@@ -1,0 +1,111 @@
+// Mamba-2 (Dao and Gu 2024): values, keys (B) and queries (C) through a short convolution, a time step a head that is
+// both the decay and how much of a value is taken, and a gate before the norm of what the state gave.
+#include <array>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+
+#include "model/recurrent_blocks.h"
+#include "ops/decay.h"
+#include "ops/decayed_scan.h"
+#include "ops/gated_norm.h"
+#include "ops/short_conv.h"
+#include "ops/split.h"
+
+namespace automodel::model {
+namespace {
+
+using arch::Part;
+
+class Mamba : public Block {
+ public:
+  Mamba(const BlockContext& context, int layer)
+      : tensor_(*context.seams.tensor), state_(*context.spec.recurrence), scales_(context.spec.scales) {
+    const LayerWeights weights(context, layer);
+    project_ = weights.product({Part::kStateIn});
+    output_ = weights.product({Part::kStateOut});
+    conv_.weights = {{weights.weight(Part::kStateConv)}};
+    if (auto* bias = weights.bias(Part::kStateConv)) conv_.biases = {{bias}};
+    steps_ = {.rate = {weights.weight(Part::kStateDecayRate)},
+              .bias = {weights.weight(Part::kStateDecayBias)},
+              .least = state_.least_step,
+              .most = state_.most_step};
+    skip_ = weights.weight(Part::kStateSkip);
+    norm_ = {.weight = {weights.weight(Part::kStateNorm)},
+             .eps = state_.norm_eps,
+             .order = state_.norm_first ? ops::GateOrder::kNormFirst : ops::GateOrder::kGateFirst};
+    heads_ = tensor_.local(state_.heads, *project_.weights[0]);
+    groups_ = heads_ / (state_.heads / state_.groups);
+  }
+
+  at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
+    const auto scaled = scales_.state_in == 1 ? y : y * scales_.state_in;
+    const auto wide = tensor_.column(scaled, drawn(project_, microbatch));
+    const auto batch = wide.size(0), tokens = wide.size(1);
+    const auto inner = heads_ * state_.value_dim, keys = groups_ * state_.key_dim;
+    auto parts = first_parts(wide, inner, keys);
+    const auto seen = ops::split(ops::short_conv(parts[1], conv_, microbatch.segments), {inner, keys, keys});
+    const auto heads = [&](const at::Tensor& x, std::int64_t count) { return x.reshape({batch, tokens, count, -1}); };
+    const auto values = heads(seen[0], heads_);
+    const auto [steps, decays] = ops::step_gate(parts[2], steps_);
+    auto mixed = ops::decayed_scan({.queries = heads(seen[2], groups_),
+                                    .keys = heads(seen[1], groups_),
+                                    .values = values,
+                                    .decays = decays,
+                                    .steps = steps},
+                                   {.segments = microbatch.segments});
+    mixed = mixed + values * ops::use(*skip_, values).to(values.scalar_type()).unsqueeze(1);
+    const auto out = ops::gated_norm(heads(mixed, groups_), heads(parts[0], groups_), norm_);
+    const auto back = tensor_.row(out.flatten(2), drawn(output_, microbatch));
+    return scales_.state_out == 1 ? back : back * scales_.state_out;
+  }
+
+ private:
+  /// Gates, what the convolution sees, steps.
+  std::vector<at::Tensor> first_parts(const at::Tensor& wide, std::int64_t inner, std::int64_t keys) const {
+    static constexpr std::array<double, 5> kNone = {1, 1, 1, 1, 1};
+    if (scales_.state == kNone) return ops::split(wide, {inner, inner + 2 * keys, heads_});
+    auto parts = ops::split(wide, {inner, inner, keys, keys, heads_});
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = parts[i] * scales_.state[i];
+    return {parts[0], at::cat({parts[1], parts[2], parts[3]}, 2), parts[4]};
+  }
+
+  TensorSeam& tensor_;
+  const arch::Recurrence& state_;
+  const arch::BranchScales& scales_;
+  ops::Linear project_ = {}, output_ = {};
+  ops::ShortConv conv_ = {};
+  ops::StepGate steps_ = {};
+  ops::Parameter* skip_ = nullptr;
+  ops::GatedNorm norm_ = {};
+  std::int64_t heads_ = 1, groups_ = 1;  ///< here
+};
+
+class MambaAndAttention : public Block {
+ public:
+  MambaAndAttention(const BlockContext& context, int layer)
+      : scales_(context.spec.scales), mamba_(make_mamba(context, layer)), attention_(make_attention(context, layer)) {}
+
+  at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
+    const auto seen = scales_.attention_in == 1 ? y : y * scales_.attention_in;
+    const auto attended = attention_->forward(seen, microbatch) * scales_.attention_out;
+    return mamba_->forward(y, microbatch) + attended;
+  }
+
+ private:
+  const arch::BranchScales& scales_;
+  std::unique_ptr<Block> mamba_, attention_;
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_mamba(const BlockContext& context, int layer) {
+  return std::make_unique<Mamba>(context, layer);
+}
+
+std::unique_ptr<Block> make_mamba_and_attention(const BlockContext& context, int layer) {
+  return std::make_unique<MambaAndAttention>(context, layer);
+}
+
+}  // namespace automodel::model
