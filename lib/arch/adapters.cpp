@@ -18,6 +18,7 @@ Parameter matrix_of(const Parameter& weight, char matrix, int rank) {
   out.role = Role::kAdapter;
   out.part = weight.part;
   out.layer = weight.layer;
+  out.expert = weight.expert;
   out.adapts = weight.fqn;
   return out;
 }
@@ -56,7 +57,7 @@ std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const Ad
     if (!waiting.empty() && waiting.back().layer != parameter.layer) flush();
     parameter.frozen = true;
     if (adapted.contains(parameter.fqn))
-      for (const char matrix : {'A', 'B'}) waiting.push_back(matrix_of(parameter, matrix, adapters.rank));
+      for (const char matrix : {'A', 'B'}) waiting.push_back(matrix_of(parameter, matrix, adapters.rank_of(parameter)));
     out.push_back(std::move(parameter));
   }
   flush();

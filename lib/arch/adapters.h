@@ -19,6 +19,7 @@ enum class AdapterStart : std::uint8_t {
 
 struct AdapterSpec {
   int rank = 8;
+  int expert_rank = 8;  ///< of adapters beside experts
   double alpha = 32;
   double dropout = 0;          ///< share of elements that are left out in training; the others grow by 1 / (1 - share)
   bool dropout_first = false;  ///< of an adapter's input; else of its result
@@ -26,7 +27,8 @@ struct AdapterSpec {
   bool transposed = false;                ///< the weights are stored [in, out]: GPT-2's
   std::vector<std::string> weights = {};  ///< FQNs of the weights that have one, in the model's order
 
-  double scale() const { return alpha / rank; }
+  int rank_of(const Parameter& weight) const { return weight.is_expert() ? expert_rank : rank; }
+  double scale(bool expert = false) const { return alpha / (expert ? expert_rank : rank); }
 };
 
 /// True for the weight of a linear module outside of experts and routers.

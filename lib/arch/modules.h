@@ -29,7 +29,8 @@ struct Parameter {
   std::string adapts = {};   ///< of an adapter's matrix: FQN of the weight that it stands beside
   bool frozen = false;       ///< stays as it is: adapters are trained instead
   bool trained() const { return trainable && !frozen; }
-  bool is_expert() const { return role == Role::kExpert; }
+  /// An expert's, or an expert's adapter's.
+  bool is_expert() const { return role == Role::kExpert || (role == Role::kAdapter && expert >= 0); }
   /// FQN of the module that holds it.
   std::string_view module() const { return std::string_view(fqn).substr(0, fqn.rfind('.')); }
 };

@@ -31,6 +31,7 @@ Role role_of(Part part) {
     case Part::kValue:
     case Part::kQkv:
     case Part::kSinks:
+    case Part::kAttentionGate:
     case Part::kAttentionOut:
     case Part::kQueryDown:
     case Part::kQueryUp:

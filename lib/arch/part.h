@@ -40,6 +40,7 @@ enum class Part : std::uint8_t {
   kQueryNorm,
   kKeyNorm,
   kSinks,
+  kAttentionGate,  ///< a number a head, whose sigmoid its result is multiplied with
   kAttentionOut,
   // Mixers with a state, and short convolutions.
   kStateIn,  ///< from the residual stream to all that the state needs, or to most of it

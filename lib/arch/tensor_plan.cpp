@@ -44,6 +44,7 @@ constexpr std::array kPartStyles = {
     PartStyle{Part::kQueryNorm, Style::kReplicatedSummedGradient},
     PartStyle{Part::kKeyNorm, Style::kReplicatedSummedGradient},
     PartStyle{Part::kSinks, Style::kColwise},
+    PartStyle{Part::kAttentionGate, Style::kColwise},
     PartStyle{Part::kAttentionOut, Style::kRowwise},
     // Latent attention: the low-rank parts belong to all heads.
     PartStyle{Part::kQueryDown, Style::kSequence},

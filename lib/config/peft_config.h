@@ -49,7 +49,8 @@ struct PeftConfig {
       "target_modules",
       {},
       "Linear modules that get an adapter: fully qualified names, their last parts (q_proj), or patterns in which * "
-      "stands for anything. Without any of the three keys: *_proj."};
+      "stands for anything. The experts of a layer are one module (*mlp.experts). Without any of the three keys: "
+      "*_proj."};
   Field<ModulePatterns> exclude_modules{
       "exclude_modules", {}, "The same names and patterns; all other linear modules get an adapter."};
   Field<bool> match_all_linear{"match_all_linear", false, "Every linear module gets an adapter, the head too."};
@@ -71,8 +72,8 @@ struct PeftConfig {
                                         Ignored{"results of A are always computed again in the backward pass"}};
   Field<bool> use_triton{"use_triton", false, "Triton kernels, for CUDA.",
                          Ignored{"there are no Triton kernels: A and B are matrix products on every device"}};
-  Field<bool> moe_rank_scaling{"moe_rank_scaling", false, "Smaller ranks for experts.",
-                               Ignored{"experts get no adapters"}};
+  Field<bool> moe_rank_scaling{"moe_rank_scaling", false,
+                               "Adapters of experts have rank dim / experts of a token, at least 1."};
   Field<std::string> expert_weight_format{"expert_weight_format", "unquantized", "Type of frozen experts.",
                                           Ignored{"weights are not quantized"}};
 };

@@ -24,8 +24,8 @@ void adapt(const BlockContext& context, ops::Linear& layer) {
     auto& term = terms.emplace_back();
     if (a == nullptr) continue;
     any = true;
-    term = {.a = &a->parameter, .b = &b->parameter, .scale = spec.scale()};
-    if (spec.dropout == 0) continue;
+    term = {.a = &a->parameter, .b = &b->parameter, .scale = spec.scale(a->expert)};
+    if (spec.dropout == 0 || a->expert) continue;  // NeMo AutoModel leaves nothing out of experts' adapters
     term.dropout = spec.dropout;
     term.dropout_first = spec.dropout_first;
     const auto& side = spec.dropout_first ? *a : *b;

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/sigmoid.h>
 
 #include "base/error.h"
 #include "model/blocks.h"
@@ -32,6 +33,7 @@ class LatentAttention : public Block {
     kv_down_ = weights.product({Part::kKeyValueDown});
     kv_norm_ = weights.weight(Part::kKeyValueDownNorm);
     kv_up_ = weights.product({Part::kKeyValueUp});
+    if (weights.has(Part::kAttentionGate)) gate_ = weights.product({Part::kAttentionGate});
     output_ = weights.product({Part::kAttentionOut});
     heads_ = context.seams.tensor->local(context.spec.heads, *q_up_.weights[0]);
     options_.scale = context.spec.attention_scale;
@@ -55,13 +57,14 @@ class LatentAttention : public Block {
     const auto kv = ops::split(wide_kv.view({batch, tokens, heads_, nope + latent_.v_dim}), {nope, latent_.v_dim});
     const auto key_part =
         turn(shared_key.reshape({batch, tokens, 1, rope}), microbatch).expand({batch, tokens, heads_, rope});
-    const auto out =
-        attend(at::cat({q[0], turn(q[1], microbatch)}, -1), at::cat({kv[0], key_part}, -1), kv[1], microbatch);
+    auto out = attend(at::cat({q[0], turn(q[1], microbatch)}, -1), at::cat({kv[0], key_part}, -1), kv[1], microbatch);
+    if (!gate_.weights.empty()) out = out * at::sigmoid(tensor.column(y, drawn(gate_, microbatch))).unsqueeze(3);
     return tensor.row(out.reshape({batch, tokens, heads_ * latent_.v_dim}), drawn(output_, microbatch));
   }
 
  private:
   at::Tensor turn(const at::Tensor& x, const Microbatch& microbatch) const {
+    if (context_.rope == nullptr) return x;
     const auto angles = context_.rope->angles(microbatch.reach());
     return ops::rope(x, angles.cos, angles.sin, microbatch.positions, context_.rope->interleaved());
   }
@@ -85,7 +88,7 @@ class LatentAttention : public Block {
   BlockContext context_;
   int layer_;
   arch::LatentAttention latent_;
-  ops::Linear q_down_ = {}, q_up_ = {}, kv_down_ = {}, kv_up_ = {}, output_ = {};
+  ops::Linear q_down_ = {}, q_up_ = {}, kv_down_ = {}, kv_up_ = {}, gate_ = {}, output_ = {};
   ops::Parameter *q_norm_ = nullptr, *kv_norm_ = nullptr;
   std::int64_t heads_ = 1;
   ops::AttentionOptions options_ = {};

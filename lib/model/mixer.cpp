@@ -9,12 +9,12 @@ std::unique_ptr<Block> make_mixer(const BlockContext& context, int layer) {
     case arch::Mixer::kAttention:
       return context.spec.latent ? make_latent_attention(context, layer) : make_attention(context, layer);
     case arch::Mixer::kGatedDelta: return make_gated_delta(context, layer);
+    case arch::Mixer::kChannelDelta: return make_channel_delta(context, layer);
+    case arch::Mixer::kShortConv: return make_gated_conv(context, layer);
     case arch::Mixer::kMamba: return make_mamba(context, layer);
     case arch::Mixer::kMambaAndAttention: return make_mamba_and_attention(context, layer);
     case arch::Mixer::kNone: return nullptr;
-    case arch::Mixer::kChannelDelta:
-    case arch::Mixer::kLightning:
-    case arch::Mixer::kShortConv: break;
+    case arch::Mixer::kLightning: break;
   }
   throw InternalError("a mixer without a block");
 }

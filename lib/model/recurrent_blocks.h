@@ -8,6 +8,8 @@
 namespace automodel::model {
 
 std::unique_ptr<Block> make_gated_delta(const BlockContext& context, int layer);
+std::unique_ptr<Block> make_channel_delta(const BlockContext& context, int layer);
+std::unique_ptr<Block> make_gated_conv(const BlockContext& context, int layer);
 std::unique_ptr<Block> make_mamba(const BlockContext& context, int layer);
 /// Mamba-2 and attention on the same input; their results are added.
 std::unique_ptr<Block> make_mamba_and_attention(const BlockContext& context, int layer);

@@ -20,20 +20,25 @@ std::string last_part(std::string_view module) {
 
 class Choosing {
  public:
-  Choosing(const config::PeftConfig& section, const ModelChoice& model, Located& report)
-      : section_(section), model_(model), report_(report) {}
+  Choosing(const config::PeftConfig& section, const ModelChoice& model, int expert_tensor, Located& report)
+      : section_(section), model_(model), expert_tensor_(expert_tensor), report_(report) {}
 
   std::optional<AdapterPlan> run() {
     if (!read()) return std::nullopt;
     auto parameters = arch::parameters(model_.layout);
     for (const auto& parameter : parameters) {
-      // One expert speaks for all of its layer.
-      const bool expert = parameter.is_expert() && parameter.expert <= 0 && parameter.shape.rank() >= 2;
+      const bool expert = parameter.is_expert() && parameter.shape.rank() >= 2;
       if (!expert && !arch::is_linear_weight(parameter)) continue;
-      const auto module = std::string(parameter.module());
+      auto module = std::string(parameter.module());
       linear_.push_back(module);
-      if (!is_target(module)) continue;
-      if (expert) return refuse_experts(module);
+      if (expert) {
+        module = experts_of(parameter);
+        if (!are_targets(module)) continue;
+        if (parameter.expert < 0) return refuse_experts(module, "in one tensor, which gets no adapters");
+        if (expert_tensor_ > 1) return refuse_experts(module, "divided by their width (expert_tensor_parallel_size)");
+      } else if (!is_target(module)) {
+        continue;
+      }
       if (!parameter.tied_to.empty()) return refuse_tied(module);
       out_.spec.weights.push_back(parameter.fqn);
       out_.spec.transposed = out_.spec.transposed || parameter.transposed;
@@ -80,8 +85,20 @@ class Choosing {
     return any != excluding_;
   }
 
-  std::optional<AdapterPlan> refuse_experts(const std::string& module) {
-    report_.refuse("adapter-target", key_, fmt::format("'{}' belongs to experts, which get no adapters", module),
+  /// The module that holds all experts of a layer: "model.layers.0.mlp.experts". As in NeMo AutoModel it is one target,
+  /// and no linear module.
+  static std::string experts_of(const arch::Parameter& weight) {
+    constexpr std::string_view kName = "experts";
+    const auto module = weight.module();
+    const auto at = module.rfind(kName);
+    return std::string(at == std::string_view::npos ? module : module.substr(0, at + kName.size()));
+  }
+  bool are_targets(const std::string& experts) {
+    return !excluding_ && !section_.match_all_linear() && is_target(experts);
+  }
+
+  std::optional<AdapterPlan> refuse_experts(const std::string& module, const std::string& why) {
+    report_.refuse("adapter-target", key_, fmt::format("the experts of '{}' are {}", module, why),
                    "name what is outside of the experts: target_modules: ['*self_attn*_proj']");
     return std::nullopt;
   }
@@ -108,7 +125,9 @@ class Choosing {
 
   void fill(std::vector<arch::Parameter> parameters) {
     auto& spec = out_.spec;
-    spec.rank = section_.dim();
+    spec.rank = spec.expert_rank = section_.dim();
+    if (section_.moe_rank_scaling() && model_.spec.moe)
+      spec.expert_rank = std::max(1, section_.dim() / model_.spec.moe->top_k);
     spec.alpha = section_.alpha();
     spec.dropout = section_.dropout();
     spec.dropout_first = section_.dropout_position() == config::DropoutPosition::kPre;
@@ -130,7 +149,9 @@ class Choosing {
     if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
       (part == arch::Part::kAttentionOut || part == arch::Part::kStateOut ? products.output : products.queries) = true;
     else
-      (part == arch::Part::kDown || part == arch::Part::kSharedDown ? products.down : products.up) = true;
+      (part == arch::Part::kDown || part == arch::Part::kSharedDown || part == arch::Part::kExpertDown ? products.down
+                                                                                                       : products.up) =
+          true;
   }
 
   /// Last parts of names where these mean the same modules, else whole names.
@@ -150,6 +171,7 @@ class Choosing {
 
   const config::PeftConfig& section_;
   const ModelChoice& model_;
+  int expert_tensor_;  ///< ranks that hold parts of the same experts
   Located& report_;
   AdapterPlan out_ = {};
   std::string key_ = {};
@@ -163,10 +185,16 @@ class Choosing {
 
 }  // namespace
 
+double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter) {
+  return adapter.is_expert() ? static_cast<double>(spec.moe->top_k) / spec.moe->experts : 1;
+}
+
 std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
                                            Located& report) {
   if (!recipe.recipe.peft()) return std::nullopt;
-  auto out = Choosing(*recipe.recipe.peft(), model, report).run();
+  auto out = Choosing(*recipe.recipe.peft(), model,
+                      recipe.recipe.model_parallel->expert_tensor_parallel_size().value_or(1), report)
+                 .run();
   const auto& section = *recipe.recipe.model();
   const bool stored = section.pretrained_model_name_or_path() && section.load_base_model() &&
                       section.target() != config::ModelTarget::kFromConfig;

@@ -20,9 +20,12 @@ struct AdapterPlan {
   std::vector<TrainedProducts> layers = {};  ///< by layer
 };
 
-/// Absent without a peft section. Problems: adapter-target (nothing matches; experts, or a head that is tied to the
-/// embedding, would get an adapter), bad-value (a pattern that cannot be read). Warnings: no-effect (a pattern that
-/// matches nothing), adapter-base (weights that no folder holds).
+/// How many tokens meet an adapter, of all: those of experts only the ones that chose them.
+double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter);
+
+/// Absent without a peft section. Problems: adapter-target (nothing matches; experts in one tensor or divided by their
+/// width, or a head that is tied to the embedding, would get an adapter), bad-value (a pattern that cannot be read).
+/// Warnings: no-effect (a pattern that matches nothing), adapter-base (weights that no folder holds).
 std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
                                            Located& report);
 

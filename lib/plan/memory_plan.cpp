@@ -34,13 +34,15 @@ double local_elements(const TrainingPlan& plan, const arch::Parameter& adapter) 
 void add_adapters(const TrainingPlan& plan, const StagePart& part, StageElements& out) {
   std::map<int, double> units;
   for (const auto& info : plan.adapters->all) {
-    if (part.has_adapter(info)) units[info.layer] += local_elements(plan, info);
+    if (!part.has_adapter(info)) continue;
+    const double here = info.is_expert() ? static_cast<double>(info.shape.elements()) / plan.mesh.sizes().ep
+                                         : local_elements(plan, info);
+    units[info.layer] += here;
+    (info.is_expert() ? out.trained_expert : out.trained_dense) += here;
   }
-  for (const auto& [layer, elements] : units) {
-    out.trained_dense += elements;
-    out.largest_trained = std::max(out.largest_trained, elements);
-  }
+  for (const auto& [layer, elements] : units) out.largest_trained = std::max(out.largest_trained, elements);
   out.dense += out.trained_dense;
+  out.expert += out.trained_expert;
 }
 
 /// What a stage keeps of a microbatch and works with.

@@ -431,9 +431,12 @@ class PipelinePlanning {
   }
 
   void add_adapters(StagePlan& stage, double tokens) const {
-    for (const auto& info : plan_.adapters->all)
-      if (stage.part.has_adapter(info)) stage.adapters += info.shape.elements();
-    stage.flops += 2 * tokens * static_cast<double>(stage.adapters);
+    for (const auto& info : plan_.adapters->all) {
+      if (!stage.part.has_adapter(info)) continue;
+      stage.adapters += info.shape.elements();
+      stage.active_adapters += static_cast<double>(info.shape.elements()) * token_share(model_->spec, info);
+    }
+    stage.flops += 2 * tokens * stage.active_adapters;
   }
 
   TrainingPlan& plan_;

@@ -45,7 +45,7 @@ struct Block {
 const std::vector<Block>& blocks() {
   static const std::vector<Block> all = {
       {"attention",
-       {Part::kQuery, Part::kKey, Part::kValue, Part::kQkv, Part::kQueryUp, Part::kKeyValueUp},
+       {Part::kQuery, Part::kKey, Part::kValue, Part::kQkv, Part::kQueryUp, Part::kKeyValueUp, Part::kAttentionGate},
        {Part::kAttentionOut},
        true},
       {"state",

@@ -97,7 +97,7 @@ class Timing {
   }
 
   void add_adapters(const StagePlan& stage, StageTime& out) const {
-    const double flops = 2 * tokens_ * static_cast<double>(stage.adapters) / sizes_.tp;
+    const double flops = 2 * tokens_ * stage.active_adapters / sizes_.tp;
     PartTime part{.work = flops};
     part.forward = pass_seconds(flops, hardware_.forward_efficiency, 0);
     part.backward_input = pass_seconds(flops, hardware_.backward_efficiency, 0);

@@ -68,9 +68,10 @@ struct StagePlan {
   int stage = 0;
   int pp_rank = 0;
   StagePart part = {};
-  std::int64_t adapters = 0;  ///< elements of adapters
-  int mtp_layers = 0;         ///< multi-token-prediction layers that a layout puts here: planned, not trained
-  double flops = 0;           ///< of the forward pass of a microbatch
+  std::int64_t adapters = 0;   ///< elements of adapters
+  double active_adapters = 0;  ///< those that a token meets
+  int mtp_layers = 0;          ///< multi-token-prediction layers that a layout puts here: planned, not trained
+  double flops = 0;            ///< of the forward pass of a microbatch
   StageIo io = {};
 };
 

@@ -62,7 +62,8 @@ std::string config_of(const plan::ModelChoice& model, at::ScalarType stored) {
 std::string adapter_config_of(const Setup& setup) {
   const auto& model = *setup.plan.model;
   const auto& spec = setup.plan.adapters->spec;
-  checkpoint::AdapterConfig out{.rank = spec.rank, .alpha = spec.alpha, .dropout = spec.dropout};
+  checkpoint::AdapterConfig out{
+      .rank = spec.rank, .expert_rank = spec.expert_rank, .alpha = spec.alpha, .dropout = spec.dropout};
   if (model.load_weights) {
     const auto path = plan::find_path(model.name, setup.loaded.path);
     std::error_code error;

@@ -155,9 +155,11 @@ std::unique_ptr<Resume> Resume::find(const Setup& setup, const checkpoint::RunId
   });
   out->warnings_ = std::move(others);
   for (auto& each : differences(out->state_, setup)) out->warnings_.push_back(std::move(each));
-  if (out->adapters_ && out->adapters_->config().scale() != setup.plan.adapters->spec.scale())
+  if (out->adapters_ &&
+      out->adapters_->config().scale(out->adapters_->config().rank) != setup.plan.adapters->spec.scale())
     out->warnings_.push_back(fmt::format("adapters are scaled by {} here and were by {} (peft.alpha / peft.dim)",
-                                         setup.plan.adapters->spec.scale(), out->adapters_->config().scale()));
+                                         setup.plan.adapters->spec.scale(),
+                                         out->adapters_->config().scale(out->adapters_->config().rank)));
   return out;
 }
 

@@ -126,6 +126,6 @@ TEST_CASE("An adapter's configuration is read back as it was written, and scales
   CHECK(read->rank == 16);
   CHECK(read->scale() == 2.0);
   CHECK(read->target_modules == config.target_modules);
-  CHECK(AdapterConfig{.rank = 16, .alpha = 32, .rank_stabilized = true}.scale() == 8.0);
+  CHECK(AdapterConfig{.rank = 16, .alpha = 32, .rank_stabilized = true}.scale(16) == 8.0);
   CHECK(adapter_name("a.b.weight", 'B') == "base_model.model.a.b.lora_B.weight");
 }

@@ -67,6 +67,9 @@ struct Model {
   std::string peft;
   bool tied = false;
 };
+const Model kExperts = {
+    "qwen3_moe", "num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 12, norm_topk_prob: true, head_dim: 8",
+    "peft: {dim: 4, alpha: 6, moe_rank_scaling: true, target_modules: ['*q_proj', '*.experts']}\n"};
 const std::vector<Model> kModels = {
     {"llama", "attention_bias: true", kAll},
     {"llama", "", kUsual, true},
@@ -81,6 +84,7 @@ const std::vector<Model> kModels = {
      "n_shared_experts: 1, first_k_dense_replace: 1, q_lora_rank: 16, kv_lora_rank: 12, qk_nope_head_dim: 8, "
      "qk_rope_head_dim: 4, v_head_dim: 6",
      "peft: {dim: 4, alpha: 6, target_modules: ['*attn*_proj*', '*shared_experts*']}\n"},
+    {kExperts.family, kExperts.keys, kExperts.peft},
 };
 const char* const kGpt2 =
     "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, vocab_size: 69, n_positions: 32, attn_pdrop: 0.0, "
@@ -103,8 +107,9 @@ void check_projections(comm::World& world, test::TinyRun run) {
   RANK_EQUAL(gradients.size(), 2 * spec.weights.size());
   auto merged = values;
   for (const auto& name : spec.weights) {
-    const auto delta = spec.scale() * at::matmul(values.at(arch::adapter_matrix(name, 'B')),
-                                                 values.at(arch::adapter_matrix(name, 'A')));
+    const double scale = spec.scale(name.find(".experts.") != std::string::npos);
+    const auto delta =
+        scale * at::matmul(values.at(arch::adapter_matrix(name, 'B')), values.at(arch::adapter_matrix(name, 'A')));
     merged[name] = values.at(name) + (spec.transposed ? delta.t() : delta);
   }
   run.sections = "";
@@ -118,8 +123,9 @@ void check_projections(comm::World& world, test::TinyRun run) {
   for (const auto& name : spec.weights) {
     const auto w = spec.transposed ? whole.at(name).t() : whole.at(name);
     const auto nameA = arch::adapter_matrix(name, 'A'), nameB = arch::adapter_matrix(name, 'B');
-    const double a = apart(gradients.at(nameA), spec.scale() * at::matmul(values.at(nameB).t(), w));
-    const double b = apart(gradients.at(nameB), spec.scale() * at::matmul(w, values.at(nameA).t()));
+    const double scale = spec.scale(name.find(".experts.") != std::string::npos);
+    const double a = apart(gradients.at(nameA), scale * at::matmul(values.at(nameB).t(), w));
+    const double b = apart(gradients.at(nameB), scale * at::matmul(w, values.at(nameA).t()));
     if (!(a < 1e-9 && b < 1e-9))
       test::rank_check_failed(__FILE__, __LINE__, fmt::format("{}: {}: dA {:.1e}, dB {:.1e}", what, name, a, b));
     RANK_CHECK(gradients.at(nameA).norm().item<double>() > 0);
@@ -242,6 +248,18 @@ const std::vector<test::RankCase> kCases = {
      }},
     {"every mesh trains the adapters of one rank", [](comm::World& w) { check_meshes(w, kUsual, 5, meshes(w.size())); },
      2},
+    {"adapters of experts travel with them",
+     [](comm::World& w) {
+       const int ranks = w.size();
+       for (const Mesh& mesh : std::vector<Mesh>{
+                {fmt::format("strategy: ddp, ep_size: {}", ranks), "", ranks},
+                {"strategy: fsdp2, ep_size: 2, activation_checkpointing: full", "", ranks},
+                {"strategy: megatron_fsdp, zero_dp_strategy: 3", "", ranks},
+                {"strategy: fsdp2, tp_size: 2, sequence_parallel: true", "", ranks / 2},
+                {"strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}", "", ranks / 2}})
+         check(w, run_of(kExperts), mesh);
+     },
+     2, 4},
     {"the head's adapter too", [](comm::World& w) { check_meshes(w, kAll, 4, few_meshes(w.size())); }, 2},
     {"dropout leaves out the same elements on every mesh",
      [](comm::World& w) {

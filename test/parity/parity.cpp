@@ -73,4 +73,36 @@ void check_parity(comm::World& world, const TinyRun& run, const std::string& wha
                                   difference.loss, difference.norm, difference.gradient, difference.worst));
 }
 
+namespace {
+
+const std::string kSizes =
+    "hidden_size: 32, intermediate_size: 48, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 68, "
+    "max_position_embeddings: 32, ";
+const std::string kGatedDelta =
+    "head_dim: 8, linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 8, "
+    "linear_value_head_dim: 6, num_hidden_layers: 2, layer_types: [linear_attention, full_attention]";
+const std::string kChannelDelta =
+    "linear_num_heads: 4, linear_head_dim: 8, kv_lora_rank: 12, qk_nope_head_dim: 8, qk_rope_head_dim: 4, "
+    "v_head_dim: 6, num_experts: 4, num_experts_per_token: 2, moe_intermediate_size: 12, num_hidden_layers: 2, "
+    "first_k_dense_replace: 1, layer_types: [linear_attention, full_attention]";
+
+}  // namespace
+
+const std::vector<std::string> kRecurrentModels = {
+    "model_type: qwen3_next, " + kSizes + kGatedDelta +
+        ", num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 12, shared_expert_intermediate_size: 16",
+    "model_type: qwen3_5_text, " + kSizes + kGatedDelta,
+    "model_type: nemotron_h, " + kSizes +
+        "head_dim: 8, layers_block_type: [mamba, moe, attention, mlp], mamba_num_heads: 4, mamba_head_dim: 8, "
+        "ssm_state_size: 6, n_groups: 2, n_routed_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 12, "
+        "moe_shared_expert_intermediate_size: 16, moe_latent_size: 20, mlp_bias: true",
+    "model_type: falcon_h1, " + kSizes +
+        "num_hidden_layers: 2, mamba_n_heads: 4, mamba_d_head: 8, mamba_d_ssm: 32, mamba_d_state: 6, "
+        "mamba_n_groups: 2, mamba_rms_norm: true, key_multiplier: 0.7, ssm_multipliers: [0.5, 1.5, 0.8, 1.2, 0.7], "
+        "mlp_multipliers: [0.8, 0.6], attention_in_multiplier: 0.9, ssm_in_multiplier: 1.25",
+    "model_type: kimi_linear, " + kSizes + kChannelDelta,
+    "model_type: bailing_hybrid, " + kSizes + kChannelDelta,
+    "model_type: lfm2, " + kSizes + "num_hidden_layers: 2, layer_types: [conv, full_attention], conv_bias: true",
+};
+
 }  // namespace automodel::test

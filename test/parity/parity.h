@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "comm/world.h"
 #include "config/recipe.h"
@@ -38,5 +39,8 @@ train::Trace on_one_rank(const std::string& text, int steps, int gradients_of = 
 /// Trains the mesh in `world` and compares on rank 0; a difference beyond the tolerance of the type (float64 1e-9,
 /// float32 1e-5) ends the test with `what` and the worst parameter.
 void check_parity(comm::World& world, const TinyRun& run, const std::string& what);
+
+/// Small models with recurrent layers, one for each mixer and way to store it; 2 groups of keys, 4 heads.
+extern const std::vector<std::string> kRecurrentModels;
 
 }  // namespace automodel::test

@@ -62,6 +62,26 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        for (const auto& strategy : kStrategies) check_flat(w, strategy, {.dtype = "float32", .steps = 10});
      }},
+    {"recurrent layers",
+     [](comm::World& w) {
+       const int dp = w.size() / 2;
+       for (const auto& model : test::kRecurrentModels) {
+         const bool experts = model.find("num_experts_per_tok") != std::string::npos;
+         check_flat(w, "strategy: fsdp2, reshard_after_forward: true, activation_checkpointing: full",
+                    {.config = model});
+         check_flat(w, fmt::format("strategy: megatron_fsdp, zero_dp_strategy: 3, ep_size: {}", experts ? 2 : 1),
+                    {.config = model});
+         test::check_parity(w,
+                            {.global_batch = 8 * dp,
+                             .local_batch = 8,
+                             .config = model,
+                             .distributed = "strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1F1B, "
+                                            "pp_microbatch_size: 2}",
+                             .model_parallel = "virtual_pipeline_model_parallel_size: 1"},
+                            "pipelined " + model);
+       }
+     },
+     2, 2},
     {"replicated shards",
      [](comm::World& w) {
        if (w.size() % 2 != 0) return;

@@ -108,6 +108,12 @@ const std::vector<test::RankCase> kCases = {
          for (const bool sequence : {false, true}) check(w, {.sequence = sequence}, {.config = family});
      },
      2, 2},
+    {"recurrent layers",
+     [](comm::World& w) {
+       for (const auto& model : test::kRecurrentModels)
+         for (const bool sequence : {false, true}) check(w, {.sequence = sequence}, {.config = model});
+     },
+     2, 2},
     {"plans of recipes and of transformers",
      [](comm::World& w) {
        for (const bool sequence : {false, true}) {

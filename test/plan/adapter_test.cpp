@@ -1,5 +1,6 @@
 // Which weights get adapters, what is refused, and what adapters cost.
 #include <algorithm>
+#include <set>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -100,14 +101,38 @@ TEST_CASE("a peft section that cannot be followed is refused with the reason", "
   CHECK(result_of(recipe("target_modules: q_porj")).problems.front().help == "did you mean 'q_proj'?");
   CHECK(refusal("exclude_modules: '*'") ==
         "adapter-target peft.exclude_modules: exclude_modules leaves no linear module");
-  CHECK(refusal("dim: 4", kExperts) ==
-        "adapter-target peft.target_modules: 'model.layers.0.mlp.experts.0.gate_proj' belongs to experts, which get no "
-        "adapters");
+  const std::string fused =
+      "model_type: granitemoe, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 4, "
+      "num_key_value_heads: 2, vocab_size: 1000, num_local_experts: 4, num_experts_per_tok: 2, "
+      "tie_word_embeddings: false";
+  CHECK(refusal("target_modules: '*input_linear'", fused) ==
+        "adapter-target peft.target_modules: the experts of 'model.layers.0.block_sparse_moe.input_linear' are in one "
+        "tensor, which gets no adapters");
   CHECK(refusal("match_all_linear: true", kLlama + ", tie_word_embeddings: true") ==
         "adapter-target peft.match_all_linear: 'lm_head' shares its weight with the embedding");
   CHECK(refusal("target_modules: '*[q'").starts_with("bad-value peft.target_modules: '*[q' cannot be read"));
   CHECK(warns("target_modules: [q_proj, fc1]", "no-effect", "'fc1'"));
   CHECK(warns("dim: 4", "adapter-base", "come from the seed"));
+}
+
+TEST_CASE("the experts of a layer are one target", "[plan][peft]") {
+  const auto adapted = [](const std::string& keys) {
+    const auto plan = planned(recipe(keys, kExperts));
+    std::set<std::string> out;
+    for (const auto& weight : plan.adapters->spec.weights)
+      if (weight.find(".0.") < 20) out.insert(weight.substr(std::string("model.layers.0.").size()));
+    return out;
+  };
+  CHECK(adapted("dim: 4") == std::set<std::string>{"self_attn.q_proj.weight", "self_attn.k_proj.weight",
+                                                   "self_attn.v_proj.weight", "self_attn.o_proj.weight"});
+  CHECK_FALSE(adapted("match_all_linear: true").contains("mlp.experts.0.up_proj.weight"));
+  const auto experts = adapted("target_modules: '*mlp.experts'");
+  CHECK(experts.size() == 24);  // 8 experts
+  CHECK(experts.contains("mlp.experts.7.down_proj.weight"));
+  const auto plan = planned(recipe("target_modules: '*mlp.experts', dim: 6, moe_rank_scaling: true", kExperts));
+  CHECK(plan.adapters->spec.expert_rank == 3);
+  for (const auto& parameter : plan.adapters->all)
+    if (arch::is_last_matrix(parameter)) CHECK(parameter.shape[1] == 3);
 }
 
 TEST_CASE("DoRA can be planned and not trained", "[plan][peft]") {

@@ -1,6 +1,7 @@
 #include "arch/families/latent.h"
 
 #include <cmath>
+#include <string>
 
 namespace automodel::arch {
 namespace {
@@ -35,21 +36,27 @@ void read_latent_decoder(ConfigReader& config, ModelSpec& spec, DecoderDefaults 
   spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
 }
 
-void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer) {
+void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer, const LatentNames& names) {
+  const auto below = [&](std::string_view name) { return std::string(names.module) + "." + std::string(name); };
   const auto& latent = *spec.latent;
   const std::int64_t heads = spec.heads;
   if (latent.q_rank > 0) {
-    layer.linear(Part::kQueryDown, "self_attn.q_a_proj", spec.hidden, latent.q_rank, spec.qkv_bias);
-    layer.rms_norm(Part::kQueryDownNorm, "self_attn.q_a_layernorm", latent.q_rank);
-    layer.linear(Part::kQueryUp, "self_attn.q_b_proj", latent.q_rank, spec.query_width());
+    layer.linear(Part::kQueryDown, below("q_a_proj"), spec.hidden, latent.q_rank, spec.qkv_bias);
+    layer.rms_norm(Part::kQueryDownNorm, below("q_a_layernorm"), latent.q_rank);
+    layer.linear(Part::kQueryUp, below("q_b_proj"), latent.q_rank, spec.query_width());
   } else {
-    layer.linear(Part::kQueryUp, "self_attn.q_proj", spec.hidden, spec.query_width());
+    layer.linear(Part::kQueryUp, below("q_proj"), spec.hidden, spec.query_width());
   }
-  layer.linear(Part::kKeyValueDown, "self_attn.kv_a_proj_with_mqa", spec.hidden, latent.kv_rank + latent.rope_dim,
+  layer.linear(Part::kKeyValueDown, below("kv_a_proj_with_mqa"), spec.hidden, latent.kv_rank + latent.rope_dim,
                spec.qkv_bias);
-  layer.rms_norm(Part::kKeyValueDownNorm, "self_attn.kv_a_layernorm", latent.kv_rank);
-  layer.linear(Part::kKeyValueUp, "self_attn.kv_b_proj", latent.kv_rank, heads * (latent.nope_dim + latent.v_dim));
-  layer.linear(Part::kAttentionOut, "self_attn.o_proj", heads * latent.v_dim, spec.hidden, spec.output_bias);
+  layer.rms_norm(Part::kKeyValueDownNorm, below("kv_a_layernorm"), latent.kv_rank);
+  layer.linear(Part::kKeyValueUp, below("kv_b_proj"), latent.kv_rank, heads * (latent.nope_dim + latent.v_dim));
+  if (!names.gate.empty()) layer.linear(Part::kAttentionGate, names.gate, spec.hidden, heads);
+  layer.linear(Part::kAttentionOut, names.output, heads * latent.v_dim, spec.hidden, spec.output_bias);
+}
+
+void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer) {
+  lay_out_latent_attention(spec, layer, {});
 }
 
 }  // namespace automodel::arch

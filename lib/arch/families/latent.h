@@ -15,7 +15,16 @@ struct LatentDefaults {
 void read_latent_decoder(ConfigReader& config, ModelSpec& spec, DecoderDefaults defaults,
                          const LatentDefaults& latent_defaults = {});
 
-/// self_attn.{q_a_proj,q_a_layernorm,q_b_proj} (or q_proj), kv_a_proj_with_mqa, kv_a_layernorm, kv_b_proj, o_proj.
+/// What its modules are called; without a name there is no gate.
+struct LatentNames {
+  std::string_view module = "self_attn";
+  std::string_view output = "self_attn.o_proj";
+  std::string_view gate = "";
+};
+/// `module`.{q_a_proj,q_a_layernorm,q_b_proj} (or q_proj), kv_a_proj_with_mqa, kv_a_layernorm, kv_b_proj, and the
+/// output.
+void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer, const LatentNames& names);
+/// The same under DeepSeek's names.
 void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer);
 
 }  // namespace automodel::arch

@@ -17,6 +17,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
+/// What names the modules of experts in rank_pattern.
+constexpr const char* kExpertPattern = ".*experts.*";
+
 /// "lora_A" without, "lora_A.weight" with the end of the name.
 std::string_view end_of(char matrix) {
   return matrix == 'A' ? ".lora_A.weight" : ".lora_B.weight";
@@ -33,25 +36,28 @@ std::vector<float> read_all(const StoredTensor& stored) {
 
 }  // namespace
 
-double AdapterConfig::scale() const {
-  return alpha / (rank_stabilized ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+double AdapterConfig::scale(std::int64_t of_rank) const {
+  const auto each = static_cast<double>(of_rank);
+  return alpha / (rank_stabilized ? std::sqrt(each) : each);
 }
 
 std::string to_json(const AdapterConfig& config) {
-  const Json out = {{"base_model_name_or_path", config.base_model},
-                    {"bias", "none"},
-                    {"fan_in_fan_out", config.transposed},
-                    {"inference_mode", true},
-                    {"init_lora_weights", true},
-                    {"lora_alpha", config.alpha},
-                    {"lora_dropout", config.dropout},
-                    {"modules_to_save", nullptr},
-                    {"peft_type", "LORA"},
-                    {"r", config.rank},
-                    {"target_modules", config.target_modules},
-                    {"task_type", "CAUSAL_LM"},
-                    {"use_dora", false},
-                    {"use_rslora", config.rank_stabilized}};
+  Json out = {{"base_model_name_or_path", config.base_model},
+              {"bias", "none"},
+              {"fan_in_fan_out", config.transposed},
+              {"inference_mode", true},
+              {"init_lora_weights", true},
+              {"lora_alpha", config.alpha},
+              {"lora_dropout", config.dropout},
+              {"modules_to_save", nullptr},
+              {"peft_type", "LORA"},
+              {"r", config.rank},
+              {"target_modules", config.target_modules},
+              {"task_type", "CAUSAL_LM"},
+              {"use_dora", false},
+              {"use_rslora", config.rank_stabilized}};
+  if (config.expert_rank > 0 && config.expert_rank != config.rank)
+    out["rank_pattern"] = {{kExpertPattern, config.expert_rank}};
   return out.dump(2) + "\n";
 }
 
@@ -67,9 +73,14 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
     if (const auto type = json.value("peft_type", "LORA"); type != "LORA")
       return refuse(fmt::format("its peft_type is '{}'", type), "only LORA is supported");
     if (json.value("use_dora", false)) return refuse("it is a DoRA adapter", "only plain LoRA is supported");
-    for (const char* key : {"rank_pattern", "alpha_pattern"})
-      if (const auto found = json.find(key); found != json.end() && found->is_object() && !found->empty())
-        return refuse(fmt::format("{} gives modules ranks of their own", key), "one rank for all is supported");
+    for (const char* key : {"rank_pattern", "alpha_pattern"}) {
+      const auto found = json.find(key);
+      if (found == json.end() || !found->is_object() || found->empty()) continue;
+      if (key != std::string_view("rank_pattern") || found->size() != 1 || !found->contains(kExpertPattern))
+        return refuse(fmt::format("{} gives modules ranks of their own", key),
+                      "one rank for all, and one for experts, are supported");
+      out.expert_rank = found->at(kExpertPattern).get<int>();
+    }
     if (const auto found = json.find("base_model_name_or_path"); found != json.end() && found->is_string())
       out.base_model = found->get<std::string>();
     out.rank = json.value("r", 8);
@@ -127,9 +138,8 @@ std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diag
     const std::string module = name.substr(kPrefix.size(), name.size() - kPrefix.size() - end_of('A').size());
     const auto other = tensors->find(adapter_name(module, 'B'));
     const auto& shape = stored.info->shape;
-    if (!other || shape.size() != 2 || shape[0] != config->rank || other.info->shape.size() != 2 ||
-        other.info->shape[1] != config->rank || !is_weight_type(stored.info->type) ||
-        !is_weight_type(other.info->type)) {
+    if (!other || shape.size() != 2 || !config->has_rank(shape[0]) || other.info->shape.size() != 2 ||
+        other.info->shape[1] != shape[0] || !is_weight_type(stored.info->type) || !is_weight_type(other.info->type)) {
       refuse(name, fmt::format("is {} and has {} beside it", describe(*stored.info),
                                other ? describe(*other.info) : std::string("no lora_B")));
       continue;
@@ -159,7 +169,7 @@ void Adapters::add_to(const std::string& weight, const std::vector<std::int64_t>
                                       "the adapter belongs to another base model",
                                       {},
                                       ""});
-  const auto factor = static_cast<float>(config_.scale());
+  const auto factor = static_cast<float>(config_.scale(m.rank));
   const auto width = shape[1];
   const auto count = static_cast<std::int64_t>(values.size());
   for (std::int64_t at = 0; at < count;) {

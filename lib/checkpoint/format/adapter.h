@@ -2,6 +2,7 @@
 // are named base_model.model.MODULE.lora_A.weight [r, in] and ...lora_B.weight [out, r].
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -17,12 +18,15 @@ namespace automodel::checkpoint {
 struct AdapterConfig {
   std::string base_model = {};   ///< base_model_name_or_path
   int rank = 8;                  ///< r
+  int expert_rank = 0;           ///< of experts, in rank_pattern; 0: the same
   double alpha = 8;              ///< lora_alpha
   double dropout = 0;            ///< lora_dropout
   bool rank_stabilized = false;  ///< use_rslora: the scale is alpha / sqrt(r)
   bool transposed = false;       ///< fan_in_fan_out: the base weights are [in, out] (GPT-2)
   std::vector<std::string> target_modules = {};
-  double scale() const;
+  /// Of an adapter of this rank.
+  double scale(std::int64_t of_rank) const;
+  bool has_rank(std::int64_t of_rank) const { return of_rank == rank || (expert_rank > 0 && of_rank == expert_rank); }
 };
 
 inline constexpr const char* kAdapterConfig = "adapter_config.json";

@@ -1,0 +1,53 @@
+#include "arch/families/family.h"
+#include "arch/families/kda.h"
+
+namespace automodel::arch {
+namespace {
+
+void read(ConfigReader& config, ModelSpec& spec) {
+  DecoderDefaults defaults;
+  defaults.max_positions = 131072;
+  defaults.rope_theta = 6'000'000.0;
+  const int width = config.integer({"head_dim"}, 128, 1, kMostWidth);
+  read_latent_decoder(config, spec, defaults, {.q_rank = 0});
+  config.pass_over({"model_max_length", "layer_group_size", "mtp_loss_scaling_factor"});
+  spec.rope.interleaved = config.boolean({"rope_interleave"}, true);
+  read_channel_delta(config, spec, spec.heads, width, 4);
+  if (config.boolean({"kda_safe_gate"}, true))
+    spec.recurrence->decay_bound = config.number({"kda_lower_bound"}, -5.0);
+  else
+    config.pass_over({"kda_lower_bound"});
+  read_attention_interval(config, spec, Mixer::kChannelDelta, config.integer({"layer_group_size"}, 8, 1, kMostLayers));
+  read_kimi_experts(config, spec);
+  spec.mtp_layers = config.integer({"num_nextn_predict_layers"}, 0, 0, kMostLayers);
+}
+
+void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
+  const auto experts = [](const ModelSpec& of, LayerBuilder& to) {
+    lay_out_experts(of, to, {.router_bias = "mlp.gate.expert_bias"});
+  };
+  const auto state = [](const ModelSpec& of, LayerBuilder& to) {
+    lay_out_channel_delta(of, to,
+                          {.module = "attention", .output = "attention.dense", .decay = "f_proj", .gate = "g_proj"});
+  };
+  const auto attention = [](const ModelSpec& of, LayerBuilder& to) {
+    lay_out_latent_attention(of, to, {.module = "attention", .output = "attention.dense", .gate = "attention.g_proj"});
+  };
+  lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(experts) : LayOut(lay_out_mlp),
+                 spec.attends(number) ? LayOut(attention) : LayOut(state));
+}
+
+void lay_out_names(const ModelSpec& spec, Layout& layout) {
+  lay_out_ends(spec, layout, {.embedding = "word_embeddings"});
+}
+
+}  // namespace
+
+extern const Family kBailingHybrid = {"bailing_hybrid",
+                                      "BailingHybridForCausalLM",
+                                      "Ling 3: delta attention by channel, latent attention with a gate, experts",
+                                      read,
+                                      lay_out_layer,
+                                      lay_out_names};
+
+}  // namespace automodel::arch

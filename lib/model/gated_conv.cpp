@@ -1,0 +1,45 @@
+// A gated short convolution (LFM2, 2025): of three products of a token the first and the third are multiplied before
+// the convolution, the second with what comes out.
+#include <ATen/TensorOperators.h>
+
+#include "model/recurrent_blocks.h"
+#include "ops/short_conv.h"
+#include "ops/split.h"
+
+namespace automodel::model {
+namespace {
+
+using arch::Part;
+
+class GatedConv : public Block {
+ public:
+  GatedConv(const BlockContext& context, int layer) : tensor_(*context.seams.tensor) {
+    const LayerWeights weights(context, layer);
+    project_ = weights.product({Part::kStateIn});
+    output_ = weights.product({Part::kStateOut});
+    conv_.weights = {{weights.weight(Part::kStateConv)}};
+    if (auto* bias = weights.bias(Part::kStateConv)) conv_.biases = {{bias}};
+    conv_.silu = false;
+  }
+
+  at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
+    const auto wide = tensor_.column(y, drawn(project_, microbatch));
+    const auto channels = wide.size(2) / 3;
+    const auto parts = ops::split(wide, {channels, channels, channels});
+    const auto mixed = ops::short_conv(parts[0] * parts[2], conv_, microbatch.segments);
+    return tensor_.row(parts[1] * mixed, drawn(output_, microbatch));
+  }
+
+ private:
+  TensorSeam& tensor_;
+  ops::Linear project_ = {}, output_ = {};
+  ops::ShortConv conv_ = {};
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_gated_conv(const BlockContext& context, int layer) {
+  return std::make_unique<GatedConv>(context, layer);
+}
+
+}  // namespace automodel::model
