@@ -18,8 +18,6 @@ namespace {
 
 using arch::Part;
 
-constexpr double kLengthEps = 1e-6;  // of the lengths that queries and keys are divided by
-
 class ChannelDelta : public Block {
  public:
   ChannelDelta(const BlockContext& context, int layer)

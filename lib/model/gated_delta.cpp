@@ -17,8 +17,6 @@ namespace {
 
 using arch::Part;
 
-constexpr double kLengthEps = 1e-6;  // of the lengths that queries and keys are divided by
-
 class GatedDelta : public Block {
  public:
   GatedDelta(const BlockContext& context, int layer)

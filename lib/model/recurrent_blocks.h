@@ -7,6 +7,9 @@
 
 namespace automodel::model {
 
+/// Added to the squares of the lengths that delta rules divide queries and keys by.
+inline constexpr double kLengthEps = 1e-6;
+
 std::unique_ptr<Block> make_gated_delta(const BlockContext& context, int layer);
 std::unique_ptr<Block> make_channel_delta(const BlockContext& context, int layer);
 std::unique_ptr<Block> make_gated_conv(const BlockContext& context, int layer);
