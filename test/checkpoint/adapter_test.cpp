@@ -124,7 +124,7 @@ TEST_CASE("An adapter's configuration is read back as it was written, and scales
   const auto read = parse_adapter_config(to_json(config), "a", problems);
   REQUIRE(read);
   CHECK(read->rank == 16);
-  CHECK(read->scale() == 2.0);
+  CHECK(read->scale(read->rank) == 2.0);
   CHECK(read->target_modules == config.target_modules);
   CHECK(AdapterConfig{.rank = 16, .alpha = 32, .rank_stabilized = true}.scale(16) == 8.0);
   CHECK(adapter_name("a.b.weight", 'B') == "base_model.model.a.b.lora_B.weight");
