@@ -83,9 +83,9 @@ class Attention : public Block {
   at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options) {
     const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = spec_.head_dim;
     if (microbatch.cache) {
-      const auto [q, k, v] = prepared(apart(qkv), microbatch);
-      return ops::attention_after(q, microbatch.cache->extend(layer_, k, v), options)
-          .reshape({batch, tokens, heads_ * width});
+      const auto [q, k, v, gate] = prepared(apart(qkv), microbatch);
+      const auto out = ops::attention_after(q, microbatch.cache->extend(layer_, k, v), options);
+      return gated(out, gate).reshape({batch, tokens, heads_ * width});
     }
     const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
     const bool plain =
@@ -104,9 +104,12 @@ class Attention : public Block {
     }
     const auto heads = apart(qkv);
     const auto [q, k, v, gate] = prepared(heads, microbatch);
-    auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
-    if (gate.defined()) out = out * at::sigmoid(gate);
-    return out.reshape({batch, tokens, heads_ * width});
+    const auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
+    return gated(out, gate).reshape({batch, tokens, heads_ * width});
+  }
+
+  static at::Tensor gated(const at::Tensor& out, const at::Tensor& gate) {
+    return gate.defined() ? out * at::sigmoid(gate) : out;
   }
 
   Heads apart(const at::Tensor& qkv) const {

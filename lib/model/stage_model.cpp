@@ -326,7 +326,8 @@ at::Tensor StageModel::logits(const Microbatch& microbatch, const at::Tensor& hi
 }
 
 bool StageModel::keeps_keys() const {
-  return std::all_of(layers_.begin(), layers_.end(), [](const auto& layer) { return layer->mixer->keeps_keys(); });
+  return std::all_of(layers_.begin(), layers_.end(),
+                     [](const auto& layer) { return !layer->mixer || layer->mixer->keeps_keys(); });
 }
 
 }  // namespace automodel::model
