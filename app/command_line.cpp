@@ -159,6 +159,10 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.allow_extras();
   }
   if (command.takes & kJson) sub.add_flag("--json", options.json, "One JSON document on standard output");
+  if (command.takes & kRows) {
+    sub.add_option("--rows", options.rows, "Rows to print")->check(kCount)->capture_default_str();
+    sub.add_flag("--validation", options.validation, "Of validation_dataset instead of dataset");
+  }
   if (command.takes & kWorldSize) {
     sub.add_option("--world-size", options.world_size, "Number of ranks (default: what the recipe's sizes multiply to)")
         ->check(kCount);

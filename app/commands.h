@@ -24,6 +24,7 @@ enum Takes : unsigned {
   kMarkdown = 1u << 9,
   kReport = 1u << 13,      ///< RUN..., -o
   kGenerate = 1u << 11,    ///< --prompt, --chat, --max-new-tokens, ...
+  kRows = 1u << 14,        ///< --rows, --validation
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
@@ -44,5 +45,6 @@ int run_slurm(const Options& options);
 int run_doctor(const Options& options);
 int run_generate(const Options& options);
 int run_report(const Options& options);
+int run_data(const Options& options);
 
 }  // namespace automodel::app

@@ -1,6 +1,7 @@
 // What a command line says.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ struct Options {
   std::string folder = {};                           ///< of a tokenizer, of checkpoints
   bool special = false;                              ///< add special tokens
   bool decode = false;                               ///< ids to text
+  std::int64_t rows = 3;                             ///< that `data` prints
+  bool validation = false;                           ///< validation_dataset instead of dataset
   bool skip_special = false;                         ///< leave special tokens out of the text
   std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
   std::string action = {};                           ///< of `checkpoint`

@@ -12,6 +12,7 @@
 #include "data/mock_dataset.h"
 #include "data/nanogpt_dataset.h"
 #include "data/text_dataset.h"
+#include "data/tokenizer.h"
 #include "data/tokens_dataset.h"
 
 namespace automodel::data {
@@ -88,6 +89,23 @@ std::vector<std::string> source_names(const config::DatasetConfig& config) {
         return {};
       },
       config);
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer_of(const config::DatasetConfig& config, const DatasetContext& context,
+                                             Diagnostics& problems) {
+  const auto named = std::visit(
+      [](const auto& section) -> std::optional<std::string> {
+        if constexpr (requires { section.tokenizer().written; })
+          return section.tokenizer().path.value_or("");
+        else if constexpr (requires { section.tokenizer(); })
+          return section.tokenizer().value_or("");
+        else
+          return std::nullopt;
+      },
+      config);
+  if (!named) return nullptr;
+  const std::string name = named->empty() ? context.model_folder.native() : *named;
+  return name.empty() ? nullptr : open_tokenizer(name, context.recipe_folder, context.key + ".tokenizer", problems);
 }
 
 Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key) {

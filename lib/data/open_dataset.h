@@ -48,6 +48,10 @@ std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const
 
 /// The files, folders, globs and repositories that a section names.
 std::vector<std::string> source_names(const config::DatasetConfig& config);
+class Tokenizer;
+/// The tokenizer of a section, or the model's; null for data without one, after problems too.
+std::unique_ptr<Tokenizer> open_tokenizer_of(const config::DatasetConfig& config, const DatasetContext& context,
+                                             Diagnostics& problems);
 
 /// The problem of a row or a sequence length that the model does not take.
 Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key);

@@ -27,7 +27,7 @@ struct TypeRow {
   int bytes;
   void (*widen)(const char* from, std::span<std::int64_t> out);
 };
-constexpr std::array kTypes = {TypeRow{1, widen<std::uint8_t>}, TypeRow{1, widen<std::int8_t>},
+constexpr std::array kWidths = {TypeRow{1, widen<std::uint8_t>}, TypeRow{1, widen<std::int8_t>},
                                TypeRow{2, widen<std::int16_t>}, TypeRow{2, widen<std::uint16_t>},
                                TypeRow{4, widen<std::int32_t>}, TypeRow{4, widen<std::uint32_t>},
                                TypeRow{8, widen<std::int64_t>}};
@@ -68,7 +68,7 @@ class WindowDataset final : public Dataset {
 }  // namespace
 
 int bytes_of(TokenType type) {
-  return kTypes[static_cast<std::size_t>(type)].bytes;
+  return kWidths[static_cast<std::size_t>(type)].bytes;
 }
 
 MappedSequence::MappedSequence(std::vector<MappedFile> files, std::vector<std::string> names, std::vector<Span> spans,
@@ -89,7 +89,7 @@ void MappedSequence::read(std::int64_t first, std::span<std::int32_t> out) const
     const std::int64_t skipped = first + static_cast<std::int64_t>(done) - (ends_[i] - span.tokens);
     const auto count = std::min(static_cast<std::size_t>(span.tokens - skipped), out.size() - done);
     values.resize(count);
-    const auto& type = kTypes[static_cast<std::size_t>(span.type)];
+    const auto& type = kWidths[static_cast<std::size_t>(span.type)];
     type.widen(files_[span.file].text().data() + span.offset + static_cast<std::uint64_t>(skipped * type.bytes),
                values);
     for (const std::int64_t value : values) {

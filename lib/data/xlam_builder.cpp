@@ -14,23 +14,23 @@ namespace {
 using nlohmann::ordered_json;
 
 /// Short names of types and those of JSON Schema.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kTypes = {{{"str", "string"},
-                                                                                   {"string", "string"},
-                                                                                   {"int", "integer"},
-                                                                                   {"integer", "integer"},
-                                                                                   {"float", "number"},
-                                                                                   {"double", "number"},
-                                                                                   {"number", "number"},
-                                                                                   {"bool", "boolean"},
-                                                                                   {"boolean", "boolean"},
-                                                                                   {"list", "array"},
-                                                                                   {"array", "array"},
-                                                                                   {"object", "object"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kSchemaTypes = {{{"str", "string"},
+                                                                                         {"string", "string"},
+                                                                                         {"int", "integer"},
+                                                                                         {"integer", "integer"},
+                                                                                         {"float", "number"},
+                                                                                         {"double", "number"},
+                                                                                         {"number", "number"},
+                                                                                         {"bool", "boolean"},
+                                                                                         {"boolean", "boolean"},
+                                                                                         {"list", "array"},
+                                                                                         {"array", "array"},
+                                                                                         {"object", "object"}}};
 
 std::string schema_type(const ordered_json& parameter) {
   std::string word = python_text(parameter.value("type", ordered_json("string")));
   for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const auto& [name, type] : kTypes)
+  for (const auto& [name, type] : kSchemaTypes)
     if (name == word) return std::string(type);
   return "string";
 }

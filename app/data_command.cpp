@@ -1,0 +1,197 @@
+// `automodel data`: the first rows as they will be trained.
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/json_writer.h"
+#include "commands.h"
+#include "data/open_dataset.h"
+#include "data/packed_dataset.h"
+#include "data/tokenizer.h"
+#include "plan/located.h"
+#include "plan/model_choice.h"
+#include "report.h"
+
+namespace automodel::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Ids = std::vector<std::int32_t>;
+
+/// Where the model's tokenizer lies; a model that is nowhere has none, and data that need it say so.
+fs::path model_folder(const config::LoadedRecipe& loaded) {
+  plan::Located ignored(loaded);
+  const auto choice = plan::choose_model(loaded, ignored, false);
+  return choice ? choice->folder : fs::path();
+}
+
+/// One text per run of ids that are learned, read only, or padding.
+struct Run {
+  char mark;
+  Ids ids;
+};
+
+std::vector<Run> runs_of(const data::Sample& sample, const Ids& attention) {
+  std::vector<Run> out;
+  for (std::size_t t = 0; t < sample.input_ids.size(); ++t) {
+    // A label says what stands at the next position.
+    const bool learned = t > 0 && sample.labels[t - 1] != data::kIgnoredLabel;
+    const char mark = attention[t] == 0 && !learned ? '.' : learned ? '+' : ' ';
+    if (out.empty() || out.back().mark != mark) out.push_back({mark, {}});
+    out.back().ids.push_back(sample.input_ids[t]);
+  }
+  const std::int32_t last = sample.labels.empty() ? data::kIgnoredLabel : sample.labels.back();
+  if (last != data::kIgnoredLabel) {
+    if (out.empty() || out.back().mark != '+') out.push_back({'+', {}});
+    out.back().ids.push_back(last);
+  }
+  return out;
+}
+
+/// A text on lines of its own.
+std::string indented(const std::string& text, char mark) {
+  std::string out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    out += fmt::format("  {} {}{}\n", mark, text.substr(at, end - at), end < text.size() ? "\\n" : "");
+    at = end + 1;
+    if (end + 1 == text.size()) break;
+  }
+  return out;
+}
+
+class Showing {
+ public:
+  Showing(const Options& options, const data::Dataset& dataset,
+          std::vector<std::pair<std::int64_t, Diagnostic>> rejected, const data::Tokenizer* tokenizer)
+      : options_(options), dataset_(dataset), rejected_(std::move(rejected)), tokenizer_(tokenizer) {}
+
+  /// Rows in their order; those that cannot be used keep their place and say why.
+  void run() {
+    const std::int64_t total = dataset_.size() + static_cast<std::int64_t>(rejected_.size());
+    const std::int64_t wanted = std::min<std::int64_t>(options_.rows, total);
+    auto bad = rejected_.begin();
+    for (std::int64_t row = 0, index = 0; row < wanted; ++row) {
+      if (bad != rejected_.end() && bad->first == row)
+        refused(row, (bad++)->second);
+      else
+        one(row, index++);
+    }
+  }
+
+ private:
+  std::string row_json(std::int64_t row) const {
+    JsonWriter json;
+    json.begin_object();
+    json.member("row", row);
+    for (const auto& [name, ids] : {std::pair("input_ids", &sample_.input_ids), std::pair("labels", &sample_.labels),
+                                    std::pair("attention_mask", &attention_)}) {
+      json.key(name);
+      json.value(std::span<const std::int32_t>(*ids));
+    }
+    json.end_object();
+    return json.take() + "\n";
+  }
+  void refused(std::int64_t row, const Diagnostic& problem) const {
+    if (!options_.json) return out(fmt::format("row {}  cannot be used: {}\n", row, problem.message));
+    JsonWriter json;
+    json.begin_object();
+    json.member("row", row);
+    json.member("error", problem.message);
+    json.end_object();
+    out(json.take() + "\n");
+  }
+
+  void one(std::int64_t row, std::int64_t index) {
+    dataset_.read(index, sample_);
+    dataset_.attention_mask(index, attention_);
+    if (options_.json) return out(row_json(row));
+    const auto size = static_cast<std::int64_t>(sample_.input_ids.size());
+    const auto learned = static_cast<std::int64_t>(sample_.labels.size()) -
+                         std::count(sample_.labels.begin(), sample_.labels.end(), data::kIgnoredLabel);
+    const auto padding = std::count(attention_.begin(), attention_.end(), 0);
+    out(fmt::format("row {}  {} tokens, {} learned ({:.1f} %){}\n", row, size, learned,
+                    size == 0 ? 0.0 : 100.0 * static_cast<double>(learned) / static_cast<double>(size),
+                    padding == 0 ? "" : fmt::format(", {} padding", padding)));
+    for (const auto& part : runs_of(sample_, attention_)) {
+      if (part.mark == '.')
+        out(fmt::format("  . padding: {} times {}\n", part.ids.size(), part.ids.front()));
+      else
+        out(indented(text_of(part.ids), part.mark));
+    }
+  }
+
+  /// With the special tokens, which a text would not show.
+  std::string text_of(const Ids& ids) const {
+    if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(ids, " "));
+    if (tokenizer_->folder() != nullptr) return tokenizer_->folder()->decode(ids, false);
+    return tokenizer_->decode(ids);
+  }
+
+  const Options& options_;
+  const data::Dataset& dataset_;
+  std::vector<std::pair<std::int64_t, Diagnostic>> rejected_;
+  const data::Tokenizer* tokenizer_;
+  data::Sample sample_;
+  Ids attention_;
+};
+
+}  // namespace
+
+namespace {
+
+/// How many rows are as long as truncation lets them be; "" where rows are not cut.
+std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& dataset) {
+  const auto limit = std::visit(
+      [](const auto& section) -> std::int64_t {
+        if constexpr (requires { section.truncation() == config::SampleTruncation::kCut; })
+          if (section.truncation() == config::SampleTruncation::kCut) return section.seq_length().value_or(0);
+        return 0;
+      },
+      config);
+  if (limit == 0) return "";
+  std::int64_t count = 0;
+  for (std::int64_t row = 0; row < dataset.size(); ++row) count += dataset.length(row) + 1 >= limit ? 1 : 0;
+  return fmt::format("  {} of {} rows fill seq_length {} or were cut to it\n", count, dataset.size(), limit);
+}
+
+}  // namespace
+
+int run_data(const Options& options) {
+  const auto loaded = load(options);
+  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
+  const auto& recipe = loaded.recipe;
+  const std::string key = options.validation ? "validation_dataset" : "dataset";
+  const auto& config = options.validation ? recipe.validation_dataset() : recipe.dataset();
+  const auto fail = [&](Diagnostics problems) {
+    for (auto& problem : problems)
+      if (problem.where.file.empty()) problem.where = loaded.origins.nearest(problem.key);
+    return refuse(problems, loaded, options.json);
+  };
+  if (!config)
+    return fail({{"missing-key", fmt::format("the recipe has no {}", key), "add it with a _target_", {}, key}});
+  std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
+  const data::DatasetContext context{.recipe_folder = fs::path(loaded.path).parent_path(),
+                                     .key = key,
+                                     .seed = static_cast<std::uint64_t>(loaded.seed()),
+                                     .model_folder = model_folder(loaded),
+                                     .rejected = &rejected};
+  Diagnostics problems;
+  std::shared_ptr<const data::Dataset> dataset = data::open_dataset(*config, context, problems);
+  if (!dataset) return fail(std::move(problems));
+  const auto tokenizer = data::open_tokenizer_of(*config, context, problems);  // for display only
+  Showing(options, *dataset, std::move(rejected), tokenizer.get()).run();
+  if (options.json) return code(ExitCode::kOk);
+  const std::string cut = cut_rows(*config, *dataset);
+  const auto& packing = recipe.packed_sequence();
+  if (!options.validation && packing.packed_sequence_size() > 0)
+    dataset = data::pack(std::move(dataset), packing, "packed_sequence", problems = {});
+  if (!dataset) return fail(std::move(problems));
+  out(fmt::format("\n{}\n{}  + is learned, . is padding, the rest is only read\n", dataset->summary(), cut));
+  return code(ExitCode::kOk);
+}
+
+}  // namespace automodel::app
