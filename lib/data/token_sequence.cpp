@@ -28,9 +28,9 @@ struct TypeRow {
   void (*widen)(const char* from, std::span<std::int64_t> out);
 };
 constexpr std::array kWidths = {TypeRow{1, widen<std::uint8_t>}, TypeRow{1, widen<std::int8_t>},
-                               TypeRow{2, widen<std::int16_t>}, TypeRow{2, widen<std::uint16_t>},
-                               TypeRow{4, widen<std::int32_t>}, TypeRow{4, widen<std::uint32_t>},
-                               TypeRow{8, widen<std::int64_t>}};
+                                TypeRow{2, widen<std::int16_t>}, TypeRow{2, widen<std::uint16_t>},
+                                TypeRow{4, widen<std::int32_t>}, TypeRow{4, widen<std::uint32_t>},
+                                TypeRow{8, widen<std::int64_t>}};
 
 class WindowDataset final : public Dataset {
  public:

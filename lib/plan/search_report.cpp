@@ -92,8 +92,8 @@ std::string to_text(const SearchResult& result) {
       "search    {} ranks of {}{}: {} candidates, {} planned in full, {}\n", result.world_size, result.hardware.name,
       result.hardware.memory ? " with " + format_bytes(*result.hardware.memory) : " with unknown memory",
       result.considered, result.planned, format_seconds(result.seconds));
-  TextTable table(
-      {"#", "mesh", "schedule", "microbatch", "recompute", "reduce", "step", "tokens/s", "MFU", "est. bubble", "memory"});
+  TextTable table({"#", "mesh", "schedule", "microbatch", "recompute", "reduce", "step", "tokens/s", "MFU",
+                   "est. bubble", "memory"});
   const auto add = [&](const std::string& number, const Candidate& c) {
     const std::string fit = c.fit == Fit::kTight ? " tight" : c.fit == Fit::kDoesNotFit ? " does not fit" : "";
     table.add({number, mesh_text(c.sizes), c.schedule, std::to_string(c.microbatch), c.recompute, c.reduce,

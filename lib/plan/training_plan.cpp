@@ -422,7 +422,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.model = std::move(model);
     plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
                                   plan.pipelined ? 2 : plan.batch.runs);  // a pipeline of one microbatch is none
-    plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may ask for it
+    plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;      // either section may ask for it
     plan.batch.multiple = token_multiple(plan);
     plan.communication = communication_of(recipe, plan.cuda, report);
     plan.weights = weight_origin(plan, recipe);

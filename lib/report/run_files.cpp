@@ -91,7 +91,8 @@ void read_estimate(const fs::path& path, std::vector<PlannedAndMeasured>& out) {
     const auto found = object.find(key);
     return found != object.end() && found->is_number() ? found->get<double>() : kNone;
   };
-  out.push_back({"time of a step", number(json, "predicted_step_seconds"), number(json, "measured_step_seconds"), false});
+  out.push_back(
+      {"time of a step", number(json, "predicted_step_seconds"), number(json, "measured_step_seconds"), false});
   out.push_back(
       {"tensors at most", number(json, "predicted_tensor_bytes"), number(json, "measured_tensor_bytes"), true});
   if (const auto phases = json.find("phases"); phases != json.end() && phases->is_object())
