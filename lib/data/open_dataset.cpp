@@ -85,7 +85,11 @@ std::vector<std::string> source_names(const config::DatasetConfig& config) {
         if constexpr (requires { section.paths().paths; }) return section.paths().paths;
         if constexpr (requires { section.path_or_dataset_id().paths; }) return section.path_or_dataset_id().paths;
         if constexpr (requires { section.path_or_dataset(); }) return {section.path_or_dataset()};
-        if constexpr (requires { section.dataset_name(); }) return {section.dataset_name()};
+        if constexpr (requires { section.dataset_name().has_value(); })
+          return section.dataset_name() ? std::vector<std::string>{*section.dataset_name()}
+                                        : std::vector<std::string>();
+        else if constexpr (requires { section.dataset_name(); })
+          return {section.dataset_name()};
         return {};
       },
       config);
