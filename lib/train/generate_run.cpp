@@ -84,7 +84,7 @@ class GenerateRun {
                           {},
                           ""});
     agree(world, loaded_, std::move(problems));
-    runtime_ = std::make_unique<Runtime>(plan_, loaded_.recipe, world, stored_values(files));
+    runtime_ = std::make_unique<Runtime>(plan_, world, stored_values(files));
     generator_ = std::make_unique<Generator>(*runtime_);
     options_ = {.tokens = request.max_new_tokens(),
                 .temperature = request.temperature(),
