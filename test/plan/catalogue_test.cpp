@@ -64,6 +64,19 @@ TEST_CASE("models of the catalogue have the parameters that their publishers say
            Known{"microsoft/phi-4", 14659507200},
            Known{"microsoft/Phi-3-mini-4k-instruct", 3821079552},
            Known{"deepseek-ai/DeepSeek-V3", 671026419200},
+           Known{"microsoft/phi-2", 2779683840},
+           Known{"google/gemma-7b", 8537680896},
+           Known{"bigcode/starcoder2-7b", 7173923840},
+           Known{"zai-org/glm-4-9b-chat-hf", 9399951360},
+           Known{"ibm-granite/granite-3.3-2b-instruct", 2533539840},
+           Known{"allenai/OLMo-2-0425-1B-Instruct", 1484916736},
+           Known{"ByteDance-Seed/Seed-OSS-36B-Instruct", 36151104512},
+           Known{"tiiuae/Falcon-H1-7B-Instruct", 7585513568},
+           Known{"nvidia/NVIDIA-Nemotron-Nano-9B-v2", 8888227328},
+           Known{"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31577940288},
+           Known{"Qwen/Qwen3-Next-80B-A3B-Instruct", 79674391296},  // without its multi-token-prediction layer
+           Known{"Qwen/Qwen1.5-MoE-A2.7B", 14315784192},
+           Known{"MiniMaxAI/MiniMax-M2.5", 228689764864},
        }) {
     CAPTURE(name);
     const auto parsed = arch::parse_hf_config(*find_in_catalogue(name), "catalogue", {});
