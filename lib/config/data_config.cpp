@@ -48,7 +48,6 @@ constexpr std::array kTokenizerKeys = {
 void read_tokenizer(Reader& reader, const Node& node, const std::string& path, void* out) {
   auto& source = *static_cast<TokenizerSource*>(out);
   source = {};
-  source.given = true;
   source.written = to_value(node);
   if (node.is_null()) return;
   if (node.kind == Node::Kind::kScalar) return void(source.path = node.text);

@@ -22,8 +22,7 @@ struct PathList {
 /// `tokenizer:` a folder with tokenizer.json or a model's name in the Hugging Face cache; a mapping with the arguments
 /// of `from_pretrained`; null: none. Left out: the model's own.
 struct TokenizerSource {
-  bool given = false;
-  std::optional<std::string> path = std::nullopt;  ///< null where the key is null, or says only arguments
+  std::optional<std::string> path = std::nullopt;  ///< null: the model's
   bool plain = false;  ///< transformers' AutoTokenizer, without what NeMo AutoModel's adds to it
   bool add_bos_token = false;
   bool add_eos_token = false;
@@ -165,7 +164,7 @@ struct RowDatasetFields {
       "tokenizer",
       {},
       "A folder, a model's name in the Hugging Face cache, or a mapping with the arguments "
-      "of from_pretrained; left out: the model's."};
+      "of from_pretrained; null: the model's."};
   Field<std::optional<int>> seq_length{"seq_length", std::nullopt, "Tokens that truncation and padding go to.",
                                        at_least<1>};
   Field<SamplePadding> padding{"padding", SamplePadding::kBatch,
@@ -205,7 +204,7 @@ struct HellaSwagDatasetConfig {
       "tokenizer",
       {},
       "A folder, a model's name in the Hugging Face cache, or a mapping with the arguments "
-      "of from_pretrained; left out: the model's."};
+      "of from_pretrained; null: the model's."};
   Field<Value> num_samples_limit{"num_samples_limit", nullptr, "The first rows of the split: an integer."};
   Field<bool> pad_to_max_length{"pad_to_max_length", true, "Fill all rows to the longest of the split."};
   Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",

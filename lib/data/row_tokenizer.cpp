@@ -18,11 +18,6 @@ namespace fs = std::filesystem;
 fs::path tokenizer_place(const config::TokenizerSource& source, const DatasetContext& context, const std::string& key,
                          Diagnostics& problems) {
   if (!source.path) {
-    if (source.given && source.written.is_null()) {
-      problems.push_back(
-          {"missing-key", "rows of text need a tokenizer", "leave the key out: the model's is taken", {}, key});
-      return {};
-    }
     if (!context.model_folder.empty()) return context.model_folder;
     problems.push_back({"missing-key",
                         "the model has no folder to take the tokenizer from",

@@ -123,7 +123,7 @@ TEST_CASE("a model that is nowhere is still planned, without stages", "[plan]") 
 TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]") {
   const auto loaded = config::read_recipe(
       "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
-      "dataset: {_target_: nemo_automodel.components.datasets.llm.squad.make_squad_dataset, split: train}\n"
+      "dataset: {_target_: nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset, split: train}\n"
       "packed_sequence: {packed_sequence_size: 2048}\nquantization: {load_in_4bit: true}\nfp8: {enabled: "
       "false}\n_part: &part {a: 1}\n",
       "recipe.yaml", {}, {});
