@@ -253,8 +253,9 @@ TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]"
 
 TEST_CASE("what can be planned but not trained is named by the plan, and refused by a run", "[cli]") {
   const test::TemporaryFolder folder;
-  folder.write("r.yaml",
-               kModel + kSteps + "dataset: {_target_: nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset}\n");
+  folder.write(
+      "r.yaml",
+      kModel + kSteps + "dataset: {_target_: nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset}\n");
   const auto plan = test::run_program(folder, "plan r.yaml --json");
   INFO(plan.out << plan.err);
   REQUIRE(plan.code == 0);

@@ -55,7 +55,7 @@ TEST_CASE("gradients are reduced unit by unit where one microbatch is a step", "
   const auto one = plan("pytorch", 8);
   // In the type of the reduction, float32.
   CHECK(gradients(one) < 0.6 * 4 * elements(one));
-  CHECK(gradients(plan("pytorch", 16)) > 4 * elements(one));  // added up over two microbatches
+  CHECK(gradients(plan("pytorch", 16)) > 4 * elements(one));   // added up over two microbatches
   CHECK(gradients(plan("own", 8)) < 0.6 * 4 * elements(one));  // nothing is deferred where there is one
   CHECK(gradients(plan("own", 16)) > 4 * elements(one));
   const auto each =
