@@ -46,6 +46,8 @@ const std::vector<std::string> kBases = {
         "distributed: {dp_size: 1, pp_size: 3, pipeline: {layers_per_stage: 2, pp_schedule: Interleaved1F1B, "
         "round_virtual_stages_to_pp_multiple: up}}\n",
     kDense + kRest + kCuda + "distributed: {tp_size: 2, dp_size: 1}\n",
+    // Two machines.
+    kDense + kRest + kCuda + "distributed: {dp_size: 2, tp_size: 2, pp_size: 4, pipeline: {}}\n",
     kDense + kRest + kCuda +
         "distributed: {tp_size: 2, dp_size: 1}\nmodel_parallel: {sequence_parallel: true, tp_comm_overlap: true}\n",
     kDense + kRest + kCuda + "distributed: {cp_size: 4, dp_size: 1}\n",
@@ -92,6 +94,7 @@ const std::map<std::string, std::vector<std::string>> kValues = {
     {"model.torch_dtype", {"float16"}},
     {"model._target_", {"transformers.AutoModelForCausalLM.from_config"}},
     {"hardware.profile", {"a100-80"}},
+    {"model_parallel.recompute_modules", {"[mlp, core_attn]"}},
     {"hardware.memory", {"7GiB"}},
     {"optimizer.betas", {"[0.8, 0.9]"}},
     {"optimizer.param_group_overrides", {"[{pattern: norm, wd_mult: 0}]"}},
