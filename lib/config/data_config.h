@@ -278,7 +278,8 @@ struct AgentChatDatasetConfig : RowDatasetFields {
   Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
                                                   "The first rows of the split, where it is not sliced.", at_least<1>};
   Field<bool> filter_no_assistant{"filter_no_assistant", false, "Leave out rows without a turn of the assistant."};
-  Field<bool> filter_overlong{"filter_overlong", false, "Leave out rows that are longer than seq_length."};
+  Field<bool> filter_overlong{"filter_overlong", false, "Leave out rows that are longer than seq_length.",
+                              Ignored{"NeMo AutoModel counts after cutting, so that no row is left out there either"}};
   Field<bool> trim_incomplete_last_turn{"trim_incomplete_last_turn", false,
                                         "Leave out what stands behind the assistant's last turn."};
   Field<bool> mask_reasoning_content{"mask_reasoning_content", false, "Reasoning does not count in the loss."};

@@ -218,16 +218,13 @@ class AgentBuilder final : public Builder {
  private:
   std::int64_t row_of(std::int64_t index) const { return kept_[static_cast<std::size_t>(index)]; }
 
-  /// Rows that the section's filters leave out; one that cannot be used stays, to be said.
+  /// Rows that the section's filter leaves out; one that cannot be used stays, to be said.
   bool filtered(std::int64_t index) const {
-    if (!config_.filter_no_assistant() && !config_.filter_overlong()) return false;
+    if (!config_.filter_no_assistant()) return false;
     ordered_json row;
     try {
       rows_.read(index, row);
-      if (config_.filter_no_assistant() && last_assistant(turns_of(row)) < 0) return true;
-      if (!config_.filter_overlong()) return false;
-      const auto tools = agent_tools(row);
-      return chat_->count(messages_of(row, tools), tools) > length_;
+      return last_assistant(turns_of(row)) < 0;
     } catch (const RowRefused&) {
       return false;
     } catch (const rows::RowError&) {

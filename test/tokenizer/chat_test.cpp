@@ -70,7 +70,7 @@ TEST_CASE("loops, conditions and assignments keep their scopes", "[tokenizer]") 
 }
 
 TEST_CASE("a template that cannot be rendered says why and where", "[tokenizer]") {
-  CHECK(failure("a\n{% macro x() %}{% endmacro %}") == "2: the statement 'macro' is not supported");
+  CHECK(failure("a\n{% include 'x' %}") == "2: the statement 'include' is not supported");
   CHECK(failure("a\n\n{{ raise_exception('bad roles') }}") == "3: bad roles");
   CHECK(failure("{{ 'a' + 1 }}") == "1: str + int cannot be");
   CHECK(failure("{{ nothing.x }}") == "1: an undefined value has no member 'x'");
