@@ -59,6 +59,7 @@ const std::vector<std::string> kBases = {
     kDense + kRest + kCuda + "distributed: {strategy: megatron_fsdp, dp_size: 4}\n",
     kDense + kRest + kCuda + "distributed: {strategy: megatron_fsdp, tp_size: 2, dp_size: 2}\n",
     kDense + kRest + kCuda + "distributed: {strategy: ddp, dp_size: 4}\n",
+    kDense + kRest + kCuda + "distributed: {tp_size: 8, dp_size: 2}\n",  // two nodes
     kDense + kRest + kCuda + "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 2}\n",
     kDense + kRest + kCuda + "model_parallel: {enable_autocast: true, autocast_dtype: float16}\n",
     kDense + kRest + kCuda + "peft: {dim: 4}\n",
