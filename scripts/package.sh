@@ -30,10 +30,21 @@ for program in "$stage"/libexec/*; do
   cmake -D FILE="$program" -D RPATH="$rpath" -P scripts/package/set_rpath.cmake
 done
 
+# Tables (Parquet, Arrow) are read by a library that is loaded where one is opened; Arrow comes from PyPI.
+requirements=()
+table="$stage/libexec/automodel-table.so"
+rm -f "$table"
+if [ -e "$build/bin/automodel-table.so" ]; then
+  cp "$build/bin/automodel-table.so" "$table"
+  strip --strip-unneeded "$table"
+  cmake -D FILE="$table" -D RPATH='$ORIGIN/../../pyarrow' -P scripts/package/set_rpath.cmake
+  requirements+=("$(sed -n '/^pyarrow==/p' third_party/pip-arrow.txt)")
+fi
+
 # Private copies of the libraries that neither the system, nor torch, nor Open MPI brings.
 copied='libfmt|libspdlog|libyaml-cpp|libpcre2-8'
 for program in "$stage"/libexec/*; do
-  readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -E "^($copied)\.so" | while read -r library; do
+  readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | { grep -E "^($copied)\.so" || true; } | while read -r library; do
     place="$(ldd "$build/bin/$(basename "$program")" | sed -n "s|^\s*$library => \(\S*\) .*|\1|p")"
     cp -L "$place" "$stage/lib/$library"
   done
@@ -54,10 +65,6 @@ for program in "$stage"/libexec/*; do
   fi
 done
 
-requirements=()
-if readelf -d "$stage/libexec/automodel-worker" | grep -q 'NEEDED.*libarrow'; then
-  requirements+=("$(sed -n 's/^\(pyarrow==.*\)/\1/p' third_party/pip-arrow.txt)")
-fi
 python3 scripts/package/make_wheel.py "$stage" "$output" "$version" "$torch" "$glibc" "${requirements[@]}"
 archive="$output/automodel-$version-linux-$(uname -m).tar.gz"
 tar -C "$output" --owner=0 --group=0 --numeric-owner --sort=name --mtime='2020-01-01' -czf "$archive" "automodel-$version"
