@@ -206,8 +206,11 @@ class PipelinePlanning {
       return report_.ok() ? std::optional(*divided / ranks_) : std::nullopt;
     }
     if (chunks) {
+      // Who counts stages per rank may run a looping schedule with one: its own limits hold.
+      const bool fixed = generator_->single_stage || style() == Placement::kV;
       auto problems =
-          check_split_schedule(static_cast<int>(*chunks * ranks_), ranks_, generator_->single_stage, style());
+          fixed ? check_split_schedule(static_cast<int>(*chunks * ranks_), ranks_, generator_->single_stage, style())
+                : Diagnostics();
       for (auto& problem : problems) problem.key = kVirtualKey;
       report_.refuse_all(std::move(problems), "");
       return report_.ok() ? std::optional(static_cast<int>(*chunks)) : std::nullopt;
