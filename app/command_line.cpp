@@ -101,6 +101,8 @@ void add_estimate_options(CLI::App& sub, Options& options) {
   sub.add_flag("--search", options.search, "Rank meshes, schedules, microbatches and recomputation by throughput");
   sub.add_flag("--compare-schedules", options.compare_schedules,
                "The recipe under every schedule: a table, and with --timeline a picture of all");
+  sub.add_flag("--failures", options.failures,
+               "What lost hosts mean: which mesh follows, does it fit, how much slower");
   sub.add_option("--apply", options.apply, "Write the recipe with the best of a search")->type_name("FILE.yaml");
 }
 

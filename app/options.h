@@ -31,6 +31,7 @@ struct Options {
   bool calibrate = false;       ///< measure this machine first
   bool search = false;
   bool compare_schedules = false;
+  bool failures = false;
   std::string apply = {};  ///< file that the best recipe of a search goes to
   // Of a Slurm job.
   std::optional<int> nodes = {}, cpus_per_rank = {};

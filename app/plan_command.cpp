@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "commands.h"
 #include "compare_schedules.h"
+#include "failures.h"
 #include "launch/train_command.h"
 #include "plan/past_runs.h"
 #include "plan/plan_json.h"
@@ -119,6 +120,9 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
 
 /// Options that would do nothing.
 void check_plan_options(const Options& options) {
+  if (options.failures && (options.search || options.compare_schedules || !options.timeline.empty() ||
+                           !options.trace.empty() || !options.actions.empty()))
+    throw wrong_words("--failures is a table of its own", "leave --search, --compare-schedules and pictures out");
   if (options.compare_schedules && (options.search || !options.trace.empty() || !options.actions.empty()))
     throw wrong_words("--compare-schedules makes no --search, --trace or --actions",
                       "leave them out, or compare alone");
@@ -155,6 +159,7 @@ int run_plan(const Options& given) {
                                   .cuda_available = launch::cuda_present(),
                                   .ranks_per_node = options.gpus_per_node,
                                   .calibration = calibration ? &*calibration : nullptr};
+  if (options.failures) return plan_failures(options, loaded, request);
   if (options.compare_schedules) return compare_schedules(options, loaded, request);
   if (options.search) return run_search(options, loaded, request);
   const auto result = plan::make_plan(loaded, request);

@@ -101,9 +101,12 @@ class RestartCase(unittest.TestCase):
             return []
 
     def events(self, name):
+        return [event for event in self.all_events() if event["event"] == name]
+
+    def all_events(self):
         path = self.folder / "run" / "events.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [event for event in map(json.loads, lines) if event["event"] == name]
+        return list(map(json.loads, lines))
 
     def wait_for_step(self, step):
         begin = time.monotonic()
@@ -157,6 +160,7 @@ class Restarts(RestartCase):
         code, lines = self.finish()
         self.assertEqual(code, 0, lines)
         self.losses()
+        self.assertEqual([event["event"] for event in self.all_events()], ["restart"])
 
     def test_restarts_are_used_up(self):
         self.start("--nproc-per-node", "2", "--max-restarts", "1")

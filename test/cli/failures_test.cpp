@@ -1,0 +1,62 @@
+// `automodel plan --failures`.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "cli/program.h"
+
+namespace automodel {
+namespace {
+
+using nlohmann::json;
+
+const std::string kRecipe =
+    "model: {config: {model_type: llama, hidden_size: 256, intermediate_size: 512, num_hidden_layers: 8, "
+    "num_attention_heads: 8, num_key_value_heads: 8, vocab_size: 1024, max_position_embeddings: 512}}\n"
+    "dataset: {_target_: mock, vocab_size: 1024, seq_length: 512}\n"
+    "step_scheduler: {global_batch_size: 64, local_batch_size: 4}\n"
+    "device: cuda\n"
+    "hardware: {profile: h100}\n"
+    "distributed: {strategy: fsdp2, tp_size: 2}\n";
+
+TEST_CASE("lost hosts cost data-parallel ranks, and accumulation keeps the batch", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kRecipe);
+  const auto run = test::run_program(folder, "plan r.yaml --world-size 32 --gpus-per-node 8 --failures --json");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const auto rows = json::parse(run.out).at("failures");
+  REQUIRE(rows.size() == 3);
+  // 24 ranks are dp 12, which does not divide 64 sequences of 4: dp 8 does.
+  CHECK(rows[0].at("ranks_left") == 24);
+  CHECK(rows[0].at("dp_size") == 8);
+  CHECK(rows[0].at("accumulation") == 2);
+  CHECK(rows[2].at("ranks_left") == 8);
+  CHECK(rows[2].at("dp_size") == 4);
+  CHECK(rows[2].at("accumulation") == 4);
+  for (const auto& row : rows) {
+    CHECK(row.at("global_batch_size") == 64);
+    CHECK(row.at("slower").get<double>() > 1);
+    CHECK(row.at("fit") == "fits");
+  }
+  // A row is the plan of that mesh.
+  const auto plan = test::run_program(folder, "plan r.yaml --world-size 8 --gpus-per-node 8 --json");
+  CHECK(json::parse(plan.out).at("time").at("step").get<double>() == Approx(rows[2].at("step_seconds").get<double>()));
+}
+
+TEST_CASE("a mesh that needs every rank has no smaller one, and one host cannot be lost", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kRecipe);
+  const auto run = test::run_program(
+      folder,
+      "plan r.yaml --world-size 16 --gpus-per-node 8 --failures --distributed.tp_size 4 --distributed.cp_size 4");
+  INFO(run.err);
+  CHECK(run.code == 0);
+  CHECK(run.out.find("no mesh: fewer ranks than pp x cp x tp need") != std::string::npos);
+  const auto one = test::run_program(folder, "plan r.yaml --world-size 8 --gpus-per-node 8 --failures");
+  CHECK(one.code == 2);
+  CHECK(one.err.find("error[usage]: 8 ranks are not several hosts of 8") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace automodel

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Many faults, and what is left after them: prints tables for docs/reliability.md. A short sample runs in CI.
+
+  soak.py BIN_FOLDER kills  [--faults N] [--seed N]   kill -9 of random ranks; each time the run goes on on another mesh
+  soak.py BIN_FOLDER faults [--faults N] [--seed N] [--every SECONDS]
+                                                      random faults in runs that start again by themselves
+
+Every run must end with the losses of an undisturbed run on one rank, and nothing may hang.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "comm"))
+from jobs import ENVIRONMENT  # noqa: E402
+from restart_test import processes_below, workers_below  # noqa: E402
+
+LIMIT = 180  # seconds without a new step: the run hangs
+STEPS = 40
+# Double precision: meshes sum in other orders, and the losses must agree all the same.
+TOLERANCE = 1e-6
+
+RECIPE = f"""\
+seed: 1
+device: cpu
+model: {{config: {{model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 4, num_attention_heads: 4,
+  num_key_value_heads: 2, vocab_size: 128, max_position_embeddings: 64}}, torch_dtype: float64}}
+dataset: {{_target_: mock, vocab_size: 128, seq_length: 64, num_samples: 4096}}
+logging: {{progress: false, tensorboard: false}}
+optimizer: {{_target_: adamw, lr: 0.003}}
+step_scheduler: {{global_batch_size: 16, local_batch_size: 4, max_steps: {STEPS}, num_epochs: null, ckpt_every_steps: 3}}
+checkpoint: {{checkpoint_dir: run, max_recent_checkpoints: 2}}
+dist_env: {{timeout_minutes: 0.1}}
+"""
+
+# Ranks and the mesh in words of the command line.
+MESHES = [(1, ["--distributed", "{strategy: ddp}"]),
+          (2, ["--distributed", "{strategy: ddp}"]),
+          (2, ["--distributed", "{strategy: fsdp2}"]),
+          (4, ["--distributed", "{strategy: fsdp2}"]),
+          (2, ["--distributed", "{strategy: ddp, tp_size: 2}"]),
+          (2, ["--distributed", "{strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}}"]),
+          (4, ["--distributed", "{strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, pp_microbatch_size: 1}}",
+               "--model_parallel.virtual_pipeline_model_parallel_size", "2"])]
+
+
+class Soak:
+    def __init__(self, binary, seed):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        (self.folder / "r.yaml").write_text(RECIPE)
+        self.binary, self.chance, self.job = binary, random.Random(seed), None
+
+    def start(self, *words):
+        with open(self.folder / "errors", "a") as errors:
+            self.job = subprocess.Popen([str(pathlib.Path(self.binary) / "automodel"), "train", "r.yaml", *words], cwd=self.folder,
+                                        env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=errors)
+
+    def rows(self, name="run"):
+        try:
+            lines = (self.folder / name / "training.jsonl").read_text().splitlines()
+        except OSError:
+            return []
+        rows = []
+        for line in lines:
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                pass  # being written, or torn
+        return rows
+
+    def last_step(self):
+        rows = self.rows()
+        return rows[-1]["step"] if rows else -1
+
+    def wait(self, done):
+        """Until done(), or the end of the run; a run in which nothing moves any more hangs."""
+        moved, seen = time.monotonic(), None
+        while self.job.poll() is None and not done():
+            now = self.last_step()
+            if now != seen:
+                moved, seen = time.monotonic(), now
+            if time.monotonic() - moved > LIMIT:
+                self.fail("the run hangs")
+            time.sleep(0.01)
+
+    def fail(self, why):
+        text = (self.folder / "errors").read_text()
+        if self.job and self.job.poll() is None:
+            for pid in processes_below(self.job.pid):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        sys.exit(f"{why} (files in {self.folder})\n{text[-4000:]}")
+
+    def reference(self):
+        self.start("--checkpoint.checkpoint_dir", "quiet")
+        if self.job.wait(LIMIT) != 0:
+            self.fail("the undisturbed run failed")
+        self.wanted = [row["loss"] for row in self.rows("quiet")]
+
+    def check(self):
+        rows = self.rows()
+        if [row["step"] for row in rows] != list(range(STEPS)):
+            self.fail(f"steps are missing: {[row['step'] for row in rows]}")
+        worst = max(abs(row["loss"] - wanted) / wanted for row, wanted in zip(rows, self.wanted))
+        if not worst <= TOLERANCE:
+            self.fail(f"a loss is {worst:.1e} apart")
+        shutil.rmtree(self.folder / "run")
+        return worst
+
+    def kill_worker(self, number):
+        workers = workers_below(self.job.pid)
+        if workers:
+            os.kill(self.chance.choice(workers), number)
+        return bool(workers)
+
+
+def kills(soak, faults):
+    """Each kill is followed by another mesh, until a run has all its steps."""
+    done, runs, worst, meshes = 0, 0, 0.0, collections.Counter()
+    while done < faults:
+        while True:
+            ranks, words = soak.chance.choice(MESHES)
+            meshes[f"{ranks} ranks, {words[1]}"] += 1
+            soak.start(*words, *(["--nproc-per-node", str(ranks)] if ranks > 1 else []))
+            begin = soak.last_step()
+            target = begin + soak.chance.randint(1, 8)
+            soak.wait(lambda: soak.last_step() >= target and target < STEPS - 1)
+            if soak.job.poll() is None and soak.kill_worker(signal.SIGKILL):
+                done += 1
+            code = soak.job.wait(LIMIT)
+            if code == 0:
+                break
+            if code not in (137, -9):
+                soak.fail(f"exit code {code} after a kill")
+        runs += 1
+        worst = max(worst, soak.check())
+        print(f"{done} kills, {runs} runs whole, losses at most {worst:.1e} apart", flush=True)
+    print(f"\n| kills | runs | largest difference of a loss |\n| --- | --- | --- |\n| {done} | {runs} | {worst:.1e} |\n")
+    for mesh, count in sorted(meshes.items()):
+        print(f"    {count:4} x {mesh}")
+
+
+def limit(kind, value):
+    def strike(pid):
+        resource.prlimit(pid, kind, (value, value))
+    return strike
+
+
+def storm(pid):
+    for _ in range(200):
+        os.kill(pid, signal.SIGWINCH)
+        os.kill(pid, signal.SIGCONT)
+
+
+# What happens to a rank, by name.
+FAULTS = {"kill": lambda pid: os.kill(pid, signal.SIGKILL),
+          "stop": lambda pid: os.kill(pid, signal.SIGSTOP),
+          "crash": lambda pid: os.kill(pid, signal.SIGSEGV),
+          "full disk": limit(resource.RLIMIT_FSIZE, 1024),
+          "signal storm": storm}
+
+
+def faults(soak, count, every):
+    struck, restarts, runs, worst = collections.Counter(), 0, 0, 0.0
+    while sum(struck.values()) < count:
+        soak.start("--nproc-per-node", "2", "--max-restarts", "1000", "--distributed", "{strategy: fsdp2}")
+        while soak.job.poll() is None:
+            next_time = time.monotonic() + soak.chance.uniform(0.5, 1.5) * every
+            before = soak.last_step()
+            soak.wait(lambda: time.monotonic() > next_time and soak.last_step() != before)
+            workers = workers_below(soak.job.pid) if soak.job.poll() is None else []
+            if not workers or sum(struck.values()) >= count:
+                continue
+            kind = soak.chance.choice(list(FAULTS))
+            try:
+                FAULTS[kind](soak.chance.choice(workers))
+                struck[kind] += 1
+            except (ProcessLookupError, PermissionError):
+                pass  # it has just ended
+        if soak.job.returncode != 0:
+            soak.fail(f"the run ended with {soak.job.returncode}")
+        path = soak.folder / "run" / "events.jsonl"
+        events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        again = [event for event in events if event["event"] == "restart"]
+        if any(not event["cause"] for event in again):
+            soak.fail("a restart has no cause")
+        restarts, runs, worst = restarts + len(again), runs + 1, max(worst, soak.check())
+        print(f"{sum(struck.values())} faults, {restarts} restarts, {runs} runs whole, losses at most {worst:.1e} apart", flush=True)
+    print("\n| fault | times |\n| --- | --- |")
+    for kind, times in sorted(struck.items()):
+        print(f"| {kind} | {times} |")
+    print(f"\n{restarts} restarts, each with its cause; {runs} runs, losses at most {worst:.1e} from the undisturbed run's")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin")
+    parser.add_argument("what", choices=["kills", "faults"])
+    parser.add_argument("--faults", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=float, default=2)
+    arguments = parser.parse_args()
+    soak = Soak(os.path.abspath(arguments.bin), arguments.seed)
+    soak.reference()
+    if arguments.what == "kills":
+        kills(soak, arguments.faults)
+    else:
+        faults(soak, arguments.faults, arguments.every)
+    shutil.rmtree(soak.folder)
+
+
+if __name__ == "__main__":
+    main()
