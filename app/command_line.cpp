@@ -185,7 +185,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->check(kCount);
     sub.add_option("--max-restarts", options.max_restarts,
                    "Start the ranks again, from the newest checkpoint, so many times after one died, hung or lost its "
-                   "host")
+                   "host (fault_tolerance.max_restarts)")
         ->check(CLI::Range(0, 1 << 24, "COUNT"));
     sub.add_option("--start-with", options.start_with,
                    "Command that starts the ranks and can do so again: \"mpirun -np 16 --hostfile hosts\", \"srun\"")

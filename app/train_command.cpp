@@ -156,7 +156,7 @@ int run_train(const Options& options) {
     advise_ranks(loaded, ranks, result.problems);
     return refuse(result.problems, loaded, false, result.exit);
   }
-  const int restarts = options.max_restarts.value_or(0);
+  const int restarts = options.max_restarts.value_or(loaded.recipe.fault_tolerance->max_restarts());
   if (restarts > 0 || !starter.empty())
     return supervise(loaded, options,
                      {.work = launch::Work::kTrain,

@@ -142,6 +142,18 @@ void check_recipe(LoadedRecipe& loaded) {
   else if (format != "safetensors")
     refuse("bad-value", "checkpoint.model_save_format", fmt::format("checkpoints cannot be written as '{}'", format),
            "safetensors is the only format");
+  const auto& faults = recipe.fault_tolerance();
+  const auto needs_checkpoint = [&](BadStepAction action, const std::string& key) {
+    if (action == BadStepAction::kRollback && !recipe.checkpoint->enabled())
+      refuse("bad-value", key, "rollback goes back to a checkpoint, and none are written",
+             "set checkpoint.enabled, or choose skip or stop");
+  };
+  needs_checkpoint(faults.on_non_finite(), "fault_tolerance.on_non_finite");
+  if (faults.loss_spike()) needs_checkpoint(faults.loss_spike()->action(), "fault_tolerance.loss_spike.action");
+  if (faults.loss_spike() && faults.loss_spike()->factor() <= 1)
+    refuse("bad-value", "fault_tolerance.loss_spike.factor",
+           fmt::format("a factor of {} makes a spike of every other step", faults.loss_spike()->factor()),
+           "greater than 1; 2 is usual");
   if (const auto rows = recipe.validation_dataloader->batch_size();
       rows && *rows != recipe.step_scheduler->local_batch_size())
     loaded.ignored.push_back({"validation_dataloader.batch_size",

@@ -10,6 +10,7 @@
 #include "config/data_config.h"
 #include "config/distributed_config.h"
 #include "config/environment.h"
+#include "config/fault_tolerance_config.h"
 #include "config/model_config.h"
 #include "config/model_parallel_config.h"
 #include "config/override.h"
@@ -56,6 +57,8 @@ struct Recipe {
   Field<std::optional<ClipGradNormConfig>> clip_grad_norm{"clip_grad_norm", ClipGradNormConfig{},
                                                           "Gradient clipping; null switches it off."};
   Field<CheckpointConfig> checkpoint{"checkpoint", {}, "Checkpoints, and where the run's files go."};
+  Field<FaultToleranceConfig> fault_tolerance{
+      "fault_tolerance", {}, "Restarts, and steps whose loss or gradient is bad."};
   Field<std::optional<GenerationConfig>> generation{"generation", std::nullopt,
                                                     "Text to generate at the end of the run."};
   Field<LoggingConfig> logging{"logging", {}, "What a run writes and shows."};

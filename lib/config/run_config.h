@@ -77,13 +77,23 @@ struct CheckpointConfig {
                                    Ignored{"the models are causal language models"}};
 };
 
+/// logging.trace: the name of a file for the second step, or a list of steps.
+struct TraceChoice {
+  std::optional<std::string> file = {};
+  std::vector<std::int64_t> steps = {};
+  bool operator==(const TraceChoice&) const = default;
+  static TypeInfo config_type();
+};
+
 struct LoggingConfig {
   using IsSection = void;
   Field<bool> jsonl{"jsonl", true, "Write training.jsonl and validation.jsonl."};
   Field<bool> tensorboard{"tensorboard", true, "Write TensorBoard event files."};
-  Field<std::optional<std::string>> trace{
-      "trace", std::nullopt,
-      "File in checkpoint_dir for the planned and the executed time line of the second step (Chrome trace events)."};
+  Field<TraceChoice> trace{"trace",
+                           {},
+                           "Planned and executed time lines as Chrome trace events in checkpoint_dir: a file's name "
+                           "for the second step, or a "
+                           "list of steps, each to trace_STEP.json."};
   Field<std::optional<bool>> progress{"progress", std::nullopt, "Progress bar; null: on a terminal."};
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/spelling.h"
 #include "config/reader.h"
+#include "config/run_config.h"
 #include "config/scalar.h"
 
 namespace automodel::config {
@@ -40,6 +41,23 @@ void read_signals(Reader& reader, const Node& node, const std::string& path, voi
     add(node);
 }
 
+void read_trace(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& choice = *static_cast<TraceChoice*>(out);
+  choice = {};
+  if (node.is_null()) return;
+  if (node.kind == Node::Kind::kScalar) {
+    const auto value = to_value(node);
+    if (value.string() == nullptr || value.string()->empty())
+      return reader.mismatch(node, path, "file name or list of steps", "trace.json, or [1, 100]");
+    choice.file = *value.string();
+    return;
+  }
+  reader.read(node, path, choice.steps);
+  for (const auto step : choice.steps)
+    if (step < 0)
+      reader.report("bad-value", node.where, path, fmt::format("{} is no step", step), "steps count from 0");
+}
+
 }  // namespace
 
 TypeInfo SignalList::config_type() {
@@ -55,6 +73,23 @@ TypeInfo SignalList::config_type() {
           [] {
             Value out;
             out.set("type", Value::List{"string", "integer", "array", "null"});
+            return out;
+          }};
+}
+
+TypeInfo TraceChoice::config_type() {
+  return {[]() -> std::string { return "file name or list of steps"; }, read_trace,
+          [](const void* value) -> Value {
+            const auto& choice = *static_cast<const TraceChoice*>(value);
+            if (choice.file) return *choice.file;
+            if (choice.steps.empty()) return nullptr;
+            Value::List out;
+            for (const auto step : choice.steps) out.emplace_back(step);
+            return out;
+          },
+          [] {
+            Value out;
+            out.set("type", Value::List{"string", "array", "null"});
             return out;
           }};
 }

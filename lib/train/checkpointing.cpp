@@ -80,7 +80,7 @@ std::string optimizer_name(const config::OptimizerConfig& config) {
 
 }  // namespace
 
-Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::string&)> say)
+Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::string&)> say, const fs::path& from)
     : setup_(setup),
       say_(std::move(say)),
       root_(setup.recipe().checkpoint->checkpoint_dir()),
@@ -90,7 +90,7 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
   checkpoint::together(*group_, [&] {
     if (setup_.world.rank() == 0 && setup_.recipe().checkpoint->enabled()) probe_folder();
   });
-  resume_ = Resume::find(setup, identity_, *group_);
+  resume_ = Resume::find(setup, identity_, *group_, from);
   if (setup.recipe().checkpoint->enabled()) saver_ = std::make_unique<checkpoint::Saver>(setup.world, root_);
   if (resume_) {
     best_ = resume_->state().best_val_loss;
@@ -135,6 +135,7 @@ void Checkpointing::restore(Trainer& trainer) {
     scaler->restore(
         {static_cast<float>(saved.scale), static_cast<int>(saved.growth_steps), static_cast<int>(saved.hysteresis)});
   }
+  if (resume_) trainer.bad_steps().restore(resume_->state().recent_losses);
   if (saver_) snapshot_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
 }
 
@@ -187,6 +188,7 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
   out.loss = loss;
   out.val_loss = val_loss;
   out.best_val_loss = best_;
+  out.recent_losses = trainer_->bad_steps().recent();
   out.best = best_name_;
   out.recipe = setup_.loaded.text;
   out.resolved = recorded_recipe(setup_.loaded);

@@ -24,7 +24,9 @@ class Checkpointing {
   /// Chooses where the run starts from and tries that its folder can be written to. All ranks make it together; throws
   /// Error (kCheckpoint; kBadInput for a folder of pretrained weights that do not fit the model). `say` gets lines for
   /// people, on rank 0.
-  Checkpointing(const Setup& setup, std::function<void(const std::string&)> say);
+  /// `from`: a checkpoint to go on from in place of what the recipe says.
+  Checkpointing(const Setup& setup, std::function<void(const std::string&)> say,
+                const std::filesystem::path& from = {});
 
   /// Of a checkpoint, of a folder of pretrained weights, or from the seed.
   parallel::WeightSource weights() const;
@@ -34,6 +36,8 @@ class Checkpointing {
   /// checkpoints are taken from and outlives this.
   void restore(Trainer& trainer);
   std::int64_t first_step() const;
+  /// The checkpoint that the run goes on from; empty for a new run.
+  std::string resumed_from() const { return resume_ ? resume_->path().native() : ""; }
 
   /// Saves where the step's plan says so. `val_loss`: of the validation set that checkpoint.best_metric_key names.
   void after_step(const StepPlan& step, double loss, std::optional<double> val_loss);

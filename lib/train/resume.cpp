@@ -127,11 +127,11 @@ std::vector<std::string> differences(const checkpoint::RunState& state, const Se
 
 }  // namespace
 
-std::unique_ptr<Resume> Resume::find(const Setup& setup, const checkpoint::RunIdentity& run,
-                                     comm::Communicator& group) {
+std::unique_ptr<Resume> Resume::find(const Setup& setup, const checkpoint::RunIdentity& run, comm::Communicator& group,
+                                     const fs::path& from) {
   std::string chosen;
   checkpoint::together(group, [&] {
-    if (group.rank() == 0) chosen = choose(setup).native();
+    if (group.rank() == 0) chosen = from.empty() ? choose(setup).native() : from.native();
   });
   chosen = setup.world.broadcast_text(chosen);
   if (chosen.empty()) return nullptr;

@@ -21,12 +21,12 @@ namespace automodel::train {
 class Resume {
  public:
   /// Chooses as checkpoint.restore_from says: a folder, LATEST, or by default the newest complete checkpoint of
-  /// checkpoint_dir; null where there is none to go on from. Every byte of it is read and checked, each rank its share
-  /// of the files. Only a checkpoint of this run (`run`) is taken without being named. Called by all ranks; throws on
-  /// all of them Error (kCheckpoint): checkpoint-missing, checkpoint-damaged, manifest-syntax, state-syntax,
-  /// weights-..., safetensors-...; Error (kBadInput): checkpoint-of-another-run.
-  static std::unique_ptr<Resume> find(const Setup& setup, const checkpoint::RunIdentity& run,
-                                      comm::Communicator& group);
+  /// checkpoint_dir, or takes `from`; null where there is none to go on from. Every byte of it is read and checked,
+  /// each rank its share of the files. Only a checkpoint of this run (`run`) is taken without being named. Called by
+  /// all ranks; throws on all of them Error (kCheckpoint): checkpoint-missing, checkpoint-damaged, manifest-syntax,
+  /// state-syntax, weights-..., safetensors-...; Error (kBadInput): checkpoint-of-another-run.
+  static std::unique_ptr<Resume> find(const Setup& setup, const checkpoint::RunIdentity& run, comm::Communicator& group,
+                                      const std::filesystem::path& from = {});
 
   const std::filesystem::path& path() const { return path_; }
   const checkpoint::RunState& state() const { return state_; }

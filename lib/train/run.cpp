@@ -1,9 +1,11 @@
 #include "train/run.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,9 +17,12 @@
 
 #include "base/bytes.h"
 #include "base/proc_field.h"
+#include "checkpoint/format/root_folder.h"
 #include "data/prefetch.h"
+#include "data/sampler.h"
 #include "data/tokenizer.h"
 #include "metrics/console.h"
+#include "metrics/event_log.h"
 #include "metrics/jsonl.h"
 #include "metrics/tensorboard.h"
 #include "plan/plan_text.h"
@@ -26,6 +31,7 @@
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/run_estimate.h"
+#include "train/run_identity.h"
 #include "train/run_trace.h"
 #include "train/runtime.h"
 #include "train/setup.h"
@@ -62,6 +68,7 @@ class Reports {
                    "checkpoint.checkpoint_dir"});
     first_step_ = first_step;
     if (recipe.logging->jsonl()) training_.emplace(folder_ / "training.jsonl", first_step);
+    if (recipe.logging->jsonl()) history_.emplace(folder_);
     if (recipe.logging->tensorboard()) events_.emplace(folder_, first_step);
     metrics::ConsoleOptions console{.progress = recipe.logging->progress(),
                                     .first_step = first_step,
@@ -95,6 +102,9 @@ class Reports {
     }
     if (events_) events_->append(metrics::view_of(record), name == "default" ? "validation" : "validation_" + name);
   }
+  void event(const metrics::Event& event) {
+    if (history_) history_->add(event);
+  }
   const fs::path& folder() const { return folder_; }
 
  private:
@@ -102,6 +112,7 @@ class Reports {
   fs::path folder_;
   std::int64_t first_step_ = 0;
   std::optional<metrics::JsonLines> training_;
+  std::optional<metrics::EventLog> history_;
   std::map<std::string, std::unique_ptr<metrics::JsonLines>> validation_;
   std::optional<metrics::EventFile> events_;
   std::unique_ptr<metrics::Console> console_;
@@ -117,30 +128,46 @@ class Run {
     use_threads(world_);
     count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
-    checkpointing_ = std::make_unique<Checkpointing>(*setup_, [this](const std::string& line) { say(line); });
-    runtime_ = std::make_unique<Runtime>(setup_->plan, world_, checkpointing_->weights());
-    if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
-    trainer_ = std::make_unique<Trainer>(*runtime_, checkpointing_->rates());
-    checkpointing_->restore(*trainer_);
+    build({});
     const std::int64_t first = checkpointing_->first_step();
     reports_ =
         std::make_unique<Reports>(recipe_, world_.rank() == 0, setup_->plan.cuda, first, setup_->steps->end_step());
     estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
-    if (recipe_.logging->trace()) {
-      const auto& place = runtime_->place();
-      trace_ = std::make_unique<RunTrace>(runtime_->executor(), setup_->plan, place.pp,
-                                          place.dp == 0 && place.cp == 0 && place.tp == 0);
-    }
     banner();
+    reports_->event(
+        {.event = "start",
+         .step = first,
+         .message =
+             checkpointing_->resumed_from().empty() ? "a new run" : "goes on from " + checkpointing_->resumed_from(),
+         .fields = {{"ranks", static_cast<std::int64_t>(world_.size())}, {"recipe", recorded_recipe(loaded_)}}});
     estimate_->end_phase(plan::Phase::kInitialization);
     const auto code = loop(first);
-    if (trace_) write_trace();
     compare_with_plan();
     close_report(code);
+    reports_->event({.event = code == ExitCode::kOk ? "end" : "stopped",
+                     .message = code == ExitCode::kOk ? "all steps are done" : "stopped by a signal"});
     return code;
   }
 
  private:
+  /// Everything that holds weights. `from`: the checkpoint to go on from, in place of what the recipe says.
+  void build(const fs::path& from) {
+    checkpointing_.reset();  // it refers to the trainer, and that to the runtime
+    trainer_.reset();
+    runtime_.reset();
+    checkpointing_ = std::make_unique<Checkpointing>(
+        *setup_, [this](const std::string& line) { say(line); }, from);
+    runtime_ = std::make_unique<Runtime>(setup_->plan, world_, checkpointing_->weights());
+    if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
+    trainer_ = std::make_unique<Trainer>(*runtime_, checkpointing_->rates());
+    trainer_->bad_steps() = BadStepRule(recipe_.fault_tolerance());
+    checkpointing_->restore(*trainer_);
+    if (recipe_.logging->trace() == config::TraceChoice()) return;
+    const auto& place = runtime_->place();
+    trace_ = std::make_unique<RunTrace>(runtime_->executor(), setup_->plan, place.pp,
+                                        place.dp == 0 && place.cp == 0 && place.tp == 0);
+  }
+
   void banner() {
     if (world_.rank() != 0) return;
     reports_->line(plan::to_text(setup_->plan));
@@ -171,10 +198,18 @@ class Run {
       early_lines_.push_back(line);
   }
 
-  void write_trace() {
+  /// Whether the step's time line is recorded. Without a list it is the second step: the first one warms up.
+  bool traces(std::int64_t step, std::int64_t first) const {
+    const auto& choice = recipe_.logging->trace();
+    if (!choice.file) return std::find(choice.steps.begin(), choice.steps.end(), step) != choice.steps.end();
+    return step == std::min(first + 1, setup_->steps->end_step() - 1);
+  }
+
+  void write_trace(std::int64_t step) {
     const auto text = trace_->finish(world_);
     if (text.empty()) return;
-    const auto path = reports_->folder() / *recipe_.logging->trace();
+    const auto& choice = recipe_.logging->trace();
+    const auto path = reports_->folder() / choice.file.value_or(fmt::format("trace_{}.json", step));
     std::ofstream(path, std::ios::binary) << text;
     reports_->line(fmt::format("trace     {}", path.string()));
   }
@@ -236,18 +271,20 @@ class Run {
         first, setup_->steps->end_step());
     for (std::int64_t number = first; number < setup_->steps->end_step(); ++number) {
       world_.activity().begin_step(number);
-      // The first step warms up.
-      const bool traced = trace_ && number == std::min(first + 1, setup_->steps->end_step() - 1);
+      const bool traced = traces(number, first);
       if (traced) trace_->begin_step();
       const auto begin = Clock::now();
-      const auto result = trainer_->step(number, batches.next(), StopSignal::received() != 0);
+      const auto batch = batches.next();
+      const auto result = trainer_->step(number, batch, StopSignal::received() != 0);
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       if (traced) trace_->end_step();
       const auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
       closing_.add(number, result.loss);
       estimate_->add_step(seconds);
-      if (result.skipped)
+      if (traced) write_trace(number);
+      if (result.bad && leave_out(step, *result.bad, batch)) continue;
+      if (result.skipped && !result.bad)
         reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
                                    number, result.grad_scale, trainer_->scaler()->scale()));
       const auto val_loss = step.validate ? validate(step, result.lr) : std::nullopt;
@@ -264,6 +301,56 @@ class Run {
     checkpointing_->finish();
     sample();
     return ExitCode::kOk;
+  }
+
+  /// Says which step is left out, with its samples. True where the run went back to a checkpoint for it: the batches
+  /// since then are left out as well.
+  bool leave_out(const StepPlan& step, const BadStep& bad, const std::vector<data::Batch>& batches) {
+    // Behind the last step there is nothing to train: what is there is saved.
+    const bool back = bad.action == config::BadStepAction::kRollback && !step.last;
+    const auto from = back ? checkpoint_before(step.step) : fs::path();
+    const auto samples = sample_numbers(batches);
+    const auto what = back ? fmt::format("back to {}, on with step {}", from.native(), step.step + 1)
+                           : std::string("the update is left out");
+    reports_->line(fmt::format("step {} is bad: {}: {}", step.step, bad.reason, what));
+    reports_->event(
+        {.event = back ? "rollback" : "skip",
+         .step = step.step,
+         .message = bad.reason + ": " + what,
+         .fields = {{"reason", std::string(bad.spike ? "loss-spike" : "non-finite")}, {"samples", samples}}});
+    if (!back) return false;
+    const auto rule = trainer_->bad_steps();
+    build(from);
+    trainer_->bad_steps().take_count(rule);
+    return true;
+  }
+
+  /// The newest complete checkpoint, which a save under way may become.
+  fs::path checkpoint_before(std::int64_t step) {
+    checkpointing_->finish();
+    const auto root = fs::path(recipe_.checkpoint->checkpoint_dir());
+    const auto newest = world_.broadcast_text(world_.rank() == 0 ? checkpoint::newest_checkpoint(root).native() : "");
+    if (!newest.empty()) return newest;
+    throw Error(ExitCode::kNonFinite,
+                {"no-checkpoint-before",
+                 fmt::format("step {} is bad, and there is no checkpoint to go back to", step),
+                 "save more often (step_scheduler.ckpt_every_steps), or leave such steps out (skip)",
+                 {},
+                 "fault_tolerance"});
+  }
+
+  /// Numbers of the samples in the data set, of all ranks; on rank 0.
+  std::string sample_numbers(const std::vector<data::Batch>& batches) {
+    const auto& place = runtime_->place();
+    std::vector<std::int64_t> mine;
+    if (place.pp == 0 && place.cp == 0 && place.tp == 0)
+      for (const auto& batch : batches)
+        std::copy_if(batch.samples.begin(), batch.samples.end(), std::back_inserter(mine),
+                     [](std::int64_t sample) { return sample != data::kNoSample; });
+    std::string out;
+    for (const auto& each : world_.gather_text(fmt::format("{}", fmt::join(mine, " "))))
+      if (!each.empty()) out += (out.empty() ? "" : " ") + each;
+    return out;
   }
 
   void record(const StepPlan& step, const StepResult& result, double seconds) {
@@ -318,7 +405,7 @@ class Run {
   double peak_bytes_ = 0;  ///< bytes; the estimate counts anew in each phase
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
-  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer
+  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer; build() makes these three
   std::unique_ptr<Reports> reports_;
   std::unique_ptr<RunEstimate> estimate_;
   std::unique_ptr<RunTrace> trace_;

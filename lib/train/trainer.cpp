@@ -38,6 +38,13 @@ std::int64_t count_microbatches(const data::Batch& batch, int rows) {
   return out;
 }
 
+[[noreturn]] void stop_for(const BadStep& bad, std::int64_t step) {
+  throw Error(ExitCode::kNonFinite,
+              {bad.spike ? "loss-spike" : "non-finite", fmt::format("step {}: {}", step, bad.reason),
+               "the weights were not changed; lower the learning rate, look at the data of this step, or leave such "
+               "steps out (fault_tolerance)"});
+}
+
 }  // namespace
 
 Trainer::Trainer(Runtime& runtime, plan::LrSchedule schedule, StepHooks hooks)
@@ -109,15 +116,22 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
 
 StepResult Trainer::step(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
   StepResult result = gradients(step, batches, stop);
-  const bool bad_gradient = !std::isfinite(result.grad_norm);
-  const bool may_recover = scaler_ && !scaler_->at_least();
-  if (!std::isfinite(result.loss) || (bad_gradient && !may_recover && runtime_.plan().levers.check_gradients))
-    stop_for_non_finite(step, result.loss, result.grad_norm);
   // A step that float16 skips does not count, so that warm-up begins with the first that trains.
   const std::int64_t update = scaler_ ? first_step_ + runtime_.optimizer().steps() : step;
   result.lr = schedule_.learning_rate(update);
-  if (scaler_) scaler_->update(bad_gradient);
-  if (scaler_ && bad_gradient) {
+  const bool overflow = !std::isfinite(result.grad_norm);
+  const bool may_recover = scaler_ && !scaler_->at_least();
+  const bool checks = runtime_.plan().levers.check_gradients || bad_steps_.checks_gradients();
+  const bool finite = std::isfinite(result.loss) && (!overflow || may_recover || !checks);
+  result.bad = bad_steps_.judge(result.loss, result.grad_norm, finite);
+  if (result.bad) {
+    if (!finite) name_culprit(*result.bad);
+    if (result.bad->action == config::BadStepAction::kStop) stop_for(*result.bad, step);
+    result.skipped = true;
+    return result;
+  }
+  if (scaler_) scaler_->update(overflow);
+  if (scaler_ && overflow) {
     result.skipped = true;
     return result;
   }
@@ -139,20 +153,12 @@ std::function<model::Keep(int)> Trainer::keep_rule() const {
   return [=](int forward) { return forward % window >= whole ? keep : model::Keep::kAll; };
 }
 
-void Trainer::stop_for_non_finite(std::int64_t step, double loss, double norm) {
+void Trainer::name_culprit(BadStep& bad) {
   const std::string name = runtime_.optimizer().not_finite();
-  const auto names = runtime_.world().gather_text(name);
   std::string found = name;
-  for (const auto& each : names)
+  for (const auto& each : runtime_.world().gather_text(name))
     if (found.empty()) found = each;
-  std::string message = fmt::format("step {}: loss {}, gradient norm {}", step, loss, norm);
-  if (!found.empty()) message += fmt::format("; first parameter whose gradient is not finite: {}", found);
-  throw Error(ExitCode::kNonFinite,
-              {"non-finite",
-               message,
-               "the weights were not changed; lower the learning rate, or look at the data of this step",
-               {},
-               ""});
+  if (!found.empty()) bad.reason += fmt::format("; first parameter whose gradient is not finite: {}", found);
 }
 
 }  // namespace automodel::train

@@ -9,6 +9,7 @@
 #include "data/batch.h"
 #include "optim/loss_scaler.h"
 #include "plan/lr_schedule.h"
+#include "train/bad_steps.h"
 #include "train/runtime.h"
 
 namespace automodel::train {
@@ -27,8 +28,9 @@ struct StepResult {
   double lr = 0;
   std::int64_t tokens = 0;  ///< of the global batch, padding left out
   std::int64_t label_tokens = 0;
-  double grad_scale = 1;        ///< that the backward pass ran with
-  bool skipped = false;         ///< a gradient overflowed: the weights were not changed, the loss scale was
+  double grad_scale = 1;  ///< that the backward pass ran with
+  bool skipped = false;   ///< the weights were not changed: `bad` says why, else a gradient overflowed float16
+  std::optional<BadStep> bad = {};
   bool stop_requested = false;  ///< some rank received a signal
 };
 
@@ -37,8 +39,7 @@ class Trainer {
   Trainer(Runtime& runtime, plan::LrSchedule schedule, StepHooks hooks = {});
 
   /// One step over this rank's batches, one a run. `step` counts from 0 over the whole run. `stop` says whether this
-  /// rank was asked to stop. Throws Error (kNonFinite) before the weights change where loss or gradients are not
-  /// finite.
+  /// rank was asked to stop. A bad step changes no weights; where it is to stop the run, throws Error (kNonFinite).
   StepResult step(std::int64_t step, const std::vector<data::Batch>& batches, bool stop);
 
   /// Forward and backward without the update, for verification: gradients are left in place.
@@ -48,15 +49,20 @@ class Trainer {
   const plan::LrSchedule& schedule() const { return schedule_; }
   /// Of float16 training; null otherwise.
   optim::LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
+  /// Stops at what is not finite until it is set otherwise.
+  BadStepRule& bad_steps() { return bad_steps_; }
+  const BadStepRule& bad_steps() const { return bad_steps_; }
 
  private:
   std::function<model::Keep(int)> keep_rule() const;
-  [[noreturn]] void stop_for_non_finite(std::int64_t step, double loss, double norm);
+  /// Adds to the reason which parameter's gradient is not finite; all ranks together.
+  void name_culprit(BadStep& bad);
 
   Runtime& runtime_;
   plan::LrSchedule schedule_;
   StepHooks hooks_;
   std::optional<optim::LossScaler> scaler_ = {};
+  BadStepRule bad_steps_;
   std::int64_t first_step_;
 };
 

@@ -106,8 +106,9 @@ const std::map<std::string, std::vector<std::string>> kValues = {
 };
 
 /// Sections whose keys act on files, screens and loops around the computation; tests of those name them.
-const std::vector<std::string> kOutside = {"checkpoint.",  "logging.", "generation.", "dataloader.",
-                                           "validation_d", "dataset.", "recipe",      "packed_sequence."};
+const std::vector<std::string> kOutside = {"fault_tolerance.", "checkpoint.", "logging.",
+                                           "generation.",      "dataloader.", "validation_d",
+                                           "dataset.",         "recipe",      "packed_sequence."};
 
 using Overrides = std::vector<config::Override>;
 

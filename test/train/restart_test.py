@@ -154,13 +154,13 @@ class Restarts(RestartCase):
         self.assertEqual(len(self.events("restart")), 1)
 
     def test_one_rank_without_mpirun(self):
-        self.start("--max-restarts", "1", "--step_scheduler.local_batch_size", "16")
+        self.start("--fault_tolerance.max_restarts", "1", "--step_scheduler.local_batch_size", "16")
         self.wait_for_step(8)
         os.kill(workers_below(self.job.pid)[0], signal.SIGKILL)
         code, lines = self.finish()
         self.assertEqual(code, 0, lines)
         self.losses()
-        self.assertEqual([event["event"] for event in self.all_events()], ["restart"])
+        self.assertEqual([event["event"] for event in self.all_events()], ["start", "restart", "start", "end"])
 
     def test_restarts_are_used_up(self):
         self.start("--nproc-per-node", "2", "--max-restarts", "1")

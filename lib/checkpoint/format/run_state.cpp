@@ -40,6 +40,13 @@ class Members {
     const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_number(); });
     if (found != nullptr && !found->is_null()) out = found->get<double>();
   }
+  /// Numbers; older releases have none.
+  void take_any(const char* key, std::vector<double>& out) {
+    const auto found = json_.find(key);
+    if (found == json_.end() || !found->is_array()) return;
+    for (const auto& each : *found)
+      if (each.is_number()) out.push_back(each.get<double>());
+  }
   void take_object(const char* key, std::string& out) {
     if (const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_object(); })) out = found->dump();
   }
@@ -89,6 +96,7 @@ std::string to_json(const RunState& state) {
                     {"val_loss", optional_json(state.val_loss)},
                     {"best_val_loss", optional_json(state.best_val_loss)},
                     {"best", state.best},
+                    {"recent_losses", state.recent_losses},
                     {"ranks", state.ranks},
                     {"automodel", state.version},
                     {"recipe", state.recipe},
@@ -124,6 +132,7 @@ std::optional<RunState> parse_run_state(std::string_view text, std::string_view 
   members.take("val_loss", out.val_loss);
   members.take("best_val_loss", out.best_val_loss);
   members.take("best", out.best);
+  members.take_any("recent_losses", out.recent_losses);
   members.take("ranks", ranks);
   members.take("automodel", out.version);
   members.take("recipe", out.recipe);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/diagnostic.h"
 
@@ -34,6 +35,7 @@ struct RunState {
   std::optional<double> val_loss = {};       ///< of checkpoint.best_metric_key, where it was computed at this step
   std::optional<double> best_val_loss = {};  ///< the lowest of the run so far
   std::string best = {};                     ///< name of the checkpoint that has it
+  std::vector<double> recent_losses = {};    ///< that a spike is measured against (fault_tolerance.loss_spike)
   std::string recipe = {};                   ///< text of the file
   std::string resolved = {};                 ///< JSON object: the recipe with overrides and defaults
   std::string version = {};                  ///< of the program

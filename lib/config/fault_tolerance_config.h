@@ -1,0 +1,47 @@
+// What a run does about steps that go wrong, and about its own end. Ours; NeMo AutoModel has no such section.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "config/types.h"
+
+namespace automodel::config {
+
+enum class BadStepAction { kStop, kSkip, kRollback };
+template <>
+struct EnumNames<BadStepAction> {
+  using E = BadStepAction;
+  static constexpr std::array names = {EnumName<E>{"stop", E::kStop}, EnumName<E>{"skip", E::kSkip},
+                                       EnumName<E>{"rollback", E::kRollback}};
+};
+
+/// When a loss is a spike.
+struct LossSpikeConfig {
+  using IsSection = void;
+  Field<int> window{"window", 50, "Steps that were trained before; the rule begins when there are so many.",
+                    at_least<2>};
+  Field<double> factor{"factor", 2.0, "A loss above this many times their median is a spike.", positive};
+  Field<BadStepAction> action{
+      "action", BadStepAction::kSkip,
+      "What happens then: stop, skip the update, or rollback to the newest checkpoint and go on "
+      "behind the step."};
+};
+
+struct FaultToleranceConfig {
+  using IsSection = void;
+  Field<int> max_restarts{"max_restarts", 0,
+                          "Times that `automodel train` starts the ranks again, from the newest checkpoint, after one "
+                          "died, hung or lost its host; not under a launcher of your own.",
+                          at_least<0>};
+  Field<BadStepAction> on_non_finite{
+      "on_non_finite", BadStepAction::kStop,
+      "What a loss or gradient that is not finite does: stop the run, skip the update, or "
+      "rollback to the newest checkpoint and go on behind the step."};
+  Field<std::optional<LossSpikeConfig>> loss_spike{"loss_spike", std::nullopt,
+                                                   "When a loss counts as a spike, and what follows; null: never."};
+  Field<int> max_bad_steps{"max_bad_steps", 10, "Bad steps without a good one between them that stop the run.",
+                           at_least<1>};
+};
+
+}  // namespace automodel::config
