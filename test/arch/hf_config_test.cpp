@@ -42,6 +42,22 @@ using Ids = std::vector<std::string>;
 
 }  // namespace
 
+TEST_CASE("infinity is understood as Python and as transformers write it", "[arch]") {
+  for (const std::string limit : {"[0.1, Infinity]", R"([0.1, {"__float__": "Infinity"}])"}) {
+    CAPTURE(limit);
+    const auto parsed = parse_hf_config(
+        R"({"model_type": "mamba2", "architectures": ["Infinity"], "hidden_size": 32, "num_hidden_layers": 1,
+            "vocab_size": 9, "num_heads": 4, "head_dim": 16, "n_groups": 1, "time_step_limit": )" +
+            limit + "}",
+        "config.json", {});
+    INFO(to_text(parsed.errors));
+    REQUIRE(parsed.spec);
+    CHECK(parsed.spec->architecture == "Infinity");
+    CHECK(parsed.spec->recurrence->least_step == 0.1);
+    CHECK(parsed.spec->recurrence->most_step == 0);  // none
+  }
+}
+
 TEST_CASE("every problem of a config is reported at once, with its place", "[arch]") {
   const auto parsed = parse_hf_config(
       "{\n  \"model_type\": \"llama\",\n  \"hidden_size\": \"64\",\n  \"num_hidden_layers\": 0,\n"
