@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-[[noreturn]] void refuse(std::string id, std::string message, std::string help) {
+[[noreturn]] void refuse_request(std::string id, std::string message, std::string help) {
   throw Error(ExitCode::kBadInput, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
 }
 
@@ -166,9 +166,10 @@ class GenerateRun {
     try {
       return template_->render(messages, /*add_generation_prompt=*/true, tokenizer_->folder()->roles());
     } catch (const tokenizer::TemplateError& error) {
-      refuse("bad-template",
-             fmt::format("the chat template refuses the conversation (its line {}): {}", error.line, error.what()),
-             "the template may want another order of roles, or no --system");
+      refuse_request(
+          "bad-template",
+          fmt::format("the chat template refuses the conversation (its line {}): {}", error.line, error.what()),
+          "the template may want another order of roles, or no --system");
     }
   }
 
@@ -201,10 +202,10 @@ class GenerateRun {
     const auto room =
         static_cast<std::int64_t>(plan_.model->spec.max_positions) - static_cast<std::int64_t>(ids.size());
     if (plan_.model->spec.max_positions > 0 && room <= 0)
-      refuse("prompt-too-long",
-             fmt::format("the text has {} tokens, the model has positions for {}", ids.size(),
-                         plan_.model->spec.max_positions),
-             "shorten the prompt");
+      refuse_request("prompt-too-long",
+                     fmt::format("the text has {} tokens, the model has positions for {}", ids.size(),
+                                 plan_.model->spec.max_positions),
+                     "shorten the prompt");
     auto options = options_;
     if (plan_.model->spec.max_positions > 0)
       options.tokens = static_cast<int>(std::min<std::int64_t>(options.tokens, room));
