@@ -58,6 +58,12 @@ void apply_manager_class(Node& root, Diagnostics& problems) {
   }
 }
 
+std::string_view name_of(Backend backend) {
+  for (const auto& row : EnumNames<Backend>::names)
+    if (row.value == backend) return row.name;
+  return {};
+}
+
 /// What one section says for another: sizes of the mesh in Megatron Core's names, and what a switch needs.
 class Resolution {
  public:
@@ -83,7 +89,8 @@ class Resolution {
     }
     const auto& e = loaded_.recipe.dist_env->backend();
     if (e && d.backend() && *e != Backend::kAuto && *d.backend() != Backend::kAuto && *e != *d.backend())
-      refuse("backend-conflict", "distributed.backend", "distributed.backend and dist_env.backend name two backends",
+      refuse("backend-conflict", "distributed.backend",
+             fmt::format("distributed.backend is {}, dist_env.backend is {}", name_of(*d.backend()), name_of(*e)),
              "remove one of the two");
   }
 
