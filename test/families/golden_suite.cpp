@@ -223,6 +223,9 @@ void check_fixture(comm::World& world, const std::string& name) {
 void check_documents(comm::World& world, const Fixture& fixture) {
   const Check check(world, fixture.name);
   Session session(world, fixture, {});
+  // These kinds of RoPE choose their frequencies by the length of the row, which the pack's documents share.
+  const auto kind = session.runtime().plan().model->spec.rope.kind;
+  if (kind == arch::RopeKind::kLongRope || kind == arch::RopeKind::kDynamic) return;
   const std::vector<std::int32_t> lengths = {13, 1, 18};
   const auto whole = case_batch(fixture, "plain", 0);
   std::vector<std::int32_t> ids;

@@ -32,7 +32,7 @@ std::vector<Row> train(const std::vector<std::string>& words, int ranks = 1, con
       "tie_word_embeddings: true}, torch_dtype: float64}\n"
       "distributed: {strategy: ddp}\n" +
       (data.empty() ? std::string("dataset: {_target_: mock, vocab_size: 64, seq_length: 8, num_samples: 64}\n")
-                    : "dataset: {_target_: jsonl, path_or_dataset_id: " + folder.path().string() +
+                    : "dataset: {_target_: jsonl, path: " + folder.path().string() +
                           "/rows.jsonl, tokenizer: bytes}\n"
                           "dataloader: {shuffle: false}\n") +
       "step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: 4, num_epochs: null}\n"
