@@ -68,8 +68,7 @@ ParameterCounts count_parameters(const ModelSpec& spec) {
   return count_parameters(layout, whole_model(layout));
 }
 
-std::int64_t active_parameters(const ModelSpec& spec) {
-  const auto counts = count_parameters(spec);
+std::int64_t active_parameters(const ModelSpec& spec, const ParameterCounts& counts) {
   if (!spec.moe) return counts.total();
   const std::int64_t experts = counts.of(Role::kExpert);
   return counts.total() - experts + experts / spec.moe->experts * spec.moe->top_k;
@@ -111,20 +110,6 @@ double mtp_join_elements(const ModelSpec& spec) {
 
 double head_flops_per_token(const ModelSpec& spec) {
   return 2.0 * spec.vocab * spec.hidden;
-}
-
-double flops_per_token(const ModelSpec& spec, const Layout& layout, const Portion& portion, std::int64_t sequence,
-                       bool causal) {
-  // Layers of a kind differ in cost only where some slide.
-  std::vector<double> known(2 * layout.kinds.size(), -1);
-  double out = portion.head ? head_flops_per_token(spec) : 0;
-  for (int layer = portion.first_layer; layer < portion.last_layer; ++layer) {
-    const auto at = static_cast<std::size_t>(layer);
-    double& cost = known[2 * static_cast<std::size_t>(layout.kind_of[at]) + (spec.slides(layer) ? 1U : 0U)];
-    if (cost < 0) cost = layer_flops_per_token(spec, layout, layer, sequence, causal);
-    out += cost;
-  }
-  return out;
 }
 
 }  // namespace automodel::arch

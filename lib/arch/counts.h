@@ -40,8 +40,8 @@ ParameterCounts count_layer(const Layout& layout, int layer);
 /// second copy of the same weights.
 ParameterCounts count_parameters(const Layout& layout, const Portion& portion);
 ParameterCounts count_parameters(const ModelSpec& spec);
-/// Parameters that one token uses: all but the experts that are not chosen for it.
-std::int64_t active_parameters(const ModelSpec& spec);
+/// Of `counts`, parameters that one token uses: all but the experts that are not chosen for it.
+std::int64_t active_parameters(const ModelSpec& spec, const ParameterCounts& counts);
 
 /// Floating-point operations of the forward pass for one token of a sequence of `sequence` tokens:
 ///   2 x (elements of the matrices that it meets; of experts top_k / experts)
@@ -64,8 +64,5 @@ double state_flops_per_token(const ModelSpec& spec, int layer);
 double head_flops_per_token(const ModelSpec& spec);
 /// Elements of the product that joins hidden states and an embedding before a multi-token-prediction layer.
 double mtp_join_elements(const ModelSpec& spec);
-/// Of all layers of a portion and, where it holds the head, the head.
-double flops_per_token(const ModelSpec& spec, const Layout& layout, const Portion& portion, std::int64_t sequence,
-                       bool causal = true);
 
 }  // namespace automodel::arch

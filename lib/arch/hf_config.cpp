@@ -1,7 +1,5 @@
 #include "arch/hf_config.h"
 
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -210,20 +208,6 @@ HfConfig parse_hf_config(std::string_view text, std::string_view file, const HfC
   if (!document) return out;
   const ConfigText source{std::string(file), text};
   Parser(source, options, out).run(*document);
-  return out;
-}
-
-HfConfig load_hf_config(const std::filesystem::path& path, const HfConfigOptions& options) {
-  std::error_code ignored;
-  const auto file = std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (stream && !std::filesystem::is_directory(file, ignored)) return parse_hf_config(text, file.string(), options);
-  HfConfig out;
-  out.errors.push_back({"missing-file",
-                        fmt::format("cannot read '{}'", file.string()),
-                        "a model folder holds a config.json",
-                        {file.string()}});
   return out;
 }
 

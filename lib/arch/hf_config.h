@@ -1,7 +1,6 @@
 // Hugging Face's config.json as a ModelSpec.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string_view>
 
@@ -29,8 +28,5 @@ struct HfConfig {
 /// Errors: bad-json, missing-key, bad-type, bad-value, indivisible, unknown-model-type, unsupported-model, unknown-key.
 /// Warnings: unknown-model-type, multimodal, quantized.
 HfConfig parse_hf_config(std::string_view text, std::string_view file, const HfConfigOptions& options = {});
-
-/// Reads `path`, or config.json in it where it is a folder. Further error: missing-file.
-HfConfig load_hf_config(const std::filesystem::path& path, const HfConfigOptions& options = {});
 
 }  // namespace automodel::arch

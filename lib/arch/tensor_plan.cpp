@@ -87,18 +87,16 @@ struct Row {
   std::string_view module;  ///< below a layer
   Style style;
 };
-/// transformers' base_model_tp_plan of families whose projections are apart.
-constexpr std::array kApartRows = {
-    Row{"self_attn.q_proj", Style::kColwise},
-    Row{"self_attn.k_proj", Style::kColwise},
-    Row{"self_attn.v_proj", Style::kColwise},
-    Row{"self_attn.o_proj", Style::kRowwise},
-    Row{"mlp.gate_proj", Style::kColwise},
-    Row{"mlp.up_proj", Style::kColwise},
-    Row{"mlp.down_proj", Style::kRowwise},
-    Row{"self_attn.q_norm", Style::kReplicatedSummedGradient},
-    Row{"self_attn.k_norm", Style::kReplicatedSummedGradient},
-};
+/// Families whose plan in transformers divides the projections of attention and of feed-forward blocks as this
+/// program's own does, and leaves norms out: kPartStyles without kSequence. Two plans are taken from elsewhere:
+/// transformers 5 leaves DeepSeek-V3's attention whole on every rank, here its heads are divided as in its plan of
+/// DeepSeek-V2; it has rows for the ends of gpt-oss only, here the heads are divided as in its releases 4. How experts
+/// are divided is no matter of this plan: expert_tensor_parallel_size decides.
+constexpr std::array<std::string_view, 31> kDividedFamilies = {
+    "apertus", "arcee", "cohere",      "cohere2",   "deepseek_v2",  "deepseek_v3",   "dots1",     "ernie4_5",
+    "exaone4", "gemma", "gemma2",      "glm4_moe",  "ernie4_5_moe", "glm4_moe_lite", "gpt_oss",   "granite",
+    "helium",  "llama", "gemma3_text", "ministral", "ministral3",   "mistral",       "mixtral",   "olmo",
+    "phi",     "qwen2", "qwen3",       "qwen3_moe", "seed_oss",     "smollm3",       "starcoder2"};
 /// Phi-3's: joined projections are gathered again before they are taken apart.
 constexpr std::array kJoinedRows = {
     Row{"self_attn.qkv_proj", Style::kColwiseGathered},
@@ -106,18 +104,13 @@ constexpr std::array kJoinedRows = {
     Row{"mlp.gate_up_proj", Style::kColwiseGathered},
     Row{"mlp.down_proj", Style::kRowwiseSplit},
 };
-struct FamilyPlan {
-  std::string_view model_type;
-  std::span<const Row> rows;
-};
-constexpr std::array kFamilyPlans = {
-    FamilyPlan{"llama", kApartRows}, FamilyPlan{"mistral", kApartRows}, FamilyPlan{"qwen2", kApartRows},
-    FamilyPlan{"qwen3", kApartRows}, FamilyPlan{"gemma2", kApartRows},  FamilyPlan{"gemma3_text", kApartRows},
-    FamilyPlan{"phi3", kJoinedRows},
-};
-
-void add_layers(TensorPlan& plan, const Layout& layout, std::span<const Row> rows) {
-  for (const auto& row : rows) plan.rows.emplace_back(layout.layers + ".*." + std::string(row.module), row.style);
+/// The styles that kPartStyles gives the modules of layers.
+void add_parts(TensorPlan& plan, const Layout& layout, bool norms) {
+  std::set<std::string_view> seen;  // kinds of layers have names in common
+  for (const auto& kind : layout.kinds)
+    for (const auto& [part, style] : kPartStyles)
+      if (kind.has(part) && (norms || style != Style::kSequence) && seen.insert(kind.module(part)).second)
+        plan.rows.emplace_back(layout.layers + ".*." + kind.module(part), style);
 }
 void add_ends(TensorPlan& plan, const Layout& layout) {
   for (std::size_t i = 0; i < layout.embeddings.size(); ++i)  // the first is the token embedding
@@ -190,24 +183,23 @@ TensorStyle TensorPlan::style_of(const Parameter& parameter) const {
 
 TensorPlan default_tensor_plan(const Layout& layout) {
   TensorPlan plan;
-  std::set<std::string_view> seen;  // kinds of layers have names in common
-  for (const auto& kind : layout.kinds)
-    for (const auto& [part, style] : kPartStyles)
-      if (kind.has(part) && seen.insert(kind.module(part)).second)
-        plan.rows.emplace_back(layout.layers + ".*." + kind.module(part), style);
+  add_parts(plan, layout, true);
   add_ends(plan, layout);
   return plan;
 }
 
 std::optional<TensorPlan> transformers_tensor_plan(const ModelSpec& spec, const Layout& layout) {
-  for (const auto& family : kFamilyPlans) {
-    if (family.model_type != spec.model_type) continue;
-    TensorPlan plan;
-    add_layers(plan, layout, family.rows);
-    add_ends(plan, layout);
-    return plan;
-  }
-  return std::nullopt;
+  TensorPlan plan;
+  const auto& divided = kDividedFamilies;
+  if (std::find(divided.begin(), divided.end(), spec.model_type) != divided.end())
+    add_parts(plan, layout, false);
+  else if (spec.model_type == "phi3")
+    for (const auto& row : kJoinedRows)
+      plan.rows.emplace_back(layout.layers + ".*." + std::string(row.module), row.style);
+  else
+    return std::nullopt;
+  add_ends(plan, layout);
+  return plan;
 }
 
 bool divides_vocabulary(const TensorPlan& plan, const Layout& layout, Role role) {

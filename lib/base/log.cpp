@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -21,14 +22,19 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-std::function<void()>& before_line() {
-  static std::function<void()> hook;
-  return hook;
+struct BeforeLine {
+  std::mutex mutex = {};
+  std::function<void()> hook = {};
+};
+BeforeLine& before_line() {
+  static BeforeLine one;
+  return one;
 }
 
 void write(spdlog::level::level_enum level, std::string_view start, std::string_view message) {
   if (!logger().should_log(level)) return;
-  if (before_line()) before_line()();
+  const std::lock_guard lock(before_line().mutex);
+  if (before_line().hook) before_line().hook();
   logger().log(level, "{}{}", start, message);
 }
 
@@ -44,11 +50,9 @@ void set_level(Level level) {
   }
 }
 
-void set_prefix(std::string_view prefix) {
-  logger().set_pattern(std::string(prefix) + "%v");
-}
 void set_before_line(std::function<void()> hook) {
-  before_line() = std::move(hook);
+  const std::lock_guard lock(before_line().mutex);
+  before_line().hook = std::move(hook);
 }
 void debug(std::string_view message) {
   write(spdlog::level::debug, "", message);

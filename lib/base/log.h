@@ -10,8 +10,6 @@ enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 
 /// Lines below `level` are dropped. The initial level is kInfo.
 void set_level(Level level);
-/// Put before every line of this process, for example "[rank 3] "; empty by default.
-void set_prefix(std::string_view prefix);
 /// Called before every line that is written, by the thread that writes it; an empty function for none. A progress bar
 /// that is on the screen is erased this way, so that no line ends up behind it.
 void set_before_line(std::function<void()> hook);

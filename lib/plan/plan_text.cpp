@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "arch/counts.h"
 #include "base/bytes.h"
 #include "base/text_table.h"
 #include "schedule/timeline_text.h"
@@ -84,9 +85,16 @@ std::string model_text(const TrainingPlan& plan) {
   std::int64_t parameters = 0;
   if (plan.pipeline)
     for (const auto& stage : plan.pipeline->stages) parameters += stage.part.parameters;
-  return fmt::format("model     {} ({}): {} layers, hidden {}, heads {}/{}, vocabulary {}, {} parameters{}\n",
+  std::string active;
+  if (spec.moe) {
+    const auto& layout = plan.model->layout;
+    const auto counts = arch::count_parameters(layout, arch::whole_model(layout));
+    active = fmt::format(" ({} per token)", format_count(static_cast<double>(arch::active_parameters(spec, counts))));
+  }
+  return fmt::format("model     {} ({}): {} layers, hidden {}, heads {}/{}, vocabulary {}, {} parameters{}{}\n",
                      plan.model->name, spec.model_type, spec.layers, spec.hidden, spec.heads, spec.kv_heads, spec.vocab,
-                     format_count(static_cast<double>(parameters)), spec.tied_embeddings ? ", tied embeddings" : "");
+                     format_count(static_cast<double>(parameters)), active,
+                     spec.tied_embeddings ? ", tied embeddings" : "");
 }
 
 std::string adapters_text(const TrainingPlan& plan) {

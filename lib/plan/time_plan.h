@@ -1,6 +1,6 @@
 // How long a step takes: arithmetic and communication of every stage, put through the schedule.
 //
-// Model FLOPs of a step = 3 x (forward FLOPs of a token, arch::flops_per_token, causal attention counted half) x
+// Model FLOPs of a step = 3 x (forward FLOPs of a token, arch::layer_flops_per_token, causal attention counted half) x
 // tokens: the backward pass costs twice the forward pass, and what is recomputed is not counted. Where adapters are
 // trained, the products with frozen weights count twice: they have no weight gradients. MFU = model FLOPs /
 // (step time x peak rate x ranks).

@@ -121,12 +121,6 @@ void refuse_numbers(const VirtualStagesRequest& r, Diagnostics& problems) {
 
 }  // namespace
 
-std::optional<StageRounding> parse_stage_rounding(std::string_view text) {
-  if (text == "up") return StageRounding::kUp;
-  if (text == "down") return StageRounding::kDown;
-  return std::nullopt;
-}
-
 std::string_view name_of(StageRounding rounding) {
   return rounding == StageRounding::kUp ? "up" : rounding == StageRounding::kDown ? "down" : "none";
 }

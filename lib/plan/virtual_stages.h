@@ -12,8 +12,6 @@ namespace automodel::plan {
 /// What to do where the number of stages is no multiple of the pipeline size.
 enum class StageRounding : std::uint8_t { kRefuse, kUp, kDown };
 
-/// "up" or "down"; empty for anything else.
-std::optional<StageRounding> parse_stage_rounding(std::string_view text);
 std::string_view name_of(StageRounding rounding);
 
 struct VirtualStagesRequest {

@@ -16,6 +16,7 @@
 #include <ATen/Parallel.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/proc_field.h"
 #include "checkpoint/format/root_folder.h"
 #include "data/prefetch.h"
@@ -79,7 +80,13 @@ class Reports {
       console.bar = console.lines;
     }
     console_ = std::make_unique<metrics::Console>(console);
+    log::set_before_line([this] { console_->clear_bar(); });
   }
+  ~Reports() {
+    if (console_) log::set_before_line(nullptr);
+  }
+  Reports(const Reports&) = delete;
+  Reports& operator=(const Reports&) = delete;
 
   void line(const std::string& text) {
     if (console_) console_->line(text);

@@ -72,6 +72,18 @@ const std::vector<const char*> kFamilies = {
 };
 constexpr int kPhi3 = 5;
 
+/// Models with experts, whose plan in transformers speaks of what is around them.
+const std::vector<const char*> kExpertFamilies = {
+    "model_type: mixtral, num_local_experts: 4, num_experts_per_tok: 2, sliding_window: null, num_key_value_heads: 2, ",
+    "model_type: qwen3_moe, num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 12, head_dim: 8, "
+    "mlp_only_layers: [1], num_key_value_heads: 2, ",
+    "model_type: deepseek_v3, n_routed_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 12, n_group: 4, "
+    "topk_group: 2, n_shared_experts: 1, first_k_dense_replace: 1, q_lora_rank: 16, kv_lora_rank: 12, "
+    "qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 6, num_key_value_heads: 4, ",
+    "model_type: gpt_oss, num_local_experts: 4, num_experts_per_tok: 2, head_dim: 8, sliding_window: 8, "
+    "num_key_value_heads: 2, ",
+};
+
 /// Styles that no family's own plan has, on the tiny Llama.
 const std::vector<const char*> kPlans = {
     "{lm_head: colwise_rep, model.embed_tokens: rowwise}",
@@ -122,6 +134,10 @@ const std::vector<test::RankCase> kCases = {
                  {.layers = 2});
          check(w, {.strategy = "strategy: fsdp2", .sequence = sequence, .more = ", tp_plan: auto"},
                {.config = kFamilies[kPhi3]});
+         for (const std::string family : kExpertFamilies)
+           check(w, {.strategy = "strategy: fsdp2", .sequence = sequence, .more = ", tp_plan: auto"},
+                 {.config = family + "hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, "
+                                     "num_attention_heads: 4, vocab_size: 68, max_position_embeddings: 32"});
        }
      },
      2, 2},

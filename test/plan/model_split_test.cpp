@@ -13,6 +13,7 @@
 #include "golden_file.h"
 #include "golden_names.h"
 #include "plan/model_names.h"
+#include "plan/stage_rounding.h"
 #include "plan/virtual_stages.h"
 
 namespace automodel::plan {
@@ -114,7 +115,7 @@ TEST_CASE("models are split as NeMo AutoModel splits them", "[plan][golden]") {
     }
     Case c{tiny(in[0], in[1]), in[2], kSchedules.at(in[3]), {}, StageRounding::kRefuse, {}};
     if (!in[4].is_null()) c.layers_per_stage = in[4].get<int>();
-    if (!in[5].is_null()) c.rounding = parse_stage_rounding(in[5].get<std::string>()).value();
+    if (!in[5].is_null()) c.rounding = rounding_named(in[5].get<std::string>()).value();
     if (row.contains("fqns")) c.given = row["fqns"].get<StageFqns>();
     const auto layout = arch::layout_of(c.spec);
     const arch::ModuleTree tree(layout);

@@ -76,6 +76,42 @@ TEST_CASE("auto is the model's own plan", "[plan]") {
   CHECK(style(planned("tp_size: 2", gpt2), "transformer.h.0.attn.c_attn") == TensorStyle::kColwise);
 }
 
+TEST_CASE("auto divides heads and feed-forward widths of models with experts, whose norms and routers are whole",
+          "[plan]") {
+  const std::string sizes =
+      "hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, vocab_size: 100, ";
+  const auto plan_of = [&](const std::string& family, const std::string& keys) {
+    auto result = planned("tp_size: 2, tp_plan: auto", "model_type: " + family + ", " + sizes + keys);
+    INFO(family << to_text(result.problems));
+    REQUIRE(result.plan);
+    return result;
+  };
+  const std::string experts = "num_local_experts: 4, num_experts_per_tok: 2, num_key_value_heads: 4";
+  const auto mixtral = plan_of("mixtral", experts);
+  CHECK(style(mixtral, "model.layers.0.self_attn.q_proj") == TensorStyle::kColwise);
+  CHECK(style(mixtral, "model.layers.0.self_attn.o_proj") == TensorStyle::kRowwise);
+  CHECK(style(mixtral, "model.layers.0.input_layernorm") == TensorStyle::kReplicated);
+  CHECK(style(mixtral, "lm_head") == TensorStyle::kColwise);
+
+  const auto qwen =
+      plan_of("qwen3_moe",
+              "num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, num_key_value_heads: 4, "
+              "mlp_only_layers: [1]");
+  CHECK(style(qwen, "model.layers.0.self_attn.q_norm") == TensorStyle::kReplicatedSummedGradient);
+  CHECK(style(qwen, "model.layers.1.mlp.down_proj") == TensorStyle::kRowwise);
+
+  const auto gpt_oss = plan_of("gpt_oss", experts + ", head_dim: 8");
+  CHECK(style(gpt_oss, "model.layers.0.self_attn.sinks") == TensorStyle::kColwise);
+
+  const auto deepseek = plan_of("deepseek_v3",
+                                "n_routed_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 12, n_group: 4, "
+                                "topk_group: 2, n_shared_experts: 1, first_k_dense_replace: 1, q_lora_rank: 16, "
+                                "kv_lora_rank: 12, qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 6");
+  CHECK(style(deepseek, "model.layers.1.self_attn.kv_b_proj") == TensorStyle::kColwise);
+  CHECK(style(deepseek, "model.layers.1.self_attn.kv_a_proj_with_mqa") == TensorStyle::kReplicated);
+  CHECK(style(deepseek, "model.layers.1.mlp.shared_experts.up_proj") == TensorStyle::kColwise);
+}
+
 TEST_CASE("a mapping replaces the family's plan, with or without the outer module's name", "[plan]") {
   const auto result = planned(
       "tp_size: 2, tp_plan: {layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, "

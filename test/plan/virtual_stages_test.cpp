@@ -8,6 +8,7 @@
 #include "advice.h"
 #include "golden_file.h"
 #include "plan/stage_ids.h"
+#include "plan/stage_rounding.h"
 
 namespace automodel::plan {
 namespace {
@@ -22,7 +23,7 @@ std::vector<VirtualStagesRequest> changes(const VirtualStagesRequest& request, c
     else if (advised.key == "layers_per_stage")
       out.back().layers_per_stage = advised.number();
     else if (advised.key == "round_virtual_stages_to_pp_multiple")
-      out.back().rounding = parse_stage_rounding(advised.value).value();
+      out.back().rounding = rounding_named(advised.value).value();
     else
       FAIL("advice on " << advised.key);
   }
@@ -54,7 +55,7 @@ TEST_CASE("virtual stages are counted as NeMo AutoModel counts them", "[plan][go
     request.pp_size = row[2];
     request.single_stage = row[3] == 1;
     if (!row[4].is_null()) {
-      const auto rounding = row[4].is_string() ? parse_stage_rounding(row[4].get<std::string>()) : std::nullopt;
+      const auto rounding = row[4].is_string() ? rounding_named(row[4].get<std::string>()) : std::nullopt;
       if (!rounding) {
         CHECK(row[5] == "rounding");
         ++seen["rounding"];
