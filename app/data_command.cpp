@@ -188,7 +188,8 @@ int run_data(const Options& options) {
   const std::string cut = cut_rows(*config, *dataset);
   const auto& packing = recipe.packed_sequence();
   if (!options.validation && packing.packed_sequence_size() > 0)
-    dataset = data::pack(std::move(dataset), packing, "packed_sequence", problems = {});
+    dataset = data::pack(std::move(dataset), packing, recipe.distributed->cp_size().value_or(1), "packed_sequence",
+                         problems = {});
   if (!dataset) return fail(std::move(problems));
   out(fmt::format("\n{}\n{}  + is learned, . is padding, the rest is only read\n", dataset->summary(), cut));
   return code(ExitCode::kOk);

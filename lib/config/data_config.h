@@ -107,6 +107,9 @@ struct NanogptDatasetConfig {
                                           "Type of the tokens of files without a header: uint16 or uint32."};
   Field<Value> shuffle_files{"shuffle_files", nullptr, "Shuffle files.",
                              Ignored{"dataloader.shuffle shuffles the sequences of all files together"}};
+  Field<Value> align_to_bos{"align_to_bos", false, "Begin each sequence at a document.",
+                            Unsupported{"a sequence begins where the one before it ends"}};
+  Field<Value> bos_token{"bos_token", nullptr, "Token that begins a document.", Ignored{"only align_to_bos needs it"}};
 };
 
 struct MegatronDatasetConfig {
@@ -122,6 +125,14 @@ struct MegatronDatasetConfig {
       "split", std::nullopt,
       "Shares of the documents for training, validation and test: 900,50,50; null: all of them."};
   Field<std::string> part{"splits_to_build", "train", "The share that is taken: train, validation or test."};
+  Field<Value> tokenizer{"tokenizer", nullptr, "Tokenizer of the texts.", Ignored{"the files hold ids"}};
+  Field<Value> index_mapping_dir{"index_mapping_dir", nullptr, "Folder for orders of samples.",
+                                 Ignored{"orders are computed, not kept"}};
+  Field<Value> num_train_samples{"num_train_samples", nullptr, "Samples of training.",
+                                 Ignored{"an epoch is the whole share; step_scheduler.max_steps ends a run"}};
+  Field<Value> num_val_samples{"num_val_samples", nullptr, "Samples of a validation.",
+                               Ignored{"a validation reads its whole share"}};
+  Field<Value> num_test_samples{"num_test_samples", nullptr, "Samples of a test.", Ignored{"nothing tests"}};
 };
 
 struct TokensDatasetConfig {
@@ -337,12 +348,12 @@ struct PackedSequenceConfig {
                                   at_least<0>};
   Field<PackingStrategy> packing_strategy{
       "packing_strategy", PackingStrategy::kThd,
-      "thd: rows one after another, in their order; neat: each time the longest row that still fits."};
+      "thd: rows one after another, in their order; neat: the longest first, each into the emptiest pack."};
   Field<std::optional<int>> max_packs{"max_packs", std::nullopt, "No more packs than this.", at_least<1>};
-  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Each row of a pack is filled to a multiple of this.",
+  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Each row of a thd pack is filled to a multiple of this.",
                                 at_least<1>};
-  Field<std::optional<bool>> drop_long_samples{
-      "drop_long_samples", std::nullopt, "Leave out rows that are longer than a pack; null: yes for neat, no for thd."};
+  Field<bool> drop_long_samples{"drop_long_samples", true,
+                                "Leave out rows that are longer than a pack; else they are refused."};
   Field<Value> split_across_pack{"split_across_pack", nullptr, "Older option.",
                                  Ignored{"a row always stands in one pack"}};
   Field<Value> prepacked{"prepacked", nullptr, "Packs made before.", Ignored{"packing takes no time worth keeping"}};

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "config/recipe_class.h"
+
 namespace automodel::config {
 namespace {
 
@@ -129,9 +131,6 @@ void check_recipe(LoadedRecipe& loaded) {
     const auto where = loaded.origins.nearest(key);
     loaded.problems.push_back({std::move(id), std::move(message), std::move(help), where, std::move(key)});
   };
-  if (recipe.seed() && recipe.rng->seed() && *recipe.seed() != *recipe.rng->seed())
-    refuse("bad-value", "rng.seed", fmt::format("seed is {} and rng.seed is {}", *recipe.seed(), *recipe.rng->seed()),
-           "give one of them; NeMo AutoModel reads only the top-level seed");
   if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() && !recipe.model()->config() &&
       recipe.model()->target() != ModelTarget::kGpt2)
     refuse("missing-key", "model", "model needs pretrained_model_name_or_path or config",
@@ -172,7 +171,7 @@ void check_recipe(LoadedRecipe& loaded) {
 }  // namespace
 
 int seed_of(const Recipe& recipe) {
-  return recipe.seed().value_or(recipe.rng->seed().value_or(42));
+  return recipe.seed().value_or(42);
 }
 
 std::optional<Backend> backend_of(const Recipe& recipe) {
@@ -190,7 +189,7 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
   Node root = parse_yaml(loaded.text, path, loaded.problems);
   const bool broken = std::any_of(loaded.problems.begin(), loaded.problems.end(),
                                   [](const Diagnostic& d) { return d.id == "yaml-syntax"; });
-  if (broken) return loaded;
+  if (broken || refuse_other_recipe(root, loaded.problems)) return loaded;
   apply_overrides(root, overrides, loaded.problems);
   interpolate(root, environment, loaded.problems);
   apply_manager_class(root, loaded.problems);

@@ -252,7 +252,8 @@ struct EnumNames<RngClass> {
 struct RngConfig {
   using IsSection = void;
   Field<PythonClass<RngClass>> target{"_target_", {}, "nemo_automodel.components.training.rng.StatefulRNG"};
-  Field<std::optional<int>> seed{"seed", std::nullopt, "The same as the top-level seed."};
+  Field<std::optional<int>> seed{"seed", std::nullopt, "Seed, in its older place.",
+                                 Ignored{"the top-level seed counts, as in NeMo AutoModel; 42 where there is none"}};
   Field<bool> ranked{"ranked", true, "Add the rank to the seed.",
                      Ignored{"random numbers are keyed by name and element; ranks agree by construction"}};
 };

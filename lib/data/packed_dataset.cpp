@@ -1,7 +1,9 @@
 #include "data/packed_dataset.h"
 
 #include <algorithm>
-#include <map>
+#include <functional>
+#include <numeric>
+#include <queue>
 #include <utility>
 #include <vector>
 
@@ -45,20 +47,27 @@ Packs pack_in_order(const std::vector<Row>& rows, const config::PackedSequenceCo
   return out;
 }
 
-/// Each pack takes the longest row that still fits, again and again; among rows of one length the first.
-Packs pack_greedily(const std::vector<Row>& rows, const config::PackedSequenceConfig& config) {
-  std::map<std::int64_t, std::vector<std::int64_t>> by_length;
-  for (auto row = rows.rbegin(); row != rows.rend(); ++row) by_length[row->length].push_back(row->index);
-  Packs out;
-  while (!by_length.empty() && !out.full(config)) {
-    std::int64_t room = config.packed_sequence_size();
-    for (auto next = by_length.upper_bound(room); next != by_length.begin(); next = by_length.upper_bound(room)) {
-      --next;
-      out.rows.push_back(next->second.back());
-      room -= next->first;
-      next->second.pop_back();
-      if (next->second.empty()) by_length.erase(next);
+/// The longest rows first, each into the emptiest pack if it fits there, else into a new one; among equals the first.
+Packs pack_evenly(std::vector<Row> rows, const config::PackedSequenceConfig& config) {
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.length > b.length; });
+  using Filled = std::pair<std::int64_t, std::size_t>;  // tokens, pack
+  std::priority_queue<Filled, std::vector<Filled>, std::greater<>> emptiest;
+  std::vector<std::vector<std::int64_t>> packs;
+  for (const auto& row : rows) {
+    Filled pack{0, packs.size()};
+    if (!emptiest.empty() && emptiest.top().first + row.length <= config.packed_sequence_size()) {
+      pack = emptiest.top();
+      emptiest.pop();
+    } else {
+      packs.emplace_back();
     }
+    packs[pack.second].push_back(row.index);
+    emptiest.emplace(pack.first + row.length, pack.second);
+  }
+  Packs out;
+  for (const auto& pack : packs) {
+    if (out.full(config)) break;
+    out.rows.insert(out.rows.end(), pack.begin(), pack.end());
     out.close();
   }
   return out;
@@ -121,10 +130,11 @@ class PackedDataset final : public Dataset {
 }  // namespace
 
 std::shared_ptr<const Dataset> pack(std::shared_ptr<const Dataset> rows, const config::PackedSequenceConfig& config,
-                                    const std::string& key, Diagnostics& problems) {
-  const std::int64_t size = config.packed_sequence_size(), multiple = config.pad_to_multiple_of();
+                                    std::int64_t cp_size, const std::string& key, Diagnostics& problems) {
+  const std::int64_t size = config.packed_sequence_size();
   const bool neat = config.packing_strategy() == config::PackingStrategy::kNeat;
-  const bool drop = config.drop_long_samples().value_or(neat);
+  const std::int64_t multiple =
+      neat ? 1 : std::lcm<std::int64_t, std::int64_t>(config.pad_to_multiple_of(), cp_size > 1 ? 2 * cp_size : 1);
   std::vector<Row> kept;
   std::int64_t dropped = 0, tokens = 0;
   for (std::int64_t i = 0; i < rows->size(); ++i) {
@@ -134,7 +144,7 @@ std::shared_ptr<const Dataset> pack(std::shared_ptr<const Dataset> rows, const c
       continue;
     }
     ++dropped;
-    if (drop) continue;
+    if (config.drop_long_samples()) continue;
     problems.push_back({"sequence-too-long",
                         fmt::format("row {} has {} tokens, a pack takes {}", i + 1, padded, size),
                         "a larger packed_sequence_size, or drop_long_samples: true",
@@ -142,7 +152,7 @@ std::shared_ptr<const Dataset> pack(std::shared_ptr<const Dataset> rows, const c
                         key + ".packed_sequence_size"});
     return nullptr;
   }
-  Packs packs = neat ? pack_greedily(kept, config) : pack_in_order(kept, config);
+  Packs packs = neat ? pack_evenly(kept, config) : pack_in_order(kept, config);
   if (packs.ends.empty()) {
     problems.push_back({"empty-data",
                         fmt::format("no row fits into {} tokens", size),

@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "data/permutation.h"
+#include "data/torch_order.h"
 
 namespace automodel::data {
 namespace {
@@ -41,25 +43,37 @@ std::int64_t Sampler::runs_of(std::int64_t step_in_epoch) const {
   return std::min(runs_per_step(), runs_per_epoch() - step_in_epoch * runs_per_step());
 }
 
-Permutation Sampler::order(std::int64_t epoch) const {
-  const auto n = static_cast<std::uint64_t>(num_samples_);
-  return Permutation(n, RandomStream(options_.seed, "data/order").bits64(static_cast<std::uint64_t>(epoch)));
+Sampler::Order Sampler::order(std::int64_t epoch) const {
+  if (!options_.shuffle) return [](std::int64_t position) { return position; };
+  if (num_samples_ > kStoredOrder) {
+    const auto key = RandomStream(options_.seed, "data/order").bits64(static_cast<std::uint64_t>(epoch));
+    return [computed = Permutation(static_cast<std::uint64_t>(num_samples_), key)](std::int64_t position) {
+      return static_cast<std::int64_t>(computed(static_cast<std::uint64_t>(position)));
+    };
+  }
+  const std::lock_guard lock(order_mutex_);
+  if (epoch != order_epoch_) {
+    order_ = std::make_shared<const std::vector<std::uint32_t>>(
+        torch_permutation(options_.seed + static_cast<std::uint64_t>(epoch), num_samples_));
+    order_epoch_ = epoch;
+  }
+  return [stored = order_](std::int64_t position) {
+    return static_cast<std::int64_t>((*stored)[static_cast<std::size_t>(position)]);
+  };
 }
 
-std::int64_t Sampler::plain_sample(const Permutation& order, std::int64_t position) const {
-  if (position >= used_) return kNoSample;
-  if (!options_.shuffle) return position;
-  return static_cast<std::int64_t>(order(static_cast<std::uint64_t>(position)));
+std::int64_t Sampler::plain_sample(const Order& order, std::int64_t position) const {
+  return position >= used_ ? kNoSample : order(position);
 }
 
 void Sampler::fill_window(std::int64_t epoch, std::int64_t window) const {
   const std::int64_t batch = options_.global_batch_size;
   const std::int64_t first = window * kWindowBatches * batch;
   const std::int64_t size = std::min(kWindowBatches * batch, used_ - first);
-  const Permutation permutation = order(epoch);
+  const Order in_order = order(epoch);
   std::vector<std::pair<std::int64_t, std::int64_t>> sorted;  // (length, sample)
   for (std::int64_t i = 0; i < size; ++i) {
-    const std::int64_t sample = plain_sample(permutation, first + i);
+    const std::int64_t sample = plain_sample(in_order, first + i);
     sorted.emplace_back(options_.length(sample), sample);
   }
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -95,10 +109,10 @@ std::vector<std::int64_t> Sampler::rows(std::int64_t epoch, std::int64_t step_in
   AUTOMODEL_CHECK(step_in_epoch < steps_per_epoch_ && run < runs_per_step() && dp_rank < o.dp_size, "the batch exists");
   const std::int64_t first = step_in_epoch * o.global_batch_size + (run * o.dp_size + dp_rank) * o.local_batch_size;
   std::vector<std::int64_t> out(static_cast<std::size_t>(o.local_batch_size), kNoSample);
-  const Permutation permutation = order(epoch);
+  const Order in_order = order(epoch);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::int64_t position = first + static_cast<std::int64_t>(i);
-    out[i] = o.length ? sample(epoch, position) : plain_sample(permutation, position);
+    out[i] = o.length ? sample(epoch, position) : plain_sample(in_order, position);
   }
   return out;
 }

@@ -1,23 +1,26 @@
 // Which sample stands in which row of which batch, on which rank.
 //
-// The order of an epoch is a permutation that is computed element by element, so that a run continues anywhere at no
-// cost. Position p of that order belongs to step p / global_batch_size of the epoch, and within the step to run
-// r, data-parallel rank d, row i with p % global_batch_size = (r * dp_size + d) * local_batch_size + i. The samples of
-// a step therefore are the same for every dp size and every accumulation, and the rows of a rank within a run follow
-// each other in the order.
+// The order of an epoch is that of PyTorch's samplers, torch.randperm with seed + epoch, so that every step has the
+// samples that NeMo AutoModel gives it; beyond kStoredOrder samples it is a permutation that is computed element by
+// element and takes no memory. Position p of the order belongs to step p / global_batch_size of the epoch, and within
+// the step to run r, data-parallel rank d, row i with p % global_batch_size = (r * dp_size + d) * local_batch_size + i.
+// The samples of a step therefore are the same for every dp size and every accumulation, and the rows of a rank within
+// a run follow each other in the order.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
-
-#include "data/permutation.h"
 
 namespace automodel::data {
 
 /// A row without a sample: the last step of an epoch is filled up with them, so that shapes never change.
 inline constexpr std::int64_t kNoSample = -1;
+
+/// Samples up to which an epoch's order is PyTorch's, kept in memory: 64 MiB.
+inline constexpr std::int64_t kStoredOrder = std::int64_t{1} << 24;
 
 struct SamplerOptions {
   std::int64_t global_batch_size = 1;  ///< a multiple of local_batch_size * dp_size
@@ -52,14 +55,20 @@ class Sampler {
   const SamplerOptions& options() const { return options_; }
 
  private:
-  Permutation order(std::int64_t epoch) const;
-  std::int64_t plain_sample(const Permutation& order, std::int64_t position) const;
+  using Order = std::function<std::int64_t(std::int64_t position)>;
+  Order order(std::int64_t epoch) const;
+  std::int64_t plain_sample(const Order& order, std::int64_t position) const;
   void fill_window(std::int64_t epoch, std::int64_t window) const;
 
   std::int64_t num_samples_;
   SamplerOptions options_;
   std::int64_t used_;  ///< samples of an epoch
   std::int64_t steps_per_epoch_;
+
+  /// The stored order that was asked for last.
+  mutable std::mutex order_mutex_;
+  mutable std::int64_t order_epoch_ = -1;
+  mutable std::shared_ptr<const std::vector<std::uint32_t>> order_;
 
   /// The window that was asked for last, sorted by length.
   mutable std::mutex mutex_;

@@ -60,10 +60,10 @@ class DataOpening {
                             .model_folder = setup_.plan.model->folder},
                            problems_);
     const auto& packing = setup_.recipe().packed_sequence();
-    if (dataset && training && packing.packed_sequence_size() > 0)
-      dataset = data::pack(std::move(dataset), packing, "packed_sequence", problems_);
-    if (!dataset) return nullptr;
     const auto& mesh = setup_.plan.mesh;
+    if (dataset && training && packing.packed_sequence_size() > 0)
+      dataset = data::pack(std::move(dataset), packing, mesh.size(mesh::Axis::kCp), "packed_sequence", problems_);
+    if (!dataset) return nullptr;
     data::LoaderOptions options{.training = training,
                                 .global_batch_size = setup_.plan.batch.global,
                                 .local_batch_size = setup_.plan.batch.local,

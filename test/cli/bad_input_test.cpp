@@ -118,7 +118,6 @@ const std::vector<BadInput> kTable = {
      "", "bad-value", 4, "lr_scheduler.lr_warmup_steps"},
     {"a pattern that is none", kBase + "optimizer: {param_group_overrides: [{pattern: '(', wd_mult: 0}]}\n", "",
      "bad-value", 4, "optimizer.param_group_overrides.0.pattern"},
-    {"two seeds", kBase + "seed: 1\nrng: {seed: 2}\n", "", "bad-value", 5, "rng.seed"},
     {"Megatron's rule", kBase + "model_parallel: {sequence_parallel: true}\n", "", "bad-value", 4,
      "model_parallel.sequence_parallel"},
     {"a size given twice, differently",

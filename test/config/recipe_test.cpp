@@ -1,5 +1,7 @@
 #include "config/recipe.h"
 
+#include <map>
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -192,9 +194,36 @@ TEST_CASE("environment values are put in, and the file's text is what is shown",
   CHECK(loaded.origins.find("checkpoint.checkpoint_dir")->written == "$D/x");
 }
 
-TEST_CASE("two seeds that differ are refused", "[config]") {
-  CHECK(shown(read(kModel + "seed: 1\nrng: {seed: 2}\n")) == std::vector<std::string>{"3:7 bad-value rng.seed"});
-  CHECK(read(kModel + "rng: {seed: 2}\n").seed() == 2);
+TEST_CASE("the top-level seed counts, and rng.seed is said to have no effect", "[config]") {
+  CHECK(read(kModel + "seed: 1\nrng: {seed: 2}\n").seed() == 1);
+  const auto loaded = read(kModel + "rng: {seed: 2}\n");
+  CHECK(loaded.seed() == 42);
+  REQUIRE(loaded.ignored.size() == 1);
+  CHECK(loaded.ignored[0].key == "rng.seed");
+}
+
+TEST_CASE("recipes of other classes are refused in one line that says what they are", "[config]") {
+  for (const auto& [name, what] : std::map<std::string, std::string>{
+           {"KnowledgeDistillationRecipeForNextTokenPrediction", "distillation"},
+           {"TrainFinetuneRecipeForSequenceClassification", "classification"},
+           {"FinetuneRecipeForVLM", "images"},
+           {"DiffusionLMSFTRecipe", "diffusion"},
+           {"TrainBiEncoderRecipe", "retrieval"},
+           {"TrainEagle3Recipe", "draft models"},
+           {"{_target_: nemo_automodel.recipes.llm.kd.KnowledgeDistillationRecipeForNextTokenPrediction}",
+            "distillation"}}) {
+    INFO(name);
+    const auto loaded = read("recipe: " + name + "\nteacher_model: {}\nnonsense: 1\n");
+    REQUIRE(loaded.problems.size() == 1);
+    CHECK(loaded.problems[0].id == "other-recipe");
+    CHECK(loaded.problems[0].key == "recipe");
+    CHECK(loaded.problems[0].where.line == 1);
+    CHECK(loaded.problems[0].message.find(what) != std::string::npos);
+  }
+  for (const std::string name :
+       {"TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction", "null",
+        "{_target_: nemo_automodel.recipes.llm.train_ft.Train}", "[1]"})
+    CHECK(read("recipe: " + name + "\n" + kModel).problems.empty());
 }
 
 TEST_CASE("a dump reads back to the same recipe", "[config]") {

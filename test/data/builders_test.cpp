@@ -8,6 +8,8 @@
 #include "config/reader.h"
 #include "data/numpy_order.h"
 #include "data/open_dataset.h"
+#include "data/packed_dataset.h"
+#include "data/sampler.h"
 #include "golden_file.h"
 
 namespace automodel::data {
@@ -147,6 +149,101 @@ TEST_CASE("shuffling by seed is numpy's permutation", "[data]") {
     ++compared;
   }
   CHECK(compared > 3);
+}
+
+TEST_CASE("the samples of every run are those that NeMo AutoModel's loader deals to its ranks", "[data]") {
+  int compared = 0;
+  for (const auto& each : recorded("order.jsonl")) {
+    if (each["kind"] != "dataloader sampler") continue;
+    const auto n = each["n"].get<std::int64_t>(), dp = each["dp_world_size"].get<std::int64_t>();
+    SamplerOptions options;
+    options.dp_size = options.global_batch_size = dp;
+    options.shuffle = each["shuffle"];
+    options.seed = each["seed"];
+    const Sampler sampler(n, options);
+    const auto& ranks = each["per_rank"];
+    REQUIRE(ranks.size() == static_cast<std::size_t>(dp));
+    for (std::size_t d = 0; d < ranks.size(); ++d)
+      for (std::size_t k = 0; k < ranks[d].size(); ++k)
+        REQUIRE(sampler.rows(each["epoch"], static_cast<std::int64_t>(k), 0, static_cast<std::int64_t>(d)) ==
+                std::vector<std::int64_t>{ranks[d][k]});
+    ++compared;
+  }
+  CHECK(compared > 30);
+}
+
+namespace {
+
+/// The packs of a recorded case; null where they were refused.
+std::shared_ptr<const Dataset> packs_of(const json& each, Opened& opened) {
+  config::PackedSequenceConfig packing;
+  config::Origins origins;
+  std::vector<config::IgnoredKey> ignored, unsupported;
+  config::Reader reader(opened.problems, origins, ignored, unsupported);
+  reader.read(config::parse_yaml(each["packing"]["packed_sequence"].dump(), "recipe.yaml", opened.problems),
+              "packed_sequence", packing);
+  if (!opened.problems.empty()) return nullptr;
+  return pack(std::move(opened.dataset), packing, each["packing"].value("cp_size", 1), "packed_sequence",
+              opened.problems);
+}
+
+/// A recorded row: thd has lengths, with and without padding; neat a number a token.
+void compare_pack(const json& row, const Sample& sample, std::int64_t size) {
+  Ids ids = row["input_ids"], labels = row["labels"], positions = row["position_ids"], segments;
+  if (row.contains("seq_lens")) {
+    for (std::size_t i = 0; i < row["seq_lens"].size(); ++i) {
+      const auto real = row["seq_lens"][i].get<std::size_t>(), whole = row["seq_lens_padded"][i].get<std::size_t>();
+      segments.insert(segments.end(), real, static_cast<std::int32_t>(i + 1));
+      segments.insert(segments.end(), whole - real, 0);
+    }
+  } else {
+    segments = row["attention_mask"].get<Ids>();
+  }
+  REQUIRE(static_cast<std::int64_t>(ids.size()) == size);
+  REQUIRE(segments.size() == ids.size());
+  REQUIRE(sample.input_ids.size() <= ids.size());  // the batch fills it up
+  for (std::size_t t = 0; t < ids.size(); ++t) {
+    INFO("position " << t);
+    if (segments[t] == 0) {  // padding: its id means nothing
+      CHECK(labels[t] == kIgnoredLabel);
+      if (t < sample.input_ids.size()) CHECK((sample.segments[t] == 0 && sample.labels[t] == kIgnoredLabel));
+      continue;
+    }
+    REQUIRE(t < sample.input_ids.size());
+    CHECK(sample.input_ids[t] == ids[t]);
+    CHECK(sample.labels[t] == labels[t]);
+    if (sample.segments[t] == 0) continue;  // rows may have padding of their own, which theirs takes for text
+    CHECK(sample.segments[t] == segments[t]);
+    CHECK(sample.positions[t] == positions[t]);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("packs have the rows, labels and places that NeMo AutoModel's have", "[data]") {
+  int compared = 0;
+  for (const auto& each : recorded("cases/packing.jsonl")) {
+    INFO(each["id"].get<std::string>());
+    const auto target = each["dataset"]["_target_"].get<std::string>();
+    if (target.find("mock") != std::string::npos) continue;
+    if (each["packing"].contains("supports_seq_lens")) continue;  // every model here knows packs
+    auto opened = open(section_of(each));
+    INFO(to_text(opened.problems));
+    REQUIRE(opened.dataset);
+    const auto packed = packs_of(each, opened);
+    INFO(to_text(opened.problems));
+    ++compared;
+    REQUIRE((packed != nullptr) == each.contains("packed"));
+    if (!packed) continue;
+    REQUIRE(packed->size() == static_cast<std::int64_t>(each["packed"].size()));
+    Sample sample;
+    for (std::int64_t i = 0; i < packed->size(); ++i) {
+      INFO("pack " << i);
+      packed->read(i, sample);
+      compare_pack(each["packed"][static_cast<std::size_t>(i)], sample, packed->length(i));
+    }
+  }
+  CHECK(compared == 18);
 }
 
 }  // namespace automodel::data

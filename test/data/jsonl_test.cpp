@@ -78,7 +78,7 @@ TEST_CASE("packed rows are those of transformers' flattening collator", "[data]"
   config::PackedSequenceConfig packing;
   packing.packed_sequence_size = 240;
   Diagnostics problems;
-  const auto packed = pack(opened.dataset, packing, "packed_sequence", problems);
+  const auto packed = pack(opened.dataset, packing, 1, "packed_sequence", problems);
   REQUIRE(packed);
   Sample sample;
   packed->read(0, sample);
@@ -213,7 +213,7 @@ TEST_CASE("a broken store is no store", "[data]") {
   CHECK(!TokenStore::open(folder.path() / "y.tokens"));
 }
 
-TEST_CASE("packs hold what fits, in order or as full as they get", "[data]") {
+TEST_CASE("packs hold what fits, in order or filled evenly", "[data]") {
   const test::TemporaryFolder folder;
   std::string rows;
   for (const int length : {5, 3, 4, 2, 6, 9})
@@ -231,7 +231,7 @@ TEST_CASE("packs hold what fits, in order or as full as they get", "[data]") {
   REQUIRE(data);
   const auto lengths = [&](const config::PackedSequenceConfig& packing) {
     std::string out;
-    const auto packed = pack(data, packing, "packed_sequence", problems);
+    const auto packed = pack(data, packing, 1, "packed_sequence", problems);
     INFO(to_text(problems));
     REQUIRE(packed);
     Sample sample;
@@ -248,6 +248,9 @@ TEST_CASE("packs hold what fits, in order or as full as they get", "[data]") {
   CHECK(lengths(packing) == "|11111222|111122|111111|111111111");
   packing.packing_strategy = config::PackingStrategy::kNeat;
   CHECK(lengths(packing) == "|111111111|111111222|111112222|11");
+  packing.packed_sequence_size = 12;
+  CHECK(lengths(packing) == "|111111111|11111122222|111122233");
+  packing.packed_sequence_size = 9;
   packing.max_packs = 2;
   CHECK(lengths(packing) == "|111111111|111111222");
   packing = {};
@@ -258,7 +261,8 @@ TEST_CASE("packs hold what fits, in order or as full as they get", "[data]") {
         "22.."
         "|111111..|111111111...");
   packing.packed_sequence_size = 8;
-  CHECK(!pack(data, packing, "packed_sequence", problems));
+  packing.drop_long_samples = false;
+  CHECK(!pack(data, packing, 1, "packed_sequence", problems));
   CHECK(problems.at(0).id == "sequence-too-long");
   packing.drop_long_samples = true;
   CHECK(lengths(packing) == "|11111...|111.2222|11..|111111..");

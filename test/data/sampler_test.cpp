@@ -9,6 +9,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "data/permutation.h"
+
 namespace automodel::data {
 namespace {
 

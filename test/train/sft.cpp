@@ -1,6 +1,8 @@
 // Supervised fine-tuning from text to loss: JSON lines, tokenizer, chat template, masks, padding or packing, model and
-// optimizer together give what transformers gave (test/golden/hf/e2e_llama_sft, test/golden/chat).
+// optimizer together give what transformers gave (test/golden/hf/e2e_llama_sft, test/golden/chat), and from rows in a
+// Hugging Face cache what NeMo AutoModel gave (test/golden/nemo/fine_tuning.json).
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -32,18 +34,13 @@ struct Sft {
   int packed = 0;  ///< tokens of a pack; 0: padded rows
 };
 
-std::vector<train::StepResult> train_steps(comm::World& world, const Sft& sft, int steps) {
+std::vector<train::StepResult> train_sections(comm::World& world, const std::string& sections, int steps) {
   const test::SharedFolder folder(world);
-  const auto loaded = test::load_recipe(fmt::format(
-      "model: {{pretrained_model_name_or_path: {0}/hf/e2e_llama_sft, torch_dtype: float32}}\n"
-      "dataset: {{_target_: jsonl, path: {0}/chat/instruct.jsonl, tokenizer: {0}/tokenizer/llama3, cache: false}}\n"
-      "dataloader: {{shuffle: false}}\n"
-      "packed_sequence: {{packed_sequence_size: {1}}}\n"
-      "step_scheduler: {{global_batch_size: {2}, local_batch_size: {3}, max_steps: 10, num_epochs: null}}\n"
-      "optimizer: {{lr: 0.001, betas: [0.9, 0.95], weight_decay: 0.1}}\n"
-      "checkpoint: {{enabled: false, checkpoint_dir: {4}}}\n"
-      "distributed: {{{5}}}\n",
-      kGolden, sft.packed, sft.global, sft.local, (folder / "run").native(), sft.distributed));
+  const auto loaded = test::load_recipe(
+      fmt::format("model: {{pretrained_model_name_or_path: {0}/hf/e2e_llama_sft, torch_dtype: float32}}\n"
+                  "optimizer: {{lr: 0.001, betas: [0.9, 0.95], weight_decay: 0.1}}\n"
+                  "checkpoint: {{enabled: false, checkpoint_dir: {1}}}\n{2}",
+                  kGolden, (folder / "run").native(), sections));
   const train::Setup setup(loaded, world);
   train::Checkpointing checkpoints(setup, [](const std::string&) {});
   train::Runtime runtime(setup.plan, world, checkpoints.weights());
@@ -55,6 +52,19 @@ std::vector<train::StepResult> train_steps(comm::World& world, const Sft& sft, i
   }
   world.control().barrier()->wait();
   return out;
+}
+
+std::vector<train::StepResult> train_steps(comm::World& world, const Sft& sft, int steps) {
+  return train_sections(
+      world,
+      fmt::format("dataset: {{_target_: jsonl, path: {0}/chat/instruct.jsonl, tokenizer: {0}/tokenizer/llama3, "
+                  "cache: false}}\n"
+                  "dataloader: {{shuffle: false}}\n"
+                  "packed_sequence: {{packed_sequence_size: {1}}}\n"
+                  "step_scheduler: {{global_batch_size: {2}, local_batch_size: {3}, max_steps: 10, num_epochs: null}}\n"
+                  "distributed: {{{4}}}\n",
+                  kGolden, sft.packed, sft.global, sft.local, sft.distributed),
+      steps);
 }
 
 void check_near(const std::string& what, double ours, double theirs, double tolerance) {
@@ -83,6 +93,34 @@ std::vector<Sft> meshes(const comm::World& world, int global) {
   out.push_back({"strategy: fsdp2, tp_size: 2", global, global});
   out.push_back({"strategy: fsdp2, cp_size: 2", global, global});
   return out;
+}
+
+/// Ten steps of NeMo AutoModel 0.7.0, in the recipe's own words: shuffled epochs that end within a global batch.
+void check_nemo_run(comm::World& world, const std::string& name, const std::string& dataset, const Sft& sft,
+                    const std::string& packing = "packed_sequence_size: 0") {
+  const auto recorded = reference("nemo/fine_tuning.json")[name];
+  const auto losses = recorded["loss"].get<std::vector<double>>(),
+             norms = recorded["grad_norm"].get<std::vector<double>>();
+  const auto steps = train_sections(
+      world,
+      fmt::format("dataset: {{_target_: nemo_automodel.components.datasets.llm.{}, cache: false}}\n"
+                  "packed_sequence: {{{}}}\n"
+                  "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 10, num_epochs: 10}}\n"
+                  "lr_scheduler: {{lr_decay_style: cosine, lr_warmup_steps: 2, min_lr: 1.0e-5}}\n"
+                  "distributed: {{{}}}\n",
+                  dataset, packing, sft.global, sft.local, sft.distributed),
+      static_cast<int>(losses.size()));
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const auto what = fmt::format("{}, {}, step {}", name, sft.distributed, i);
+    RANK_EQUAL(steps[i].label_tokens, recorded["label_tokens"][i].get<std::int64_t>());
+    check_near(what, steps[i].loss, losses[i], kLoss);
+    check_near(what + ", gradient norm", steps[i].grad_norm, norms[i], kNorm * norms[i]);
+  }
+}
+
+std::string squad_with(const std::string& tokenizer) {
+  return fmt::format("squad.make_squad_dataset, dataset_name: rajpurkar/squad, split: 'train[14:30]', tokenizer: {}/{}",
+                     kGolden, "datasets/tokenizers/" + tokenizer);
 }
 
 const std::vector<test::RankCase> kCases = {
@@ -115,11 +153,38 @@ const std::vector<test::RankCase> kCases = {
          }
        }
      }},
+    {"SQuAD gives NeMo AutoModel's losses",
+     [](comm::World& w) {
+       for (const auto& sft : meshes(w, 4)) check_nemo_run(w, "squad", squad_with("llama3_base"), sft);
+     },
+     1, 2},
+    {"SQuAD as a conversation gives NeMo AutoModel's losses",
+     [](comm::World& w) {
+       check_nemo_run(w, "squad_chat", squad_with("llama3"), {.global = 4, .local = 2 / w.size()});
+     },
+     1, 2},
+    {"SQuAD in packs gives NeMo AutoModel's losses",
+     [](comm::World& w) {
+       check_nemo_run(w, "squad_packed", squad_with("llama3_base"), {.global = 2, .local = 2 / w.size()},
+                      "packed_sequence_size: 160, packing_strategy: neat");
+     },
+     1, 2},
+    {"HellaSwag gives NeMo AutoModel's losses",
+     [](comm::World& w) {
+       check_nemo_run(
+           w, "hellaswag",
+           fmt::format("hellaswag.HellaSwag, path_or_dataset: rowan/hellaswag, split: train, num_samples_limit: "
+                       "17, tokenizer: {}/datasets/tokenizers/llama3_base",
+                       kGolden),
+           {.global = 4, .local = 2 / w.size()});
+     },
+     1, 2},
 };
 
 }  // namespace
 }  // namespace automodel
 
 int main(int argc, char** argv) {
+  setenv("HF_HUB_CACHE", (automodel::kGolden + "/datasets/hf_home/hub").c_str(), 1);
   return automodel::test::run_rank_suite(argc, argv, automodel::kCases);
 }

@@ -1,0 +1,58 @@
+#include "config/recipe_class.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace automodel::config {
+namespace {
+
+struct Purpose {
+  std::string_view word;  ///< in the name of a class
+  std::string_view what;
+};
+/// The first that fits counts.
+constexpr std::array kPurposes = {
+    Purpose{"Distill", "distillation, where one model learns from another"},
+    Purpose{"Classification", "classification of whole texts"},
+    Purpose{"Diffusion", "diffusion models"},
+    Purpose{"VLM", "models of images and text"},
+    Purpose{"Multimodal", "models of images and text"},
+    Purpose{"Encoder", "encoders for retrieval"},
+    Purpose{"Eagle", "draft models for speculative decoding"},
+    Purpose{"DSpark", "draft models for speculative decoding"},
+    Purpose{"DFlash", "draft models for speculative decoding"},
+    Purpose{"Vispec", "draft models for speculative decoding"},
+    Purpose{"JetSpec", "draft models for speculative decoding"},
+    Purpose{"Domino", "draft models for speculative decoding"},
+};
+
+}  // namespace
+
+std::string_view other_purpose(std::string_view recipe_class) {
+  const auto name = recipe_class.substr(recipe_class.find_last_of(".:") + 1);
+  const auto* found = std::find_if(kPurposes.begin(), kPurposes.end(),
+                                   [&](const Purpose& purpose) { return name.find(purpose.word) != name.npos; });
+  return found == kPurposes.end() ? std::string_view{} : found->what;
+}
+
+bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
+  const auto* entry = root.kind == Node::Kind::kMap ? root.find("recipe") : nullptr;
+  const Node* value = entry == nullptr ? nullptr : &entry->value;
+  if (value != nullptr && value->kind == Node::Kind::kMap) {
+    const auto* target = value->find("_target_");
+    value = target == nullptr ? nullptr : &target->value;
+  }
+  if (value == nullptr || value->kind != Node::Kind::kScalar) return false;
+  const auto purpose = other_purpose(value->text);
+  if (purpose.empty()) return false;
+  problems.push_back(
+      {"other-recipe",
+       fmt::format("'{}' is for {}; language models are trained here, token by token", value->text, purpose),
+       "TrainFinetuneRecipeForNextTokenPrediction is the class that is meant here", value->where, "recipe"});
+  return true;
+}
+
+}  // namespace automodel::config

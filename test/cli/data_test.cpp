@@ -1,0 +1,134 @@
+// `automodel data`: the rows that it prints are those that NeMo AutoModel's builders gave (test/golden/datasets).
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <tuple>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "cli/program.h"
+
+namespace automodel {
+namespace {
+
+using nlohmann::json;
+
+const std::string kGolden = std::string(AUTOMODEL_GOLDEN_DIR) + "/datasets";
+const json kModel = {{"config",
+                      {{"model_type", "llama"},
+                       {"hidden_size", 64},
+                       {"intermediate_size", 128},
+                       {"num_hidden_layers", 2},
+                       {"num_attention_heads", 4},
+                       {"vocab_size", 4096}}}};
+
+/// A recorded case as a recipe anywhere: what it names by a path is absolute.
+json recipe_of(const json& each) {
+  json dataset = each["dataset"], tokenizer = each["tokenizer"];
+  tokenizer["_target_"] = tokenizer["loader"] == "nemo" ? "nemo_automodel.NeMoAutoTokenizer.from_pretrained"
+                                                        : "transformers.AutoTokenizer.from_pretrained";
+  tokenizer.erase("loader");
+  tokenizer["pretrained_model_name_or_path"] =
+      kGolden + "/local/" + tokenizer["pretrained_model_name_or_path"].get<std::string>();
+  dataset["tokenizer"] = tokenizer;
+  dataset["cache"] = false;
+  return {{"model", kModel}, {"dataset", dataset}};
+}
+
+std::vector<json> lines_of(const std::string& text) {
+  std::vector<json> out;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) out.push_back(json::parse(line));
+  return out;
+}
+
+test::Outcome show(const test::TemporaryFolder& folder, const json& recipe, const std::string& words) {
+  setenv("HF_HUB_CACHE", (kGolden + "/hf_home/hub").c_str(), 1);
+  folder.write("r.yaml", recipe.dump());
+  return test::run_program(folder, "data r.yaml " + words);
+}
+
+/// Rows of the whole set against the recorded ones of it; how many were compared.
+int compare(const json& each, const std::vector<json>& printed) {
+  REQUIRE(printed.size() == each["len"].get<std::size_t>());
+  int compared = 0;
+  for (const auto& item : each["rows"]) {
+    const auto index =
+        static_cast<std::size_t>(item[0].get<std::int64_t>() + (item[0] < 0 ? each["len"].get<std::int64_t>() : 0));
+    const auto& ours = printed[index];
+    CHECK(ours["row"] == index);
+    REQUIRE(ours.contains("error") == item[1].contains("error"));
+    if (ours.contains("error")) continue;
+    CHECK(ours["input_ids"] == item[1]["input_ids"]);
+    CHECK(ours["labels"] == item[1]["labels"]);
+    CHECK(ours["attention_mask"] == item[1]["attention_mask"]);
+    ++compared;
+  }
+  return compared;
+}
+
+}  // namespace
+
+TEST_CASE("data --json prints the recorded rows of a whole set, those that cannot be used in their places", "[cli]") {
+  const test::TemporaryFolder folder;
+  int sets = 0, rows = 0;
+  std::ifstream stream(kGolden + "/cases/squad.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    const auto each = json::parse(line);
+    INFO(each["id"].get<std::string>());
+    if (each["dataset"].value("dataset_name", "") != "rajpurkar/squad" || !each.contains("rows") ||
+        each["dataset"].contains("chat_template") || sets == 8)
+      continue;
+    const auto run = show(folder, recipe_of(each), "--json --rows 2000");
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+    rows += compare(each, lines_of(run.out));
+    ++sets;
+  }
+  CHECK(sets == 8);
+  CHECK(rows > 60);
+}
+
+TEST_CASE("data without --json sets apart what is learned, and counts packs", "[cli]") {
+  const test::TemporaryFolder folder;
+  json recipe = {{"model", kModel},
+                 {"dataset",
+                  {{"_target_", "squad"},
+                   {"dataset_name", "rajpurkar/squad"},
+                   {"split", "train[14:20]"},
+                   {"cache", false},
+                   {"tokenizer", kGolden + "/tokenizers/llama3_base"}}},
+                 {"packed_sequence", {{"packed_sequence_size", 256}}}};
+  const auto run = show(folder, recipe, "--rows 1");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  CHECK(run.out.find("row 0") != std::string::npos);
+  CHECK(run.out.find("row 1") == std::string::npos);
+  CHECK(run.out.find("Context: ") != std::string::npos);
+  CHECK(run.out.find("\n  + ") != std::string::npos);
+  CHECK(run.out.find("packs of 256") != std::string::npos);
+}
+
+TEST_CASE("data of a builder that refuses exits with 2 and says why on standard error", "[cli]") {
+  const test::TemporaryFolder folder;
+  const json dataset = {{"_target_", "squad"},
+                        {"dataset_name", "rajpurkar/squad"},
+                        {"split", "train[14:20]"},
+                        {"tokenizer", kGolden + "/tokenizers/gpt2"}};
+  for (const auto& [key, value, id] :
+       std::vector<std::tuple<std::string, json, std::string>>{{"split", "training", "split"},
+                                                               {"dataset_name", "nobody/nothing", "nobody/nothing"},
+                                                               {"seq_length", 0, "seq_length"}}) {
+    json changed = dataset;
+    changed[key] = value;
+    const auto run = show(folder, {{"model", kModel}, {"dataset", changed}}, "--json");
+    INFO(run.out << run.err);
+    CHECK(run.code == 2);
+    CHECK((run.err + run.out).find(id) != std::string::npos);
+  }
+  CHECK(show(folder, {{"model", kModel}, {"dataset", dataset}}, "--validation").code == 2);
+}
+
+}  // namespace automodel
