@@ -34,6 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "test/golden"
 KINDS = ("llm_benchmark", "llm_finetune", "llm_pretrain")
 AXES = ("pp_size", "ep_size", "tp_size", "cp_size")
+BATCH = ("step_scheduler.global_batch_size=4", "step_scheduler.local_batch_size=2")
 MEMORY = 8 << 30  # of a process: nothing here is large, unless an override was missed
 VOCAB = 2048  # above every tokenizer here
 TOKENIZERS = {"gpt2": "gpt2", "phi": "gpt2", "starcoder2": "gpt2", "gpt_neox": "gpt2", "granite": "gpt2", "nemotron_h": "qwen2",
@@ -117,7 +118,7 @@ def traces(i):
 REPOSITORIES = {  # form of a row, and how many
     "rajpurkar/squad": (squad, 48), "rowan/hellaswag": (hellaswag, 48),
     "allenai/tulu-3-sft-mixture": (lambda i: {"id": str(i), "messages": conversation(i), "source": "none"}, 1200),
-    "lm-provers/FineProofs-SFT": (lambda i: {"messages": conversation(i)}, 48),
+    "lm-provers/FineProofs-SFT": (lambda i: {"messages": conversation(i)}, 1200),
     "llamafactory/glaive_toolcall_en": (glaive, 96), "Salesforce/xlam-function-calling-60k": (xlam, 48),
     "julien-c/synthtraces": (traces, 96),
     "Muennighoff/natural-instructions": (lambda i: {"task_name": "t", "id": str(i), "definition": "Add.", "inputs": f"{i} and 1",
@@ -145,8 +146,8 @@ def make_local(folder):
     """What recipes name by path, below the working directory of a person who has prepared it."""
     for split in ("train", "validation"):
         write_rows(folder / f"prompt_completion/{split}.jsonl",
-                   ({"prompt": f"What is {i} and {i}?", "completion": f"it is {2 * i}"} for i in range(24)))
-        write_rows(folder / f"chat/{split}.jsonl", ({"messages": conversation(i)} for i in range(24)))
+                   ({"prompt": f"What is {i} and {i}?", "completion": f"it is {2 * i}"} for i in range(200)))
+        write_rows(folder / f"chat/{split}.jsonl", ({"messages": conversation(i)[:2]} for i in range(200)))  # one turn: some templates rewrite earlier ones
     ids = [7 * i % 1000 + 3 for i in range(20000)]
     (folder / "nanogpt.bin").write_bytes(struct.pack("<256i", 278895051, 1, len(ids), 2, *[0] * 252) + struct.pack(f"<{len(ids)}H", *ids))
     documents = [ids[at:at + 100] for at in range(0, len(ids), 100)]
@@ -284,8 +285,8 @@ def overrides(recipe, ranks, model, local, work):
     if config:
         out.append(f"model.config={model}")
     data = ranks if divided_axis(recipe, ranks) in (None, "ep_size") else 1
-    out += [f"step_scheduler.global_batch_size={4 * data}", "step_scheduler.local_batch_size=2", "step_scheduler.max_steps=2",
-            "step_scheduler.ckpt_every_steps=1000", "checkpoint.enabled=false", f"checkpoint.checkpoint_dir={work}"]
+    out += [*BATCH, f"step_scheduler.global_batch_size={4 * data}", "step_scheduler.max_steps=2", "step_scheduler.ckpt_every_steps=1000",
+            "checkpoint.enabled=false", f"checkpoint.checkpoint_dir={work}"]
     if recipe.get("validation_dataset"):
         out.append("step_scheduler.val_every_steps=2")
     if (recipe.get("packed_sequence") or {}).get("packed_sequence_size"):
@@ -330,7 +331,8 @@ class Bench:
         if self.options.plan_only:
             return out
         recipe = yaml.safe_load(path.read_text())
-        named = re.search(r"^model +\S+ \((\w+)\)", self.program.run("plan", path, "--no-files").stdout, re.MULTILINE)
+        named = re.search(r"^model +\S+ \((\w+)\)",
+                          self.program.run("plan", path, "--no-files", "device=cpu", *mesh_overrides(recipe, 1), *BATCH).stdout, re.MULTILINE)
         model, problem = self.models.get(named[1]) if named else (None, "no sizes of this model")
         for ranks in self.options.ranks:
             out[f"trained_{ranks}"], why = (False, problem) if model is None else self.train(path, recipe, ranks, model)

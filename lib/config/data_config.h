@@ -125,7 +125,7 @@ struct MegatronDatasetConfig {
       "split", std::nullopt,
       "Shares of the documents for training, validation and test: 900,50,50; null: all of them."};
   Field<std::string> part{"splits_to_build", "train", "The share that is taken: train, validation or test."};
-  Field<Value> tokenizer{"tokenizer", nullptr, "Tokenizer of the texts.", Ignored{"the files hold ids"}};
+  Field<Value> texts_tokenizer{"tokenizer", nullptr, "Tokenizer of the texts.", Ignored{"the files hold ids"}};
   Field<Value> index_mapping_dir{"index_mapping_dir", nullptr, "Folder for orders of samples.",
                                  Ignored{"orders are computed, not kept"}};
   Field<Value> num_train_samples{"num_train_samples", nullptr, "Samples of training.",
