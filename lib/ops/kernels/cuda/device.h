@@ -1,0 +1,145 @@
+// What all kernels are written in: CUDA C++ under nvcc, and under g++ the emulation of it that the tests bring
+// (test/ops/cuda). Kernels use no more of CUDA than stands here or in the emulation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#else
+#include "emulated_cuda.h"
+#endif
+
+#include "ops/kernels/cuda/kernels.h"
+
+namespace automodel::ops::cuda {
+
+inline constexpr int kThreads = 256;  ///< of a block
+inline constexpr int kLanes = 32, kWarps = kThreads / kLanes;
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+inline constexpr std::size_t kSharedBytes = 48 * 1024;  ///< what a block may have without asking
+
+#ifdef __CUDACC__
+/// The shared memory that launch() was asked for.
+template <class C>
+__device__ inline C* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char bytes[];
+  return reinterpret_cast<C*>(bytes);
+}
+#else
+using emulated::dynamic_shared;
+#endif
+
+/// The type that a kernel computes in.
+template <class T>
+struct Arithmetic {
+  using type = float;
+};
+template <>
+struct Arithmetic<double> {
+  using type = double;
+};
+template <class T>
+using Compute = typename Arithmetic<T>::type;
+
+__device__ inline float widen(float x) {
+  return x;
+}
+__device__ inline double widen(double x) {
+  return x;
+}
+__device__ inline float widen(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+template <class T>
+__device__ inline T narrow(Compute<T> x) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __float2bfloat16(x);
+  else
+    return x;
+}
+
+/// Neighbours that are read and written at once.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+template <int N, class T>
+__device__ inline Pack<T, N> read(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <int N, class T>
+__device__ inline void write(T* to, const Pack<T, N>& values) {
+  *reinterpret_cast<Pack<T, N>*>(to) = values;
+}
+
+template <class C>
+__device__ inline C warp_sum(C x) {
+  for (int apart = kLanes / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(kAllLanes, x, apart);
+  return x;
+}
+
+/// The sum over the block, for all of its kThreads threads, in an order that does not change.
+template <class C>
+__device__ inline C block_sum(C x) {
+  __shared__ C part[kWarps];
+  x = warp_sum(x);
+  if (threadIdx.x % kLanes == 0) part[threadIdx.x / kLanes] = x;
+  __syncthreads();
+  C total = 0;
+  for (int warp = 0; warp < kWarps; ++warp) total += part[warp];
+  __syncthreads();  // the next sum writes there again
+  return total;
+}
+
+// On the host.
+
+/// Calls run with a null pointer of the element type.
+template <class Run>
+void for_element(Element element, const Run& run) {
+  switch (element) {
+    case Element::kFloat: return run(static_cast<float*>(nullptr));
+    case Element::kDouble: return run(static_cast<double*>(nullptr));
+    case Element::kBFloat16: return run(static_cast<__nv_bfloat16*>(nullptr));
+  }
+}
+
+/// Calls run(N): how many elements of T fit into 16 bytes where rows of `columns` elements and all pointers allow packs
+/// of so many, else 1.
+template <class T, class Run>
+void for_width(std::int64_t columns, std::initializer_list<const void*> pointers, const Run& run) {
+  constexpr int kWide = 16 / sizeof(T);
+  bool wide = columns % kWide == 0;
+  for (const void* each : pointers) wide = wide && reinterpret_cast<std::uintptr_t>(each) % 16 == 0;
+  if (wide)
+    run(std::integral_constant<int, kWide>());
+  else
+    run(std::integral_constant<int, 1>());
+}
+
+inline std::int64_t divided_up(std::int64_t n, std::int64_t by) {
+  return (n + by - 1) / by;
+}
+
+/// Starts a kernel of blocks of kThreads threads; nothing where there are no blocks.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), std::int64_t blocks, std::size_t shared_bytes, Stream stream,
+            Arguments... arguments) {
+  if (blocks == 0) return;
+#ifdef __CUDACC__
+  kernel<<<static_cast<unsigned>(blocks), kThreads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(
+      static_cast<Parameters>(arguments)...);
+  started(static_cast<int>(cudaGetLastError()));
+#else
+  static_cast<void>(stream);
+  emulated::launch(static_cast<unsigned>(blocks), kThreads, shared_bytes,
+                   [=] { kernel(static_cast<Parameters>(arguments)...); });
+#endif
+}
+
+}  // namespace automodel::ops::cuda

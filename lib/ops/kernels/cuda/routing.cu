@@ -1,0 +1,97 @@
+// The router's choice, a warp a token, and the order of the choices by expert, a block an expert.
+#include <stdexcept>
+
+#include "ops/kernels/cuda/device.h"
+
+namespace automodel::ops::cuda {
+namespace {
+
+constexpr std::int64_t kMostColumns = 1024;  // a lane remembers what it gave in the bits of one word
+
+template <class T>
+__global__ void choose_rows(const T* scores, std::int64_t rows, std::int64_t columns, std::int64_t k,
+                            std::int64_t* chosen) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
+  if (row >= rows) return;  // the whole warp
+  const int lane = threadIdx.x % kLanes;
+  const T* from = scores + row * columns;
+  unsigned given = 0;
+  for (std::int64_t turn = 0; turn < k; ++turn) {
+    T best = 0;
+    int place = -1;
+    for (int i = 0; lane + i * kLanes < columns; ++i) {
+      const T score = from[lane + i * kLanes];
+      if ((given >> i & 1U) == 0 && (place < 0 || score > best)) {
+        best = score;
+        place = lane + i * kLanes;
+      }
+    }
+    for (int apart = kLanes / 2; apart > 0; apart /= 2) {
+      const T other = __shfl_xor_sync(kAllLanes, best, apart);
+      const int where = __shfl_xor_sync(kAllLanes, place, apart);
+      if (where >= 0 && (place < 0 || other > best || (other == best && where < place))) {
+        best = other;
+        place = where;
+      }
+    }
+    place = __shfl_sync(kAllLanes, place, 0);  // lanes may differ where there are scores that are no numbers
+    if (place % kLanes == lane) given |= 1U << (place / kLanes);
+    if (lane == 0) chosen[row * k + turn] = place;
+  }
+}
+
+/// How many choices of other experts come before those of this block's, and their own places among them: once over all
+/// choices to count, once more to place.
+__global__ void place_choices(const std::int64_t* choices, std::int64_t count, std::int64_t k, std::int64_t* from,
+                              std::int64_t* place, std::int64_t* counts) {
+  __shared__ int of_warp[kWarps];
+  const std::int64_t expert = blockIdx.x;
+  const int lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+  double before = 0, own = 0;  // exact below 2^53
+  for (std::int64_t c = threadIdx.x; c < count; c += kThreads) {
+    before += choices[c] < expert ? 1 : 0;
+    own += choices[c] == expert ? 1 : 0;
+  }
+  auto next = static_cast<std::int64_t>(block_sum(before));
+  own = block_sum(own);
+  if (threadIdx.x == 0) counts[expert] = static_cast<std::int64_t>(own);
+  for (std::int64_t start = 0; start < count; start += kThreads) {
+    const std::int64_t c = start + threadIdx.x;
+    const bool here = c < count && choices[c] == expert;
+    const unsigned lanes = __ballot_sync(kAllLanes, here);
+    if (lane == 0) of_warp[warp] = __popc(lanes);
+    __syncthreads();
+    int ahead = __popc(lanes & ((1U << lane) - 1U)), all = 0;
+    for (int other = 0; other < kWarps; ++other) {
+      if (other < warp) ahead += of_warp[other];
+      all += of_warp[other];
+    }
+    if (here) {
+      from[next + ahead] = c / k;
+      place[c] = next + ahead;
+    }
+    next += all;
+    __syncthreads();  // of_warp is written again
+  }
+}
+
+}  // namespace
+
+void top_k(Element element, const void* scores, std::int64_t rows, std::int64_t columns, std::int64_t k,
+           std::int64_t* chosen, Stream stream) {
+  if (columns > kMostColumns || k > columns) throw std::invalid_argument("top_k of too many columns");
+  const auto blocks = divided_up(rows, kWarps);
+  if (element == Element::kDouble)
+    launch(choose_rows<double>, blocks, 0, stream, static_cast<const double*>(scores), rows, columns, k, chosen);
+  else if (element == Element::kFloat)
+    launch(choose_rows<float>, blocks, 0, stream, static_cast<const float*>(scores), rows, columns, k, chosen);
+  else
+    throw std::invalid_argument("top_k of scores that are neither float nor double");
+}
+
+void sort_choices(const std::int64_t* choices, std::int64_t count, std::int64_t k, std::int64_t experts,
+                  std::int64_t* from, std::int64_t* place, std::int64_t* counts, Stream stream) {
+  launch(place_choices, experts, 0, stream, choices, count, k, from, place, counts);
+}
+
+}  // namespace automodel::ops::cuda

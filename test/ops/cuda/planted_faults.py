@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Plants faults in the kernels for GPUs, one at a time, and looks whether their tests find each.
+
+  planted_faults.py SOURCE_DIR COMPILER LIBTORCH_ROOT TEST_OBJECTS KERNEL_OBJECTS OTHER_OBJECTS [NAME]
+
+The three lists are separated by ';'. A fault is a file of lib/ops/kernels/cuda, a text that stands in it once and what it
+becomes; one in device.h is looked for with the kernels of the file that is named beside it. With NAME, only faults of
+kernels whose file begins so.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SYNC = "  __syncthreads();\n"
+# (file, kernels, cases of the test, text, what it becomes)
+FAULTS = [
+    ("device.h", "norm", "*RMSNorm*", "part[threadIdx.x / kLanes] = x;\n" + SYNC, "part[threadIdx.x / kLanes] = x;\n"),
+    ("device.h", "norm", "*LayerNorm*", SYNC[:-1] + "  // the next sum", "  // the next sum"),
+    ("device.h", "norm", "*RMSNorm*", "int apart = kLanes / 2", "int apart = kLanes / 4"),
+    ("device.h", "norm", "*RMSNorm*", "total += part[warp]", "total += part[0]"),
+    ("device.h", "norm", "*RMSNorm*", "bool wide = columns % kWide == 0;", "bool wide = true;"),
+    ("device.h", "gate", "*begin anywhere*", "% 16 == 0;", "% 16 >= 0;"),
+    ("norm.cu", "norm", "*RMSNorm*", "in = sum + start;", "in = x + start;"),
+    ("norm.cu", "norm", "*RMSNorm*", "row += gridDim.x", "row += gridDim.x + 1"),
+    ("norm.cu", "norm", "*RMSNorm*", "in.in_shared ? columns / N : 1", "in.in_shared ? columns / N - 1 : 1"),
+    ("norm.cu", "norm", "*RMSNorm*", "sums[k * columns + c / along + i * apart] = 0;", "{}"),
+    ("norm.cu", "norm", "*RMSNorm*", "in.partial + blockIdx.x * in.kept * columns", "in.partial"),
+    ("norm.cu", "norm", "*RMSNorm*", "sums[warp][lane] = sum;\n" + SYNC, "sums[warp][lane] = sum;\n"),
+    ("norm.cu", "norm", "*RMSNorm*", "  if (column < columns)\n", ""),
+    ("norm.cu", "norm", "*LayerNorm*", "if (warp != 0 || column >= columns) return;", "if (warp != 0) return;"),
+    ("norm.cu", "norm", "*LayerNorm*", "sum[columns] += gradient;", "sum[columns] += value;"),
+    ("norm.cu", "norm", "*LayerNorm*", " - shift;", ";"),
+    ("rope.cu", "rope", "*rotary*", "pair < heads * half", "pair <= heads * half"),
+    ("rope.cu", "rope", "*rotary*", "pair += kThreads", "pair += kThreads + 1"),
+    ("rope.cu", "rope", "*rotary*", "*first = narrow<T>(a", "*second = narrow<T>(a"),
+    ("gate.cu", "gate", "*gates*", "  if (pack >= packs) return;\n  const std::int64_t row = pack * N / columns, c = pack * N % columns;",
+     "  const std::int64_t row = pack * N / columns, c = pack * N % columns;"),
+    ("gate.cu", "gate", "*gates*", "write<N>(dx + at + columns, ups);", "write<N>(dx + at + N, ups);"),
+    ("gate.cu", "gate", "*pairs*", "if (!up_free) up = up > C(0) ? limit : -limit;", "if (!up_free) up = limit;"),
+    ("loss.cu", "loss", "*cross-entropy*", SYNC + "  mine = {largest", "  mine = {largest"),
+    ("loss.cu", "loss", "*cross-entropy*", "if (c + i == label)", "if (c == label)"),
+    ("loss.cu", "loss", "*cross-entropy*", "if (gradient) fill_zero<T, N>(row, columns);", ""),
+    ("loss.cu", "loss", "*shared vocabulary*", "c < stride; c += kThreads", "c < stride - 1; c += kThreads"),
+    ("loss.cu", "loss", "*shared vocabulary*", "in.stride % 16 == 0 ? in.columns : 1", "in.columns"),
+    ("loss.cu", "loss", "*-inf*", "logits[i] == kNothing ? C(0) : ", ""),
+    ("loss.cu", "loss", "*soft cap*", "(logit / cap) * (logit / cap)", "logit / cap"),
+    ("optimizer.cu", "optimizer", "*Adam*", ">= table.first_block[piece + 1]", "> table.first_block[piece + 1]"),
+    ("optimizer.cu", "optimizer", "*Adam*", "begin + kPerBlock < piece.count ? begin + kPerBlock : piece.count",
+     "begin + kPerBlock"),
+    ("optimizer.cu", "optimizer", "*Adam*", "  adam_elements<T, G, 1>(piece, rates, packed, end);\n", ""),
+    ("optimizer.cu", "optimizer", "*Adam*", "const bool whole = aligned(piece.value) &&", "const bool whole = true ||"),
+    ("optimizer.cu", "optimizer", "*squares*", "aligned(x) ? begin", "x != nullptr ? begin"),
+    ("optimizer.cu", "optimizer", "*squares*", "table, partial + done)", "table, partial)"),
+    ("optimizer.cu", "optimizer", "*squares*", "if (threadIdx.x == 0) *out = sum;", "*out = sum;"),
+    ("embedding.cu", "embedding", "*embedding*", "  if (place > 0 && sorted[place - 1] == id) return;\n", ""),
+    ("embedding.cu", "embedding", "*embedding*", "id >= table_rows", "id > table_rows"),
+    ("embedding.cu", "embedding", "*embedding*", "next < count && sorted[next] == id", "sorted[next] == id"),
+    ("dropout.cu", "dropout", "*dropout*", "  if (index >= in.rows * each) return;\n", ""),
+    ("dropout.cu", "dropout", "*dropout*", "if (element / 4 != known)", "if (known == ~std::uint64_t{0})"),
+    ("dropout.cu", "dropout", "*dropout*", "column + kColumns && c < in.columns", "column + kColumns"),
+    ("routing.cu", "routing", "*router*", "score > best)", "score >= best)"),
+    ("routing.cu", "routing", "*router*", "(other == best && where < place)", "(other == best)"),
+    ("routing.cu", "routing", "*router*", "  if (row >= rows) return;  // the whole warp\n", ""),
+    ("routing.cu", "routing", "*sorts*", "of_warp[warp] = __popc(lanes);\n  " + SYNC, "of_warp[warp] = __popc(lanes);\n"),
+    ("routing.cu", "routing", "*sorts*", "  " + SYNC[:-1] + "  // of_warp is", "  // of_warp is"),
+    ("routing.cu", "routing", "*sorts*", "c < count && choices[c] == expert", "choices[c] == expert"),
+    ("routing.cu", "routing", "*sorts*", "if (other < warp)", "if (other <= warp)"),
+]
+
+
+def main():
+    source, compiler, libtorch, tests, kernels, others = sys.argv[1:7]
+    chosen = sys.argv[7] if len(sys.argv) > 7 else ""
+    folder = pathlib.Path(source, "lib/ops/kernels/cuda")
+    objects = kernels.split(";")
+    missed = []
+    ran = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        copies = pathlib.Path(temporary, "ops/kernels/cuda")
+        copies.mkdir(parents=True)
+        for number, (file, kernel, cases, text, planted) in enumerate(FAULTS):
+            if not kernel.startswith(chosen):
+                continue
+            for each in folder.iterdir():
+                if each.suffix in (".cu", ".h"):
+                    (copies / each.name).write_text(each.read_text())
+            original = (folder / file).read_text()
+            name = f"{file} {number}: {text.strip().splitlines()[0]!r}"
+            if original.count(text) < 1:
+                sys.exit(f"{name}: the text is not in the file")
+            (copies / file).write_text(original.replace(text, planted, 1))
+            replaced = f"{temporary}/{kernel}.o"
+            subprocess.run([compiler, "-x", "c++", "-std=c++20", "-O1", "-fsanitize=thread", "-w", "-I", temporary, "-I",
+                            f"{source}/lib", "-I", f"{source}/test/ops/cuda", "-idirafter", f"{libtorch}/include", "-c", str(copies / (kernel + ".cu")), "-o", replaced],
+                           check=True)
+            rest = [each for each in objects if pathlib.Path(each).name != f"{kernel}.cu.o"]
+            assert len(rest) == len(objects) - 1, kernel
+            program = f"{temporary}/test"
+            subprocess.run([compiler, "-o", program, replaced, *tests.split(";"), *rest, *others.split(";"), "-lpthread"],
+                           check=True)
+            try:
+                run = subprocess.run([program, cases, "-a"], capture_output=True, text=True, timeout=120)
+                code, said = run.returncode, run.stdout
+            except subprocess.TimeoutExpired:
+                code, said = 1, "does not end"
+            ran += 1
+            lines = said.splitlines()
+            how = [line.strip() for line in lines if " thread " in line or "wait for others" in line or " a pack " in line]
+            how = how or [line.strip() for line in lines if "REQUIRE" in line or "CHECK" in line] or lines[-1:]
+            print(f"{'found ' if code != 0 else 'MISSED'} {name}: {how[0] if code != 0 and how else code}", flush=True)
+            if code == 0:
+                missed.append(name)
+    print(f"{ran} faults planted, {ran - len(missed)} found")
+    return 1 if missed or ran == 0 else 0
+
+
+sys.exit(main())
