@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include <algorithm>
+#include <unordered_set>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -22,8 +24,73 @@ BlockOptions one_block(std::int64_t tokens, const AttentionOptions& options, at:
   return {.scale = options.scale, .softcap = options.softcap, .causal = options.causal, .mask = std::move(mask)};
 }
 
+/// Tokens [begin, begin + length) of `rows` sequences, which attend to each other and to no others.
+struct Document {
+  std::int64_t row, rows, begin, length;
+};
+
+/// The packed documents, where each of them is in one piece; none where a mask has to say who attends. Cut alike in all
+/// rows they are taken together.
+std::vector<Document> documents(const AttentionOptions& options, const at::Tensor& q) {
+  if (!options.segments.defined() || !q.is_cpu()) return {};
+  const auto rows = q.size(0), tokens = q.size(1);
+  const auto numbers = options.segments.to(at::kLong).contiguous();
+  const auto* number = numbers.const_data_ptr<std::int64_t>();
+  std::vector<Document> out, first;
+  bool alike = true;
+  for (std::int64_t row = 0; row < rows; ++row, number += tokens) {
+    std::vector<Document> here;
+    std::unordered_set<std::int64_t> seen;
+    for (std::int64_t begin = 0, end = 0; begin < tokens; begin = end) {
+      while (end < tokens && number[end] == number[begin]) ++end;
+      if (!seen.insert(number[begin]).second) return {};  // the document goes on behind another one
+      here.push_back({row, 1, begin, end - begin});
+    }
+    if (row == 0) first = here;
+    alike = alike && std::equal(here.begin(), here.end(), first.begin(), first.end(), [](const auto& a, const auto& b) {
+              return a.begin == b.begin && a.length == b.length;
+            });
+    out.insert(out.end(), here.begin(), here.end());
+  }
+  if (!alike) return out;
+  for (auto& each : first) each.rows = rows;
+  return first;
+}
+
+at::Tensor part(const at::Tensor& x, const Document& d) {
+  return x.narrow(0, d.row, d.rows).narrow(1, d.begin, d.length);
+}
+Qkv part(const Qkv& x, const Document& d) {
+  return {part(x.q, d), part(x.k, d), part(x.v, d)};
+}
+AttentionOptions alone(AttentionOptions options) {
+  options.segments = at::Tensor();
+  return options;
+}
+
+/// One block for each document, so that the work grows with the squares of their lengths and no mask of the whole is
+/// made.
+BlockResult forward_documents(const Qkv& in, const std::vector<Document>& parts, const AttentionOptions& options) {
+  const auto single = alone(options);
+  BlockResult result;
+  for (const auto& each : parts) {
+    const auto [q, k, v] = part(in, each);
+    auto block = attention_block(q, k, v, one_block(each.length, single, q.device()));
+    if (parts.size() == 1) return block;
+    if (!result.out.defined()) {
+      result.out = at::empty({in.q.size(0), in.q.size(1), in.q.size(2), in.v.size(3)}, block.out.options());
+      result.logsum = at::empty({in.q.size(0), in.q.size(1), in.q.size(2)}, block.logsum.options());
+    }
+    part(result.out, each).copy_(block.out);
+    part(result.logsum, each).copy_(block.logsum);
+  }
+  return result;
+}
+
 BlockResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
-  auto result = attention_block(q, k, v, one_block(q.size(1), options, q.device()));
+  const auto parts = documents(options, q);
+  auto result = parts.empty() ? attention_block(q, k, v, one_block(q.size(1), options, q.device()))
+                              : forward_documents({q, k, v}, parts, options);
   if (const auto sinks = sinks_of(options, q.size(2)); sinks.defined()) absorb_sinks(result, sinks);
   return result;
 }
@@ -31,7 +98,13 @@ BlockResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 /// Gradients into `out`, which is overwritten, and to the sinks.
 void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole, const AttentionOptions& options,
               const Qkv& out) {
-  attention_block_backward(gradient, in, whole, one_block(in.q.size(1), options, in.q.device()), out);
+  const auto parts = documents(options, in.q);
+  const auto single = alone(options);
+  for (const auto& each : parts)
+    attention_block_backward(part(gradient, each), part(in, each), {part(whole.out, each), part(whole.logsum, each)},
+                             one_block(each.length, single, in.q.device()), part(out, each));
+  if (parts.empty())
+    attention_block_backward(gradient, in, whole, one_block(in.q.size(1), options, in.q.device()), out);
   if (const auto sinks = sinks_of(options, in.q.size(2)); sinks.defined())
     accumulate_sinks(options, sinks_gradient(gradient, whole, sinks));
 }
