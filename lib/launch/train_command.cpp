@@ -34,12 +34,21 @@ int cannot_start(const std::string& program, const std::string& hint) {
   return static_cast<int>(ExitCode::kEnvironment);
 }
 
+/// LibTorch's threads (libgomp) spin for milliseconds while they wait for each other. Beside other work that is time in
+/// which the one that they wait for could run: a step takes many times as long (docs/performance.md). libgomp reads
+/// this when it is loaded, so the worker itself would be too late.
+void let_threads_sleep() {
+  constexpr const char* kSpins = "1000";  // microseconds, then they sleep
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", kSpins, 0);
+}
+
 /// Replaces this process; returns the exit code of a failure.
 int become(const std::vector<std::string>& words, const std::string& hint) {
   std::vector<char*> argv;
   for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   std::fflush(nullptr);
+  let_threads_sleep();
   execvp(argv[0], argv.data());
   return cannot_start(words[0], hint);
 }

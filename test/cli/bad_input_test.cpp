@@ -334,6 +334,25 @@ TEST_CASE("a rank that a signal ended is the last thing said", "[cli]") {
   CHECK(outcome.err.find("error[rank-killed]: a rank was ended by signal 9 (Killed)") != std::string::npos);
 }
 
+TEST_CASE("threads of ranks do not spin for long, unless the environment says so", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("one.yaml", kBase);
+  folder.write("worker", "#!/bin/sh\necho \"spins ${GOMP_SPINCOUNT-unset}\"\n");
+  std::filesystem::permissions(folder.path() / "worker", std::filesystem::perms::owner_all);
+  setenv("AUTOMODEL_WORKER", (folder.path() / "worker").c_str(), 1);
+  const auto spins = [&] { return test::run_program(folder, "train one.yaml").out; };
+  unsetenv("GOMP_SPINCOUNT");
+  unsetenv("OMP_WAIT_POLICY");
+  CHECK(spins() == "spins 1000\n");
+  setenv("GOMP_SPINCOUNT", "7", 1);
+  CHECK(spins() == "spins 7\n");
+  unsetenv("GOMP_SPINCOUNT");
+  setenv("OMP_WAIT_POLICY", "active", 1);
+  CHECK(spins() == "spins unset\n");
+  unsetenv("OMP_WAIT_POLICY");
+  unsetenv("AUTOMODEL_WORKER");
+}
+
 TEST_CASE("a plan that must fit says what is missing, and ends with exit code 3", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase);
