@@ -26,7 +26,21 @@ Parameter whole(const ParameterTemplate& from) {
           .start = from.start};
 }
 
+/// `apart`: the experts are tensors of their own, of two dimensions then.
+bool is_matrix(Role role, const Shape& shape, bool apart) {
+  if (role == Role::kEmbedding || role == Role::kPositions || role == Role::kHead || role == Role::kNorm) return false;
+  return shape.rank() == (role == Role::kExpert && !apart ? 3U : 2U);
+}
+
 }  // namespace
+
+bool is_hidden_matrix(const Parameter& parameter) {
+  return parameter.layer >= 0 && is_matrix(parameter.role, parameter.shape, parameter.expert >= 0);
+}
+
+bool is_hidden_matrix(const ParameterTemplate& parameter) {
+  return is_matrix(parameter.role, parameter.shape, parameter.name.find("{}") != std::string::npos);
+}
 
 std::vector<Parameter> layer_parameters(const Layout& layout, int layer) {
   const auto prefix = layout.layer_fqn(layer) + ".";

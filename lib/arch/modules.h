@@ -35,6 +35,11 @@ struct Parameter {
   std::string_view module() const { return std::string_view(fqn).substr(0, fqn.rfind('.')); }
 };
 
+/// A matrix inside a layer, or a stack of them, one for each expert: what optimizers that work on whole matrices take.
+/// Embeddings, positions, the head, norms, biases and convolutions are none.
+bool is_hidden_matrix(const Parameter& parameter);
+bool is_hidden_matrix(const ParameterTemplate& parameter);
+
 /// Parameters of one layer, in the order of the forward pass.
 std::vector<Parameter> layer_parameters(const Layout& layout, int layer);
 /// Embeddings, layers, final norm, head. A tied head stands last with `tied_to`.

@@ -15,6 +15,17 @@ OptimizerBasics basics_of(const OptimizerConfig& config) {
       config);
 }
 
+OptimizerTypes types_of(const OptimizerConfig& config) {
+  return std::visit(
+      [](const auto& c) -> OptimizerTypes {
+        if constexpr (requires { c.exp_avg_dtype(); })
+          return {c.exp_avg_dtype(), c.exp_avg_sq_dtype(), c.main_grads_dtype(), c.main_params_dtype()};
+        else
+          return {};
+      },
+      config);
+}
+
 Diagnostics check_overrides(const std::vector<ParamGroupOverride>& overrides) {
   Diagnostics problems;
   for (std::size_t i = 0; i < overrides.size(); ++i) {

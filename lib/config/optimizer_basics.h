@@ -1,6 +1,7 @@
 // What every kind of optimizer section has in common.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/diagnostic.h"
@@ -13,6 +14,14 @@ struct OptimizerBasics {
   double weight_decay = 0;
   std::vector<ParamGroupOverride> overrides = {};
 };
+/// Types that the section asks for; absent: nothing is said, or this kind of optimizer has no such key.
+struct OptimizerTypes {
+  std::optional<DType> first_moment = {};
+  std::optional<DType> second_moment = {};
+  std::optional<DType> gradient = {};
+  std::optional<DType> master = {};
+};
+OptimizerTypes types_of(const OptimizerConfig& config);
 OptimizerBasics basics_of(const OptimizerConfig& config);
 
 /// Problems of patterns (not a regular expression), keyed "optimizer.param_group_overrides.N.pattern".

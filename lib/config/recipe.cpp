@@ -139,6 +139,9 @@ void check_recipe(LoadedRecipe& loaded) {
       sgd != nullptr && sgd->nesterov() && (sgd->momentum() <= 0 || sgd->dampening() != 0))
     refuse("bad-value", "optimizer.nesterov", "nesterov needs momentum above 0 and dampening 0",
            "for example optimizer.momentum: 0.9, without dampening");
+  if (const auto* muon = std::get_if<MuonConfig>(&recipe.optimizer()); muon != nullptr && muon->ns_steps() >= 100)
+    refuse("bad-value", "optimizer.ns_steps", fmt::format("ns_steps is {}", muon->ns_steps()),
+           "below 100, as torch.optim.Muon asks; 5 is usual");
   if (!recipe.model())
     refuse("missing-key", "model", "the recipe has no model",
            "add 'model:' with config or pretrained_model_name_or_path");

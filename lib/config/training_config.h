@@ -102,6 +102,11 @@ struct ParamGroupOverride {
   Field<double> wd_mult{"wd_mult", 1.0, "Factor of the weight decay.", at_least<0>};
 };
 
+/// What optimizers keep values in.
+inline std::string state_type(const DType& type) {
+  return type == DType::kFloat32 || type == DType::kBFloat16 ? "" : "must be float32 or bfloat16";
+}
+
 struct AdamWConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("adamw"),
@@ -129,9 +134,15 @@ struct AdamWConfig {
                               Ignored{"the strategy's mixed-precision policy says so"}};
   Field<Value> store_param_remainders{"store_param_remainders", nullptr, "Masters in parts.",
                                       Ignored{"masters are whole"}};
-  Field<Value> exp_avg_dtype{"exp_avg_dtype", nullptr, "Type of a moment.", Ignored{"moments have the masters' type"}};
-  Field<Value> exp_avg_sq_dtype{"exp_avg_sq_dtype", nullptr, "Type of a moment.",
-                                Ignored{"moments have the masters' type"}};
+  Field<std::optional<DType>> exp_avg_dtype{"exp_avg_dtype", std::nullopt,
+                                            "Type in which the first moment is kept; null: the masters'.", state_type};
+  Field<std::optional<DType>> exp_avg_sq_dtype{
+      "exp_avg_sq_dtype", std::nullopt, "Type in which the second moment is kept; null: the masters'.", state_type};
+  Field<std::optional<DType>> main_grads_dtype{
+      "main_grads_dtype", std::nullopt,
+      "Type in which gradients are summed over microbatches; null: the masters' (docs/precision.md).", state_type};
+  Field<std::optional<DType>> main_params_dtype{
+      "main_params_dtype", std::nullopt, "Type of the values that the optimizer changes; null: float32.", state_type};
   Field<Value> master_weight_bits{"master_weight_bits", nullptr, "Size of masters.",
                                   Ignored{"the strategy's mixed-precision policy says so"}};
   Field<bool> maximize{"maximize", false, "Ascend."};
@@ -153,6 +164,15 @@ struct AdamConfig {
   Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
                                      Ignored{"the optimizer is always fused"}};
   Field<bool> capturable{"capturable", false, "CUDA graphs.", Ignored{"steps are not captured in CUDA graphs"}};
+  Field<std::optional<DType>> exp_avg_dtype{"exp_avg_dtype", std::nullopt,
+                                            "Type in which the first moment is kept; null: the masters'.", state_type};
+  Field<std::optional<DType>> exp_avg_sq_dtype{
+      "exp_avg_sq_dtype", std::nullopt, "Type in which the second moment is kept; null: the masters'.", state_type};
+  Field<std::optional<DType>> main_grads_dtype{
+      "main_grads_dtype", std::nullopt,
+      "Type in which gradients are summed over microbatches; null: the masters' (docs/precision.md).", state_type};
+  Field<std::optional<DType>> main_params_dtype{
+      "main_params_dtype", std::nullopt, "Type of the values that the optimizer changes; null: float32.", state_type};
   Field<bool> maximize{"maximize", false, "Ascend."};
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
       "param_group_overrides", {}, "Factors for groups of parameters."};
@@ -177,7 +197,50 @@ struct SgdConfig {
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
       "param_group_overrides", {}, "Factors for groups of parameters."};
 };
-using OptimizerConfig = std::variant<AdamWConfig, AdamConfig, SgdConfig>;
+/// Orders of magnitude of an update by the sizes of a matrix [rows, columns].
+enum class MuonScale { kOriginal, kMatchRmsAdamW };
+template <>
+struct EnumNames<MuonScale> {
+  using E = MuonScale;
+  static constexpr std::array names = {EnumName<E>{"original", E::kOriginal},
+                                       EnumName<E>{"match_rms_adamw", E::kMatchRmsAdamW}};
+};
+
+struct MuonConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("muon"), std::string_view("torch.optim.Muon"),
+                                         std::string_view("torch.optim._muon.Muon")};
+  static constexpr std::string_view kDoc =
+      "Muon (Jordan): momentum of the matrices inside the layers, orthogonalised; AdamW for embeddings, head, norms "
+      "and "
+      "biases.";
+  Field<double> lr{"lr", 1e-3, "Learning rate.", at_least<0>};
+  Field<double> weight_decay{"weight_decay", 0.1,
+                             "Decoupled weight decay, on every parameter unless param_group_overrides says otherwise.",
+                             at_least<0>};
+  Field<double> momentum{"momentum", 0.95, "Share of the last momentum in the next.", fraction};
+  Field<bool> nesterov{"nesterov", true, "Look ahead along the momentum."};
+  Field<std::array<double, 3>> ns_coefficients{
+      "ns_coefficients", {3.4445, -4.7750, 2.0315}, "Coefficients of the Newton-Schulz iteration."};
+  Field<double> eps{"eps", 1e-7, "Smallest norm that a matrix is divided by.", positive};
+  Field<int> ns_steps{"ns_steps", 5, "Newton-Schulz iterations, below 100.", at_least<0>};
+  Field<std::optional<MuonScale>> adjust_lr_fn{
+      "adjust_lr_fn", std::nullopt,
+      "How the rate of a matrix [rows, columns] follows its sizes: original (and null), times sqrt(max(1, rows / "
+      "columns)); match_rms_adamw, times 0.2 sqrt(max(rows, columns)), for rates that were chosen for AdamW."};
+  Field<std::optional<double>> scalar_lr{"scalar_lr", std::nullopt,
+                                         "AdamW's rate, for all that is no matrix of a layer; null: lr.", at_least<0>};
+  Field<std::array<double, 2>> scalar_betas{
+      "scalar_betas", {0.9, 0.999}, "AdamW's decay of the first and second moment.", fractions};
+  Field<double> scalar_eps{"scalar_eps", 1e-8, "AdamW's addition to the root of the second moment.", at_least<0>};
+  Field<std::optional<double>> embed_lr{"embed_lr", std::nullopt, "AdamW's rate for embeddings; null: scalar_lr.",
+                                        at_least<0>};
+  Field<std::optional<double>> lm_head_lr{"lm_head_lr", std::nullopt, "AdamW's rate for the head; null: scalar_lr.",
+                                          at_least<0>};
+  Field<std::vector<ParamGroupOverride>> param_group_overrides{
+      "param_group_overrides", {}, "Factors for groups of parameters."};
+};
+using OptimizerConfig = std::variant<AdamWConfig, AdamConfig, SgdConfig, MuonConfig>;
 
 enum class DecayStyle { kCosine, kLinear, kConstant, kInverseSquareRoot, kWsd };
 template <>

@@ -14,14 +14,21 @@ std::string_view last_part(std::string_view name) {
 }  // namespace
 
 std::string word_advice(const std::string& given, const std::vector<std::string_view>& names) {
-  if (given.find('.') == std::string::npos) return suggestion(given, names);
+  const auto dotted = [](std::string_view name) { return name.find('.') != std::string_view::npos; };
   const auto word = last_part(given);
   const std::size_t reach = word.size() < 6 ? 0 : 1;
-  for (const auto name : names)
-    if (edit_distance(word, last_part(name), reach) <= reach) return fmt::format("did you mean '{}'?", name);
   std::vector<std::string_view> plain;
   for (const auto name : names)
-    if (name.find('.') == std::string_view::npos) plain.push_back(name);
+    if (!dotted(name)) plain.push_back(name);
+  const bool components = plain.size() < names.size() && !plain.empty();
+  if (!dotted(given)) {
+    // Short names of components are near each other without being alike: muon is not lion.
+    const auto close = nearest(given, names);
+    const bool meant = !components || (!close.empty() && edit_distance(given, close) <= reach + 1);
+    return meant ? suggestion(given, names) : "there are " + join(plain);
+  }
+  for (const auto name : names)
+    if (edit_distance(word, last_part(name), reach) <= reach) return fmt::format("did you mean '{}'?", name);
   return plain.empty() ? suggestion(given, names) : "there are " + join(plain);
 }
 

@@ -8,6 +8,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "config/optimizer_basics.h"
@@ -15,6 +16,17 @@
 #include "ops/graph.h"
 
 namespace automodel::optim {
+
+namespace {
+
+constexpr std::int64_t kPart = 1 << 20;  ///< elements that temporaries are made for
+
+/// Of what recipes may ask for (config::state_type).
+at::ScalarType scalar_type(DType type) {
+  return type == DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
+}
+
+}  // namespace
 
 Factors factors_of(const std::vector<config::ParamGroupOverride>& overrides, const std::string& name) {
   for (const auto& each : overrides)
@@ -26,40 +38,96 @@ double clip_factor(double norm, double max_norm) {
   return std::min(1.0, max_norm / (norm + 1e-6));
 }
 
+bool takes_whole(const config::OptimizerConfig& config, const arch::Parameter& parameter) {
+  return std::holds_alternative<config::MuonConfig>(config) && parameter.trained() && arch::is_hidden_matrix(parameter);
+}
+
 Optimizer::Optimizer(const config::OptimizerConfig& config, std::vector<Target> targets)
     : targets_(std::move(targets)) {
   const auto read = [&](const auto& c) {
     using Config = std::remove_cvref_t<decltype(c)>;
-    if constexpr (std::is_same_v<Config, config::SgdConfig>)
+    if constexpr (std::is_same_v<Config, config::SgdConfig>) {
       rule_ = Sgd{c.momentum(), c.dampening(), c.nesterov(), c.maximize()};
-    else
+    } else if constexpr (std::is_same_v<Config, config::MuonConfig>) {
+      const double rest = c.scalar_lr().value_or(c.lr());
+      const auto factor = [&](double rate) { return c.lr() > 0 ? rate / c.lr() : 1; };  // the schedule's rate is 0 then
+      rule_ = Muon{.momentum = c.momentum(),
+                   .nesterov = c.nesterov(),
+                   .iteration = {c.ns_coefficients(), c.ns_steps(), c.eps()},
+                   .scale = c.adjust_lr_fn().value_or(config::MuonScale::kOriginal),
+                   .rest = {.beta1 = c.scalar_betas()[0],
+                            .beta2 = c.scalar_betas()[1],
+                            .eps = c.scalar_eps(),
+                            .decoupled = true,
+                            .amsgrad = false,
+                            .maximize = false},
+                   .rest_factor = factor(rest),
+                   .embedding_factor = factor(c.embed_lr().value_or(rest)),
+                   .head_factor = factor(c.lm_head_lr().value_or(rest))};
+    } else {
       rule_ = Adam{.beta1 = c.betas()[0],
                    .beta2 = c.betas()[1],
                    .eps = c.eps(),
                    .decoupled = std::is_same_v<Config, config::AdamWConfig>,
                    .amsgrad = c.amsgrad(),
                    .maximize = c.maximize()};
+    }
   };
   std::visit(read, config);
-  const auto overrides = config::basics_of(config).overrides;
-  const auto count = state_names().size();
+  const auto types = config::types_of(config);
+  if (types.first_moment) first_type_ = scalar_type(*types.first_moment);
+  if (types.second_moment) second_type_ = scalar_type(*types.second_moment);
   for (const auto& target : targets_) {
-    const bool any = std::any_of(target.ranges.begin(), target.ranges.end(), [](const Range& r) { return r.trained; });
-    auto& states = states_.emplace_back();
-    for (std::size_t i = 0; any && i < count; ++i) states.push_back(at::zeros_like(target.value));
-    auto& pieces = pieces_.emplace_back();
-    for (const auto& range : target.ranges) {
-      if (!range.trained) continue;
-      const auto factors =
-          overrides.empty() ? Factors{} : factors_of(overrides, range.group.empty() ? range.name : range.group);
-      const bool joins = !pieces.empty() && pieces.back().offset + pieces.back().length == range.offset &&
-                         pieces.back().lr_factor == factors.lr && pieces.back().decay_factor == factors.weight_decay;
-      if (joins)
-        pieces.back().length += range.length;
-      else
-        pieces.push_back({range.offset, range.length, factors.lr, factors.weight_decay});
-    }
+    add_pieces(target, config);
+    add_states(target);
+    exchanges_.push_back(target.matrices.empty() ? nullptr
+                                                 : std::make_unique<MatrixExchange>(target.matrices, target.groups));
   }
+}
+
+double Optimizer::rate_factor(const Range& range) const {
+  const auto* muon = std::get_if<Muon>(&rule_);
+  if (muon == nullptr || range.matrix >= 0) return 1;
+  return range.place == Place::kEmbedding ? muon->embedding_factor
+         : range.place == Place::kHead    ? muon->head_factor
+                                          : muon->rest_factor;
+}
+
+void Optimizer::add_pieces(const Target& target, const config::OptimizerConfig& config) {
+  const auto overrides = config::basics_of(config).overrides;
+  auto& pieces = pieces_.emplace_back();
+  for (const auto& range : target.ranges) {
+    if (!range.trained) continue;
+    auto factors =
+        overrides.empty() ? Factors{} : factors_of(overrides, range.group.empty() ? range.name : range.group);
+    factors.lr *= rate_factor(range);
+    const bool joins = !pieces.empty() && pieces.back().offset + pieces.back().length == range.offset &&
+                       pieces.back().lr_factor == factors.lr && pieces.back().decay_factor == factors.weight_decay &&
+                       pieces.back().matrix == range.matrix && range.matrix < 0;
+    if (joins)
+      pieces.back().length += range.length;
+    else
+      pieces.push_back({range.offset, range.length, factors.lr, factors.weight_decay, range.matrix});
+  }
+}
+
+void Optimizer::add_states(const Target& target) {
+  auto& states = states_.emplace_back();
+  const auto& pieces = pieces_.back();
+  if (pieces.empty()) return;
+  if (!std::holds_alternative<Muon>(rule_)) {
+    for (const auto& name : state_names())
+      states.push_back({at::zeros_like(target.value, state_type(name, target.value.scalar_type()))});
+    return;
+  }
+  states.push_back({at::zeros_like(target.value)});
+  std::int64_t first = target.value.numel(), end = 0;
+  for (const auto& piece : pieces) {
+    if (piece.matrix >= 0) continue;
+    first = std::min(first, piece.offset);
+    end = std::max(end, piece.offset + piece.length);
+  }
+  if (first < end) states.push_back({at::zeros({end - first}, target.value.options()), first});
 }
 
 std::pair<double, double> Optimizer::square_sums() const {
@@ -98,8 +166,10 @@ void Optimizer::step(double lr, double weight_decay, double gradient_scale) {
   ++steps_;
   if (const auto* adam = std::get_if<Adam>(&rule_))
     step_adam(*adam, lr, weight_decay, gradient_scale);
+  else if (const auto* sgd = std::get_if<Sgd>(&rule_))
+    step_sgd(*sgd, lr, weight_decay, gradient_scale);
   else
-    step_sgd(std::get<Sgd>(rule_), lr, weight_decay, gradient_scale);
+    step_muon(std::get<Muon>(rule_), lr, weight_decay, gradient_scale);
 }
 
 template <class Update>
@@ -108,9 +178,10 @@ void Optimizer::for_pieces(const Update& update) {
     if (pieces_[i].empty()) continue;
     const auto gradient = targets_[i].gradient().to(targets_[i].value.scalar_type());
     for (const auto& piece : pieces_[i]) {
+      if (piece.matrix >= 0) continue;
       const auto part = [&](const at::Tensor& t) { return t.narrow(0, piece.offset, piece.length); };
       std::vector<at::Tensor> states;
-      for (const auto& state : states_[i]) states.push_back(part(state));
+      for (const auto& state : states_[i]) states.push_back(state.part(piece));
       update(part(targets_[i].value), part(gradient), states, piece);
     }
   }
@@ -131,14 +202,25 @@ void Optimizer::step_adam(const Adam& rule, double lr, double weight_decay, doub
                  const Piece& piece) {
     step.lr = lr * piece.lr_factor;
     step.weight_decay = weight_decay * piece.decay_factor;
-    ops::adam(value, gradient, states[0], states[1], states.size() > 2 ? states[2] : at::Tensor(), step);
+    const auto type = value.scalar_type();
+    const auto kept_alike = [&](const at::Tensor& state) { return state.scalar_type() == type; };
+    if (std::all_of(states.begin(), states.end(), kept_alike))
+      return ops::adam(value, gradient, states[0], states[1], states.size() > 2 ? states[2] : at::Tensor(), step);
+    // Moments of another type are rounded once a step. In parts, so that what is computed on the way stays small.
+    for (std::int64_t at = 0; at < piece.length; at += kPart) {
+      const auto part = [&](const at::Tensor& t) { return t.narrow(0, at, std::min(kPart, piece.length - at)); };
+      std::vector<at::Tensor> wide;
+      for (const auto& state : states) wide.push_back(part(state).to(type));
+      ops::adam(part(value), part(gradient), wide[0], wide[1], wide.size() > 2 ? wide[2] : at::Tensor(), step);
+      for (std::size_t i = 0; i < states.size(); ++i)
+        if (!kept_alike(states[i])) part(states[i]).copy_(wide[i]);
+    }
   });
 }
 
 /// torch.optim.SGD: the buffer begins as the first gradient, undamped. In parts, so that what is computed on the way
 /// stays small.
 void Optimizer::step_sgd(const Sgd& rule, double lr, double weight_decay, double gradient_scale) {
-  constexpr std::int64_t kPart = 1 << 20;
   const double sign = rule.maximize ? -1 : 1;
   for_pieces([&](const at::Tensor& value, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                  const Piece& piece) {
@@ -163,25 +245,68 @@ void Optimizer::step_sgd(const Sgd& rule, double lr, double weight_decay, double
   });
 }
 
-std::vector<std::string> Optimizer::state_names() const {
+/// torch.optim.Muon of PyTorch 2.11 for the matrices, AdamW for the rest.
+void Optimizer::step_muon(const Muon& rule, double lr, double weight_decay, double gradient_scale) {
+  step_adam(rule.rest, lr, weight_decay, gradient_scale);
+  for (std::size_t i = 0; i < targets_.size(); ++i) {
+    if (!exchanges_[i]) continue;
+    const auto& value = targets_[i].value;
+    const auto gradient = targets_[i].gradient();
+    const auto update = at::zeros({value.numel()}, value.options().dtype(at::kBFloat16));
+    const auto part = [](const at::Tensor& t, const Piece& piece) { return t.narrow(0, piece.offset, piece.length); };
+    for (const auto& piece : pieces_[i]) {
+      if (piece.matrix < 0) continue;
+      const auto g = part(gradient, piece).to(value.scalar_type()).mul(gradient_scale);
+      auto momentum = states_[i][0].part(piece);
+      momentum.lerp_(g, 1 - rule.momentum);
+      part(update, piece).copy_(rule.nesterov ? g.lerp(momentum, rule.momentum) : momentum);
+    }
+    const auto there = update.to(targets_[i].groups.device);  // masters that are offloaded come to the model's device
+    exchanges_[i]->run(there, [&](const at::Tensor& matrix) { return ops::orthogonalised(matrix, rule.iteration); });
+    if (!there.is_same(update)) update.copy_(there);
+    for (const auto& piece : pieces_[i]) {
+      if (piece.matrix < 0) continue;
+      const auto& shape = exchanges_[i]->matrices()[static_cast<std::size_t>(piece.matrix)].shape;
+      const auto rows = static_cast<double>(shape.end()[-2]), columns = static_cast<double>(shape.back());
+      const double scale = rule.scale == config::MuonScale::kOriginal ? std::sqrt(std::max(1.0, rows / columns))
+                                                                      : 0.2 * std::sqrt(std::max(rows, columns));
+      const double rate = lr * piece.lr_factor;
+      part(value, piece).mul_(1 - rate * weight_decay * piece.decay_factor).add_(part(update, piece), -rate * scale);
+    }
+  }
+}
+
+std::vector<std::string> Optimizer::state_names(bool whole) const {
   if (const auto* sgd = std::get_if<Sgd>(&rule_))
     return sgd->momentum > 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
+  if (std::holds_alternative<Muon>(rule_) && whole) return {"momentum_buffer"};
   std::vector<std::string> out = {"exp_avg", "exp_avg_sq"};
-  if (std::get<Adam>(rule_).amsgrad) out.emplace_back("max_exp_avg_sq");
+  if (const auto* adam = std::get_if<Adam>(&rule_); adam != nullptr && adam->amsgrad)
+    out.emplace_back("max_exp_avg_sq");
   return out;
 }
 
+at::ScalarType Optimizer::state_type(std::string_view name, at::ScalarType master) const {
+  if (name == "exp_avg") return first_type_.value_or(master);
+  return name == "exp_avg_sq" || name == "max_exp_avg_sq" ? second_type_.value_or(master) : master;
+}
+
 std::vector<State> Optimizer::states(std::size_t index) const {
-  const auto names = state_names();
   std::vector<State> out;
-  for (std::size_t i = 0; i < states_[index].size(); ++i) out.push_back({names[i], states_[index][i]});
+  const auto names = state_names();
+  const bool muon = std::holds_alternative<Muon>(rule_);
+  for (std::size_t i = 0; i < states_[index].size(); ++i) {
+    const auto& [tensor, first] = states_[index][i];
+    if (muon && i == 0) out.push_back({state_names(true)[0], tensor, first, State::Of::kMatrices});
+    out.push_back({names[i], tensor, first, muon ? State::Of::kRest : State::Of::kAll});
+  }
   return out;
 }
 
 std::int64_t Optimizer::state_bytes() const {
   std::int64_t total = 0;
-  for (std::size_t i = 0; i < states_.size(); ++i)
-    for (const auto& state : states(i)) total += static_cast<std::int64_t>(state.tensor.nbytes());
+  for (const auto& target : states_)
+    for (const auto& state : target) total += static_cast<std::int64_t>(state.tensor.nbytes());
   return total;
 }
 

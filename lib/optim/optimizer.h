@@ -1,18 +1,25 @@
-// The optimizer over the shards that this rank keeps: Adam, AdamW and SGD, with factors for groups of parameters.
+// The optimizer over the shards that this rank keeps: Adam, AdamW, SGD and Muon, with factors for groups of parameters.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "base/diagnostic.h"
+#include "arch/modules.h"
 #include "config/training_config.h"
+#include "ops/orthogonal.h"
+#include "optim/matrix_exchange.h"
 
 namespace automodel::optim {
+
+/// Where a parameter stands: Muon has rates of their own for the ends of the model.
+enum class Place : std::uint8_t { kLayers, kEmbedding, kHead };
 
 /// A run of one parameter's elements inside a target's buffers.
 struct Range {
@@ -23,6 +30,8 @@ struct Range {
   std::int64_t length = 0;
   bool trained = true;
   bool counted = true;  ///< this rank is the one that counts these elements in norms
+  Place place = Place::kLayers;
+  int matrix = -1;  ///< index in Target::matrices; -1: in no matrix that is changed as a whole
 };
 
 /// Buffers of one unit of parameters. The optimizer owns states of the same length.
@@ -31,12 +40,24 @@ struct Target {
   std::function<at::Tensor()> gradient = {};  ///< reduced gradient of the same elements
   std::vector<Range> ranges = {};
   bool expert = false;  ///< counted among the ranks of the expert grid
+  /// Those of the whole unit that the optimizer changes as wholes (takes_whole()), on this rank or not.
+  std::vector<Matrix> matrices = {};
+  MatrixGroups groups = {};
 };
+
+/// True where an optimizer of this kind needs the whole of `parameter` to change a part of it.
+bool takes_whole(const config::OptimizerConfig& config, const arch::Parameter& parameter);
 
 /// The states that a checkpoint holds, beside the master values.
 struct State {
-  std::string name;   ///< "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer": PyTorch's names
-  at::Tensor tensor;  ///< as long as the target's buffers
+  /// Which parameters have it.
+  enum class Of : std::uint8_t { kAll, kMatrices, kRest };
+  std::string name = {};   ///< "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer": PyTorch's names
+  at::Tensor tensor = {};  ///< of elements [first, first + numel) of the target's buffers
+  std::int64_t first = 0;
+  Of of = Of::kAll;
+  /// `whole`: a parameter that takes_whole().
+  bool belongs_to(bool whole) const { return of == Of::kAll || whole == (of == Of::kMatrices); }
 };
 
 class Optimizer {
@@ -55,9 +76,11 @@ class Optimizer {
   /// Steps done so far (of the bias correction).
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  /// Names of the states that a trained target has.
-  std::vector<std::string> state_names() const;
-  /// Of target `index`.
+  /// Names of the states of a trained parameter; `whole`: one that takes_whole().
+  std::vector<std::string> state_names(bool whole = false) const;
+  /// Of a state of that name, beside masters of type `master`.
+  at::ScalarType state_type(std::string_view name, at::ScalarType master) const;
+  /// Of target `index`; two may share a tensor.
   std::vector<State> states(std::size_t index) const;
   std::int64_t state_bytes() const;
 
@@ -70,23 +93,45 @@ class Optimizer {
     double momentum, dampening;
     bool nesterov, maximize;
   };
+  struct Muon {
+    double momentum;
+    bool nesterov;
+    ops::NewtonSchulz iteration;
+    config::MuonScale scale;
+    Adam rest;                                          ///< of what is no matrix
+    double rest_factor, embedding_factor, head_factor;  ///< of its rates
+  };
   /// Neighbouring ranges with the same factors.
   struct Piece {
     std::int64_t offset, length;
     double lr_factor, decay_factor;
+    int matrix = -1;
+  };
+  /// What the optimizer keeps of elements [first, first + numel) of a target's buffers.
+  struct Kept {
+    at::Tensor tensor = {};
+    std::int64_t first = 0;
+    at::Tensor part(const Piece& piece) const { return tensor.narrow(0, piece.offset - first, piece.length); }
   };
 
   void step_adam(const Adam& rule, double lr, double weight_decay, double gradient_scale);
   void step_sgd(const Sgd& rule, double lr, double weight_decay, double gradient_scale);
+  void step_muon(const Muon& rule, double lr, double weight_decay, double gradient_scale);
+  void add_pieces(const Target& target, const config::OptimizerConfig& config);
+  void add_states(const Target& target);
+  double rate_factor(const Range& range) const;
   /// Calls `update(value, gradient, states, piece)` for every piece of every trained target.
   template <class Update>
   void for_pieces(const Update& update);
 
-  std::variant<Adam, Sgd> rule_;
+  std::variant<Adam, Sgd, Muon> rule_;
+  std::optional<at::ScalarType> first_type_, second_type_;  ///< of Adam's moments; absent: the masters'
   std::vector<Target> targets_;
-  std::vector<std::vector<at::Tensor>>
-      states_;  ///< of a target, in the order of state_names(); none where all is frozen
+  /// Of a target, in the order of state_names(); under Muon the first is the momentum of matrices and the first moment
+  /// of the rest, the second AdamW's. None where all is frozen.
+  std::vector<std::vector<Kept>> states_;
   std::vector<std::vector<Piece>> pieces_;
+  std::vector<std::unique_ptr<MatrixExchange>> exchanges_;  ///< of a target, where it has matrices
   std::int64_t steps_ = 0;
 };
 

@@ -32,7 +32,7 @@ struct CoarseRequest {
   ScheduleKind schedule = ScheduleKind::kNone;
   int stages_per_rank = 1;
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
-  int moments = 2;
+  double moments = 2;  ///< tensors that the optimizer keeps, a trained parameter on average
   double trained = 1;  ///< share of the parameters that is trained; below 1 no frozen weight has a gradient
 };
 struct CoarseCost {

@@ -254,13 +254,15 @@ Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, s
   return out;
 }
 
-int moments_of(const config::OptimizerConfig& optimizer) {
+Moments moments_of(const config::OptimizerConfig& optimizer) {
   return std::visit(
-      [](const auto& each) {
+      [](const auto& each) -> Moments {
         if constexpr (requires { each.amsgrad(); })
-          return each.amsgrad() ? 3 : 2;
+          return each.amsgrad() ? Moments{3, 3} : Moments{2, 2};
+        else if constexpr (requires { each.ns_steps(); })
+          return {1, 2};
         else
-          return each.momentum() > 0 ? 1 : 0;
+          return each.momentum() > 0 ? Moments{1, 1} : Moments{0, 0};
       },
       optimizer);
 }

@@ -26,7 +26,7 @@ struct Estimate {
   Hardware hardware = {};
   Sharding sharding = {};
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
-  int moments = 2;
+  Moments moments = {};
   MemoryPlan memory = {};
   TimePlan time = {};
   PastCorrection past = {};
@@ -40,8 +40,7 @@ RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, 
 /// The machine of a plan whose mesh, types and microbatches are chosen.
 Hardware plan_hardware(const TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
                        const Calibration* calibration, Diagnostics& problems);
-/// Tensors that an optimizer keeps for each parameter.
-int moments_of(const config::OptimizerConfig& optimizer);
+Moments moments_of(const config::OptimizerConfig& optimizer);
 /// Estimates for a plan that has a pipeline.
 Estimate make_estimate(const TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware);
 

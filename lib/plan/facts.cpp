@@ -86,6 +86,8 @@ constexpr std::array kTypes = {
     fact<&TypePlan::master>("master", "The values that the optimizer changes."),
     fact<&TypePlan::gradient>("gradient", "Gradients as they are summed over microbatches."),
     fact<&TypePlan::reduce>("reduce", "Gradients as they travel between ranks."),
+    fact<&TypePlan::first_moment>("first_moment", "First moments, or momenta."),
+    fact<&TypePlan::second_moment>("second_moment", "Second moments."),
     fact<&TypePlan::message>("message", "Activations between stages."),
     fact<&TypePlan::cast_inputs>("cast_inputs", "A stage casts what it receives to `compute`."),
     fact<&TypePlan::output>("logits", "Logits before the loss; null: `compute`."),

@@ -39,6 +39,7 @@ void add_adapters(const TrainingPlan& plan, const StagePart& part, StageElements
                                          : local_elements(plan, info);
     units[info.layer] += here;
     (info.is_expert() ? out.trained_expert : out.trained_dense) += here;
+    if (arch::is_hidden_matrix(info)) (info.is_expert() ? out.expert_matrices : out.dense_matrices) += here;
   }
   for (const auto& [layer, elements] : units) out.largest_trained = std::max(out.largest_trained, elements);
   out.dense += out.trained_dense;
@@ -134,11 +135,17 @@ class RankWalk {
            size_of(plan_.types.compute);
   }
   double masters() const { return trained_masters() + frozen_shards(); }
-  double moments() const { return request_.moments * optimizer_elements() * bytes_.moment; }
+  double matrices_shard() const { return shard_of(total_.dense_matrices, total_.expert_matrices); }
+  double moments() const {
+    const double matrices =
+        request_.sharding.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;
+    return request_.moments.tensors(optimizer_elements(), matrices) * bytes_.moment;
+  }
   /// Copies of the values and moments that this rank writes into checkpoints. They stay after the first save.
   double snapshot() const {
     if (!request_.saves || !(plan_.cuda || request_.saves_in_background)) return 0;
-    return trained_shard() / request_.sharding.replicas * (bytes_.master + request_.moments * bytes_.moment);
+    const double moments = request_.moments.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
+    return (trained_shard() * bytes_.master + moments) / request_.sharding.replicas;
   }
   double whole_gradients() const { return total_.trained() * bytes_.gradient; }
   /// Reduced gradients that stay until the next step has its own.
@@ -368,6 +375,8 @@ StageElements& StageElements::operator+=(const StageElements& other) {
   trained_dense += other.trained_dense;
   trained_expert += other.trained_expert;
   largest_trained = std::max(largest_trained, other.largest_trained);
+  dense_matrices += other.dense_matrices;
+  expert_matrices += other.expert_matrices;
   return *this;
 }
 
@@ -377,19 +386,20 @@ StageElements stage_elements(const TrainingPlan& plan, int stage) {
   const auto& shares = plan.shares;
   if (part.has_embedding) add_unit(out, shares.embeddings);
   const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
-  for (const int layer : part.layers) {
-    const auto& each = shares.layer(layer);
-    add_unit(out, each.dense, each.expert / expert_ranks);
-  }
+  const auto add_layer = [&](const LayerShares& each, double join) {
+    add_unit(out, each.dense + join, each.expert / expert_ranks);
+    if (plan.adapters) return;
+    out.dense_matrices += each.dense_matrices + join;
+    out.expert_matrices += each.expert_matrices / expert_ranks;
+  };
+  for (const int layer : part.layers) add_layer(shares.layer(layer), 0);
   if (part.has_norm || part.has_head) {
     const bool own_head = part.has_head && (plan.model->layout.head_tied_to.empty() || !part.has_embedding);
     add_unit(out, (part.has_norm ? shares.norm : 0) + (own_head ? shares.head : 0));
   }
-  for (int i = 0; i < plan.pipeline->stages[static_cast<std::size_t>(stage)].mtp_layers; ++i) {
-    const auto& each = shares.layer(plan.model->spec.layers - 1);
-    add_unit(out, each.dense + arch::mtp_join_elements(plan.model->spec) / plan.mesh.sizes().tp,
-             each.expert / expert_ranks);
-  }
+  for (int i = 0; i < plan.pipeline->stages[static_cast<std::size_t>(stage)].mtp_layers; ++i)
+    add_layer(shares.layer(plan.model->spec.layers - 1),
+              arch::mtp_join_elements(plan.model->spec) / plan.mesh.sizes().tp);
   if (plan.adapters) {
     add_adapters(plan, part, out);
   } else {

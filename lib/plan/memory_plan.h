@@ -56,11 +56,20 @@ struct MemoryPlan {
   Fit fit = Fit::kUnknown;  ///< of the heaviest; tight: above nine tenths of the capacity
 };
 
+/// Tensors that the optimizer keeps for each parameter: for those in matrices that it changes as wholes, and the rest.
+struct Moments {
+  int of_matrices = 2;
+  int of_rest = 2;
+  double tensors(double elements, double in_matrices) const {
+    return of_rest * (elements - in_matrices) + of_matrices * in_matrices;
+  }
+};
+
 /// What the estimate needs beside the plan.
 struct MemoryRequest {
   Sharding sharding = {};
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
-  int moments = 2;                   ///< tensors that the optimizer keeps for each parameter
+  Moments moments = {};
   bool saves = false;                ///< checkpoints are written
   bool saves_in_background = false;  ///< and training goes on meanwhile
   std::optional<double> capacity = {};
@@ -76,6 +85,8 @@ struct StageElements {
   double trained_dense = 0;
   double trained_expert = 0;
   double largest_trained = 0;
+  double dense_matrices = 0;  ///< of the trained ones, those of whole matrices (arch::is_hidden_matrix)
+  double expert_matrices = 0;
   /// Of both on one rank: elements add up, the largest unit is one of them.
   StageElements& operator+=(const StageElements& other);
   double total() const { return dense + expert; }

@@ -41,7 +41,7 @@ std::string run_key(const TrainingPlan& plan) {
                        levers.deferred_head.value_or(-1), levers.delay_weight_gradients,
                        levers.autocast ? name_of(*levers.autocast) : "",
                        levers.offloading ? levers.offloading->layers : 0));
-  hash.mix(fmt::format("{}", estimate.moments));
+  hash.mix(fmt::format("{} {}", estimate.moments.of_matrices, estimate.moments.of_rest));
   hash.mix(plan.pipeline->name);
   for (const auto& stage : plan.pipeline->stages)
     hash.mix(fmt::format("{} {}", stage.pp_rank, stage.part.layers.size()));

@@ -124,6 +124,10 @@ std::string batch_text(const TrainingPlan& plan) {
                      name_of(plan.types.master), name_of(plan.types.gradient));
   if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
   if (plan.levers.loss_scaler) out += ", dynamic loss scale";
+  const auto& [first, second] = std::pair(plan.types.first_moment, plan.types.second_moment);
+  if (first != plan.types.master || second != plan.types.master)
+    out += first == second ? fmt::format(", moments {}", name_of(first))
+                           : fmt::format(", moments {} and {}", name_of(first), name_of(second));
   if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
   if (plan.cuda && plan.levers.offloading)
     out += fmt::format("\noffload   activations of the first {} layers wait in host memory for their backward pass{}",

@@ -188,6 +188,15 @@ class Search {
     return elements / (elements + static_cast<double>(arch::count_parameters(base_->model->spec).total()));
   }
 
+  double mean_moments() const {
+    if (base_->adapters) return moments_.of_matrices;
+    double matrices = 0;
+    for (int layer = 0; layer < base_->model->spec.layers; ++layer)
+      matrices += base_->shares.layer(layer).dense_matrices + base_->shares.layer(layer).expert_matrices;
+    const auto all = static_cast<double>(arch::count_parameters(base_->model->spec).total());
+    return moments_.tensors(all, std::min(all, matrices)) / all;
+  }
+
   void draft_mesh(const mesh::MeshSizes& sizes) {
     const int local = base_->batch.global / sizes.dp();
     const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2;
@@ -204,7 +213,7 @@ class Search {
                           .hardware = out_.hardware,
                           .cuda = base_->cuda,
                           .sequence = sequence(),
-                          .moments = moments_,
+                          .moments = mean_moments(),
                           .trained = trained_share()};
     for (const int microbatch : kMicrobatches) {
       if (local % microbatch != 0) continue;
@@ -423,7 +432,7 @@ class Search {
   SearchResult out_ = {};
   std::optional<TrainingPlan> base_ = {};
   std::optional<config::DistributedConfig> strategy_ = {};
-  int moments_ = 2;
+  Moments moments_ = {};
   std::vector<Draft> drafts_ = {};
   std::map<std::string, Refusal> refused_ = {};
   double smallest_unfit_ = 0;

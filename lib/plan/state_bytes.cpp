@@ -1,14 +1,22 @@
 #include "plan/state_bytes.h"
 
+#include "config/optimizer_basics.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
 namespace {
 
+/// The mean of what the optimizer keeps for an element; `tensors` has the second moment and its largest value.
+double moment_bytes(const TypePlan& types, const config::OptimizerConfig& optimizer) {
+  const int second = moments_of(optimizer).of_rest - 1;
+  return second < 1 ? size_of(types.first_moment)
+                    : (size_of(types.first_moment) + second * size_of(types.second_moment)) / (1.0 + second);
+}
+
 StateBytes own_bytes(const TypePlan& types) {
   StateBytes out;
   out.values = size_of(types.compute);
-  out.master = out.moment = size_of(types.master);
+  out.master = size_of(types.master);
   out.gradient = out.reduced = size_of(types.gradient);
   out.travelling = types.reduce == types.gradient ? 0 : size_of(types.reduce);
   return out;
@@ -18,7 +26,7 @@ StateBytes own_bytes(const TypePlan& types) {
 StateBytes pytorch_bytes(const TypePlan& types, const Sharding& sharding) {
   StateBytes out;
   out.values = sharding.parameters ? size_of(types.compute) : size_of(types.stored);
-  out.master = out.moment = out.reduced = size_of(types.stored);
+  out.master = out.reduced = size_of(types.stored);
   out.gradient = sharding.parameters ? size_of(types.reduce) : size_of(types.stored);
   out.travelling = sharding.parameters ? size_of(types.reduce) : 0;
   return out;
@@ -30,10 +38,9 @@ StateBytes megatron_bytes(const TypePlan& types) {
   StateBytes out;
   out.values = size_of(types.compute);
   out.master = size_of(types.master);
-  out.moment = size_of(DType::kFloat32);
-  out.gradient = size_of(types.reduce);
+  out.gradient = size_of(types.gradient == types.master ? types.reduce : types.gradient);
   // The optimizer's copy, where it wants another type.
-  out.reduced = types.reduce == DType::kFloat32 ? 0 : size_of(DType::kFloat32);
+  out.reduced = types.reduce == types.master ? 0 : size_of(types.master);
   return out;
 }
 
@@ -44,6 +51,11 @@ StateBytes state_bytes(const TrainingPlan& plan, const Sharding& sharding) {
   StateBytes out = own               ? own_bytes(plan.types)
                    : plan.zero_level ? megatron_bytes(plan.types)
                                      : pytorch_bytes(plan.types, sharding);
+  // PyTorch's moments have the type of its weights where the recipe names none.
+  const auto asked = config::types_of(plan.optimizer);
+  out.moment = !own && !plan.zero_level && !asked.first_moment && !asked.second_moment
+                   ? size_of(plan.types.stored)
+                   : moment_bytes(plan.types, plan.optimizer);
   out.by_unit = out.lean = !own;
   out.reserved = plan.cuda ? 0.04 : 0;
   return out;

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "arch/modules.h"
+
 namespace automodel::plan {
 namespace {
 
@@ -46,6 +48,15 @@ class Shares {
     return static_cast<double>(each.shape.elements()) * each.copies;
   }
 
+  /// Of one iteration x (a + b x^T x + c (x^T x)^2): two products of the matrix with one over its shorter side, and the
+  /// square of that one.
+  static double orthogonal_flops(const arch::ParameterTemplate& each) {
+    const auto rank = each.shape.rank();
+    const auto rows = static_cast<double>(each.shape[rank - 2]), columns = static_cast<double>(each.shape[rank - 1]);
+    const double few = std::min(rows, columns), many = std::max(rows, columns);
+    return elements(each) / (rows * columns) * 2 * few * few * (2 * many + few);
+  }
+
   /// True where no pattern names a layer by its number.
   bool alike_by_kind() const {
     const auto numbered = [](std::string_view pattern) {
@@ -64,12 +75,20 @@ class Shares {
     for (const auto& each : layout_.layer(layer)) {
       if (each.role == Role::kExpert) {
         out.expert += elements(each);
+        if (arch::is_hidden_matrix(each)) {
+          out.expert_matrices += elements(each);
+          out.expert_orthogonal += orthogonal_flops(each);
+        }
         // Each rank routes its part of the tokens.
         if (each.matrix) out.products += elements(each) * spec_.moe->top_k / spec_.moe->experts / tp_;
         continue;
       }
       const int ranks = tp_ > 1 ? ranks_of(each, prefix) : 1;
       out.dense += elements(each) / ranks;
+      if (arch::is_hidden_matrix(each)) {
+        out.dense_matrices += elements(each) / ranks;
+        out.orthogonal += orthogonal_flops(each) / (ranks > 1 ? tp_ : 1);
+      }
       if (each.matrix) out.products += elements(each) / (own_tokens(each, prefix) ? tp_ : ranks);
     }
     if (tp_ > 1) out.widths = widths_of(layer, prefix);

@@ -24,8 +24,13 @@ struct WidthShares {
 
 /// Of one layer on one rank of the tp group.
 struct LayerShares {
-  double dense = 0;     ///< elements
-  double expert = 0;    ///< elements of all experts
+  double dense = 0;           ///< elements
+  double expert = 0;          ///< elements of all experts
+  double dense_matrices = 0;  ///< of `dense`, those of whole matrices (arch::is_hidden_matrix)
+  double expert_matrices = 0;
+  /// Floating-point operations of one Newton-Schulz iteration over the dense matrices, those that tp ranks divide dealt
+  /// among them, and over all experts' (Muon).
+  double orthogonal = 0, expert_orthogonal = 0;
   double products = 0;  ///< multiplications with weights for each token of the tp group
   WidthShares widths = {};
 };

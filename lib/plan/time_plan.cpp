@@ -6,6 +6,7 @@
 
 #include "arch/counts.h"
 #include "plan/layer_traffic.h"
+#include "plan/matrix_work.h"
 #include "plan/recompute_time.h"
 #include "plan/training_plan.h"
 
@@ -368,9 +369,12 @@ class Timing {
       }
       most = std::max(most, elements);
     }
-    if (hardware_.optimizer_rate > 0) return most / hardware_.optimizer_rate;
+    const double matrices = matrix_seconds(plan_, sharding_, hardware_, {shard_.link, expert_shard_.link, tp_.link});
+    if (hardware_.optimizer_rate > 0) return most / hardware_.optimizer_rate + matrices;
     // Reads gradient (twice: the norm), value and moments; writes value and moments.
-    return most * (2 * size_of(plan_.types.gradient) + 6 * size_of(plan_.types.master)) / hardware_.memory_bandwidth;
+    const double moved = 2 * size_of(plan_.types.gradient) + 2 * size_of(plan_.types.master) +
+                         2 * size_of(plan_.types.first_moment) + 2 * size_of(plan_.types.second_moment);
+    return most * moved / hardware_.memory_bandwidth + matrices;
   }
 
   /// Of one pipeline rank.
@@ -378,6 +382,7 @@ class Timing {
     double messages = 0;  ///< of a microbatch
     LayerTraffic layers = {};
     StageElements elements = {};
+    MatrixWork matrices = {};
   };
   RankTraffic rank_traffic(int rank) const {
     const auto& stages = plan_.pipeline->stages;
@@ -392,6 +397,7 @@ class Timing {
         out.layers += passes.backward;
       }
       out.elements += stage_elements(plan_, stages[s].stage);
+      out.matrices += matrix_work(plan_, sharding_, stages[s].stage);
     }
     return out;
   }
@@ -408,7 +414,7 @@ class Timing {
       const double whole = (sharding_.parameters ? elements : trained) * compute_;
       return share(shards) * (sharding_.optimizer ? reductions * reduced + gathers * whole : 2 * reduced);
     };
-    double messages = 0, dense = 0, expert = 0, replicated = 0;
+    double messages = 0, dense = 0, expert = 0, replicated = 0, matrices = 0;
     LayerTraffic layers;
     const auto most = [](Sent& out, const Sent& other) {
       if (other.bytes > out.bytes) out = other;
@@ -420,8 +426,11 @@ class Timing {
       most(layers.tensor, here.layers.tensor);
       most(layers.context, here.layers.context);
       most(layers.experts, here.layers.experts);
-      dense = std::max(dense, sharded(e.dense, e.trained_dense, sharding_.shards, gathers_of(false)));
-      expert = std::max(expert, sharded(e.expert, e.trained_expert, sharding_.expert_shards, gathers_of(true)));
+      dense =
+          std::max(dense, sharded(e.dense, e.trained_dense, sharding_.shards, gathers_of(false)) + here.matrices.dense);
+      expert = std::max(expert, sharded(e.expert, e.trained_expert, sharding_.expert_shards, gathers_of(true)) +
+                                    here.matrices.expert);
+      matrices = std::max(matrices, here.matrices.tensor);
       replicated = std::max(replicated, of_replica(e.trained_dense) * size_of(plan_.types.reduce));
     }
     const auto add = [&](std::string axis, int size, LinkClass kind, double bytes, double seconds,
@@ -440,6 +449,7 @@ class Timing {
     add_bytes("pp", 2, pp_, tied_bytes(), "gradients of the tied embedding, on the first and last stage");
     add_sent("tp", sizes_.tp, tp_.kind, layers.tensor,
              sharding_.sequence_parallel ? "gathers and reduce-scatters" : "all-reduces");
+    add_bytes("tp", sizes_.tp, tp_, matrices, "matrices that the optimizer changes as wholes");
     add_sent("cp", sizes_.cp, context_link(plan_, hardware_), layers.context,
              plan_.context.heads > 1 ? "heads of queries, keys, values and results" : "keys and values");
     add_sent("ep", sizes_.ep * plan_.expert_tensor, expert_link(plan_, hardware_).kind, layers.experts,

@@ -11,6 +11,7 @@
 #include "plan/past_runs.h"
 #include "plan/pipeline_plan.h"
 #include "plan/tensor_choice.h"
+#include "plan/type_choice.h"
 
 namespace automodel::plan {
 namespace {
@@ -123,77 +124,6 @@ std::optional<int> plan_level(const config::LoadedRecipe& loaded, Located& repor
                 "parameters are sharded together with gradients and optimizer states: this is optim_grads_params",
                 "no_shard, optim, optim_grads or optim_grads_params");
   return level.level;
-}
-
-/// Two keys that name the type of the weights, or of what is computed with, must name the same.
-void check_types(const config::LoadedRecipe& loaded, Located& report) {
-  const auto& m = loaded.recipe.model_parallel();
-  const auto disagree = [&](const std::string& key, DType mine, const std::string& other, DType others) {
-    if (mine != others)
-      report.refuse("precision-conflict", key,
-                    fmt::format("{} says {}, {} says {}", key, name_of(mine), other, name_of(others)),
-                    "remove one of the two; docs/precision.md has which key decides what");
-  };
-  const auto configured = loaded.recipe.model() ? loaded.recipe.model()->torch_dtype->dtype : std::nullopt;
-  if (m.params_dtype() && configured)
-    disagree("model_parallel.params_dtype", *m.params_dtype(), "model.torch_dtype", *configured);
-  const auto* fsdp = std::get_if<config::FSDP2Config>(&loaded.recipe.distributed->strategy());
-  const bool policy = report.given("distributed.mp_policy") && fsdp != nullptr && fsdp->mp_policy();
-  for (const auto& [key, given, type] : {std::tuple("model_parallel.bf16", m.bf16(), DType::kBFloat16),
-                                         std::tuple("model_parallel.fp16", m.fp16(), DType::kFloat16)})
-    if (given && policy && fsdp->mp_policy()->param_dtype())
-      disagree(key, type, "distributed.mp_policy.param_dtype", *fsdp->mp_policy()->param_dtype());
-}
-
-/// The table of docs/precision.md.
-TypePlan plan_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* spec, bool cuda, Located& report) {
-  const Recipe& recipe = loaded.recipe;
-  const auto& m = recipe.model_parallel();
-  check_types(loaded, report);
-  TypePlan types;
-  auto asked = recipe.model() ? recipe.model()->torch_dtype->dtype : std::nullopt;
-  if (m.params_dtype()) asked = m.params_dtype();
-  const DType weights = asked                            ? *asked
-                        : spec != nullptr && spec->dtype ? *spec->dtype
-                        : cuda                           ? DType::kBFloat16
-                                                         : DType::kFloat32;
-  types.stored = weights;
-  types.compute = m.bf16() ? DType::kBFloat16 : m.fp16() ? DType::kFloat16 : weights;
-  types.master = weights == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  types.gradient = types.master;
-  types.reduce = types.gradient;
-  std::optional<DType> output;
-  const auto& strategy = recipe.distributed->strategy();
-  if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy); fsdp != nullptr) {
-    // A policy that nobody wrote down is NeMo AutoModel's on CUDA; on a CPU low precision is slower as well as
-    // coarser, and a type that the recipe names is the recipe's.
-    const bool given = report.given("distributed.mp_policy");
-    const auto policy = fsdp->mp_policy().value_or(config::MixedPrecisionPolicy::standard());
-    if (given || (cuda && !asked && !m.fp16())) {
-      if (policy.param_dtype()) types.compute = *policy.param_dtype();
-      types.reduce = policy.reduce_dtype().value_or(types.compute);
-      if (given && policy.output_dtype()) output = policy.output_dtype();
-      types.cast_inputs = policy.cast_forward_inputs();
-    }
-  }
-  if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
-      megatron != nullptr && types.compute != types.master) {
-    // Megatron-FSDP's default keeps no masters; ours are float32 unless the recipe says otherwise in so many words.
-    if (report.given("distributed.preserve_fp32_weights") && !megatron->preserve_fp32_weights()) {
-      types.master = types.compute;
-      report.warn("low-precision-masters", "distributed.preserve_fp32_weights",
-                  fmt::format("the optimizer updates {} weights: updates below a weight's precision are lost",
-                              name_of(types.master)),
-                  "remove the key: masters are float32");
-    }
-    types.reduce = megatron->grad_reduce_in_fp32() ? DType::kFloat32 : types.compute;
-  }
-  types.message = output.value_or(types.compute);
-  if (output != types.compute) types.output = output;
-  if (m.pipeline_dtype()) types.message = *m.pipeline_dtype();
-  if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->dtype())
-    types.message = *recipe.distributed->pipeline()->dtype();
-  return types;
 }
 
 /// Tokens of a sequence; 0 where the data says them.
@@ -396,7 +326,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.recompute_modules = recompute_modules(recipe, request.training, report);
     plan.expert_overlap = recipe.model_parallel->overlap_moe_expert_parallel_comm();
     plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));
-    plan.types = plan_types(loaded, spec, plan.cuda, report);
+    plan.types = choose_types(loaded, spec, plan.cuda, report);
     plan.levers = plan_levers(loaded,
                               {.pp = sizes->pp,
                                .compute = plan.types.compute,
@@ -464,6 +394,7 @@ void mix_work(TextHash& hash, const TrainingPlan& plan) {
       fmt::format("{} {} {} {}", plan.batch.local, plan.batch.runs, plan.batch.microbatch, plan.batch.microbatches));
   hash.mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
                        name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
+  hash.mix(fmt::format("{} {}", name_of(plan.types.first_moment), name_of(plan.types.second_moment)));
   hash.mix(fmt::format("{}", plan.zero_level.value_or(-1)));
   if (plan.model) hash.mix(plan.model->config_text);
   if (plan.adapters) {

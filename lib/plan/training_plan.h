@@ -47,6 +47,8 @@ struct TypePlan {
   DType master = DType::kFloat32;
   DType gradient = DType::kFloat32;
   DType reduce = DType::kFloat32;
+  DType first_moment = DType::kFloat32;  ///< of Adam; also SGD's and Muon's momentum
+  DType second_moment = DType::kFloat32;
   DType message = DType::kFloat32;   ///< between stages
   bool cast_inputs = true;           ///< a stage computes with what it receives in `compute`, else in `message`
   std::optional<DType> output = {};  ///< of logits before the loss, where it is not `compute`

@@ -184,7 +184,7 @@ void Resume::restore_optimizer(Runtime& runtime) const {
   for (std::size_t i = 0; i < optimizer.targets().size(); ++i)
     for (const auto& state : optimizer.states(i))
       for (const auto& range : optimizer.targets()[i].ranges) {
-        if (!range.trained) continue;
+        if (!range.trained || !state.belongs_to(range.matrix >= 0)) continue;
         const auto& weight = *weights.at(range.name);
         const auto& name = weight.info.tied_to.empty() ? range.name : weight.info.tied_to;
         const auto stored = optimizer_->find(state_name(name, state.name));
@@ -194,7 +194,7 @@ void Resume::restore_optimizer(Runtime& runtime) const {
                  fmt::format("'{}' has no {} of {} of this shape", (path_ / "optim").native(), state.name, name),
                  "the checkpoint was saved by a run with another optimizer; take the one that it was saved with, or "
                  "start from its weights: model.pretrained_model_name_or_path");
-        read_elements(stored, 0, weight, range.first, state.tensor.narrow(0, range.offset, range.length));
+        read_elements(stored, 0, weight, range.first, state.tensor.narrow(0, range.offset - state.first, range.length));
       }
   optimizer.set_steps(state_.optimizer_steps);
 }

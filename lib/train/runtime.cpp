@@ -46,6 +46,18 @@ parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, at::De
   return out;
 }
 
+optim::Place place_of(const arch::Parameter& parameter) {
+  if (parameter.role == arch::Role::kHead && parameter.tied_to.empty()) return optim::Place::kHead;
+  const bool table = parameter.role == arch::Role::kHead || parameter.role == arch::Role::kEmbedding ||
+                     parameter.role == arch::Role::kPositions;
+  return table ? optim::Place::kEmbedding : optim::Place::kLayers;
+}
+
+int index_of(const std::vector<optim::Matrix>& matrices, const std::string& name) {
+  const auto found = std::find_if(matrices.begin(), matrices.end(), [&](const auto& m) { return m.name == name; });
+  return found == matrices.end() ? -1 : static_cast<int>(found - matrices.begin());
+}
+
 }  // namespace
 
 bool first_of_its_kind(const model::Weight& weight, int tp) {
@@ -134,11 +146,10 @@ void Runtime::make_groups() {
   place_.expert = {ep, here / tensor, tensor, here % tensor};
 }
 
-model::Placement Runtime::placement(const arch::Parameter& parameter) const {
-  if (parameter.is_expert())
-    return parallel::expert_placement(parameter, plan_.model->spec.moe->experts, place_.expert);
+model::Placement Runtime::placement(const arch::Parameter& parameter, const Place& place) const {
+  if (parameter.is_expert()) return parallel::expert_placement(parameter, plan_.model->spec.moe->experts, place.expert);
   return parallel::tensor_placement(plan_.model->spec, plan_.model->layout, plan_.tensor, parameter,
-                                    {place_.tp_size, place_.tp});
+                                    {place.tp_size, place.tp});
 }
 
 void Runtime::make_seams() {
@@ -165,18 +176,19 @@ void Runtime::make_seams() {
 }
 
 model::StageOptions Runtime::stage_options() const {
-  model::StageOptions options{.type = scalar_type(plan_.types.compute),
-                              .device = world_.device(),
-                              .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
-                              .placement = [this](const arch::Parameter& parameter) { return placement(parameter); },
-                              .ignore_label = plan_.levers.ignore_label,
-                              .logit_softcap = plan_.levers.logit_softcap,
-                              .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
-                              .fused_accumulation = plan_.levers.fused_accumulation,
-                              .cast_inputs = plan_.types.cast_inputs,
-                              .whole_stage = plan_.sharding.whole_stage,
-                              .offload = offload_.get(),
-                              .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
+  model::StageOptions options{
+      .type = scalar_type(plan_.types.compute),
+      .device = world_.device(),
+      .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
+      .placement = [this](const arch::Parameter& parameter) { return placement(parameter, place_); },
+      .ignore_label = plan_.levers.ignore_label,
+      .logit_softcap = plan_.levers.logit_softcap,
+      .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
+      .fused_accumulation = plan_.levers.fused_accumulation,
+      .cast_inputs = plan_.types.cast_inputs,
+      .whole_stage = plan_.sharding.whole_stage,
+      .offload = offload_.get(),
+      .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
   if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
   if (plan_.types.output) options.output = scalar_type(*plan_.types.output);
   return options;
@@ -202,6 +214,41 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
   });
 }
 
+/// The matrices of a unit that the optimizer changes as wholes, and the ranks that have parts of them.
+void Runtime::add_matrices(optim::Target& target, const parallel::UnitStorage& storage) const {
+  const auto& unit = storage.unit();
+  const bool apart = unit.expert ? place_.expert.tensor_size > 1 : place_.tp_size > 1;
+  for (std::size_t i = 0; i < unit.weights.size(); ++i) {
+    const auto& weight = *unit.weights[i];
+    if (!weight.trained || !optim::takes_whole(plan_.optimizer, weight.info)) continue;
+    optim::Matrix matrix{.name = weight.info.fqn,
+                         .shape = weight.full,
+                         .offset = storage.offset_of(i),
+                         .length = weight.parameter.numel()};
+    if (weight.info.is_expert() && weight.info.expert < 0) {
+      matrix.shape = weight.parameter.shape;  // whole matrices of some experts
+    } else if (apart && !weight.slice.whole()) {
+      const int ranks = unit.expert ? place_.expert.tensor_size : place_.tp_size;
+      for (int rank = 0; rank < ranks; ++rank) {
+        auto place = place_;
+        (unit.expert ? place.expert.tensor_rank : place.tp) = rank;
+        matrix.slices.push_back(placement(weight.info, place).slice);
+      }
+    }
+    target.matrices.push_back(std::move(matrix));
+  }
+  if (target.matrices.empty()) return;
+  const auto& reduce = unit.expert ? groups_.expert : groups_.dense;
+  target.groups = {.shard = reduce.shard, .sharded = storage.sharded(), .length = storage.master().numel()};
+  target.groups.device = world_.device();
+  if (storage.sharded()) target.groups.begin = reduce.shard->rank() * target.groups.length;
+  if (!apart) return;
+  target.groups.tensor = unit.expert ? groups_.experts : groups_.tensor;
+  const int ranks = unit.expert ? place_.expert.tensor_size : place_.tp_size;
+  const int first = unit.expert ? groups_.experts->rank() / ranks * ranks : 0;
+  for (int rank = 0; rank < ranks; ++rank) target.groups.tensor_members.push_back(first + rank);
+}
+
 void Runtime::make_optimizer() {
   std::vector<optim::Target> targets;
   // Every element of a gradient is counted on one rank of the world.
@@ -213,6 +260,7 @@ void Runtime::make_optimizer() {
       optim::Target target{.value = storage->master(),
                            .gradient = [storage] { return storage->gradient(); },
                            .expert = storage->unit().expert};
+      add_matrices(target, *storage);
       for (const auto& segment : storage->segments()) {
         const auto& weight = *segment.weight;
         // Experts are on a grid of their own, without tensor parallelism and replicas.
@@ -224,7 +272,9 @@ void Runtime::make_optimizer() {
                                  .offset = segment.offset,
                                  .length = segment.length,
                                  .trained = weight.trained,
-                                 .counted = mine});
+                                 .counted = mine,
+                                 .place = place_of(weight.info),
+                                 .matrix = index_of(target.matrices, weight.info.fqn)});
       }
       targets.push_back(std::move(target));
     }

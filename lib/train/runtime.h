@@ -90,12 +90,13 @@ class Runtime {
 
  private:
   void make_groups();
-  /// What this rank holds of a parameter.
-  model::Placement placement(const arch::Parameter& parameter) const;
+  /// What the rank at `place` holds of a parameter.
+  model::Placement placement(const arch::Parameter& parameter, const Place& place) const;
   void make_seams();
   model::StageOptions stage_options() const;
   void make_stages(const parallel::WeightSource& source);
   void make_optimizer();
+  void add_matrices(optim::Target& target, const parallel::UnitStorage& storage) const;
   void sum_partial_gradients();
   void sum_over(comm::Communicator& group, const std::function<bool(const model::Weight&)>& chosen);
   void sum_tied_gradients();

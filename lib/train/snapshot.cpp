@@ -53,8 +53,8 @@ Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
         if (begin >= end || segment.weight->copy || (adapters_only() && !segment.weight->trained)) continue;
         // Experts have no copies along the tensor axis: their own grid holds them apart.
         if (!segment.weight->expert && !first_of_its_kind(*segment.weight, runtime.place().tp)) continue;
-        buffer.shares.push_back(
-            {segment.weight, segment.first + begin - segment.offset, begin, end - begin, segment.weight->trained});
+        buffer.shares.push_back({segment.weight, segment.first + begin - segment.offset, begin, end - begin,
+                                 segment.weight->trained, takes_whole(segment.weight->info)});
       }
       buffers_.push_back(std::move(buffer));
     }
@@ -64,23 +64,30 @@ bool Snapshot::adapters_only() const {
   return runtime_.plan().adapters.has_value();
 }
 
-at::Tensor Snapshot::on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, bool copy) {
-  auto part = live.narrow(0, buffer.begin, buffer.end - buffer.begin);
-  if (part.is_cpu() && !copy) return part;
+bool Snapshot::takes_whole(const arch::Parameter& parameter) const {
+  return optim::takes_whole(runtime_.plan().optimizer, parameter);
+}
+
+Snapshot::Host Snapshot::on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, std::int64_t first,
+                                 bool copy) {
+  const auto begin = std::clamp(buffer.begin, first, first + live.numel());
+  const auto end = std::clamp(buffer.end, begin, first + live.numel());
+  const auto part = live.narrow(0, begin - first, end - begin);
+  if (part.is_cpu() && !copy) return {part, begin};
   if (buffer.copies.size() <= which) buffer.copies.resize(which + 1);
   auto& kept = buffer.copies[which];
   if (!kept.defined())
     kept = at::empty({part.numel()}, at::TensorOptions().dtype(part.scalar_type()).pinned_memory(!part.is_cpu()));
-  return kept.copy_(part);
+  return {kept.copy_(part), begin};
 }
 
-void Snapshot::add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, const at::Tensor& host,
-                          std::string_view state, bool trained_only) const {
-  const auto type = element_type(host.scalar_type());
+void Snapshot::add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, const Host& host, std::string_view state,
+                          const std::function<bool(const Share&)>& chosen) const {
+  const auto type = element_type(host.tensor.scalar_type());
   const auto size = checkpoint::bits_of(type) / 8;
-  const auto* bytes = static_cast<const char*>(host.const_data_ptr());
+  const auto* bytes = static_cast<const char*>(host.tensor.const_data_ptr());
   for (const auto& share : buffer.shares) {
-    if (trained_only && !share.trained) continue;
+    if (chosen && !chosen(share)) continue;
     const auto& fqn = share.weight->info.fqn;
     for (const auto& run : model::runs(share.weight->slice, share.weight->full, share.first, share.length))
       part.pieces.push_back({.tensor = !state.empty()    ? state_name(fqn, state)
@@ -89,7 +96,7 @@ void Snapshot::add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, co
                              .first = run.full,
                              .count = run.length,
                              .type = type,
-                             .data = bytes + (share.offset - buffer.begin + run.local - share.first) * size});
+                             .data = bytes + (share.offset - host.first + run.local - share.first) * size});
   }
 }
 
@@ -104,8 +111,8 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
         {adapters_only() ? checkpoint::stored_adapter_name(info.fqn) : info.fqn, element_type(stored_), shape});
     if (stored_ != master_) states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});
     if (!info.trainable) continue;
-    for (const auto& state : optimizer.state_names())
-      states.push_back({state_name(info.fqn, state), element_type(master_), shape});
+    for (const auto& state : optimizer.state_names(takes_whole(info)))
+      states.push_back({state_name(info.fqn, state), element_type(optimizer.state_type(state, master_)), shape});
   }
   // The PEFT library reads one file.
   const auto layout = adapters_only() ? checkpoint::lay_out_folder(weights, checkpoint::kAdapterStem, kOneFile)
@@ -115,11 +122,17 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].shares.empty()) continue;
     std::size_t which = 0;
-    const auto values = on_host(buffers_[i], which++, optimizer.targets()[i].value, copy);
-    add_pieces(model, buffers_[i], values, "", false);
-    if (stored_ != master_) add_pieces(optim, buffers_[i], values, kMasterState, false);
-    for (const auto& state : optimizer.states(i))
-      add_pieces(optim, buffers_[i], on_host(buffers_[i], which++, state.tensor, copy), state.name, true);
+    const auto values = on_host(buffers_[i], which++, optimizer.targets()[i].value, 0, copy);
+    add_pieces(model, buffers_[i], values, "");
+    if (stored_ != master_) add_pieces(optim, buffers_[i], values, kMasterState);
+    at::Tensor live;
+    Host host;
+    for (const auto& state : optimizer.states(i)) {
+      if (!live.is_same(state.tensor)) host = on_host(buffers_[i], which++, state.tensor, state.first, copy);
+      live = state.tensor;
+      add_pieces(optim, buffers_[i], host, state.name,
+                 [&](const Share& share) { return share.trained && state.belongs_to(share.whole); });
+    }
   }
   return {std::move(model), std::move(optim)};
 }

@@ -2,6 +2,7 @@
 // rank writes, and, for saves in the background, a copy in host memory.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ class Snapshot {
     std::int64_t offset;  ///< in the buffer
     std::int64_t length;
     bool trained;
+    bool whole;  ///< the optimizer changes it as a whole
   };
   struct Buffer {
     std::int64_t begin = 0, end = 0;  ///< elements of the target's buffers that this rank writes
@@ -45,10 +47,19 @@ class Snapshot {
     std::vector<at::Tensor> copies = {};  ///< of the values and of each state
   };
 
+  /// Elements of a buffer in host memory.
+  struct Host {
+    at::Tensor tensor;
+    std::int64_t first;  ///< of the target's buffers
+  };
+
   bool adapters_only() const;
-  void add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, const at::Tensor& host, std::string_view state,
-                  bool trained_only) const;
-  at::Tensor on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, bool copy);
+  bool takes_whole(const arch::Parameter& parameter) const;
+  /// The shares' values, or those of a state: of the trained parameters that have it.
+  void add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, const Host& host, std::string_view state,
+                  const std::function<bool(const Share&)>& chosen = {}) const;
+  /// What this rank writes of `live`, which begins with element `first` of the target's buffers.
+  Host on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, std::int64_t first, bool copy);
 
   Runtime& runtime_;
   at::ScalarType stored_, master_;

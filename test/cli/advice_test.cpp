@@ -82,7 +82,10 @@ TEST_CASE("advice is in the words of the command", "[cli]") {
   CHECK(holds(said("plan r.yaml --model.config.num_kv_heads 2"), "did you mean 'num_key_value_heads'?"));
   const auto optimizer = said("plan r.yaml --optimizer._target_ torch.optim.Adagrad");
   CHECK(holds(optimizer, "'torch.optim.Adagrad' is not a valid optimizer._target_"));
-  CHECK(holds(optimizer, "help: there are adamw, adam, sgd"));
+  CHECK(holds(optimizer, "help: there are adamw, adam, sgd, muon"));
+  CHECK(holds(said("plan r.yaml --optimizer._target_ lion"), "help: there are adamw, adam, sgd, muon"));
+  CHECK(holds(said("plan r.yaml --optimizer._target_ adamv"), "did you mean 'adamw'?"));
+  CHECK(holds(said("plan r.yaml --optimizer '{_target_: muon, ns_steps: 100}'"), "below 100"));
   CHECK(holds(said("plan r.yaml --distributed.strategy fsdp3"), "'fsdp3' is not a valid distributed.strategy"));
   CHECK(holds(said("plan r.yaml --optimizer '{_target_: sgd, nesterov: true}'"), "nesterov needs momentum above 0"));
   const auto quantized = run(folder, kModel + kMock, "train r.yaml --quantization '{load_in_4bit: true}'");

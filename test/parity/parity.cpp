@@ -23,14 +23,14 @@ std::string recipe_text(const TinyRun& run, bool single) {
       "model: {{config: {{{}, initializer_range: 0.2{}{}}}, torch_dtype: {}}}\n"
       "dataset: {}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 40, num_epochs: null}}\n"
-      "optimizer: {{lr: 0.01}}\n{}",
+      "optimizer: {{{}}}\n{}",
       model, run.model.empty() ? "" : ", ", run.model, run.dtype,
       run.dataset.empty() ? "{_target_: mock, vocab_size: 68, seq_length: 16, num_samples: 64}" : run.dataset,
       run.global_batch,
       !single                ? run.local_batch
       : run.single_batch > 0 ? run.single_batch
                              : run.global_batch,
-      run.sections);
+      run.optimizer, run.sections);
   if (single) return text + "distributed: {strategy: ddp}\n";
   text += fmt::format("distributed: {{{}}}\n", run.distributed);
   if (!run.model_parallel.empty()) text += fmt::format("model_parallel: {{{}}}\n", run.model_parallel);

@@ -25,6 +25,7 @@ struct TinyRun {
   std::string distributed = {};  ///< keys of the mesh's section: "strategy: ddp, pp_size: 2, ..."
   std::string model_parallel = {};
   std::string dataset = {};            ///< value of that section; empty: random sequences of 16 tokens
+  std::string optimizer = "lr: 0.01";  ///< keys of that section
   std::string sections = {};           ///< whole lines that both recipes have
   train::RuntimeOptions runtime = {};  ///< of the mesh
   int steps = 2;

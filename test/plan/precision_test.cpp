@@ -4,30 +4,16 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "plan/precision_rows.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
 namespace {
 
-struct Row {
-  const char* device = "cpu";
-  const char* config = "";          ///< further keys of config.json
-  const char* model = "";           ///< of `model`
-  const char* distributed = "";     ///< of `distributed`
-  const char* model_parallel = "";  ///< of `model_parallel`
-  const char* types;                ///< compute, master, gradient, reduce, message, logits, autocast
-  const char* warning = "";
-};
+using Row = test::PrecisionRow;
 
 PlanResult plan_of(const Row& row) {
-  const std::string comma = *row.model != '\0' ? ", " : "";
-  const auto text = fmt::format(
-      "device: {}\nmodel: {{{}{}config: {{{}model_type: llama, hidden_size: 16, intermediate_size: 32, "
-      "num_hidden_layers: 4, num_attention_heads: 2, vocab_size: 64, max_position_embeddings: 64}}}}\n"
-      "dataset: {{_target_: mock, vocab_size: 64, seq_length: 16}}\nhardware: {{profile: {}}}\n"
-      "step_scheduler: {{global_batch_size: 8, local_batch_size: 8}}\ndistributed: {{{}}}\nmodel_parallel: {{{}}}\n",
-      row.device, row.model, comma, row.config, std::string(row.device) == "cuda" ? "h100" : "cpu", row.distributed,
-      row.model_parallel);
+  const auto text = test::recipe_of(row);
   const auto loaded = config::read_recipe(text, "recipe.yaml", {}, {});
   INFO(text << to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
@@ -48,66 +34,40 @@ std::string types_of(const TrainingPlan& plan) {
                      plan.levers.autocast ? short_name(*plan.levers.autocast) : "-");
 }
 
-const Row kRows[] = {
-    // The type of the weights.
-    {.types = "f32 f32 f32 f32 f32 f32 -"},
-    {.device = "cuda", .types = "b16 f32 f32 f32 b16 b16 -"},
-    {.device = "cuda", .distributed = "strategy: ddp", .types = "b16 f32 f32 f32 b16 b16 -"},
-    {.config = "torch_dtype: bfloat16, ", .types = "b16 f32 f32 f32 b16 b16 -"},
-    {.config = "torch_dtype: bfloat16, ", .model = "torch_dtype: float32", .types = "f32 f32 f32 f32 f32 f32 -"},
-    {.model = "torch_dtype: float64", .types = "f64 f64 f64 f64 f64 f64 -"},
-    {.config = "torch_dtype: bfloat16, ",
-     .model_parallel = "params_dtype: float32",
-     .types = "f32 f32 f32 f32 f32 f32 -"},
-    {.device = "cuda", .model_parallel = "params_dtype: float32", .types = "f32 f32 f32 f32 f32 f32 -"},
-    {.device = "cuda", .model_parallel = "params_dtype: float16", .types = "f16 f32 f32 f32 f16 f16 -"},
-    // What is computed with.
-    {.model_parallel = "bf16: true", .types = "b16 f32 f32 f32 b16 b16 -"},
-    {.model_parallel = "fp16: true", .types = "f16 f32 f32 f32 f16 f16 -"},
-    {.device = "cuda", .model_parallel = "fp16: true", .types = "f16 f32 f32 f32 f16 f16 -"},
-    {.distributed = "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}", .types = "b16 f32 f32 f32 b16 b16 -"},
-    {.distributed = "mp_policy: {param_dtype: bfloat16}", .types = "b16 f32 f32 b16 b16 b16 -"},
-    {.distributed = "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32, output_dtype: float32}",
-     .types = "b16 f32 f32 f32 f32 f32 -"},
-    // Messages.
-    {.model_parallel = "pipeline_dtype: bfloat16", .types = "f32 f32 f32 f32 b16 f32 -"},
-    // Autocast.
-    {.distributed = "autocast_dtype: bfloat16", .types = "f32 f32 f32 f32 f32 f32 b16"},
-    {.distributed = "autocast_dtype: bfloat16",
-     .model_parallel = "enable_autocast: true",
-     .types = "f32 f32 f32 f32 f32 f32 b16"},
-    {.model_parallel = "enable_autocast: true, autocast_dtype: bfloat16", .types = "f32 f32 f32 f32 f32 f32 b16"},
-    {.model_parallel = "enable_autocast: true, pipeline_dtype: bfloat16", .types = "f32 f32 f32 f32 b16 f32 b16"},
-    {.model_parallel = "enable_autocast: true", .types = "f32 f32 f32 f32 f32 f32 -", .warning = "no-effect"},
-    {.model_parallel = "autocast_dtype: bfloat16", .types = "f32 f32 f32 f32 f32 f32 -", .warning = "no-effect"},
-    // Masters are float32 under every strategy.
-    {.distributed = "strategy: megatron_fsdp", .model_parallel = "bf16: true", .types = "b16 f32 f32 b16 b16 b16 -"},
-    {.distributed = "strategy: megatron_fsdp, grad_reduce_in_fp32: true",
-     .model_parallel = "bf16: true",
-     .types = "b16 f32 f32 f32 b16 b16 -"},
-    {.distributed = "strategy: megatron_fsdp, preserve_fp32_weights: true",
-     .model_parallel = "bf16: true",
-     .types = "b16 f32 f32 b16 b16 b16 -"},
-    {.distributed = "strategy: megatron_fsdp, preserve_fp32_weights: false",
-     .model_parallel = "bf16: true",
-     .types = "b16 b16 f32 b16 b16 b16 -",
-     .warning = "low-precision-masters"},
-    {.distributed = "strategy: ddp", .model_parallel = "bf16: true", .types = "b16 f32 f32 f32 b16 b16 -"},
-};
-
 }  // namespace
 
 TEST_CASE("every key of docs/precision.md decides what it says", "[plan]") {
-  for (const auto& row : kRows) {
+  for (const auto& row : test::kPrecisionRows) {
     const auto result = plan_of(row);
-    CAPTURE(row.device, row.config, row.model, row.distributed, row.model_parallel);
+    CAPTURE(row.device, row.config, row.model, row.distributed, row.model_parallel, row.optimizer);
     INFO(to_text(result.problems));
     REQUIRE(result.plan);
     CHECK(types_of(*result.plan) == row.types);
+    const auto& t = result.plan->types;
+    const auto moments = short_name(t.first_moment) + " " + short_name(t.second_moment);
+    CHECK(moments == (*row.moments != '\0' ? row.moments : short_name(t.master) + " " + short_name(t.master)));
     std::string warnings;
     for (const auto& warning : result.plan->warnings) warnings += warning.id;
     CHECK(warnings == row.warning);
   }
+}
+
+TEST_CASE("what Megatron-FSDP and the optimizer say of gradients must agree", "[plan]") {
+  const auto result = plan_of({.distributed = "strategy: megatron_fsdp, grad_reduce_in_fp32: false",
+                               .model_parallel = "bf16: true",
+                               .optimizer = "main_grads_dtype: float32",
+                               .types = ""});
+  REQUIRE(result.problems.size() == 1);
+  CHECK(result.problems[0].id == "precision-conflict");
+  CHECK(result.problems[0].key == "optimizer.main_grads_dtype");
+}
+
+TEST_CASE("moments and gradients are kept in two types and no more", "[plan]") {
+  const auto loaded =
+      config::read_recipe("model: {config: {}}\noptimizer: {exp_avg_dtype: float16}\n", "r.yaml", {}, {});
+  REQUIRE_FALSE(loaded.problems.empty());
+  CHECK(loaded.problems[0].id == "bad-value");
+  CHECK(loaded.problems[0].key == "optimizer.exp_avg_dtype");
 }
 
 TEST_CASE("asynchronous tensor parallelism switches sequence parallelism on, and says so", "[plan]") {

@@ -47,6 +47,65 @@ TEST_CASE("FSDP2 of PyTorch keeps state in the type of the recipe's weights", "[
   CHECK(rank(low).in(Phase::kInitialization).weights == Approx(elements(low) / 8 * 2));
 }
 
+TEST_CASE("an optimizer's states have the bytes of its kind and of the types that the recipe names", "[plan]") {
+  const auto of = [](const std::string& optimizer, const std::string& distributed = "strategy: fsdp2, dp_size: 8") {
+    return planned(
+        fmt::format("device: cuda\nmodel: {{torch_dtype: bfloat16, config: {{{}}}}}\n"
+                    "distributed: {{{}}}\noptimizer: {{{}}}\ndataset: {{_target_: mock, seq_length: 64}}\n"
+                    "step_scheduler: {{global_batch_size: 16, local_batch_size: 1}}\n"
+                    "hardware: {{profile: h100, stack: own}}\n",
+                    kLlama, distributed, optimizer));
+  };
+  const auto optimizer = [](const TrainingPlan& plan) { return rank(plan).in(Phase::kSteady).optimizer; };
+  const auto adamw = of("_target_: adamw");
+  const double all = elements(adamw) / 8;
+  CHECK(optimizer(adamw) == Approx(all * (4 + 4)));
+  CHECK(optimizer(of("exp_avg_dtype: bfloat16")) == Approx(all * (2 + 4)));
+  CHECK(optimizer(of("exp_avg_dtype: bfloat16, exp_avg_sq_dtype: bfloat16")) == Approx(all * (2 + 2)));
+  CHECK(optimizer(of("amsgrad: true, exp_avg_sq_dtype: bfloat16")) == Approx(all * (4 + 2 + 2)));
+  CHECK(optimizer(of("_target_: sgd, momentum: 0.9")) == Approx(all * 4));
+  // 16 layers of four matrices of attention and three of the MLP; embedding, head and norms are AdamW's.
+  const double matrices = 16.0 * (4 * 1024 * 1024 + 3 * 1024 * 4096) / 8;
+  const auto muon = of("_target_: muon");
+  CHECK(optimizer(muon) == Approx(matrices * 4 + (all - matrices) * 8));
+  CHECK(of("_target_: muon", "strategy: fsdp2, dp_size: 4, tp_size: 2").estimate->memory.ranks[0].most().optimizer ==
+        Approx(optimizer(muon)).epsilon(0.01));  // norms are whole on both tp ranks
+  const auto gradients = [](const TrainingPlan& plan) { return rank(plan).in(Phase::kSteady).gradients; };
+  CHECK(gradients(of("main_grads_dtype: bfloat16")) == Approx(gradients(adamw) / 2));
+}
+
+TEST_CASE("the time of Muon has its products and the way of the matrices", "[plan]") {
+  const auto time = [](const std::string& optimizer, const std::string& distributed) {
+    return planned(fmt::format("device: cuda\nmodel: {{torch_dtype: bfloat16, config: {{{}}}}}\n"
+                               "distributed: {{{}}}\noptimizer: {{{}}}\ndataset: {{_target_: mock, seq_length: 64}}\n"
+                               "step_scheduler: {{global_batch_size: 8, local_batch_size: 1}}\n"
+                               "hardware: {{profile: h100, stack: own}}\n",
+                               kLlama, distributed, optimizer))
+        .estimate;
+  };
+  const auto one = time("_target_: muon", "dp_size: 1"), plain = time("_target_: adamw", "dp_size: 1");
+  // Three products an iteration: with the smaller square twice, and its square.
+  const double flops = 5 * 16 * (4 * 2 * 1024.0 * 1024 * 3 * 1024 + 3 * 2 * 1024.0 * 1024 * (2 * 4096 + 1024));
+  const double rate = one->hardware.peak * one->hardware.forward_efficiency;
+  CHECK(one->time.optimizer - plain->time.optimizer == Approx(flops / rate));
+  CHECK(time("_target_: muon, ns_steps: 10", "dp_size: 1")->time.optimizer - plain->time.optimizer ==
+        Approx(2 * flops / rate));
+  // Each matrix is changed on one of eight ranks, and goes there and back.
+  const auto bytes = [&](const std::string& optimizer, const std::string& distributed, const std::string& axis) {
+    double out = 0;
+    const auto made = time(optimizer, distributed);
+    for (const auto& each : made->time.traffic) out += each.axis == axis ? each.bytes : 0;
+    return out;
+  };
+  const double matrices = 16.0 * (4 * 1024 * 1024 + 3 * 1024 * 4096);
+  const auto more = [&](const std::string& distributed, const std::string& axis) {
+    return bytes("_target_: muon", distributed, axis) - bytes("_target_: adamw", distributed, axis);
+  };
+  CHECK(more("strategy: fsdp2, dp_size: 8", "dp_shard_cp") == Approx(2 * 2 * matrices / 8 * 7 / 8));
+  CHECK(more("strategy: ddp, dp_size: 8", "dp_cp") == Approx(2 * matrices / 8 * 7));
+  CHECK(more("strategy: fsdp2, dp_size: 4, tp_size: 2", "tp") == Approx(2 * 2 * (matrices / 2) / 4 / 2));
+}
+
 TEST_CASE("gradients are reduced unit by unit where one microbatch is a step", "[plan]") {
   const auto plan = [](const std::string& stack, int batch) {
     return plan_of(kLlama, "strategy: fsdp2, dp_size: 8", stack, "bfloat16", batch);

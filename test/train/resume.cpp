@@ -38,8 +38,10 @@ const std::string kSizes =
 struct Subject {
   std::string model = kSizes + "model_type: llama, num_hidden_layers: 5, tie_word_embeddings: true";
   std::string more = {};  ///< further lines of the recipe
+  std::string optimizer = "lr: 0.01, amsgrad: true";
 };
 const Subject kAdapters{.more = "peft: {dim: 4, alpha: 8, dropout: 0.1}\n"};
+const Subject kMuon{.optimizer = "_target_: torch.optim.Muon, lr: 0.01, scalar_lr: 0.003"};
 const Subject kExperts{.model = kSizes +
                                 "model_type: mixtral, num_hidden_layers: 2, num_local_experts: 4, "
                                 "num_experts_per_tok: 2, sliding_window: null"};
@@ -54,11 +56,12 @@ std::string recipe(const Mesh& mesh, const fs::path& root, const std::string& dt
       "dataset: {{_target_: mock, vocab_size: 67, seq_length: 12, num_samples: 64}}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 100, num_epochs: null, "
       "ckpt_every_steps: 1}}\n"
-      "optimizer: {{lr: 0.01, amsgrad: true}}\n"
+      "optimizer: {{{}}}\n"
       "lr_scheduler: {{lr_decay_style: cosine, lr_warmup_steps: 3, lr_decay_steps: 9}}\n"
       "checkpoint: {{checkpoint_dir: {}, is_async: {}}}\n"
       "distributed: {{{}}}\n{}{}",
-      subject.model, dtype, kGlobal, mesh.local, root.native(), async, mesh.distributed, mesh.more, subject.more);
+      subject.model, dtype, kGlobal, mesh.local, subject.optimizer, root.native(), async, mesh.distributed, mesh.more,
+      subject.more);
 }
 
 /// What is saved when a run is resumed and nothing is trained: every bit that was loaded, gathered again.
@@ -247,6 +250,15 @@ const std::vector<test::RankCase> kCases = {
        check_other_meshes(w, {"strategy: ddp", "", kGlobal / w.size()}, "float32", all, kExperts);
      },
      2},
+    {"the momentum of matrices and the moments of the rest resume bitwise, and on any mesh",
+     [](comm::World& w) {
+       auto all = meshes(w.size());
+       if (w.size() > 1) all.push_back(sharing_meshes(w.size())[0]);
+       for (const bool async : {false, true}) check_same_mesh(w, all[1], "float32", async, kMuon);
+       check_same_mesh(w, all.back(), "bfloat16", false, kMuon);
+       // In float64: float32 sums that meshes take in another order round to other bfloat16 numbers.
+       check_other_meshes(w, all[1], "float64", all, kMuon);
+     }},
     {"adapters resume bitwise, and on any mesh",
      [](comm::World& w) {
        auto all = meshes(w.size());

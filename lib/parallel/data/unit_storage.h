@@ -68,13 +68,15 @@ class UnitStorage {
   bool reduced() const { return reduced_; }
 
   // What the optimizer works on.
-  at::Tensor master() { return master_; }
+  at::Tensor master() const { return master_; }
   /// False where every rank has the whole of it.
   bool sharded() const { return sharded_; }
   /// The reduced gradient of the same elements as master(), in the gradient type.
   at::Tensor gradient() { return reduced_gradient_; }
   const std::vector<Segment>& segments() const { return segments_; }
   StorageBytes bytes() const;
+  /// Of weight `index` of the unit, in the unit's whole buffer.
+  std::int64_t offset_of(std::size_t index) const { return offsets_[index]; }
   const model::Unit& unit() const { return unit_; }
   std::int64_t elements() const { return elements_; }
 
