@@ -191,47 +191,41 @@ std::int64_t last_assistant(const ordered_json& messages) {
   return out;
 }
 
-class AgentBuilder final : public Builder {
+/// Leaves out the rows that the section's filter names; one that cannot be used stays, to be said.
+void drop_without_assistant(BuilderParts& parts) {
+  std::vector<std::int64_t> kept;
+  ordered_json row;
+  const rows::Rows& all = *parts.rows.rows;
+  for (std::int64_t i = 0; i < all.size(); ++i) {
+    bool keep = true;
+    try {
+      all.read(i, row);
+      keep = last_assistant(turns_of(row)) >= 0;
+    } catch (const RowRefused&) {
+    } catch (const rows::RowError&) {
+    }
+    if (keep) kept.push_back(i);
+  }
+  parts.rows.rows = rows::select(std::move(parts.rows.rows), std::move(kept));
+}
+
+class AgentBuilder final : public RowBuilder {
  public:
-  AgentBuilder(const config::AgentChatDatasetConfig& config, BuilderParts& parts, ChatOptions options,
+  AgentBuilder(const config::AgentChatDatasetConfig& config, const BuilderParts& parts, ChatOptions options,
                std::unique_ptr<const ChatFormat> chat)
-      : config_(config),
-        tokenizer_(parts.tokenizer),
-        rows_(*parts.rows.rows),
+      : RowBuilder(parts),
+        config_(config),
         options_(options),
         chat_(std::move(chat)),
-        length_(config.seq_length() ? *config.seq_length() : 0) {
-    for (std::int64_t i = 0; i < rows_.size(); ++i)
-      if (!filtered(i)) kept_.push_back(i);
-  }
-  std::int64_t size() const override { return static_cast<std::int64_t>(kept_.size()); }
-  SourceLocation where(std::int64_t index) const override { return rows_.where(row_of(index)); }
-  std::int32_t fill() const override { return tokenizer_->fill(); }
+        length_(config.seq_length() ? *config.seq_length() : 0) {}
 
   BuiltRow build(std::int64_t index) override {
-    ordered_json row;
-    rows_.read(row_of(index), row);
+    const auto row = read(index);
     const auto tools = agent_tools(row);
     return chat_->build(messages_of(row, tools), tools, options_);
   }
 
  private:
-  std::int64_t row_of(std::int64_t index) const { return kept_[static_cast<std::size_t>(index)]; }
-
-  /// Rows that the section's filter leaves out; one that cannot be used stays, to be said.
-  bool filtered(std::int64_t index) const {
-    if (!config_.filter_no_assistant()) return false;
-    ordered_json row;
-    try {
-      rows_.read(index, row);
-      return last_assistant(turns_of(row)) < 0;
-    } catch (const RowRefused&) {
-      return false;
-    } catch (const rows::RowError&) {
-      return false;
-    }
-  }
-
   ordered_json messages_of(const ordered_json& row, const ordered_json& tools) const {
     ordered_json turns = turns_of(row);
     const std::int64_t last = last_assistant(turns);
@@ -263,50 +257,29 @@ class AgentBuilder final : public Builder {
   }
 
   config::AgentChatDatasetConfig config_;
-  std::shared_ptr<const RowTokenizer> tokenizer_;
-  const rows::Rows& rows_;
   ChatOptions options_;
   std::unique_ptr<const ChatFormat> chat_;
   std::int64_t length_;
-  std::vector<std::int64_t> kept_;
 };
 
 bool load_agent_rows(const config::AgentChatDatasetConfig& config, BuilderParts& parts, Diagnostics& problems) {
   const auto& name = config.dataset_name();
   const auto& paths = config.paths().paths;
-  const std::string& key = parts.context.key;
   if (name.has_value() != paths.empty()) {
     problems.push_back({"missing-key",
                         "exactly one of dataset_name and path says where the rows are",
                         "dataset_name: a repository; path: JSON files",
                         {},
-                        key + ".dataset_name"});
+                        parts.context.key + ".dataset_name"});
     return false;
   }
   if (name)
     return load_repository(parts, *name, "dataset_name",
                            limited(config.split().value_or("train"), config.limit_dataset_samples()), {},
                            config.revision(), problems);
-  const std::size_t before = problems.size();
-  std::vector<std::filesystem::path> files;
-  for (const auto& path : paths) {
-    if (const auto found = rows::find_local(path, parts.context.recipe_folder))
-      files.push_back(*found);
-    else
-      problems.push_back({"missing-file",
-                          fmt::format("there is no file '{}'", path),
-                          "looked beside the recipe and in the working directory",
-                          {},
-                          key + ".path"});
-  }
-  auto loaded = problems.size() > before ? std::nullopt : rows::load_files(files, problems);
-  if (!loaded) return false;
-  parts.rows = std::move(*loaded);
-  if (const auto& limit = config.limit_dataset_samples(); limit && *limit < parts.rows.rows->size()) {
-    std::vector<std::int64_t> order(static_cast<std::size_t>(*limit));
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
-    parts.rows.rows = rows::select(std::move(parts.rows.rows), std::move(order));
-  }
+  if (!load_named_files(parts, paths, "path", problems)) return false;
+  if (const auto& limit = config.limit_dataset_samples(); limit && *limit < parts.rows.rows->size())
+    keep_first(parts, *limit);
   return true;
 }
 
@@ -321,14 +294,9 @@ std::unique_ptr<Builder> make_agent_builder(const config::AgentChatDatasetConfig
                             .last_turn = config.train_on_last_turn_only()};
   if (config.filter_overlong() && !config.seq_length())
     problems.push_back({"missing-key", "filter_overlong needs a length", "set seq_length", {}, key + ".seq_length"});
-  auto chat = ChatFormat::open(parts.tokenizer, config.chat_template(), parts.context, problems);
-  if (!chat && problems.size() == before)
-    problems.push_back({"missing-key",
-                        "conversations need a chat template, and the tokenizer has none",
-                        "set chat_template to a Jinja file",
-                        {},
-                        key + ".chat_template"});
+  auto chat = needed_chat(parts, config.chat_template(), "conversations", problems);
   if (!load_agent_rows(config, parts, problems) || problems.size() > before) return nullptr;
+  if (config.filter_no_assistant()) drop_without_assistant(parts);
   parts.extra = chat->text();
   return std::make_unique<AgentBuilder>(config, parts, options, std::move(chat));
 }

@@ -1,10 +1,17 @@
 #include "data/builder.h"
 
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace automodel::data {
+
+nlohmann::ordered_json RowBuilder::read(std::int64_t index) const {
+  nlohmann::ordered_json row;
+  rows_.read(index, row);
+  return row;
+}
 
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,
                      const std::string& split, const std::optional<std::string>& name,
@@ -21,6 +28,48 @@ bool load_repository(BuilderParts& parts, const std::string& path, const std::st
   if (!loaded) return false;
   parts.rows = std::move(*loaded);
   return true;
+}
+
+bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths, const std::string& path_key,
+                      Diagnostics& problems) {
+  const std::string key = parts.context.key + "." + path_key;
+  const std::size_t before = problems.size();
+  std::vector<std::filesystem::path> files;
+  for (const auto& path : paths) {
+    if (const auto found = rows::find_local(path, parts.context.recipe_folder))
+      files.push_back(*found);
+    else
+      problems.push_back({"missing-file",
+                          fmt::format("there is no file '{}'", path),
+                          "looked beside the recipe and in the working directory",
+                          {},
+                          key});
+  }
+  if (paths.empty())
+    problems.push_back({"missing-key", path_key + " names no data", "files, or a repository", {}, key});
+  auto loaded = problems.size() > before ? std::nullopt : rows::load_files(files, problems);
+  if (!loaded) return false;
+  parts.rows = std::move(*loaded);
+  return true;
+}
+
+void keep_first(BuilderParts& parts, std::int64_t count) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  parts.rows.rows = rows::select(std::move(parts.rows.rows), std::move(order));
+}
+
+std::unique_ptr<const ChatFormat> needed_chat(const BuilderParts& parts, const std::optional<std::string>& source,
+                                              const std::string& what, Diagnostics& problems) {
+  const std::size_t before = problems.size();
+  auto chat = ChatFormat::open(parts.tokenizer, source, parts.context, problems);
+  if (!chat && problems.size() == before)
+    problems.push_back({"missing-key",
+                        what + " need a chat template, and the tokenizer has none",
+                        "set chat_template to a Jinja file",
+                        {},
+                        parts.context.key + ".chat_template"});
+  return chat;
 }
 
 std::string limited(const std::string& split, const std::optional<int>& limit) {

@@ -43,6 +43,25 @@ struct BuilderParts {
   std::string extra = {};      ///< further text that the rows depend on (templates)
 };
 
+/// A builder that makes one row of tokens from each row of a table.
+class RowBuilder : public Builder {
+ public:
+  explicit RowBuilder(const BuilderParts& parts) : tokenizer_(parts.tokenizer), rows_(*parts.rows.rows) {}
+  std::int64_t size() const override { return rows_.size(); }
+  SourceLocation where(std::int64_t index) const override { return rows_.where(index); }
+  std::int32_t fill() const override { return tokenizer_->fill(); }
+
+ protected:
+  const RowTokenizer& tokenizer() const { return *tokenizer_; }
+  const rows::Rows& table() const { return rows_; }
+  /// Throws rows::RowError.
+  nlohmann::ordered_json read(std::int64_t index) const;
+
+ private:
+  std::shared_ptr<const RowTokenizer> tokenizer_;
+  const rows::Rows& rows_;  ///< the data set that owns the builder owns them
+};
+
 /// Null after problems. The section's split, limits and paths are the builder's to read.
 std::unique_ptr<Builder> make_squad_builder(const config::SquadDatasetConfig& config, BuilderParts& parts,
                                             Diagnostics& problems);
@@ -61,6 +80,18 @@ std::unique_ptr<Builder> make_xlam_builder(const config::XlamDatasetConfig& conf
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,
                      const std::string& split, const std::optional<std::string>& name,
                      const std::optional<std::string>& revision, Diagnostics& problems);
+
+/// Loads all rows of the files that the key names, each looked for beside the recipe and in the working directory;
+/// false after problems.
+bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths, const std::string& path_key,
+                      Diagnostics& problems);
+
+/// Leaves the first `count` rows, of which there are that many.
+void keep_first(BuilderParts& parts, std::int64_t count);
+
+/// The section's chat template, or the tokenizer's. Null after a problem: `what` ("conversations") need one.
+std::unique_ptr<const ChatFormat> needed_chat(const BuilderParts& parts, const std::optional<std::string>& source,
+                                              const std::string& what, Diagnostics& problems);
 
 /// `split` with a limit: "train" and 10 make "train[:10]"; a split that is sliced already keeps its slice.
 std::string limited(const std::string& split, const std::optional<int>& limit);

@@ -18,23 +18,17 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-class ChatBuilder final : public Builder {
+class ChatBuilder final : public RowBuilder {
  public:
   ChatBuilder(BuilderParts& parts, ChatOptions options, std::unique_ptr<const ChatFormat> chat)
-      : tokenizer_(parts.tokenizer), rows_(*parts.rows.rows), options_(options), chat_(std::move(chat)) {}
-  std::int64_t size() const override { return rows_.size(); }
-  SourceLocation where(std::int64_t index) const override { return rows_.where(index); }
-  std::int32_t fill() const override { return tokenizer_->fill(); }
+      : RowBuilder(parts), options_(options), chat_(std::move(chat)) {}
 
   BuiltRow build(std::int64_t index) override {
-    ordered_json row;
-    rows_.read(index, row);
+    const auto row = read(index);
     return chat_->build(openai_messages(row), tools_of(row), options_);
   }
 
  private:
-  std::shared_ptr<const RowTokenizer> tokenizer_;
-  const rows::Rows& rows_;
   ChatOptions options_;
   std::unique_ptr<const ChatFormat> chat_;
 };
@@ -61,24 +55,7 @@ class ChatLoading {
 
   /// JSON files have no splits, and are not shuffled.
   bool load_texts(const std::vector<std::string>& paths) {
-    const std::string key = parts_.context.key + ".path_or_dataset_id";
-    const std::size_t before = problems_.size();
-    std::vector<fs::path> files;
-    for (const auto& path : paths) {
-      if (const auto found = rows::find_local(path, parts_.context.recipe_folder))
-        files.push_back(*found);
-      else
-        problems_.push_back({"missing-file",
-                             fmt::format("there is no file '{}'", path),
-                             "looked beside the recipe and in the working directory",
-                             {},
-                             key});
-    }
-    if (paths.empty())
-      problems_.push_back({"missing-key", "path_or_dataset_id names no data", "files, or a repository", {}, key});
-    auto loaded = problems_.size() > before ? std::nullopt : rows::load_files(files, problems_);
-    if (!loaded) return false;
-    parts_.rows = std::move(*loaded);
+    if (!load_named_files(parts_, paths, "path_or_dataset_id", problems_)) return false;
     return keep_valid();
   }
 
@@ -152,13 +129,7 @@ std::unique_ptr<Builder> make_chat_builder(const config::ChatDatasetConfig& conf
   ChatOptions options{.lengths = row_lengths(config, key, problems),
                       .mask_reasoning = config.mask_reasoning_content(),
                       .last_labels = config.mask_history()};
-  auto chat = ChatFormat::open(parts.tokenizer, config.chat_template(), parts.context, problems);
-  if (!chat && problems.size() == before)
-    problems.push_back({"missing-key",
-                        "conversations need a chat template, and the tokenizer has none",
-                        "set chat_template to a Jinja file",
-                        {},
-                        key + ".chat_template"});
+  auto chat = needed_chat(parts, config.chat_template(), "conversations", problems);
   if (!ChatLoading(config, parts, problems).run() || problems.size() > before) return nullptr;
   parts.extra = chat->text();
   return std::make_unique<ChatBuilder>(parts, options, std::move(chat));

@@ -13,24 +13,20 @@ namespace {
 
 using nlohmann::ordered_json;
 
-class ColumnMappedBuilder final : public Builder {
+class ColumnMappedBuilder final : public RowBuilder {
  public:
   ColumnMappedBuilder(const config::ColumnMappedDatasetConfig& config, BuilderParts& parts, RowLengths lengths,
                       std::unique_ptr<const ChatFormat> chat)
-      : tokenizer_(parts.tokenizer),
-        rows_(*parts.rows.rows),
+      : RowBuilder(parts),
         mapping_(config.column_mapping()),
         answer_only_(config.answer_only_loss_mask()),
         lengths_(lengths),
         chat_(std::move(chat)) {}
-  std::int64_t size() const override { return rows_.size(); }
-  SourceLocation where(std::int64_t index) const override { return rows_.where(index); }
-  std::int32_t fill() const override { return tokenizer_->fill(); }
 
   /// A row without a label is replaced by the next that has one.
   BuiltRow build(std::int64_t index) override {
-    for (std::int64_t tried = 0; tried < rows_.size(); ++tried) {
-      BuiltRow out = build_one((index + tried) % rows_.size());
+    for (std::int64_t tried = 0; tried < table().size(); ++tried) {
+      BuiltRow out = build_one((index + tried) % table().size());
       if (out.has_labels()) return out;
     }
     throw RowRefused("neither this row nor any other has a label");
@@ -54,8 +50,8 @@ class ColumnMappedBuilder final : public Builder {
   /// Only where a row lacks a column: the others may have it.
   void read_columns() {
     ordered_json row;
-    for (std::int64_t i = 0; i < rows_.size(); ++i) {
-      rows_.read(i, row);
+    for (std::int64_t i = 0; i < table().size(); ++i) {
+      table().read(i, row);
       for (const auto& [name, value] : row.items()) columns_.insert(name);
     }
   }
@@ -68,8 +64,7 @@ class ColumnMappedBuilder final : public Builder {
   }
 
   BuiltRow build_one(std::int64_t index) {
-    ordered_json row;
-    rows_.read(index, row);
+    const auto row = read(index);
     const Cell answer_cell = cell(row, "answer"), context_cell = cell(row, "context"),
                question_cell = cell(row, "question");
     if (!answer_cell.known || (!context_cell.known && !question_cell.known))
@@ -87,11 +82,9 @@ class ColumnMappedBuilder final : public Builder {
     for (const auto* part : {&context, &question})
       if (*part) prompt += **part + " ";
     if (prompt.size() < 2) throw RowRefused("context and question are empty");
-    return format_prompt(*tokenizer_, prompt, *answer, lengths_, answer_only_);
+    return format_prompt(tokenizer(), prompt, *answer, lengths_, answer_only_);
   }
 
-  std::shared_ptr<const RowTokenizer> tokenizer_;
-  const rows::Rows& rows_;
   std::map<std::string, std::string> mapping_;
   bool answer_only_;
   RowLengths lengths_;
@@ -114,7 +107,6 @@ void check_mapping(const std::map<std::string, std::string>& mapping, const std:
 
 bool load_columns(const config::ColumnMappedDatasetConfig& config, BuilderParts& parts, Diagnostics& problems) {
   const auto& paths = config.path_or_dataset_id().paths;
-  const std::string key = parts.context.key + ".path_or_dataset_id";
   std::error_code error;
   const auto local = paths.size() == 1 ? rows::find_local(paths[0], parts.context.recipe_folder) : std::nullopt;
   const bool repository = paths.size() == 1 && (!local || std::filesystem::is_directory(*local, error));
@@ -122,24 +114,7 @@ bool load_columns(const config::ColumnMappedDatasetConfig& config, BuilderParts&
     return load_repository(parts, paths[0], "path_or_dataset_id", config.split().value_or("train"), config.name(), {},
                            problems);
   // Files have no splits: all their rows are taken.
-  const std::size_t before = problems.size();
-  std::vector<std::filesystem::path> files;
-  for (const auto& path : paths) {
-    if (const auto found = rows::find_local(path, parts.context.recipe_folder))
-      files.push_back(*found);
-    else
-      problems.push_back({"missing-file",
-                          fmt::format("there is no file '{}'", path),
-                          "looked beside the recipe and in the working directory",
-                          {},
-                          key});
-  }
-  if (paths.empty())
-    problems.push_back({"missing-key", "path_or_dataset_id names no data", "files, or a repository", {}, key});
-  auto loaded = problems.size() > before ? std::nullopt : rows::load_files(files, problems);
-  if (!loaded) return false;
-  parts.rows = std::move(*loaded);
-  return true;
+  return load_named_files(parts, paths, "path_or_dataset_id", problems);
 }
 
 }  // namespace
@@ -165,9 +140,7 @@ std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDa
                           key + ".limit_dataset_samples"});
       return nullptr;
     }
-    std::vector<std::int64_t> order(static_cast<std::size_t>(*limit));
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
-    parts.rows.rows = rows::select(std::move(parts.rows.rows), std::move(order));
+    keep_first(parts, *limit);
   }
   return std::make_unique<ColumnMappedBuilder>(config, parts, lengths, std::move(chat));
 }

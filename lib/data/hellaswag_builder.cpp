@@ -13,21 +13,18 @@ namespace {
 constexpr std::int64_t kTogether = 1000;
 constexpr std::int64_t kMultiple = 8;
 
-class HellaSwagBuilder final : public Builder {
+class HellaSwagBuilder final : public RowBuilder {
  public:
-  HellaSwagBuilder(BuilderParts& parts, bool common_length)
-      : tokenizer_(parts.tokenizer), rows_(*parts.rows.rows), common_length_(common_length) {}
-  std::int64_t size() const override { return rows_.size(); }
-  SourceLocation where(std::int64_t index) const override { return rows_.where(index); }
-  std::int32_t fill() const override { return tokenizer_->own_pad(); }
+  HellaSwagBuilder(BuilderParts& parts, bool common_length) : RowBuilder(parts), common_length_(common_length) {}
+  std::int32_t fill() const override { return tokenizer().own_pad(); }
   std::int64_t common_multiple() const override { return common_length_ ? kMultiple : 0; }
 
   BuiltRow build(std::int64_t index) override {
     if (index / kTogether != batch_) {
       batch_ = index / kTogether;
       const auto [context, ending] = encode(batch_ * kTogether);
-      cut_context_ = !context.empty() && tokenizer_->is_special(context.back());
-      cut_ending_ = !ending.empty() && tokenizer_->is_special(ending.front());
+      cut_context_ = !context.empty() && tokenizer().is_special(context.back());
+      cut_ending_ = !ending.empty() && tokenizer().is_special(ending.front());
     }
     auto [context, ending] = encode(index);
     if (cut_context_ && !context.empty()) context.pop_back();
@@ -48,15 +45,14 @@ class HellaSwagBuilder final : public Builder {
   using Ids = std::vector<std::int32_t>;
 
   std::pair<Ids, Ids> encode(std::int64_t index) const {
-    nlohmann::ordered_json row;
-    rows_.read(index, row);
+    const auto row = read(index);
     const auto endings = row.find("endings");
     if (endings == row.end() || !endings->is_array()) throw RowRefused("column 'endings' is no list");
     const std::size_t label = label_of(row);
     if (label >= endings->size() || !(*endings)[label].is_string())
       throw RowRefused(fmt::format("label {} has no ending", label));
-    return {tokenizer_->encode(text_cell(row, "ctx"), {}).ids,
-            tokenizer_->encode((*endings)[label].get_ref<const std::string&>(), {}).ids};
+    return {tokenizer().encode(text_cell(row, "ctx"), {}).ids,
+            tokenizer().encode((*endings)[label].get_ref<const std::string&>(), {}).ids};
   }
 
   static std::size_t label_of(const nlohmann::ordered_json& row) {
@@ -71,8 +67,6 @@ class HellaSwagBuilder final : public Builder {
     throw RowRefused("column 'label' is no number; splits without labels cannot be trained with");
   }
 
-  std::shared_ptr<const RowTokenizer> tokenizer_;
-  const rows::Rows& rows_;
   bool common_length_;
   std::int64_t batch_ = -1;
   bool cut_context_ = false, cut_ending_ = false;

@@ -16,17 +16,13 @@ std::string stripped(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
-class SquadBuilder final : public Builder {
+class SquadBuilder final : public RowBuilder {
  public:
   SquadBuilder(BuilderParts& parts, RowLengths lengths, std::unique_ptr<const ChatFormat> chat)
-      : tokenizer_(parts.tokenizer), rows_(*parts.rows.rows), lengths_(lengths), chat_(std::move(chat)) {}
-  std::int64_t size() const override { return rows_.size(); }
-  SourceLocation where(std::int64_t index) const override { return rows_.where(index); }
-  std::int32_t fill() const override { return tokenizer_->fill(); }
+      : RowBuilder(parts), lengths_(lengths), chat_(std::move(chat)) {}
 
   BuiltRow build(std::int64_t index) override {
-    nlohmann::ordered_json row;
-    rows_.read(index, row);
+    const auto row = read(index);
     const std::string prompt =
         fmt::format("Context: {} Question: {} Answer: ", text_cell(row, "context"), text_cell(row, "question"));
     const auto answers = row.find("answers");
@@ -35,15 +31,13 @@ class SquadBuilder final : public Builder {
     if (texts == answers->end() || !texts->is_array()) throw RowRefused("column 'answers' has no list 'text'");
     if (!texts->empty() && !texts->front().is_string()) throw RowRefused("an answer is no text");
     const std::string answer = texts->empty() ? "" : stripped(texts->front().get<std::string>());
-    if (!chat_) return format_prompt(*tokenizer_, prompt, answer, lengths_, true);
+    if (!chat_) return format_prompt(tokenizer(), prompt, answer, lengths_, true);
     if (texts->empty()) throw RowRefused("the question has no answer to learn");
     return chat_->build({{{"role", "user"}, {"content", prompt}}, {{"role", "assistant"}, {"content", answer}}},
                         nullptr, {.lengths = lengths_});
   }
 
  private:
-  std::shared_ptr<const RowTokenizer> tokenizer_;
-  const rows::Rows& rows_;
   RowLengths lengths_;
   std::unique_ptr<const ChatFormat> chat_;
 };

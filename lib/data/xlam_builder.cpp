@@ -70,17 +70,13 @@ ordered_json schema_of(const ordered_json& parameters) {
   return out;
 }
 
-class XlamBuilder final : public Builder {
+class XlamBuilder final : public RowBuilder {
  public:
   XlamBuilder(BuilderParts& parts, RowLengths lengths, std::unique_ptr<const ChatFormat> chat)
-      : tokenizer_(parts.tokenizer), rows_(*parts.rows.rows), lengths_(lengths), chat_(std::move(chat)) {}
-  std::int64_t size() const override { return rows_.size(); }
-  SourceLocation where(std::int64_t index) const override { return rows_.where(index); }
-  std::int32_t fill() const override { return tokenizer_->fill(); }
+      : RowBuilder(parts), lengths_(lengths), chat_(std::move(chat)) {}
 
   BuiltRow build(std::int64_t index) override {
-    ordered_json row;
-    rows_.read(index, row);
+    const auto row = read(index);
     ordered_json tools = ordered_json::array();
     for (const auto& tool : json_column(row, "tools")) {
       if (!has_name(tool)) continue;
@@ -111,8 +107,6 @@ class XlamBuilder final : public Builder {
   }
 
  private:
-  std::shared_ptr<const RowTokenizer> tokenizer_;
-  const rows::Rows& rows_;
   RowLengths lengths_;
   std::unique_ptr<const ChatFormat> chat_;
 };
@@ -123,13 +117,7 @@ std::unique_ptr<Builder> make_xlam_builder(const config::XlamDatasetConfig& conf
                                            Diagnostics& problems) {
   const std::size_t before = problems.size();
   const RowLengths lengths = row_lengths(config, parts.context.key, problems);
-  auto chat = ChatFormat::open(parts.tokenizer, config.chat_template(), parts.context, problems);
-  if (!chat && problems.size() == before)
-    problems.push_back({"missing-key",
-                        "function calls need a chat template, and the tokenizer has none",
-                        "set chat_template to a Jinja file",
-                        {},
-                        parts.context.key + ".chat_template"});
+  auto chat = needed_chat(parts, config.chat_template(), "function calls", problems);
   load_repository(parts, config.dataset_name(), "dataset_name",
                   limited(config.split().value_or("train"), config.limit_dataset_samples()), {}, {}, problems);
   if (problems.size() > before) return nullptr;
