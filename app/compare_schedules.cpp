@@ -10,6 +10,7 @@
 #include "base/text_table.h"
 #include "commands.h"
 #include "config/environment.h"
+#include "plan/search.h"
 #include "report.h"
 #include "schedule/generators.h"
 #include "schedule/timeline_svg.h"
@@ -43,14 +44,14 @@ std::vector<int> stages_of(const schedule::Generator& generator) {
   return out;
 }
 
-Row plan_with(const config::LoadedRecipe& loaded, std::vector<std::string> words, const plan::PlanRequest& request,
-              Row row, int microbatch) {
-  words.push_back(
-      fmt::format("distributed.pipeline={{pp_schedule: {}, pp_microbatch_size: {}}}", row.name, microbatch));
-  words.push_back(fmt::format("model_parallel.virtual_pipeline_model_parallel_size={}", row.stages_per_rank));
+Row plan_with(const config::LoadedRecipe& loaded, const plan::PlanRequest& request, Row row, int microbatch) {
+  const std::string shown = "--compare-schedules";
+  auto overrides = plan::schedule_overrides(loaded, row.name, microbatch);
+  overrides.push_back({"distributed.pipeline.layers_per_stage", "null", shown});
+  overrides.push_back(
+      {"model_parallel.virtual_pipeline_model_parallel_size", std::to_string(row.stages_per_rank), shown});
+  const auto changed = config::read_again(loaded, overrides, config::process_environment());
   Diagnostics problems;
-  const auto overrides = config::parse_overrides(words, problems);
-  const auto changed = config::read_recipe(loaded.text, loaded.path, overrides, config::process_environment());
   if (changed.problems.empty()) {
     auto result = plan::make_plan(changed, request);
     if (result.plan) row.plan = std::move(*result.plan);
@@ -83,7 +84,7 @@ std::string text_of(const std::vector<Row>& rows) {
       cells[2] = fmt::format("{:.1f} ms", 1e3 * plan.estimate->time.step);
       cells[3] = fmt::format("{:.0f}", plan.estimate->time.tokens_per_second);
       cells[4] = fmt::format("{:.1f}%", 100 * plan.estimate->time.bubble);
-      cells[6] = format_bytes(memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total());
+      cells[6] = format_bytes(memory.peak());
       if (memory.fit == plan::Fit::kDoesNotFit) cells[7] = "does not fit";
     }
     table.add(std::move(cells));
@@ -112,7 +113,7 @@ std::string json_of(const std::vector<Row>& rows) {
       json.member("step_seconds", estimate.time.step);
       json.member("tokens_per_second", estimate.time.tokens_per_second);
       json.member("estimated_bubble", estimate.time.bubble);
-      json.member("peak_bytes", memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total());
+      json.member("peak_bytes", memory.peak());
     }
     json.end_object();
   }
@@ -147,8 +148,7 @@ int compare_schedules(const Options& options, const config::LoadedRecipe& loaded
   for (const auto& generator : schedule::generators()) {
     if (generator.generate == nullptr) continue;
     for (const int count : stages_of(generator))
-      rows.push_back(plan_with(loaded, options.overrides, request, {std::string(generator.name), count},
-                               base.plan->batch.microbatch));
+      rows.push_back(plan_with(loaded, request, {std::string(generator.name), count}, base.plan->batch.microbatch));
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return std::pair(!a.plan, a.step()) < std::pair(!b.plan, b.step());

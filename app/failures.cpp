@@ -21,10 +21,7 @@ struct AfterLoss {
   int ranks = 0;  ///< that the plan uses
   std::optional<plan::TrainingPlan> plan = {};
   double step() const { return plan && plan->estimate ? plan->estimate->time.step : 0; }
-  double peak() const {
-    const auto& memory = plan->estimate->memory;
-    return memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total();
-  }
+  double peak() const { return plan->estimate->memory.peak(); }
   std::string fits() const {
     if (!plan || !plan->estimate) return "";
     return std::string(plan->estimate->memory.fit == plan::Fit::kDoesNotFit ? "does not fit"
@@ -34,23 +31,21 @@ struct AfterLoss {
 };
 
 /// The recipe with another data-parallel size; hybrid sharding keeps its groups where they still divide.
-std::optional<plan::TrainingPlan> with_dp(const config::LoadedRecipe& loaded, std::vector<std::string> words,
-                                          plan::PlanRequest request, int dp, int ranks) {
-  words.push_back(fmt::format("distributed.dp_size={}", dp));
-  Diagnostics problems;
-  const auto overrides = config::parse_overrides(words, problems);
-  const auto changed = config::read_recipe(loaded.text, loaded.path, overrides, config::process_environment());
-  if (!problems.empty() || !changed.problems.empty()) return std::nullopt;
+std::optional<plan::TrainingPlan> with_dp(const config::LoadedRecipe& loaded, plan::PlanRequest request, int dp,
+                                          int ranks) {
+  const std::vector<config::Override> smaller = {{"distributed.dp_size", std::to_string(dp), "--failures"}};
+  const auto changed = config::read_again(loaded, smaller, config::process_environment());
+  if (!changed.problems.empty()) return std::nullopt;
   request.world_size = ranks;
   return plan::make_plan(changed, request).plan;
 }
 
-AfterLoss row_for(const config::LoadedRecipe& loaded, const Options& options, const plan::PlanRequest& request,
-                  const plan::TrainingPlan& whole, int lost, int left) {
+AfterLoss row_for(const config::LoadedRecipe& loaded, const plan::PlanRequest& request, const plan::TrainingPlan& whole,
+                  int lost, int left) {
   AfterLoss out{.lost = lost, .ranks_left = left};
   const int rest = whole.mesh.world_size() / whole.mesh.size(mesh::kDp);  // ranks of one data-parallel coordinate
   for (int dp = left / rest; dp >= 1 && !out.plan; --dp) {
-    out.plan = with_dp(loaded, options.overrides, request, dp, dp * rest);
+    out.plan = with_dp(loaded, request, dp, dp * rest);
     out.ranks = dp * rest;
   }
   return out;
@@ -122,7 +117,7 @@ int plan_failures(const Options& options, const config::LoadedRecipe& loaded, pl
                       "--world-size and --gpus-per-node say how many ranks there are, and how many a host has");
   std::vector<AfterLoss> rows;
   for (int lost = 1; lost <= std::min(kMostLost, world / per_host - 1); ++lost)
-    rows.push_back(row_for(loaded, options, request, whole, lost, world - lost * per_host));
+    rows.push_back(row_for(loaded, request, whole, lost, world - lost * per_host));
   out(options.json ? json_of_losses(rows, whole) : table_of_losses(rows, whole, per_host));
   return code(ExitCode::kOk);
 }

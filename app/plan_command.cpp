@@ -63,21 +63,18 @@ Diagnostics check_fit(const plan::TrainingPlan& plan) {
 
 /// The fastest plans for this many ranks; the best one goes to --apply.
 int run_search(const Options& options, const config::LoadedRecipe& loaded, plan::PlanRequest request) {
-  Diagnostics ignored;
-  const auto overrides = config::parse_overrides(options.overrides, ignored);
   if (!options.world_size) {
     const auto result = plan::make_plan(loaded, request);
     if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
     request.world_size = result.plan->mesh.world_size();
   }
-  const auto result =
-      plan::search_plans(loaded, {.overrides = overrides, .plan = request, .world_size = *request.world_size});
+  const auto result = plan::search_plans(loaded, {.plan = request, .world_size = *request.world_size});
   if (!result.problems.empty()) return refuse(result.problems, loaded, options.json);
   out(options.json ? plan::to_json(result) + "\n" : plan::to_text(result));
   if (result.best.empty()) return code(ExitCode::kRefused);
   if (options.apply.empty()) return code(ExitCode::kOk);
   const auto text = fmt::format("# {} with the fastest plan that a search found for {} ranks.\n{}", loaded.path,
-                                *request.world_size, plan::apply_candidate(loaded, overrides, result.best[0]));
+                                *request.world_size, plan::apply_candidate(loaded, result.best[0]));
   write_file(options.apply, text);
   if (!options.json) out(fmt::format("written   {}\n", options.apply));
   return code(ExitCode::kOk);

@@ -42,11 +42,7 @@ Error wrong_words(std::string message, std::string help) {
 }
 
 config::LoadedRecipe load(const Options& options) {
-  Diagnostics problems;
-  const auto overrides = config::parse_overrides(options.overrides, problems);
-  auto loaded = config::load_recipe(options.recipe, overrides, config::process_environment());
-  loaded.problems.insert(loaded.problems.begin(), problems.begin(), problems.end());
-  return loaded;
+  return config::load_recipe(options.recipe, options.overrides, config::process_environment());
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -27,8 +27,6 @@ using namespace automodel;  // NOLINT(google-build-using-namespace): this file i
 
 /// Rank 0 reads the recipe; all ranks parse the same bytes.
 config::LoadedRecipe load(comm::World& world, const std::string& path, const std::vector<std::string>& words) {
-  Diagnostics problems;
-  const auto overrides = config::parse_overrides(words, problems);
   std::string text;
   bool readable = true;
   if (world.rank() == 0) {
@@ -38,9 +36,10 @@ config::LoadedRecipe load(comm::World& world, const std::string& path, const std
     text = (readable ? "+" : "-") + text;
   }
   text = world.broadcast_text(text);
-  config::LoadedRecipe loaded =
-      text.starts_with("+") ? config::read_recipe(text.substr(1), path, overrides, config::process_environment())
-                            : config::load_recipe(path, overrides, config::process_environment());
+  if (text.starts_with("-")) return config::load_recipe(path, words, config::process_environment());
+  Diagnostics problems;
+  const auto overrides = config::parse_overrides(words, problems);
+  auto loaded = config::read_recipe(text.substr(1), path, overrides, config::process_environment());
   loaded.problems.insert(loaded.problems.begin(), problems.begin(), problems.end());
   return loaded;
 }
@@ -82,10 +81,7 @@ int main(int argc, char** argv) {
   int code = 0;
   try {
     if (verify && !started_by_launcher()) {
-      Diagnostics problems;
-      const auto overrides = config::parse_overrides(words, problems);
-      auto loaded = config::load_recipe(recipe, overrides, config::process_environment());
-      loaded.problems.insert(loaded.problems.begin(), problems.begin(), problems.end());
+      const auto loaded = config::load_recipe(recipe, words, config::process_environment());
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
       return static_cast<int>(train::run_verification_alone(loaded));
     }

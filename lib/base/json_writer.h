@@ -39,6 +39,8 @@ class JsonWriter {
     for (const auto& item : items) value(item);
     end_array();
   }
+  /// A value that is JSON text already.
+  void document(std::string_view json) { literal(json); }
   /// key and value.
   template <class T>
   void member(std::string_view name, const T& item) {

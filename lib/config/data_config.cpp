@@ -79,7 +79,7 @@ void read_tokenizer(Reader& reader, const Node& node, const std::string& path, v
 
 TypeInfo TokenizerSource::config_type() {
   return {[]() -> std::string { return "path, name or mapping"; }, read_tokenizer,
-          [](const void* value) -> Value { return static_cast<const TokenizerSource*>(value)->written; },
+          [](const void* value, Keys) -> Value { return static_cast<const TokenizerSource*>(value)->written; },
           [] {
             Value out;
             out.set("type", Value::List{"string", "object", "null"});
@@ -96,7 +96,7 @@ TypeInfo PathList::config_type() {
               return paths.push_back(node.text);
             reader.read(node, path, paths);
           },
-          [](const void* value) -> Value {
+          [](const void* value, Keys) -> Value {
             const auto& paths = static_cast<const PathList*>(value)->paths;
             if (paths.size() == 1) return paths.front();
             Value::List out;

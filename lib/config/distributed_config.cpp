@@ -115,7 +115,7 @@ bool CheckpointingScope::covers_language() const {
 
 TypeInfo CheckpointingScope::config_type() {
   return {[]() -> std::string { return "string or list of strings"; }, read_scope,
-          [](const void* value) -> Value {
+          [](const void* value, Keys) -> Value {
             Value::List out;
             for (const auto& scope : static_cast<const CheckpointingScope*>(value)->scopes) out.emplace_back(scope);
             return out;
@@ -133,7 +133,7 @@ std::string_view name_of_level(int level) {
 
 TypeInfo ShardingLevel::config_type() {
   return {[]() -> std::string { return "integer or level"; }, read_level,
-          [](const void* value) -> Value { return static_cast<const ShardingLevel*>(value)->level; },
+          [](const void* value, Keys) -> Value { return static_cast<const ShardingLevel*>(value)->level; },
           [] {
             Value::List names;
             for (int level = 0; level < 4; ++level) names.emplace_back(level);
@@ -146,7 +146,7 @@ TypeInfo ShardingLevel::config_type() {
 
 TypeInfo LayersPerStage::config_type() {
   return {[]() -> std::string { return "integer, auto, null or list of integers"; }, read_layers_per_stage,
-          [](const void* value) -> Value {
+          [](const void* value, Keys) -> Value {
             const auto& layers = *static_cast<const LayersPerStage*>(value);
             if (layers.automatic) return "auto";
             if (layers.count) return *layers.count;

@@ -133,7 +133,7 @@ bool is_hf_config_key(std::string_view key) {
 
 TypeInfo AutoDType::config_type() {
   return {[]() -> std::string { return "dtype or auto"; }, read_auto_dtype,
-          [](const void* value) -> Value {
+          [](const void* value, Keys) -> Value {
             const auto& dtype = static_cast<const AutoDType*>(value)->dtype;
             return dtype ? name_of(*dtype) : std::string_view("auto");
           },
@@ -142,7 +142,7 @@ TypeInfo AutoDType::config_type() {
 
 TypeInfo ModelSource::config_type() {
   return {[]() -> std::string { return "path or mapping"; }, read_source,
-          [](const void* value) -> Value {
+          [](const void* value, Keys) -> Value {
             const auto& source = *static_cast<const ModelSource*>(value);
             if (source.inline_config) return *source.inline_config;
             if (!source.path) return nullptr;

@@ -78,7 +78,7 @@ class PostInit {
 }  // namespace
 
 TypeInfo Callable::config_type() {
-  return {[]() -> std::string { return "null"; }, read_callable, [](const void*) -> Value { return nullptr; },
+  return {[]() -> std::string { return "null"; }, read_callable, [](const void*, Keys) -> Value { return nullptr; },
           [] { return detail::simple_schema("null"); }};
 }
 

@@ -27,7 +27,7 @@ void read_patterns(Reader& reader, const Node& node, const std::string& path, vo
 
 TypeInfo ModulePatterns::config_type() {
   return {[]() -> std::string { return "string or list of strings"; }, read_patterns,
-          [](const void* value) -> Value {
+          [](const void* value, Keys) -> Value {
             Value::List out;
             for (const auto& pattern : static_cast<const ModulePatterns*>(value)->patterns) out.emplace_back(pattern);
             return out;

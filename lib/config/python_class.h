@@ -24,26 +24,32 @@ struct PythonClass {
 
   static TypeInfo config_type() {
     return {[]() -> std::string { return "name of a Python class"; }, read,
-            [](const void* held) -> Value {
+            [](const void* held, Keys) -> Value {
               const auto& typed = *static_cast<const PythonClass*>(held);
               return typed.value ? Value(typed.path) : Value();
             },
             [] { return detail::simple_schema("string"); }};
   }
 
+  /// The class that a path names, by its last component.
+  static std::optional<E> named(const std::string& path) {
+    for (const auto& row : EnumNames<E>::names)
+      if (row.name == last_component(path)) return row.value;
+    return std::nullopt;
+  }
+
  private:
+  static std::string last_component(const std::string& path) { return path.substr(path.rfind('.') + 1); }
   static void read(Reader& reader, const Node& node, const std::string& path, void* out) {
     auto& typed = *static_cast<PythonClass*>(out);
     typed = {};
     if (node.is_null()) return;
     if (node.kind != Node::Kind::kScalar) return reader.mismatch(node, path, "name of a Python class");
-    const auto name = node.text.substr(node.text.rfind('.') + 1);
-    const auto& names = EnumNames<E>::names;
-    const auto row = std::find_if(names.begin(), names.end(), [&](const auto& each) { return each.name == name; });
-    if (row == names.end())
+    const auto known = named(node.text);
+    if (!known)
       return reader.report("bad-value", node.where, path, fmt::format("'{}' is not a valid {}", node.text, path),
-                           suggestion(name, detail::enum_names<E>()));
-    typed.value = row->value;
+                           suggestion(last_component(node.text), detail::enum_names<E>()));
+    typed.value = known;
     typed.path = node.text;
   }
 };

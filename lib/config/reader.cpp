@@ -94,7 +94,7 @@ struct ScalarRow {
   TypeInfo type;
 };
 template <class T>
-Value dump_as(const void* value) {
+Value dump_as(const void* value, Keys) {
   if constexpr (std::is_same_v<T, DType>)
     return name_of(*static_cast<const DType*>(value));
   else
@@ -225,7 +225,7 @@ class SectionReading {
       if (&other == &entry) break;
       if (names(field, other.key)) earlier = &other;
     }
-    const Value said = earlier != nullptr ? field.type->dump(value) : Value();
+    const Value said = earlier != nullptr ? field.type->dump(value, Keys::kAll) : Value();
     reader_.note_origin(path, entry.value, entry.where);
     if (field.type->fields == nullptr && field.type->choice == nullptr) note_inside(entry.value, path);
     if (!field.ignored.empty()) reader_.note_ignored(path, field.ignored, entry.where);
@@ -234,7 +234,7 @@ class SectionReading {
     const auto before = reader_.problem_count();
     field.type->read(reader_, entry.value, path, value);
     if (reader_.problem_count() != before) return;
-    if (earlier != nullptr && field.type->dump(value) != said)
+    if (earlier != nullptr && field.type->dump(value, Keys::kAll) != said)
       return reader_.report(
           "duplicate-key", entry.where, path,
           fmt::format("'{}' and '{}' mean the same and say different things", earlier->key, entry.key), "keep one");
@@ -325,7 +325,7 @@ void Collector::add(const void* member, FieldInfo info) {
   const char* address = static_cast<const char*>(member);
   if (address < begin_ || address >= begin_ + size_) return;
   info.offset = static_cast<std::size_t>(address - begin_);
-  info.initial = info.type->dump(member);
+  info.initial = info.type->dump(member, Keys::kAll);
   fields_.push_back(std::move(info));
 }
 

@@ -30,40 +30,31 @@ void apply_manager_class(Node& root, Diagnostics& problems) {
   const auto* target = section->value.find("_target_");
   if (target == nullptr || target->value.kind != Node::Kind::kScalar || target->value.is_null()) return;
   const auto& text = target->value.text;
-  const auto name = std::string_view(text).substr(text.rfind('.') + 1);
-  for (const auto& row : EnumNames<ManagerClass>::names) {
-    if (row.name != name) continue;
-    const std::string wanted(strategy_of(row.value));
-    const auto* strategy = section->value.find("strategy");
-    if (strategy == nullptr || strategy->value.is_null()) {
-      auto chosen = target->value;
-      chosen.text = chosen.written = wanted;
-      const auto where = target->where;
-      if (strategy != nullptr) return void(section->value.find("strategy")->value = std::move(chosen));
-      Node::Entry entry;
-      entry.key = "strategy";
-      entry.where = where;
-      entry.value = std::move(chosen);
-      section->value.entries.push_back(std::move(entry));
-      return;
-    }
-    const auto& choice = type_of<Strategy>().choice();
-    for (const auto& alternative : choice.alternatives)
-      if (std::find(alternative.names.begin(), alternative.names.end(), strategy->value.text) !=
-              alternative.names.end() &&
-          alternative.name != wanted)
-        problems.push_back({"strategy-conflict",
-                            fmt::format("distributed._target_ {} means strategy '{}', distributed.strategy says '{}'",
-                                        text, wanted, strategy->value.text),
-                            "remove one of the two", target->value.where, "distributed._target_"});
+  const auto manager = PythonClass<ManagerClass>::named(text);
+  if (!manager) return;
+  const std::string wanted(strategy_of(*manager));
+  const auto* strategy = section->value.find("strategy");
+  if (strategy == nullptr || strategy->value.is_null()) {
+    auto chosen = target->value;
+    chosen.text = chosen.written = wanted;
+    const auto where = target->where;
+    if (strategy != nullptr) return void(section->value.find("strategy")->value = std::move(chosen));
+    Node::Entry entry;
+    entry.key = "strategy";
+    entry.where = where;
+    entry.value = std::move(chosen);
+    section->value.entries.push_back(std::move(entry));
     return;
   }
-}
-
-std::string_view name_of(Backend backend) {
-  for (const auto& row : EnumNames<Backend>::names)
-    if (row.value == backend) return row.name;
-  return {};
+  const auto& choice = type_of<Strategy>().choice();
+  for (const auto& alternative : choice.alternatives)
+    if (std::find(alternative.names.begin(), alternative.names.end(), strategy->value.text) !=
+            alternative.names.end() &&
+        alternative.name != wanted)
+      problems.push_back({"strategy-conflict",
+                          fmt::format("distributed._target_ {} means strategy '{}', distributed.strategy says '{}'",
+                                      text, wanted, strategy->value.text),
+                          "remove one of the two", target->value.where, "distributed._target_"});
 }
 
 /// What one section says for another: sizes of the mesh in Megatron Core's names, and what a switch needs.
@@ -92,7 +83,8 @@ class Resolution {
     const auto& e = loaded_.recipe.dist_env->backend();
     if (e && d.backend() && *e != Backend::kAuto && *d.backend() != Backend::kAuto && *e != *d.backend())
       refuse("backend-conflict", "distributed.backend",
-             fmt::format("distributed.backend is {}, dist_env.backend is {}", name_of(*d.backend()), name_of(*e)),
+             fmt::format("distributed.backend is {}, dist_env.backend is {}", *to_dict(*d.backend()).string(),
+                         *to_dict(*e).string()),
              "remove one of the two");
   }
 
@@ -188,6 +180,7 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
   LoadedRecipe loaded;
   loaded.path = path;
   loaded.text = std::move(text);
+  loaded.overrides.assign(overrides.begin(), overrides.end());
   loaded.origins.set_file(path);
   Node root = parse_yaml(loaded.text, path, loaded.problems);
   const bool broken = std::any_of(loaded.problems.begin(), loaded.problems.end(),
@@ -227,6 +220,19 @@ LoadedRecipe load_recipe(const std::string& path, std::span<const Override> over
     return loaded;
   }
   return read_recipe(std::move(text), path, overrides, environment);
+}
+
+LoadedRecipe load_recipe(const std::string& path, std::span<const std::string> words, const Environment& environment) {
+  Diagnostics problems;
+  auto loaded = load_recipe(path, parse_overrides(words, problems), environment);
+  loaded.problems.insert(loaded.problems.begin(), problems.begin(), problems.end());
+  return loaded;
+}
+
+LoadedRecipe read_again(const LoadedRecipe& recipe, std::span<const Override> further, const Environment& environment) {
+  auto overrides = recipe.overrides;
+  overrides.insert(overrides.end(), further.begin(), further.end());
+  return read_recipe(recipe.text, recipe.path, overrides, environment);
 }
 
 std::string recipe_schema() {

@@ -1,6 +1,7 @@
 // The whole recipe and how it is loaded: text -> tree -> environment -> overrides -> sections -> rules across sections.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -115,13 +116,16 @@ std::optional<Backend> backend_of(const Recipe& recipe);
 /// A recipe as it was read, with where everything came from.
 struct LoadedRecipe {
   Recipe recipe;
-  std::string path;  ///< as given
-  std::string text;  ///< of the file
+  std::string path;                 ///< as given
+  std::string text;                 ///< of the file
+  std::vector<Override> overrides;  ///< it was read with
   Origins origins;
   std::vector<IgnoredKey> ignored;
   std::vector<IgnoredKey> unsupported;  ///< what keeps the recipe from being trained, though it can be planned
   Diagnostics problems;                 ///< empty when the recipe can be used
   Diagnostics warnings;                 ///< what the recipe says beside what it means
+  /// Relative paths are looked for here first.
+  std::filesystem::path folder() const { return std::filesystem::path(path).parent_path(); }
   int seed() const { return seed_of(recipe); }
 };
 
@@ -130,6 +134,10 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
                          const Environment& environment);
 /// Reads the file; one that cannot be read is the problem `missing-file`.
 LoadedRecipe load_recipe(const std::string& path, std::span<const Override> overrides, const Environment& environment);
+/// The same with the words of a command line, whose problems come first.
+LoadedRecipe load_recipe(const std::string& path, std::span<const std::string> words, const Environment& environment);
+/// The recipe once more, with further overrides over those it was read with.
+LoadedRecipe read_again(const LoadedRecipe& recipe, std::span<const Override> further, const Environment& environment);
 
 /// JSON Schema (draft 2020-12) of a recipe, as JSON text.
 std::string recipe_schema();

@@ -62,7 +62,7 @@ void read_trace(Reader& reader, const Node& node, const std::string& path, void*
 
 TypeInfo SignalList::config_type() {
   return {[]() -> std::string { return "signal name, list of them or null"; }, read_signals,
-          [](const void* value) -> Value {
+          [](const void* value, Keys) -> Value {
             Value::List out;
             for (const int signal : static_cast<const SignalList*>(value)->signals)
               for (const auto& [name, number] : kSignals)
@@ -79,7 +79,7 @@ TypeInfo SignalList::config_type() {
 
 TypeInfo TraceChoice::config_type() {
   return {[]() -> std::string { return "file name or list of steps"; }, read_trace,
-          [](const void* value) -> Value {
+          [](const void* value, Keys) -> Value {
             const auto& choice = *static_cast<const TraceChoice*>(value);
             if (choice.file) return *choice.file;
             if (choice.steps.empty()) return nullptr;

@@ -18,6 +18,12 @@ struct Node;
 struct FieldInfo;
 struct TypeInfo;
 
+/// Which keys of a section are dumped.
+enum class Keys {
+  kAll,
+  kActing,  ///< not those that have no effect, or that cannot be trained with
+};
+
 /// One choice of a section that a key selects (`_target_`, `strategy`).
 struct Alternative {
   std::string_view name;                ///< the native name; what is dumped
@@ -40,7 +46,7 @@ struct Choice {
 struct TypeInfo {
   std::string (*name)();
   void (*read)(Reader& reader, const Node& node, const std::string& path, void* out);
-  Value (*dump)(const void* value);
+  Value (*dump)(const void* value, Keys keys);
   Value (*schema)();
   const std::vector<FieldInfo>& (*fields)() = nullptr;  ///< sections only
   const Choice& (*choice)() = nullptr;                  ///< variants of sections only

@@ -26,10 +26,11 @@ void add_row(Value& properties, const FieldInfo& field) {
 
 }  // namespace
 
-Value dump_section(const void* section, const std::vector<FieldInfo>& fields) {
+Value dump_section(const void* section, const std::vector<FieldInfo>& fields, Keys keys) {
   Value out = Value::Map{};
   for (const auto& field : fields) {
-    const Value value = field.type->dump(field.of(section));
+    if (keys == Keys::kActing && !(field.ignored.empty() && field.unsupported.empty())) continue;
+    const Value value = field.type->dump(field.of(section), keys);
     switch (field.form) {
       case FieldInfo::Form::kKey: out.map()->emplace_back(field.key, value); break;
       case FieldInfo::Form::kFlat:
@@ -45,33 +46,11 @@ Value dump_section(const void* section, const std::vector<FieldInfo>& fields) {
   return out;
 }
 
-Value acting_value(const void* value, const TypeInfo& type) {
-  if (type.choice != nullptr) {
-    const auto& choice = type.choice();
-    const Alternative& held = choice.alternatives[choice.index(value)];
-    Value out = Value::Map{};
-    out.set(choice.key, held.name);
-    const Value section = acting_value(choice.get(value), *held.type);
-    for (const auto& [key, item] : *section.map()) out.set(key, item);
-    return out;
-  }
-  if (type.fields == nullptr) return type.dump(value);
-  Value out = Value::Map{};
-  for (const auto& field : type.fields()) {
-    if (!field.ignored.empty() || !field.unsupported.empty()) continue;
-    if (field.form == FieldInfo::Form::kKey)
-      out.map()->emplace_back(field.key, acting_value(field.of(value), *field.type));
-    else if (const Value rest = field.type->dump(field.of(value)); rest.map() != nullptr)
-      for (const auto& [key, item] : *rest.map()) out.set(key, item);
-  }
-  return out;
-}
-
-Value dump_choice(const void* variant, const Choice& choice) {
+Value dump_choice(const void* variant, const Choice& choice, Keys keys) {
   const Alternative& alternative = choice.alternatives[choice.index(variant)];
   Value out = Value::Map{};
   out.set(choice.key, alternative.name);
-  const Value section = alternative.type->dump(choice.get(variant));
+  const Value section = alternative.type->dump(choice.get(variant), keys);
   for (const auto& [key, item] : *section.map()) out.set(key, item);
   return out;
 }

@@ -43,9 +43,8 @@ void read_list(Reader&, const Node&, const std::string&, std::string_view type_n
                const std::function<void(std::size_t, const Node&, const std::string&)>& item);
 void read_map(Reader&, const Node&, const std::string&,
               const std::function<void(const std::string&, const Node&, const std::string&)>& entry);
-Value dump_section(const void* section, const std::vector<FieldInfo>& fields);
-Value acting_value(const void* value, const TypeInfo& type);
-Value dump_choice(const void* variant, const Choice& choice);
+Value dump_section(const void* section, const std::vector<FieldInfo>& fields, Keys keys);
+Value dump_choice(const void* variant, const Choice& choice, Keys keys);
 Value section_schema(const std::vector<FieldInfo>& fields);
 Value choice_schema(const Choice& choice);
 Value simple_schema(std::string_view type);
@@ -99,7 +98,7 @@ struct Enumerated {
     const int index = read_word(reader, node, path, enum_names<E>());
     if (index >= 0) *static_cast<E*>(out) = EnumNames<E>::names[static_cast<std::size_t>(index)].value;
   }
-  static Value dump(const void* value) {
+  static Value dump(const void* value, Keys) {
     for (const auto& row : EnumNames<E>::names)
       if (row.value == *static_cast<const E*>(value)) return row.name == "false" ? Value(false) : Value(row.name);
     return nullptr;
@@ -116,9 +115,9 @@ struct Optional {
     if (!present(node)) return value.reset();
     type_of<Inner>().read(reader, node, path, &value.emplace());
   }
-  static Value dump(const void* value) {
+  static Value dump(const void* value, Keys keys) {
     const auto& typed = *static_cast<const T*>(value);
-    return typed ? type_of<Inner>().dump(&*typed) : Value();
+    return typed ? type_of<Inner>().dump(&*typed, keys) : Value();
   }
   static Value schema() {
     Value out;
@@ -147,9 +146,9 @@ struct Listed {
         type_of<Item>().read(reader, item, item_path, &list[i]);
     });
   }
-  static Value dump(const void* value) {
+  static Value dump(const void* value, Keys keys) {
     Value::List out;
-    for (const auto& item : *static_cast<const T*>(value)) out.push_back(type_of<Item>().dump(&item));
+    for (const auto& item : *static_cast<const T*>(value)) out.push_back(type_of<Item>().dump(&item, keys));
     return out;
   }
   static Value schema() {
@@ -169,9 +168,9 @@ struct Mapped {
       type_of<Item>().read(reader, item, item_path, &map[key]);
     });
   }
-  static Value dump(const void* value) {
+  static Value dump(const void* value, Keys keys) {
     Value out = Value::Map{};
-    for (const auto& [key, item] : *static_cast<const T*>(value)) out.set(key, type_of<Item>().dump(&item));
+    for (const auto& [key, item] : *static_cast<const T*>(value)) out.set(key, type_of<Item>().dump(&item, keys));
     return out;
   }
   static Value schema() {
@@ -187,7 +186,7 @@ struct Sectioned {
   static void read(Reader& reader, const Node& node, const std::string& path, void* out) {
     read_section(reader, node, path, out, fields_of<T>());
   }
-  static Value dump(const void* value) { return dump_section(value, fields_of<T>()); }
+  static Value dump(const void* value, Keys keys) { return dump_section(value, fields_of<T>(), keys); }
   static Value schema() { return section_schema(fields_of<T>()); }
 };
 
@@ -228,7 +227,7 @@ struct Chosen {
   static void read(Reader& reader, const Node& node, const std::string& path, void* out) {
     read_choice(reader, node, path, out, choice());
   }
-  static Value dump(const void* value) { return dump_choice(value, choice()); }
+  static Value dump(const void* value, Keys keys) { return dump_choice(value, choice(), keys); }
   static Value schema() { return choice_schema(choice()); }
 };
 
@@ -301,12 +300,12 @@ const TypeInfo& type_of() {
 /// The section as a value: what `to_dict` is in NeMo AutoModel.
 template <class T>
 Value to_dict(const T& section) {
-  return type_of<T>().dump(&section);
+  return type_of<T>().dump(&section, Keys::kAll);
 }
 /// The same without the keys that are accepted and have no effect.
 template <class T>
 Value acting(const T& section) {
-  return detail::acting_value(&section, type_of<T>());
+  return type_of<T>().dump(&section, Keys::kActing);
 }
 
 }  // namespace automodel::config

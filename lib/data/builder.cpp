@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/find_file.h"
+
 namespace automodel::data {
 
 nlohmann::ordered_json RowBuilder::read(std::int64_t index) const {
@@ -36,7 +38,7 @@ bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths
   const std::size_t before = problems.size();
   std::vector<std::filesystem::path> files;
   for (const auto& path : paths) {
-    if (const auto found = rows::find_local(path, parts.context.recipe_folder))
+    if (const auto found = find_beside(path, parts.context.recipe_folder))
       files.push_back(*found);
     else
       problems.push_back({"missing-file",

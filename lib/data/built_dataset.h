@@ -28,9 +28,8 @@ std::unique_ptr<Dataset> open_built(const BuiltSettings& settings, const void* c
 
 template <class Config, auto make>
 std::unique_ptr<Dataset> open_rows(const Config& config, const DatasetContext& context, Diagnostics& problems) {
-  const BuiltSettings settings{config.tokenizer(), config::type_of<Config>().dump(&config),
-                               Config::targets[0], config.max_bad_rows(),
-                               config.cache(),     config.cache_dir()};
+  const BuiltSettings settings{config.tokenizer(),    config::to_dict(config), Config::targets[0],
+                               config.max_bad_rows(), config.cache(),          config.cache_dir()};
   return open_built(
       settings, &config,
       [](const void* section, BuilderParts& parts, Diagnostics& own) {

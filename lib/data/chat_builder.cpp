@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/find_file.h"
 #include "data/builder.h"
 #include "data/messages.h"
 #include "data/numpy_order.h"
@@ -41,7 +42,7 @@ class ChatLoading {
   bool run() {
     const auto& paths = config_.path_or_dataset_id().paths;
     std::error_code error;
-    const auto local = paths.size() == 1 ? rows::find_local(paths[0], parts_.context.recipe_folder) : std::nullopt;
+    const auto local = paths.size() == 1 ? find_beside(paths[0], parts_.context.recipe_folder) : std::nullopt;
     const bool table = local && (fs::is_directory(*local, error) || rows::reader_of(local->native()) == "parquet");
     if (paths.size() == 1 && (table || (!local && !looks_like_file(paths[0])))) return load_split(paths[0]);
     return load_texts(paths);

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/find_file.h"
 #include "rows/load.h"
 
 namespace automodel::data {
@@ -57,7 +58,7 @@ std::optional<std::string> template_source(const std::string& source, const Data
                                            const std::string& key, Diagnostics& problems) {
   const bool inline_text = source.find("{%") != std::string::npos || source.find("{{") != std::string::npos;
   if (inline_text) return source;
-  const auto place = rows::find_local(source, context.recipe_folder);
+  const auto place = find_beside(source, context.recipe_folder);
   std::error_code error;
   if (!place || !std::filesystem::is_regular_file(*place, error)) {
     problems.push_back({"missing-file",

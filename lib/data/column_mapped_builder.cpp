@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/find_file.h"
 #include "base/spelling.h"
 #include "data/builder.h"
 
@@ -108,7 +109,7 @@ void check_mapping(const std::map<std::string, std::string>& mapping, const std:
 bool load_columns(const config::ColumnMappedDatasetConfig& config, BuilderParts& parts, Diagnostics& problems) {
   const auto& paths = config.path_or_dataset_id().paths;
   std::error_code error;
-  const auto local = paths.size() == 1 ? rows::find_local(paths[0], parts.context.recipe_folder) : std::nullopt;
+  const auto local = paths.size() == 1 ? find_beside(paths[0], parts.context.recipe_folder) : std::nullopt;
   const bool repository = paths.size() == 1 && (!local || std::filesystem::is_directory(*local, error));
   if (repository)
     return load_repository(parts, paths[0], "path_or_dataset_id", config.split().value_or("train"), config.name(), {},

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/find_file.h"
 #include "rows/hub_cache.h"
 #include "rows/load.h"
 
@@ -26,7 +27,7 @@ fs::path tokenizer_place(const config::TokenizerSource& source, const DatasetCon
                         key});
     return {};
   }
-  if (const auto local = rows::find_local(*source.path, context.recipe_folder)) return *local;
+  if (const auto local = find_beside(*source.path, context.recipe_folder)) return *local;
   if (const auto snapshot = rows::find_snapshot("models", *source.path, source.revision); !snapshot.empty())
     return snapshot;
   problems.push_back(

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/find_file.h"
 #include "base/spelling.h"
 #include "rows/hub_cache.h"
 #include "rows/load.h"
@@ -69,7 +70,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
 
 std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder) {
   if (std::any_of(kKinds.begin(), kKinds.end(), [&](const auto& kind) { return kind.name == name; })) return {};
-  if (auto local = rows::find_local(name, recipe_folder)) return *local;
+  if (auto local = find_beside(name, recipe_folder)) return *local;
   return rows::find_snapshot("models", name, std::nullopt);
 }
 

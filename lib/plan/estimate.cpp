@@ -126,8 +126,7 @@ void write_memory(JsonWriter& json, const MemoryPlan& memory) {
   json.begin_object();
   json.member("verdict", name_of(memory.fit));
   json.member("heaviest_pp_rank", memory.heaviest);
-  json.member("peak",
-              static_cast<std::int64_t>(memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total()));
+  json.member("peak", static_cast<std::int64_t>(memory.peak()));
   json.key("capacity");
   if (memory.capacity)
     json.value(static_cast<std::int64_t>(*memory.capacity));

@@ -38,7 +38,7 @@ Value value_of(const std::string& value) {
   return value;
 }
 Value value_of(config::Backend value) {
-  return value == config::Backend::kNccl ? "nccl" : value == config::Backend::kMpi ? "mpi" : "auto";
+  return config::to_dict(value);
 }
 Value value_of(const ActivationOffloading& value) {
   Value out;
@@ -227,40 +227,6 @@ const std::array kParts = {
              no_docs, [](const TrainingPlan& plan) { return plan.settings; }},
 };
 
-void write(JsonWriter& json, const Value& value) {
-  if (value.boolean() != nullptr) return json.value(*value.boolean());
-  if (value.integer() != nullptr) return json.value(*value.integer());
-  if (value.number() != nullptr) return json.value(*value.number());
-  if (value.string() != nullptr) return json.value(*value.string());
-  if (value.list() != nullptr) {
-    json.begin_array();
-    for (const auto& item : *value.list()) write(json, item);
-    return json.end_array();
-  }
-  if (value.map() == nullptr) return json.value(nullptr);
-  json.begin_object();
-  for (const auto& [key, item] : *value.map()) {
-    json.key(key);
-    write(json, item);
-  }
-  json.end_object();
-}
-
-void compare(const std::string& path, const Value& before, const Value& after, std::vector<std::string>& out) {
-  if (before == after) return;
-  if (before.map() == nullptr || after.map() == nullptr)
-    return void(out.push_back(fmt::format("{}: {} -> {}", path, config::to_json(before), config::to_json(after))));
-  const auto below = [&](std::string_view key) {
-    return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
-  };
-  for (const auto& [key, item] : *before.map()) {
-    const auto* other = after.find(key);
-    compare(below(key), item, other != nullptr ? *other : Value(), out);
-  }
-  for (const auto& [key, item] : *after.map())
-    if (before.find(key) == nullptr) compare(below(key), Value(), item, out);
-}
-
 }  // namespace
 
 std::span<const PlanPart> plan_parts() {
@@ -271,7 +237,7 @@ void write_parts(JsonWriter& json, const TrainingPlan& plan) {
   for (const auto& part : kParts) {
     if (part.get == nullptr) continue;
     json.key(part.name);
-    write(json, part.get(plan));
+    json.document(config::to_json(part.get(plan)));
   }
 }
 
@@ -285,13 +251,6 @@ std::string parts_reference() {
     if (!rows.empty()) out += "\n| field | meaning |\n| --- | --- |\n";
     for (const auto& row : rows) out += fmt::format("| `{}` | {} |\n", row.name, row.doc);
   }
-  return out;
-}
-
-std::vector<std::string> differences(const TrainingPlan& before, const TrainingPlan& after) {
-  std::vector<std::string> out;
-  for (const auto& part : kParts)
-    if (part.get != nullptr) compare(std::string(part.name), part.get(before), part.get(after), out);
   return out;
 }
 

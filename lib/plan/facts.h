@@ -1,5 +1,5 @@
-// What a plan decides, as named values: one declaration per value, with its meaning. JSON, its reference page, the
-// fingerprint that ranks compare and the list of what differs between two plans all walk these declarations.
+// What a plan decides, as named values: one declaration per value, with its meaning. JSON, its reference page and
+// the fingerprint that ranks compare all walk these declarations.
 #pragma once
 
 #include <optional>
@@ -34,7 +34,5 @@ std::span<const PlanPart> plan_parts();
 void write_parts(JsonWriter& json, const TrainingPlan& plan);
 /// The tables of docs/plan-json.md for these parts.
 std::string parts_reference();
-/// Dotted names of the facts in which two plans differ, with both values ("sharding.offloaded: false -> true").
-std::vector<std::string> differences(const TrainingPlan& before, const TrainingPlan& after);
 
 }  // namespace automodel::plan

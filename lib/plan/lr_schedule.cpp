@@ -176,8 +176,8 @@ LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& sect
   if (section->use_checkpoint_opt_param_scheduler()) return checkpoint;
   Rules rules(problems);
   for (const auto& field : config::fields_of<LrSettings>()) {
-    const std::string ours = config::to_json(field.type->dump(field.of(&recipe)));
-    const std::string theirs = config::to_json(field.type->dump(field.of(&checkpoint)));
+    const std::string ours = config::to_json(field.type->dump(field.of(&recipe), config::Keys::kAll));
+    const std::string theirs = config::to_json(field.type->dump(field.of(&checkpoint), config::Keys::kAll));
     if (ours != theirs)
       rules.refuse(field.key, fmt::format("{} is {} here and {} in the checkpoint", field.key, ours, theirs),
                    "set use_checkpoint_opt_param_scheduler or override_opt_param_scheduler to say which counts");
@@ -188,8 +188,8 @@ LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& sect
 std::vector<std::string> rate_changes(const LrSettings& now, const LrSettings& before, std::string_view other) {
   std::vector<std::string> out;
   for (const auto& field : config::fields_of<LrSettings>()) {
-    const std::string ours = config::to_json(field.type->dump(field.of(&now)));
-    const std::string theirs = config::to_json(field.type->dump(field.of(&before)));
+    const std::string ours = config::to_json(field.type->dump(field.of(&now), config::Keys::kAll));
+    const std::string theirs = config::to_json(field.type->dump(field.of(&before), config::Keys::kAll));
     if (ours != theirs) out.push_back(fmt::format("{} {} ({} {})", field.key, ours, other, theirs));
   }
   return out;

@@ -415,11 +415,10 @@ MemoryPlan plan_memory(const TrainingPlan& plan, const MemoryRequest& request) {
   out.capacity = request.capacity;
   for (int rank = 0; rank < plan.mesh.sizes().pp; ++rank) {
     out.ranks.push_back(RankWalk(plan, request, rank).run());
-    if (out.ranks.back().most().total() > out.ranks[static_cast<std::size_t>(out.heaviest)].most().total())
-      out.heaviest = rank;
+    if (out.ranks.back().most().total() > out.peak()) out.heaviest = rank;
   }
   if (out.capacity) {
-    const double most = out.ranks[static_cast<std::size_t>(out.heaviest)].most().total();
+    const double most = out.peak();
     out.fit = most > *out.capacity ? Fit::kDoesNotFit : most > 0.9 * *out.capacity ? Fit::kTight : Fit::kFits;
   }
   return out;

@@ -54,6 +54,9 @@ struct MemoryPlan {
   int heaviest = 0;                    ///< pp rank whose peak is the highest
   std::optional<double> capacity = {};
   Fit fit = Fit::kUnknown;  ///< of the heaviest; tight: above nine tenths of the capacity
+  const RankMemory& heaviest_rank() const { return ranks[static_cast<std::size_t>(heaviest)]; }
+  /// Bytes of the heaviest rank at its peak.
+  double peak() const { return heaviest_rank().most().total(); }
 };
 
 /// Tensors that the optimizer keeps for each parameter: for those in matrices that it changes as wholes, and the rest.

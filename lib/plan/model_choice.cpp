@@ -8,6 +8,7 @@
 
 #include "arch/families.h"
 #include "arch/hf_config.h"
+#include "base/find_file.h"
 #include "base/spelling.h"
 #include "plan/catalogue.h"
 
@@ -86,14 +87,6 @@ std::optional<ModelChoice> choice_of(ModelChoice choice, std::string text, const
 
 }  // namespace
 
-fs::path find_path(const std::string& path, const std::string& recipe_path) {
-  const fs::path given(path);
-  if (given.is_absolute()) return is_there(given) ? given : fs::path();
-  auto beside = fs::path(recipe_path).parent_path() / given;
-  if (is_there(beside)) return beside;
-  return is_there(given) ? given : fs::path();
-}
-
 std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Located& report, bool training) {
   if (!recipe.recipe.model()) return std::nullopt;
   const auto& model = *recipe.recipe.model();
@@ -114,7 +107,7 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
   } else {
     const std::string key = pretrained ? "model.pretrained_model_name_or_path" : "model.config";
     choice.name = pretrained ? *model.pretrained_model_name_or_path() : source->path.value_or("");
-    auto path = find_path(choice.name, recipe.path);
+    auto path = find_beside(choice.name, recipe.folder()).value_or(fs::path());
     if (path.empty()) path = in_cache(choice.name, model);
     if (auto known = path.empty() && !training ? find_in_catalogue(choice.name) : std::nullopt) {
       text = *std::move(known);

@@ -20,10 +20,6 @@ struct ModelChoice {
   std::string config_text = {};       ///< the config.json that was read, overrides applied
 };
 
-/// `path` as a recipe means it: absolute, else beside the recipe, else in the working directory. Empty where none is
-/// there.
-std::filesystem::path find_path(const std::string& path, const std::string& recipe_path);
-
 /// Reads the configuration. Problems: missing-file, model-not-found, and those of arch::parse_hf_config. A plan that is
 /// not for training also takes names of the catalogue, and a model that is nowhere is a warning (model-unknown).
 std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Located& report, bool training);

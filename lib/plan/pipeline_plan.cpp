@@ -8,6 +8,7 @@
 
 #include "arch/counts.h"
 #include "arch/modules.h"
+#include "base/find_file.h"
 #include "plan/model_names.h"
 #include "plan/pipeline_layout.h"
 #include "plan/virtual_stages.h"
@@ -116,19 +117,19 @@ class PipelinePlanning {
 
   bool read_table() {
     const auto& name = *settings_.pp_schedule_csv();
-    const auto path = find_path(name, recipe_.path);
-    if (path.empty()) {
+    const auto path = find_beside(name, recipe_.folder());
+    if (!path) {
       report_.refuse(
           "missing-file", "distributed.pipeline.pp_schedule_csv", fmt::format("the schedule '{}' is not a file", name),
           "a CSV file in PyTorch's format; relative paths are beside the recipe or in the working directory");
       return false;
     }
     table_path_ = name;
-    table_ = schedule::load_csv(path.string(), schedule::CsvFormat::kComputeOnly);
+    table_ = schedule::load_csv(path->string(), schedule::CsvFormat::kComputeOnly);
     const bool communication = std::any_of(table_.problems.begin(), table_.problems.end(),
                                            [](const Diagnostic& d) { return d.id == "schedule-csv-communication"; });
     if (communication) {
-      table_ = schedule::load_csv(path.string(), schedule::CsvFormat::kComputeComms);
+      table_ = schedule::load_csv(path->string(), schedule::CsvFormat::kComputeComms);
       format_ = schedule::CsvFormat::kComputeComms;
     }
     if (!table_.problems.empty()) {
@@ -345,7 +346,7 @@ class PipelinePlanning {
                                               .capacity = hardware.memory,
                                               .framework = hardware.framework});
       if (memory.fit != Fit::kDoesNotFit) return;
-      const double largest = memory.ranks[static_cast<std::size_t>(memory.heaviest)].most().total();
+      const double largest = memory.peak();
       if (largest < bytes) {
         bytes = largest;
         smallest = std::move(ranges);

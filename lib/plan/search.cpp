@@ -80,9 +80,7 @@ class Search {
 
  private:
   std::optional<TrainingPlan> make(const std::vector<config::Override>& overrides, int world, Diagnostics& problems) {
-    auto all = request_.overrides;
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    const auto loaded = config::read_recipe(recipe_.text, recipe_.path, all, config::process_environment());
+    const auto loaded = config::read_again(recipe_, overrides, config::process_environment());
     if (!loaded.problems.empty()) {
       problems = loaded.problems;
       return std::nullopt;
@@ -322,9 +320,9 @@ class Search {
     std::string counts;
     for (const auto& range : balanced_layers(stages, cost_))
       counts += fmt::format("{}{}", counts.empty() ? "" : ", ", range.size());
-    out.push_back(
-        set("distributed.pipeline", fmt::format("{{pp_schedule: {}, pp_microbatch_size: {}, layers_per_stage: [{}]}}",
-                                                draft.choice.name, draft.request.microbatch, counts)));
+    for (auto& each : schedule_overrides(recipe_, draft.choice.name, draft.request.microbatch))
+      out.push_back(std::move(each));
+    out.push_back(set("distributed.pipeline.layers_per_stage", "[" + counts + "]"));
     return out;
   }
 
@@ -394,7 +392,7 @@ class Search {
 
   static void fill(Candidate& candidate, const Estimate& estimate) {
     const auto& time = estimate.time;
-    candidate.memory = estimate.memory.ranks[static_cast<std::size_t>(estimate.memory.heaviest)].most().total();
+    candidate.memory = estimate.memory.peak();
     candidate.fit = estimate.memory.fit;
     candidate.step = time.step;
     candidate.tokens_per_second = time.tokens_per_second;
@@ -445,11 +443,23 @@ SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchReques
   return Search(recipe, request).run();
 }
 
-std::string apply_candidate(const config::LoadedRecipe& recipe, std::span<const config::Override> overrides,
-                            const Candidate& candidate) {
+std::vector<config::Override> schedule_overrides(const config::LoadedRecipe& recipe, std::string_view schedule,
+                                                 int microbatch) {
+  const std::string section = "distributed.pipeline.";
+  std::vector<config::Override> out = {set(section + "pp_schedule", std::string(schedule)),
+                                       set(section + "pp_microbatch_size", std::to_string(microbatch))};
+  const auto& given = recipe.recipe.distributed->pipeline();
+  if (!given) return out;
+  if (given->pp_schedule_csv()) out.push_back(set(section + "pp_schedule_csv", "null"));
+  if (given->module_fqns_per_model_part()) out.push_back(set(section + "module_fqns_per_model_part", "null"));
+  if (given->pipeline_model_parallel_layout()) out.push_back(set(section + "pipeline_model_parallel_layout", "null"));
+  return out;
+}
+
+std::string apply_candidate(const config::LoadedRecipe& recipe, const Candidate& candidate) {
   Diagnostics problems;
   auto root = config::parse_yaml(recipe.text, recipe.path, problems);
-  config::apply_overrides(root, overrides, problems);
+  config::apply_overrides(root, recipe.overrides, problems);
   config::apply_overrides(root, candidate.overrides, problems);
   return config::to_yaml(config::to_value(root));
 }

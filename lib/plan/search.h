@@ -48,7 +48,6 @@ struct SearchResult {
 };
 
 struct SearchRequest {
-  std::vector<config::Override> overrides = {};  ///< that the recipe was loaded with
   PlanRequest plan = {};
   int world_size = 1;
   int show = 5;           ///< best candidates that are returned
@@ -62,8 +61,12 @@ SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchReques
 
 std::string to_text(const SearchResult& result);
 std::string to_json(const SearchResult& result);
+/// Overrides that give the recipe's pipeline a schedule by name, and take away what fixes another schedule or split;
+/// layers_per_stage and the section's other keys stay.
+std::vector<config::Override> schedule_overrides(const config::LoadedRecipe& recipe, std::string_view schedule,
+                                                 int microbatch);
+
 /// The recipe with a candidate's overrides, as YAML.
-std::string apply_candidate(const config::LoadedRecipe& recipe, std::span<const config::Override> overrides,
-                            const Candidate& candidate);
+std::string apply_candidate(const config::LoadedRecipe& recipe, const Candidate& candidate);
 
 }  // namespace automodel::plan

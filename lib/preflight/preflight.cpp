@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/find_file.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/tensor_folder.h"
 #include "checkpoint/format/weight_names.h"
@@ -32,20 +33,26 @@ constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;
 
 /// Bytes of what the names lead to here, of any kind: files, folders and globs. Counting ends soon after the limit.
 std::uint64_t size_of(const std::vector<std::string>& names, const fs::path& folder) {
-  Diagnostics ignored;
   std::uint64_t bytes = 0;
-  for (const auto& file : data::find_files({names}, data::Wanted::kText, folder, "", ignored).files)
-    bytes += static_cast<std::uint64_t>(file.size);
   std::error_code error;
+  std::vector<std::string> globs;
   for (const auto& name : names) {
-    const fs::path beside = folder / name;
-    const fs::path path = fs::exists(beside, error) ? beside : fs::path(name);
-    if (!fs::is_directory(path, error)) continue;
-    for (const auto& entry : fs::recursive_directory_iterator(path, error)) {  // tables are not text
-      if (bytes > kReadBytes) return bytes;
-      if (entry.is_regular_file(error)) bytes += entry.file_size(error);
+    const auto path = find_beside(name, folder);
+    if (!path) {
+      globs.push_back(name);
+    } else if (!fs::is_directory(*path, error)) {
+      bytes += fs::file_size(*path, error);
+    } else {
+      for (const auto& entry : fs::recursive_directory_iterator(*path, error)) {
+        if (bytes > kReadBytes) return bytes;
+        if (entry.is_regular_file(error)) bytes += entry.file_size(error);
+      }
     }
   }
+  if (globs.empty()) return bytes;
+  Diagnostics ignored;
+  for (const auto& file : data::find_files({globs}, data::Wanted::kText, folder, "", ignored).files)
+    bytes += static_cast<std::uint64_t>(file.size);
   return bytes;
 }
 
@@ -66,7 +73,7 @@ class Checks {
   }
 
  private:
-  fs::path folder() const { return fs::path(recipe_.path).parent_path(); }
+  fs::path folder() const { return recipe_.folder(); }
 
   data::DatasetContext context(const std::string& key) const {
     data::DatasetContext out{.recipe_folder = folder(), .key = key, .quiet = true};
@@ -122,16 +129,16 @@ class Checks {
   }
 
   void check_template(const std::string& name, const std::string& key) {
-    const auto path = plan::find_path(name, recipe_.path);
-    std::ifstream file(path, std::ios::binary);
-    if (path.empty() || !file) {
+    const auto path = find_beside(name, folder());
+    std::ifstream file(path.value_or(fs::path()), std::ios::binary);
+    if (!file) {
       problems_.push_back(
           {"missing-file", fmt::format("there is no chat template '{}'", name), "name a file in Jinja", {}, key});
       return;
     }
-    if (path.extension() == ".json") return;  // a template inside; the run reads it
+    if (path->extension() == ".json") return;  // a template inside; the run reads it
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    tokenizer::ChatTemplate::parse(text, path.native(), problems_);
+    tokenizer::ChatTemplate::parse(text, path->native(), problems_);
   }
 
   /// Names and shapes; what the tensors hold is not read.
@@ -163,7 +170,7 @@ class Checks {
     if (!from) return;
     const fs::path root = section.checkpoint_dir();
     if (*from == checkpoint::kLatest ? !checkpoint::newest_checkpoint(root).empty()
-                                     : fs::exists(root / *from, error) || !plan::find_path(*from, recipe_.path).empty())
+                                     : fs::exists(root / *from, error) || find_beside(*from, folder()))
       return;
     problems_.push_back({"checkpoint-missing",
                          fmt::format("there is no checkpoint '{}' to restore from", *from),

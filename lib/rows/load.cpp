@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/find_file.h"
 #include "rows/csv_rows.h"
 #include "rows/data_files.h"
 #include "rows/hub_cache.h"
@@ -89,7 +90,7 @@ class Loading {
   }
 
   std::optional<SplitPaths> find() {
-    if (const auto local = find_local(request_.path, request_.recipe_folder)) {
+    if (const auto local = find_beside(request_.path, request_.recipe_folder)) {
       std::error_code error;
       if (fs::is_directory(*local, error)) return of_folder(*local);
       return SplitPaths{{"train", {*local}}};
@@ -294,14 +295,6 @@ std::optional<LoadedRows> load_files(const std::vector<fs::path>& files, Diagnos
   out.files = files;
   out.rows = concatenate(std::move(parts));
   return out;
-}
-
-std::optional<fs::path> find_local(const std::string& path, const fs::path& recipe_folder) {
-  std::error_code error;
-  if (path.empty()) return std::nullopt;
-  for (const auto& found : {recipe_folder / path, fs::path(path)})
-    if (fs::exists(found, error)) return found;
-  return std::nullopt;
 }
 
 }  // namespace automodel::rows

@@ -36,7 +36,4 @@ std::optional<LoadedRows> load_rows(const LoadRequest& request, Diagnostics& pro
 /// texts with .gz or .zst behind.
 std::optional<LoadedRows> load_files(const std::vector<std::filesystem::path>& files, Diagnostics& problems);
 
-/// `path` where it is there: beside the recipe, else in the working directory.
-std::optional<std::filesystem::path> find_local(const std::string& path, const std::filesystem::path& recipe_folder);
-
 }  // namespace automodel::rows

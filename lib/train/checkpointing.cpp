@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/find_file.h"
 #include "base/version.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/format/file.h"
@@ -65,9 +66,9 @@ std::string adapter_config_of(const Setup& setup) {
   checkpoint::AdapterConfig out{
       .rank = spec.rank, .expert_rank = spec.expert_rank, .alpha = spec.alpha, .dropout = spec.dropout};
   if (model.load_weights) {
-    const auto path = plan::find_path(model.name, setup.loaded.path);
+    const auto path = find_beside(model.name, setup.loaded.folder());
     std::error_code error;
-    out.base_model = path.empty() ? model.name : fs::canonical(model.folder, error).native();
+    out.base_model = !path ? model.name : fs::canonical(model.folder, error).native();
   }
   out.transposed = spec.transposed;
   out.target_modules = setup.plan.adapters->modules;

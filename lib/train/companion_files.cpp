@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/find_file.h"
 #include "data/tokenizer.h"
 
 namespace automodel::train {
@@ -42,11 +43,11 @@ void add_companions(checkpoint::SaveRequest& request, const Setup& setup) {
   // A template in a file of its own counts before one in tokenizer_config.json, for transformers as for this program.
   if (!text.chat_template)
     copy_all(request, folder, kTemplateFiles);
-  else if (const auto file = plan::find_path(*text.chat_template, setup.loaded.path); file.empty())
+  else if (const auto file = find_beside(*text.chat_template, setup.loaded.folder()); !file)
     request.texts.emplace_back("model/chat_template.jinja", *text.chat_template);
   else
-    request.copies.emplace_back(file.extension() == ".json" ? "model/chat_template.json" : "model/chat_template.jinja",
-                                file);
+    request.copies.emplace_back(file->extension() == ".json" ? "model/chat_template.json" : "model/chat_template.jinja",
+                                *file);
   copy_all(request, setup.plan.model->folder, std::array{kGeneration});
 }
 

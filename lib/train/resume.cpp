@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/find_file.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
@@ -44,7 +45,7 @@ fs::path choose(const Setup& setup) {
            "leave restore_from out to start anew where there is none");
   }
   std::error_code error;
-  for (const auto& path : {root / *from, plan::find_path(*from, setup.loaded.path)}) {
+  for (const auto& path : {root / *from, find_beside(*from, setup.loaded.folder()).value_or(fs::path())}) {
     if (path.empty() || !fs::is_directory(path, error)) continue;
     if (fs::exists(path / checkpoint::kManifestName, error)) return path;
     if (auto newest = checkpoint::newest_checkpoint(path); !newest.empty()) return newest;

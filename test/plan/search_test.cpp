@@ -32,7 +32,7 @@ TEST_CASE("a search finds plans that fit and can be made, fastest first", "[plan
     if (i > 0) CHECK(result.best[i - 1].step <= each.step);
   }
   // The recipe that --apply writes is the plan that was found.
-  const auto text = apply_candidate(loaded, {}, result.best[0]);
+  const auto text = apply_candidate(loaded, result.best[0]);
   const auto again = config::read_recipe(text, "best.yaml", {}, {});
   INFO(text << to_text(again.problems));
   REQUIRE(again.problems.empty());
