@@ -1,5 +1,7 @@
 #include "arch/hf_config.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -122,6 +124,39 @@ double element_estimate(const ModelSpec& spec) {
   return out;
 }
 
+/// Models of transformers whose configs look like a decoder's and that no causal plan describes. Those that say
+/// is_encoder_decoder are refused without this list.
+constexpr std::array<std::string_view, 26> kEncoders = {"albert",
+                                                        "bert",
+                                                        "big_bird",
+                                                        "camembert",
+                                                        "canine",
+                                                        "clip_text_model",
+                                                        "clip_vision_model",
+                                                        "convbert",
+                                                        "deberta",
+                                                        "deberta-v2",
+                                                        "distilbert",
+                                                        "electra",
+                                                        "ernie",
+                                                        "esm",
+                                                        "funnel",
+                                                        "layoutlm",
+                                                        "longformer",
+                                                        "modernbert",
+                                                        "mpnet",
+                                                        "nomic_bert",
+                                                        "roberta",
+                                                        "roformer",
+                                                        "squeezebert",
+                                                        "vit",
+                                                        "siglip_vision_model",
+                                                        "xlm-roberta"};
+
+bool is_encoder(std::string_view model_type) {
+  return std::find(kEncoders.begin(), kEncoders.end(), model_type) != kEncoders.end();
+}
+
 class Parser {
  public:
   Parser(const ConfigText& source, const HfConfigOptions& options, HfConfig& out)
@@ -137,6 +172,12 @@ class Parser {
     if (top.boolean({"is_encoder_decoder"}, false))
       return top.refuse("unsupported-model", "is_encoder_decoder", "encoder-decoder models are not supported",
                         "a decoder-only language model is needed");
+    if (is_encoder(spec.model_type))
+      return config.refuse(
+          "unsupported-model", "model_type",
+          fmt::format("'{}' does not predict the next token: it is an encoder, or has one for its input",
+                      spec.model_type),
+          "a decoder-only language model is needed");
     const Family* family = choose(config, spec);
     if (family == nullptr) return;
     pass_over_common(config);

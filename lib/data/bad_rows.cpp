@@ -22,7 +22,14 @@ bool BadRows::finish(Diagnostics& problems) {
   if (count_ == 0) return true;
   const std::int64_t others = count_ - static_cast<std::int64_t>(first_.size());
   if (count_ > allowed_) {
-    for (auto& problem : first_) problems.push_back(std::move(problem));
+    std::string said;  // help that many rows share stands once
+    for (auto& problem : first_) {
+      if (problem.help == said)
+        problem.help.clear();
+      else
+        said = problem.help;
+      problems.push_back(std::move(problem));
+    }
     if (others > 0 || allowed_ > 0)
       problems.push_back({"bad-row",
                           others > 0 ? fmt::format("{} further rows have problems", others)

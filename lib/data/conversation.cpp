@@ -92,7 +92,9 @@ std::optional<RowProblem> ConversationEncoder::encode(std::string_view line, Sam
   if (row.contains(options_.messages_key)) {
     messages = row[options_.messages_key];
     if (auto problem = check_messages(messages, options_.messages_key)) return problem;
-    if (chat_ == nullptr) return RowProblem{1, "conversations need a tokenizer with a chat template"};
+    if (chat_ == nullptr)
+      return RowProblem{1, "conversations need a chat template, and the tokenizer has none",
+                        "chat_template: FILE (Jinja), beside a tokenizer with special tokens"};
   } else {
     for (const auto& key : {options_.prompt_key, options_.response_key})
       if (!row.contains(key) || !row[key].is_string())

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "base/spelling.h"
@@ -173,6 +174,7 @@ class Opening {
                          context_.key};
       if (auto found = encoder.encode(row, sample)) {
         problem.message = std::move(found->reason);
+        if (!found->help.empty()) problem.help = std::move(found->help);
         problem.where.column = static_cast<int>(std::min<std::size_t>(found->column, 1 << 30));
       } else {
         check_length(sample, problem);
@@ -198,6 +200,21 @@ class Opening {
     }
   }
 
+  /// "; columns not used: input", for the first row of prompt and response: a column with part of the question, as
+  /// Alpaca has it, would otherwise be missed by nobody.
+  std::string unused_columns() const {
+    if (sources_.files.empty()) return "";
+    const MappedFile file(sources_.files.front().path);
+    const std::string_view text = file.text();
+    const auto row = nlohmann::ordered_json::parse(text.substr(0, text.find('\n')), nullptr, false);
+    if (!row.is_object() || row.contains(options_.messages_key)) return "";
+    std::string names;
+    for (const auto& [name, value] : row.items())
+      if (value.is_string() && value != "" && name != options_.prompt_key && name != options_.response_key)
+        names += (names.empty() ? "" : ", ") + name;
+    return names.empty() ? "" : "; columns not used: " + names;
+  }
+
   std::unique_ptr<Dataset> make(TokenStore store, const BadRows& bad) {
     std::int64_t labels = 0;
     for (std::int64_t row = 0; row < store.rows(); ++row)
@@ -212,7 +229,8 @@ class Opening {
     }
     std::string summary = fmt::format("jsonl: {} rows, {} tokens, {} labels{}", store.rows(),
                                       format_count(static_cast<double>(store.tokens())),
-                                      format_count(static_cast<double>(labels)), bad.summary());
+                                      format_count(static_cast<double>(labels)), bad.summary()) +
+                          unused_columns();
     const Padding padding{tokenizer_->pad().value_or(tokenizer_->eos().value_or(0)), config_.pad_to_multiple_of(), 0};
     return std::make_unique<JsonlDataset>(std::move(store), padding, std::move(summary));
   }

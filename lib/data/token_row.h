@@ -19,6 +19,7 @@ struct TokenRow {
 struct RowProblem {
   std::size_t column = 1;  ///< from 1, in bytes
   std::string reason = {};
+  std::string help = {};  ///< empty: that of the form of rows
 };
 
 /// Reads a row into `out`, whose memory is reused. The whole line must be one JSON object; keys other than the three

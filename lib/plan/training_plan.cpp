@@ -241,12 +241,16 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
 }
 
 /// A plan is for the machine that the recipe is about, which is not always the one that it is made on.
-bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request) {
+bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, Located& report) {
+  const auto& asked = recipe.hardware->profile();
+  if (recipe.device() == config::Device::kCpu && asked && find_device(*asked) != nullptr)
+    report.refuse("device-conflict", "hardware.profile",
+                  fmt::format("device is cpu, and the profile '{}' is that of a GPU", *asked),
+                  "set device: cuda to plan for it, or remove the profile");
   if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
   if (request.cuda_available || request.training) return request.cuda_available;
   if (config::backend_of(recipe) == config::Backend::kNccl) return true;
-  const auto& profile = recipe.hardware->profile();
-  return profile && find_device(*profile) != nullptr;
+  return asked && find_device(*asked) != nullptr;
 }
 
 /// Sequences are a multiple of this: context-parallel ranks have two chunks each, and tensor-parallel ranks divide the
@@ -320,7 +324,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     const arch::ModelSpec* spec = model ? &model->spec : nullptr;
     TrainingPlan plan{.mesh = mesh::DeviceMesh(*sizes, strategy_of(recipe.distributed()))};
     plan.recipe_path = loaded.path;
-    plan.cuda = plans_for_cuda(recipe, request);
+    plan.cuda = plans_for_cuda(recipe, request, report);
     plan.zero_level = plan_level(loaded, report);
     plan.stack = stack_of(recipe, spec != nullptr && spec->moe.has_value(), request.training);
     plan.recompute_modules = recompute_modules(recipe, request.training, report);

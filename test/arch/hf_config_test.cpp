@@ -102,6 +102,14 @@ TEST_CASE("an unknown family is planned by its sizes, or refused", "[arch]") {
         Ids{"missing-key", "missing-key", "missing-key", "missing-key"});
 }
 
+TEST_CASE("an encoder is refused, not planned as a causal model", "[arch]") {
+  for (const auto* type : {"bert", "xlm-roberta", "siglip_vision_model"}) {
+    const auto refused = parse_hf_config(small(type), "c.json");
+    CHECK_FALSE(refused.spec);
+    CHECK(ids(refused.errors) == Ids{"unsupported-model"});
+  }
+}
+
 TEST_CASE("the text part of a multimodal config is planned under its nested names", "[arch]") {
   const auto parsed = parse_hf_config(
       R"({"model_type": "gemma3", "tie_word_embeddings": false, "vision_config": {"hidden_size": 8}, "text_config": )" +

@@ -122,6 +122,32 @@ TEST_CASE("columns may have other names", "[data]") {
   CHECK(open(config).problems.at(0).help == "did you mean 'prompt'?");
 }
 
+TEST_CASE("text columns that nothing reads are named", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("a.jsonl",
+               "{\"instruction\": \"add\", \"input\": \"1 2\", \"output\": \"3\", \"id\": 7}\n"
+               "{\"instruction\": \"say hi\", \"input\": \"\", \"output\": \"hi\", \"id\": 8}\n");
+  auto config = config_of((folder.path() / "a.jsonl").native(), "bytes", folder);
+  config.column_mapping = {{"prompt", "instruction"}, {"response", "output"}};
+  const auto said = [&] { return open(config).dataset->summary(); };
+  CHECK(said().ends_with("; columns not used: input"));
+  CHECK(said().ends_with("; columns not used: input"));  // also where the tokens are there already
+  config.column_mapping = {{"prompt", "input"}, {"response", "output"}};
+  CHECK(said().ends_with("; columns not used: instruction"));
+}
+
+TEST_CASE("conversations without a template name the key that gives one, once", "[data]") {
+  const test::TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 3; ++i) text += "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}\n";
+  folder.write("a.jsonl", text);
+  const auto opened = open(config_of((folder.path() / "a.jsonl").native(), "bytes", folder));
+  REQUIRE(opened.problems.size() == 3);
+  CHECK(opened.problems[0].help.starts_with("chat_template: FILE"));
+  CHECK(opened.problems[1].help.empty());
+  CHECK(opened.problems[2].help.empty());
+}
+
 TEST_CASE("bad rows are listed with file and line, and left out up to the limit", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.jsonl",
@@ -141,7 +167,7 @@ TEST_CASE("bad rows are listed with file and line, and left out up to the limit"
   for (std::size_t i = 0; i < lines.size(); ++i) CHECK(opened.problems[i].where.line == lines[i]);
   CHECK(opened.problems[0].message == "the row has neither 'messages' nor a string 'response'");
   CHECK(opened.problems[1].message == "the line is not JSON");
-  CHECK(opened.problems[3].message == "conversations need a tokenizer with a chat template");
+  CHECK(opened.problems[3].message == "conversations need a chat template, and the tokenizer has none");
   CHECK(opened.problems[4].id == "sequence-too-long");
   config.max_bad_rows = 4;
   opened = open(config);
