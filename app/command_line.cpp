@@ -66,21 +66,24 @@ void add_slurm_options(CLI::App& sub, Options& options) {
   sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks of a machine (default: by device)")
       ->check(kCount);
   sub.add_option("--cpus-per-rank", options.cpus_per_rank, "Processor cores of a rank")->check(kCount);
-  sub.add_option("--time", options.time, "Longest run, as in sbatch: 4:00:00");
-  sub.add_option("--partition", options.partition, "Slurm partition");
-  sub.add_option("--account", options.account, "Slurm account");
-  sub.add_option("--qos", options.qos, "Slurm quality of service");
-  sub.add_option("--container", options.container, "Container image (pyxis)");
-  sub.add_option("--mount", options.mounts, "Folder that the container sees, beside those that the recipe names")
-      ->type_name("DIR[:INSIDE]")
+  sub.add_option("--time", options.time, "Longest run, as in sbatch: 4:00:00")->type_name("TIME");
+  sub.add_option("--partition", options.partition, "Slurm partition")->type_name("NAME");
+  sub.add_option("--account", options.account, "Slurm account")->type_name("NAME");
+  sub.add_option("--qos", options.qos, "Slurm quality of service")->type_name("NAME");
+  sub.add_option("--container", options.container, "Container image (pyxis)")->type_name("IMAGE");
+  sub.add_option("--mount", options.mounts,
+                 "Folder that the container sees (DIR or DIR:INSIDE), beside those that the recipe names")
+      ->type_name("DIR")
       ->type_size(1)
       ->allow_extra_args(false);
   sub.add_option("--program", options.program, "automodel as the job finds it (default: this one, by its path)")
       ->type_name("PATH");
   sub.add_option("--preamble", options.preamble, "Shell commands that the job begins with, for modules and environment")
       ->type_name("FILE");
-  sub.add_option("--job-name", options.job_name, "Name of the job (default: the recipe's)");
-  sub.add_option("--logs", options.logs, "Folder of the job's and the ranks' output")->capture_default_str();
+  sub.add_option("--job-name", options.job_name, "Name of the job (default: the recipe's)")->type_name("NAME");
+  sub.add_option("--logs", options.logs, "Folder of the job's and the ranks' output")
+      ->type_name("DIR")
+      ->capture_default_str();
   sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
       ->check(kCount)
       ->capture_default_str();
@@ -114,9 +117,10 @@ void add_checkpoint_options(CLI::App& sub, Options& options) {
       ->check(CLI::IsMember({"ls", "verify", "export"}));
   sub.add_option("DIR", options.folder, "Folder of checkpoints, or one of them")->required();
   sub.add_option("OUTPUT", options.output, "export: the new folder");
-  sub.add_option("--dtype", options.dtype, "export: type of the weights (default: as they are stored)");
+  sub.add_option("--dtype", options.dtype, "export: type of the weights (default: as they are stored)")
+      ->type_name("DTYPE");
   sub.add_flag("--merge", options.merge, "export: add LoRA adapters to their base model");
-  sub.add_option("--base", options.base, "export --merge: folder of the base model");
+  sub.add_option("--base", options.base, "export --merge: folder of the base model")->type_name("DIR");
 }
 
 void add_generate_options(CLI::App& sub, Options& options) {
@@ -141,7 +145,7 @@ void add_generate_options(CLI::App& sub, Options& options) {
       ->capture_default_str();
   sub.add_option("--seed", options.seed, "Of the draws")->check(CLI::Range(0, 1 << 30, "COUNT"))->capture_default_str();
   sub.add_option("--tokenizer", options.tokenizer, "Folder with tokenizer.json, or bytes (default: the model's)");
-  sub.add_option("--dtype", options.dtype, "Type to compute in (default: that of the weights)");
+  sub.add_option("--dtype", options.dtype, "Type to compute in (default: that of the weights)")->type_name("DTYPE");
   sub.add_option("--device", options.device, "Where to compute")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
@@ -205,9 +209,10 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->needs(decode)
         ->excludes(special);
   }
-  if (command.takes & kMarkdown)
+  if (command.takes & kMarkdown) {
     sub.add_flag("--markdown", options.markdown, "Print docs/recipe-reference.md instead: every key with its meaning");
-  sub.add_flag("--plan", options.plan_reference, "Print the fields that plan --json takes from the plan's parts");
+    sub.add_flag("--plan", options.plan_reference, "Print the fields that plan --json takes from the plan's parts");
+  }
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "The shell that is to complete")
         ->required()
