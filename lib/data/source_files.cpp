@@ -4,14 +4,16 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/spelling.h"
 
@@ -38,31 +40,45 @@ bool is_hidden(const fs::path& path) {
   return path.filename().native().starts_with('.');
 }
 
-bool is_binary(const fs::path& path) {
-  if (contains(kBinarySuffixes, path.extension().native())) return true;
-  std::ifstream file(path, std::ios::binary);
+/// What one look at a file says.
+struct Look {
+  int error = 0;  ///< errno where it cannot be read
+  std::int64_t size = 0;
+  bool binary = false;
+};
+
+Look look_at(const fs::path& path) {
+  Look out;
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status = {};
   std::array<char, kProbe> head;
-  file.read(head.data(), head.size());
-  return std::memchr(head.data(), 0, static_cast<std::size_t>(file.gcount())) != nullptr;
+  const ssize_t count = file < 0 ? -1 : ::read(file, head.data(), head.size());
+  if (count < 0 || ::fstat(file, &status) != 0) out.error = errno;
+  if (file >= 0) ::close(file);
+  if (out.error != 0) return out;
+  out.size = status.st_size;
+  out.binary = std::memchr(head.data(), 0, static_cast<std::size_t>(count)) != nullptr;
+  return out;
 }
 
-bool is_wanted(const fs::path& path, Wanted wanted) {
+/// Whether the name alone says that a file is wanted; of texts the content also counts.
+bool is_wanted_name(const fs::path& path, Wanted wanted) {
+  const fs::path extension = path.extension();
   switch (wanted) {
-    case Wanted::kText: return !is_binary(path);
-    case Wanted::kJsonLines: return contains(kJsonLinesSuffixes, path.extension().native());
-    case Wanted::kBinary: return path.extension() == ".bin";
-    case Wanted::kIndex: return path.extension() == ".idx";
+    case Wanted::kText: return !contains(kBinarySuffixes, extension.native());
+    case Wanted::kJsonLines: return contains(kJsonLinesSuffixes, extension.native());
+    case Wanted::kBinary: return extension == ".bin";
+    case Wanted::kIndex: return extension == ".idx";
   }
   return false;
 }
 
-std::vector<fs::path> sorted_entries(const fs::path& folder) {
-  std::vector<fs::path> entries;
+std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
+  std::vector<fs::directory_entry> entries;
   std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    entries.push_back(it->path());
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) entries.push_back(*it);
   std::sort(entries.begin(), entries.end(),
-            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+            [](const auto& a, const auto& b) { return a.path().native() < b.path().native(); });
   return entries;
 }
 
@@ -83,7 +99,7 @@ class Finder {
       std::error_code error;
       if (!fs::exists(base / path, error)) continue;
       if (fs::is_directory(base / path, error)) return walk(base / path);
-      return take(base / path);
+      return take(base / path, fs::canonical(base / path, error), look_at(base / path));
     }
     if (written.find_first_of("*?[") != std::string::npos) {
       for (const auto& base : bases) {
@@ -98,35 +114,36 @@ class Finder {
   SourceFiles take_result() { return std::move(found_); }
 
  private:
-  /// A file that the user named, or that a folder or glob led to and that is wanted.
-  void take(const fs::path& path) {
-    std::error_code error;
-    const fs::path canonical = fs::canonical(path, error);
-    if (!error && !seen_.insert(canonical.native()).second) return;
-    const auto size = fs::file_size(path, error);
-    const bool readable = !error && std::ifstream(path, std::ios::binary).good();
-    if (!readable) {
-      const std::string reason = error ? error.message() : std::strerror(errno);
+  /// A file that the user named, or that a folder or glob led to and that is wanted. `canonical` is empty where there
+  /// is none.
+  void take(const fs::path& path, const fs::path& canonical, const Look& look) {
+    if (!canonical.empty() && !seen_.insert(canonical.native()).second) return;
+    if (look.error != 0) {
       problems_.push_back({"missing-file",
-                           fmt::format("'{}' cannot be read: {}", path.native(), reason),
+                           fmt::format("'{}' cannot be read: {}", path.native(), std::strerror(look.error)),
                            "check the file and its permissions",
                            {},
                            key_});
       return;
     }
-    found_.files.push_back({path, static_cast<std::int64_t>(size)});
+    found_.files.push_back({path, look.size});
   }
 
-  /// An entry of a folder or glob.
-  void consider(const fs::path& path) {
+  /// An entry of a folder or glob. `folder` is the canonical path of where it lies: only links need a look-up of their
+  /// own.
+  void consider(const fs::directory_entry& entry, const fs::path& folder) {
     std::error_code error;
-    if (fs::is_directory(path, error)) {
+    const fs::path& path = entry.path();
+    if (entry.is_directory(error)) {
       if (!contains(kSkippedFolders, path.filename().native())) walk(path);
-    } else if (fs::is_regular_file(path, error)) {
-      if (is_wanted(path, wanted_))
-        take(path);
-      else
+    } else if (entry.is_regular_file(error)) {
+      const bool named = is_wanted_name(path, wanted_);
+      const Look look = named ? look_at(path) : Look{};
+      if (!named || (wanted_ == Wanted::kText && look.binary))
         ++found_.skipped;
+      else
+        take(path, entry.is_symlink(error) || folder.empty() ? fs::canonical(path, error) : folder / path.filename(),
+             look);
     }
   }
 
@@ -135,22 +152,22 @@ class Finder {
     const fs::path canonical = fs::canonical(folder, error);
     if (error || !ancestors_.insert(canonical.native()).second) return;
     for (const auto& entry : sorted_entries(folder))
-      if (!is_hidden(entry)) consider(entry);
+      if (!is_hidden(entry.path())) consider(entry, canonical);
     ancestors_.erase(canonical.native());
   }
 
   /// Matches parts[at ...] of a glob below `base`.
   void expand(const fs::path& base, const std::vector<fs::path>& parts, std::size_t at) {
-    if (at == parts.size()) return consider(base);
+    if (at == parts.size()) return consider(fs::directory_entry(base), {});
     const std::string& part = parts[at].native();
     std::error_code error;
     if (part == "**") {
-      if (at + 1 == parts.size()) return consider(base.empty() ? "." : base);
+      if (at + 1 == parts.size()) return consider(fs::directory_entry(base.empty() ? "." : base), {});
       expand(base, parts, at + 1);
       for (const auto& entry : sorted_entries(base.empty() ? "." : base))
-        if (!is_hidden(entry) && !contains(kSkippedFolders, entry.filename().native()) &&
-            fs::is_directory(entry, error) && !fs::is_symlink(entry, error))
-          expand(entry, parts, at);
+        if (!is_hidden(entry.path()) && !contains(kSkippedFolders, entry.path().filename().native()) &&
+            entry.is_directory(error) && !entry.is_symlink(error))
+          expand(entry.path(), parts, at);
       return;
     }
     if (part.find_first_of("*?[") == std::string::npos) {
@@ -159,9 +176,9 @@ class Finder {
       return;
     }
     for (const auto& entry : sorted_entries(base.empty() ? "." : base))
-      if (fnmatch(part.c_str(), entry.filename().c_str(), FNM_PERIOD) == 0 &&
-          (at + 1 == parts.size() || fs::is_directory(entry, error)))
-        expand(entry, parts, at + 1);
+      if (fnmatch(part.c_str(), entry.path().filename().c_str(), FNM_PERIOD) == 0 &&
+          (at + 1 == parts.size() || entry.is_directory(error)))
+        expand(entry.path(), parts, at + 1);
   }
 
   void report_missing(const std::string& written, const fs::path& path) {
@@ -169,7 +186,7 @@ class Finder {
                                    recipe_folder_.empty() ? "." : recipe_folder_.native());
     std::vector<std::string> names;
     for (const auto& entry : sorted_entries(path.has_parent_path() ? path.parent_path() : "."))
-      names.push_back(entry.filename().native());
+      names.push_back(entry.path().filename().native());
     const std::string_view near = nearest(path.filename().native(), {names.begin(), names.end()});
     if (!near.empty()) help += fmt::format("; did you mean '{}'?", near);
     problems_.push_back({"missing-file",
