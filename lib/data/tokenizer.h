@@ -47,7 +47,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
                                           const std::string& key, Diagnostics& problems);
 
-/// Where the name of a tokenizer leads: a file or folder as find_local finds it, else in the Hugging Face cache; empty
+/// Where the name of a tokenizer leads: a file or folder as find_beside finds it, else in the Hugging Face cache; empty
 /// for `bytes` and for what is nowhere.
 std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder);
 
