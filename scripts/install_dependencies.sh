@@ -90,6 +90,15 @@ has_nccl() {
   return 1
 }
 
+has_nvcc() {
+  command -v nvcc >/dev/null && return 0
+  local place
+  for place in "${CUDA_HOME:-/usr/local/cuda}" /usr/local/cuda "$target/nvidia/cu13"; do
+    [ ! -x "$place/bin/nvcc" ] || return 0
+  done
+  return 1
+}
+
 # cuFile, cuSPARSELt and nvSHMEM are no part of the toolkit.
 lacks_library() { ldd "$target/torch/lib/libtorch_cuda.so" 2>/dev/null | grep -q 'not found'; }
 
@@ -97,6 +106,13 @@ if { [ "$cuda" = yes ] && ! has_nccl; } || { [ "$gpu" = yes ] && lacks_library; 
   echo "downloading NVIDIA's CUDA wheels (about 2.5 GB) to $deps"
   rm -rf "$target.part"
   install_wheels third_party/pip-cuda.txt
+  cp -r "$target.part/nvidia" "$target/"
+  rm -rf "$target.part"
+fi
+if [ "$cuda" = yes ] && ! has_nvcc; then
+  echo "downloading nvcc (100 MB) to $deps"
+  rm -rf "$target.part"
+  install_wheels third_party/pip-nvcc.txt
   cp -r "$target.part/nvidia" "$target/"
   rm -rf "$target.part"
 fi

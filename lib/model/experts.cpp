@@ -3,7 +3,6 @@
 #include <string>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/sigmoid.h>
 
 #include "base/error.h"
 #include "ops/activation.h"
@@ -44,20 +43,11 @@ Experts::Experts(const BlockContext& context, int layer)
   AUTOMODEL_CHECK(!up_.each.empty(), "no experts in layer " + std::to_string(layer));
 }
 
-/// gpt-oss: (up + 1) gate sigmoid(alpha gate), gate at most and up at most so far from 0 as the limit.
-at::Tensor Experts::clamped(const at::Tensor& wide) const {
-  const auto pairs = wide.view({wide.size(0), wide.size(1) / 2, 2});  // there may be no rows
-  auto gate = pairs.select(2, 0), up = pairs.select(2, 1);
-  if (limit_ > 0) {
-    gate = gate.clamp(std::nullopt, limit_);
-    up = up.clamp(-limit_, limit_);
-  }
-  return (up + 1) * gate * at::sigmoid(gate * alpha_);
-}
-
 at::Tensor Experts::forward(const at::Tensor& x, std::span<const std::int64_t> rows) const {
   const auto wide = ops::grouped_linear(x, up_, rows);
-  const auto activated = paired_ ? clamped(wide) : gated_ ? ops::gated(wide, gate_) : ops::activate(wide, gate_);
+  const auto activated = paired_  ? ops::paired_gate(wide, {alpha_, limit_})
+                         : gated_ ? ops::gated(wide, gate_)
+                                  : ops::activate(wide, gate_);
   return ops::grouped_linear(activated, down_, rows);
 }
 

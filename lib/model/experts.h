@@ -25,8 +25,6 @@ class Experts {
   at::Tensor forward(const at::Tensor& x, std::span<const std::int64_t> rows) const;
 
  private:
-  at::Tensor clamped(const at::Tensor& wide) const;
-
   ops::GroupedLinear up_ = {}, down_ = {};
   ops::Gate gate_;
   bool gated_;

@@ -3,11 +3,7 @@
 #include <optional>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/argsort.h>
-#include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/sigmoid.h>
 
@@ -16,6 +12,7 @@
 #include "model/experts.h"
 #include "model/router.h"
 #include "ops/graph.h"
+#include "ops/routing.h"
 #include "ops/split.h"
 
 namespace automodel::model {
@@ -95,12 +92,10 @@ class Moe : public Block {
     at::Tensor from;
     {
       const ops::NoGraph guard;
-      const auto flat = experts.reshape({-1});
-      const auto order = at::argsort(flat, /*stable=*/true, 0, false);
-      from = order.floor_divide(moe_.top_k);
-      part.place = at::empty_like(order);
-      part.place.scatter_(0, order, at::arange(order.size(0), order.options()));
-      const auto counts = at::bincount(flat, {}, moe_.experts).cpu();
+      const auto sorted = ops::sort_choices(experts, moe_.experts);
+      from = sorted.from;
+      part.place = sorted.place;
+      const auto counts = sorted.counts.cpu();
       const auto* begin = counts.const_data_ptr<std::int64_t>();
       part.route = seams_.expert->route({begin, begin + moe_.experts});
     }

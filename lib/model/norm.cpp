@@ -21,9 +21,8 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
 
 std::pair<at::Tensor, at::Tensor> Norm::after_adding(const at::Tensor& x, const at::Tensor& delta) const {
   if (!delta.defined()) return {x, (*this)(x)};
-  if (kind_ == arch::NormKind::kRmsNorm) return ops::add_rms_norm(x, delta, *weight_, eps_, offset_);
-  const auto sum = x + delta;
-  return {sum, (*this)(sum)};
+  return kind_ == arch::NormKind::kLayerNorm ? ops::add_layer_norm(x, delta, weight_, bias_, eps_, offset_)
+                                             : ops::add_rms_norm(x, delta, *weight_, eps_, offset_);
 }
 
 }  // namespace automodel::model

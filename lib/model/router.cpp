@@ -18,6 +18,7 @@
 #include "ops/element_type.h"
 #include "ops/graph.h"
 #include "ops/linear.h"
+#include "ops/routing.h"
 
 namespace automodel::model {
 
@@ -55,7 +56,7 @@ at::Tensor Router::choose(const at::Tensor& scores) const {
     choice = grouped.masked_fill(kept.unsqueeze(2).logical_not(), -std::numeric_limits<double>::infinity())
                  .view(choice.sizes());
   }
-  return std::get<1>(at::topk(choice, moe_.top_k));
+  return ops::top_k(choice, moe_.top_k);
 }
 
 /// Each of the two experts, best first, by a softmax over the logits that come near to its own; the second one without
@@ -106,8 +107,7 @@ Routing Router::route(const at::Tensor& x, const at::Tensor& real,
   // The loss counts what the logits alone would choose, as transformers does.
   const bool biased = correction_ != nullptr;
   if (statistics)
-    logits = balanced(logits, biased ? std::get<1>(at::topk(logits.detach(), moe_.top_k)) : out.experts, real, layer_,
-                      statistics);
+    logits = balanced(logits, biased ? ops::top_k(logits.detach(), moe_.top_k) : out.experts, real, layer_, statistics);
   out.weights = weigh(logits, out.experts);
   return out;
 }

@@ -61,6 +61,12 @@ class GatedBackward : public Backward {
     NoGraph guard;
     const auto columns = x_.size(-1) / 2;
     const auto gradient = gradients[0].to(x_.scalar_type()).contiguous();
+    if (const auto* device = device_kernels(x_)) {
+      auto dx = at::empty_like(x_, at::MemoryFormat::Contiguous);
+      device->gate_backward(element_of(x_), gradient.const_data_ptr(), x_.const_data_ptr(), dx.mutable_data_ptr(),
+                            gradient.numel() / std::max<std::int64_t>(columns, 1), columns, gate_, device->stream());
+      return {dx};
+    }
     if (!has_kernel(x_)) {
       const auto g = x_.narrow(-1, 0, columns), up = x_.narrow(-1, columns, columns);
       return {at::cat({apply_backward(gradient * up, g, gate_), gradient * apply(g, gate_)}, -1)};
@@ -84,6 +90,27 @@ class GatedBackward : public Backward {
  private:
   at::Tensor x_;
   Gate gate_;
+};
+
+class PairedGateBackward : public Backward {
+ public:
+  PairedGateBackward(at::Tensor x, PairedGate gate) : x_(std::move(x)), gate_(gate) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    NoGraph guard;
+    const auto gradient = gradients[0].to(x_.scalar_type()).contiguous();
+    auto dx = at::empty_like(x_, at::MemoryFormat::Contiguous);
+    const auto* device = device_kernels(x_);
+    device->paired_gate_backward(element_of(x_), gradient.const_data_ptr(), x_.const_data_ptr(), dx.mutable_data_ptr(),
+                                 1, gradient.numel(), gate_, device->stream());
+    return {dx};
+  }
+  void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
+  const char* name() const override { return "paired_gate"; }
+
+ private:
+  at::Tensor x_;
+  PairedGate gate_;
 };
 
 class ActivateBackward : public Backward {
@@ -164,9 +191,13 @@ at::Tensor gated(const at::Tensor& x, Gate gate) {
     NoGraph guard;
     input = x.detach().contiguous();
     const auto columns = input.size(-1) / 2;
-    if (has_kernel(input)) {
-      auto shape = input.sizes().vec();
-      shape.back() = columns;
+    auto shape = input.sizes().vec();
+    shape.back() = columns;
+    if (const auto* device = device_kernels(input)) {
+      out = at::empty(shape, input.options());
+      device->gate_forward(element_of(input), input.const_data_ptr(), out.mutable_data_ptr(),
+                           out.numel() / std::max<std::int64_t>(columns, 1), columns, gate, device->stream());
+    } else if (has_kernel(input)) {
       out = at::empty(shape, input.options());
       for_type(input.scalar_type(), [&](auto* tag) {
         using T = std::remove_pointer_t<decltype(tag)>;
@@ -183,6 +214,32 @@ at::Tensor gated(const at::Tensor& x, Gate gate) {
     }
   }
   if (records({x})) record({out}, {x}, std::make_unique<GatedBackward>(input, gate));
+  return out;
+}
+
+at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate) {
+  auto shape = x.sizes().vec();
+  shape.back() /= 2;
+  const auto* device = device_kernels(x);
+  if (device == nullptr) {
+    shape.push_back(2);
+    const auto pairs = x.view(shape);  // there may be no rows
+    auto held = pairs.select(-1, 0), up = pairs.select(-1, 1);
+    if (gate.limit > 0) {
+      held = held.clamp(std::nullopt, gate.limit);
+      up = up.clamp(-gate.limit, gate.limit);
+    }
+    return (up + 1) * held * at::sigmoid(held * gate.alpha);
+  }
+  at::Tensor input, out;
+  {
+    NoGraph guard;
+    input = x.detach().contiguous();
+    out = at::empty(shape, input.options());
+    device->paired_gate_forward(element_of(input), input.const_data_ptr(), out.mutable_data_ptr(), 1, out.numel(), gate,
+                                device->stream());
+  }
+  if (records({x})) record({out}, {x}, std::make_unique<PairedGateBackward>(input, gate));
   return out;
 }
 

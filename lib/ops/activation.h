@@ -3,13 +3,16 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/settings.h"
 #include "ops/parameter.h"
 
 namespace automodel::ops {
 
 /// act(gate) * up, where x [..., 2 * width] holds gate and then up in every row. Returns [..., width].
 at::Tensor gated(const at::Tensor& x, Gate gate);
+
+/// gpt-oss's gate of pairs: x [..., 2 * width] holds gate, up, gate, up ... in every row. Returns [..., width].
+at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate);
 
 /// act(x), without a gate.
 at::Tensor activate(const at::Tensor& x, Gate gate);

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 
 #include "ops/element_type.h"
@@ -26,7 +30,19 @@ const OptimizerKernels<T>& optimizer_kernels() {
 }
 
 bool has_optimizer_kernel(const at::Tensor& x) {
-  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+  return has_kernel(x) && x.scalar_type() != at::kBFloat16;
+}
+
+cuda::AdamPiece on_device(const AdamPiece& piece) {
+  return {.value = piece.value.mutable_data_ptr(),
+          .gradient = piece.gradient.const_data_ptr(),
+          .mean = piece.mean.mutable_data_ptr(),
+          .square = piece.square.mutable_data_ptr(),
+          .max_square = piece.max_square.defined() ? piece.max_square.mutable_data_ptr() : nullptr,
+          .copy = nullptr,
+          .count = piece.value.numel(),
+          .lr = piece.lr,
+          .weight_decay = piece.weight_decay};
 }
 
 template <class T>
@@ -67,6 +83,8 @@ void adam(at::Tensor value, const at::Tensor& gradient, at::Tensor mean, at::Ten
           const AdamStep& step) {
   NoGraph guard;
   if (value.numel() == 0) return;
+  if (computed_together(value))
+    return adam({{value, gradient, mean, square, max_square, step.lr, step.weight_decay}}, step);
   if (has_optimizer_kernel(value)) {
     if (value.scalar_type() == at::kDouble)
       run_adam<double>(value, gradient, mean, square, max_square, step);
@@ -94,9 +112,72 @@ void adam(at::Tensor value, const at::Tensor& gradient, at::Tensor mean, at::Ten
   value.addcdiv_(mean, root, -step.lr / step.correction1);
 }
 
+bool computed_together(const at::Tensor& x) {
+  return device_kernels(x) != nullptr && x.scalar_type() != at::kBFloat16;
+}
+
+void adam(const std::vector<AdamPiece>& pieces, AdamStep step) {
+  NoGraph guard;
+  std::map<std::pair<cuda::Element, cuda::Element>, std::vector<cuda::AdamPiece>> tables;
+  std::vector<at::Tensor> kept;  // gradients that were converted
+  const DeviceKernels* device = nullptr;
+  for (auto piece : pieces) {
+    if (!computed_together(piece.value)) {
+      step.lr = piece.lr;
+      step.weight_decay = piece.weight_decay;
+      adam(piece.value, piece.gradient.to(piece.value.scalar_type()), piece.mean, piece.square, piece.max_square, step);
+      continue;
+    }
+    device = device_kernels(piece.value);
+    if (device_kernels(piece.gradient) == nullptr)
+      kept.emplace_back(piece.gradient = piece.gradient.to(piece.value.scalar_type()));
+    tables[{element_of(piece.value), element_of(piece.gradient)}].push_back(on_device(piece));
+  }
+  for (const auto& [types, table] : tables) device->adam(types.first, types.second, table, step, device->stream());
+}
+
+void SquareSums::add(std::size_t group, const at::Tensor& x) {
+  if (x.numel() == 0) return;
+  if (device_kernels(x) != nullptr && x.is_contiguous())
+    waiting_[group].push_back(x);
+  else
+    sums_[group] += sum_of_squares(x);
+}
+
+std::vector<double> SquareSums::totals() {
+  NoGraph guard;
+  std::vector<std::size_t> groups;
+  std::vector<at::Tensor> results;
+  for (std::size_t group = 0; group < waiting_.size(); ++group) {
+    std::map<cuda::Element, std::vector<cuda::SquaresPiece>> tables;
+    for (const auto& x : waiting_[group]) tables[element_of(x)].push_back({x.const_data_ptr(), x.numel()});
+    for (const auto& [element, table] : tables) {
+      const auto& like = waiting_[group].front();
+      const auto* device = device_kernels(like);
+      const auto options = like.options().dtype(at::kDouble);
+      const auto partial = at::empty({device->square_parts(table)}, options);
+      groups.push_back(group);
+      results.push_back(at::empty({1}, options));
+      device->sum_of_squares(element, table, partial.mutable_data_ptr<double>(),
+                             results.back().mutable_data_ptr<double>(), device->stream());
+    }
+    waiting_[group].clear();
+  }
+  if (!results.empty()) {
+    const auto together = at::cat(results).cpu();
+    for (std::size_t i = 0; i < groups.size(); ++i) sums_[groups[i]] += together.const_data_ptr<double>()[i];
+  }
+  return sums_;
+}
+
 double sum_of_squares(const at::Tensor& x) {
   NoGraph guard;
   if (x.numel() == 0) return 0;
+  if (device_kernels(x) != nullptr && x.is_contiguous()) {
+    SquareSums sums(1);
+    sums.add(0, x);
+    return sums.totals()[0];
+  }
   if (has_optimizer_kernel(x) && x.is_contiguous())
     return x.scalar_type() == at::kDouble ? run_sum<double>(x) : run_sum<float>(x);
   const auto flat = x.reshape(-1);

@@ -1,6 +1,9 @@
 // The optimizer's arithmetic over flat buffers.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 #include "ops/kernels/kernels.h"
@@ -12,7 +15,31 @@ namespace automodel::ops {
 void adam(at::Tensor value, const at::Tensor& gradient, at::Tensor mean, at::Tensor square, at::Tensor max_square,
           const AdamStep& step);
 
+/// The same for elements with rates of their own, instead of `step.lr` and `step.weight_decay`; the gradient may be of
+/// a narrower type. On a device all of them are one launch, or a few.
+struct AdamPiece {
+  at::Tensor value, gradient, mean, square, max_square;
+  double lr, weight_decay;
+};
+void adam(const std::vector<AdamPiece>& pieces, AdamStep step);
+/// Whether adam() and SquareSums compute tensors like x together, so that pieces should be collected first.
+bool computed_together(const at::Tensor& x);
+
 /// Sum of squares in float64.
 double sum_of_squares(const at::Tensor& x);
+
+/// Sums of squares of several groups of tensors. On a device nothing is computed before totals(), which waits for the
+/// device once.
+class SquareSums {
+ public:
+  explicit SquareSums(std::size_t groups) : waiting_(groups), sums_(groups) {}
+  void add(std::size_t group, const at::Tensor& x);
+  /// Of all that was added, by group.
+  std::vector<double> totals();
+
+ private:
+  std::vector<std::vector<at::Tensor>> waiting_;
+  std::vector<double> sums_;
+};
 
 }  // namespace automodel::ops

@@ -13,7 +13,9 @@
 #include "base/error.h"
 #include "ops/attention_block.h"
 #include "ops/graph.h"
+#include "ops/kernels/device.h"
 #include "ops/rope.h"
+#include "ops/split.h"
 
 namespace automodel::ops {
 namespace {
@@ -173,8 +175,35 @@ class RopeAttentionBackward : public Backward {
 
 /// A GPU's fused kernels, chosen by PyTorch; they know neither soft caps nor sinks.
 bool device_serves(const at::Tensor& q, const AttentionOptions& options) {
-  return !q.is_cpu() && options.softcap == 0 && options.sinks == nullptr;
+  return (!q.is_cpu() || device_kernels(q) != nullptr) && options.softcap == 0 && options.sinks == nullptr;
 }
+/// Turns queries and keys of a joined projection where they lie.
+class TurnBackward : public Backward {
+ public:
+  explicit TurnBackward(JoinedHeads layout) : layout_(std::move(layout)) {}
+  std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
+    if (!gradients[0].defined()) return {at::Tensor()};
+    NoGraph guard;
+    const auto dqkv = gradients[0].contiguous();
+    rope_in_place(turned_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1, layout_.interleaved);
+    return {dqkv};
+  }
+  const char* name() const override { return "turn"; }
+
+ private:
+  JoinedHeads layout_;
+};
+at::Tensor turned_in_place(const at::Tensor& qkv, const JoinedHeads& layout) {
+  at::Tensor out;
+  {
+    NoGraph guard;
+    out = qkv.detach();
+    rope_in_place(turned_part(out, layout), layout.cos, layout.sin, layout.positions, 1, layout.interleaved);
+  }
+  if (records({qkv})) record({out}, {qkv}, std::make_unique<TurnBackward>(layout));
+  return out;
+}
+
 at::Tensor device_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const AttentionOptions& options) {
   const auto mask = attention_mask(q.size(1), options, q.device());
@@ -264,10 +293,12 @@ at::Tensor attention_after(const at::Tensor& q, const std::pair<at::Tensor, at::
 
 at::Tensor rope_attention(const at::Tensor& qkv, const JoinedHeads& layout, const AttentionOptions& options) {
   if (device_serves(qkv, options)) {
-    const auto parts = split(qkv, layout);
-    const auto q = rope(parts.q, layout.cos, layout.sin, layout.positions, layout.interleaved),
-               k = rope(parts.k, layout.cos, layout.sin, layout.positions, layout.interleaved);
-    return attention(q, k, parts.v, options).reshape({qkv.size(0), qkv.size(1), layout.heads * layout.width});
+    const auto batch = qkv.size(0), tokens = qkv.size(1), width = layout.width;
+    const std::vector<std::int64_t> widths = {layout.heads * width, layout.groups * width, layout.groups * width};
+    const auto parts = split(turned_in_place(qkv, layout), widths);
+    const auto heads = [&](const at::Tensor& part) { return part.reshape({batch, tokens, -1, width}); };
+    return attention(heads(parts[0]), heads(parts[1]), heads(parts[2]), options)
+        .reshape({batch, tokens, layout.heads * width});
   }
   BlockResult result;
   at::Tensor turned, out;

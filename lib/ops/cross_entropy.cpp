@@ -21,6 +21,16 @@ const CrossEntropyKernels<T>& loss_kernels() {
   return pick<T>(kernels().cross_entropy_float, kernels().cross_entropy_double, kernels().cross_entropy_bfloat16);
 }
 
+cuda::Logits logits_of(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns) {
+  return {.logits = logits.mutable_data_ptr(),
+          .stride = logits.stride(0),
+          .rows = logits.size(0),
+          .columns = columns,
+          .first = first,
+          .labels = labels.const_data_ptr<std::int64_t>(),
+          .cap = 0};
+}
+
 /// The sum; where `gradient`, logits [rows, columns] become scale * (softmax - onehot).
 double fused(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore, bool gradient) {
   const auto rows = logits.size(0), columns = logits.size(1);
@@ -81,10 +91,16 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, dou
     NoGraph guard;
     matrix = logits.detach().reshape({-1, logits.size(-1)});
     const auto flat = labels.reshape({-1}).contiguous();
-    if (has_kernel(matrix) && matrix.is_contiguous())
+    if (const auto* device = device_kernels(matrix); device != nullptr && matrix.is_contiguous()) {
+      const auto losses = at::empty({matrix.size(0)}, matrix.options().dtype(at::kDouble));
+      device->cross_entropy(element_of(matrix), logits_of(matrix, flat, 0, matrix.size(1)),
+                            losses.mutable_data_ptr<double>(), ignore, scale, recorded, device->stream());
+      loss = losses.sum() * scale;
+    } else if (has_kernel(matrix) && matrix.is_contiguous()) {
       loss = at::full({}, fused(matrix, flat, scale, ignore, recorded) * scale, at::TensorOptions().dtype(at::kDouble));
-    else
+    } else {
       loss = composed(matrix, flat, scale, ignore, recorded) * scale;
+    }
   }
   if (recorded) record({loss}, {logits}, std::make_unique<CrossEntropyBackward>(matrix, logits.sizes().vec()));
   return loss;
@@ -94,6 +110,11 @@ at::Tensor logit_statistics(const at::Tensor& logits, const at::Tensor& labels, 
                             std::int64_t columns) {
   const auto type = compute_type(logits.scalar_type());
   auto out = at::empty({logits.size(0), 3}, logits.options().dtype(type));
+  if (const auto* device = device_kernels(logits)) {
+    device->logit_statistics(element_of(logits), logits_of(logits, labels, first, columns), out.mutable_data_ptr(),
+                             device->stream());
+    return out;
+  }
   if (has_kernel(logits)) {
     for_type(logits.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
@@ -137,6 +158,11 @@ JoinedStatistics join_statistics(const at::Tensor& statistics, const at::Tensor&
 
 void logit_gradient(at::Tensor logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns,
                     const at::Tensor& shares, double scale) {
+  if (const auto* device = device_kernels(logits)) {
+    device->logit_gradient(element_of(logits), logits_of(logits, labels, first, columns), shares.const_data_ptr(),
+                           scale, device->stream());
+    return;
+  }
   if (has_kernel(logits)) {
     for_type(logits.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;

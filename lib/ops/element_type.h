@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/BFloat16.h>
 
+#include "ops/kernels/device.h"
 #include "ops/kernels/kernels.h"
 
 namespace automodel::ops {
@@ -13,9 +14,9 @@ inline at::ScalarType compute_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// True where the CPU kernels take the tensor.
+/// True where the CPU's loops take the tensor.
 inline bool has_kernel(const at::Tensor& x) {
-  return x.is_cpu() &&
+  return x.is_cpu() && device_kernels(x) == nullptr &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16);
 }
 

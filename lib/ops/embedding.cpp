@@ -4,8 +4,10 @@
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/logical_or.h>
+#include <ATen/ops/sort.h>
 
 #include "ops/graph.h"
+#include "ops/kernels/device.h"
 
 namespace automodel::ops {
 namespace {
@@ -18,6 +20,7 @@ class EmbeddingBackward : public Backward {
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined() || !table_.trained()) return {at::Tensor()};
     NoGraph guard;
+    if (add_on_device(gradients[0])) return {at::Tensor()};
     auto gradient = gradients[0].reshape({rows_.size(0), -1}).to(table_.grad.scalar_type());
     if (outside_.defined()) gradient = gradient.masked_fill(outside_.unsqueeze(1), 0);
     if (padding_ >= 0) gradient = gradient.masked_fill(rows_.eq(padding_).unsqueeze(1), 0);
@@ -33,6 +36,28 @@ class EmbeddingBackward : public Backward {
   const char* name() const override { return "embedding"; }
 
  private:
+  /// With the device's kernel, which sums in the order of the tokens; false where there is none.
+  bool add_on_device(const at::Tensor& gradient) {
+    const auto* device = device_kernels(gradient);
+    if (device == nullptr || device_kernels(table_.grad) == nullptr || !table_.grad.is_contiguous()) return false;
+    const auto in = gradient.reshape({rows_.size(0), -1}).contiguous();
+    const auto ids = outside_.defined() ? rows_.masked_fill(outside_, -1) : rows_;
+    const auto [sorted, order] = at::sort(ids, /*stable=*/true, 0, false);
+    if (table_.fresh) table_.grad.zero_();
+    table_.fresh = false;
+    device->embedding_backward(element_of(in), element_of(table_.grad),
+                               {.gradient = in.const_data_ptr(),
+                                .sorted = sorted.const_data_ptr<std::int64_t>(),
+                                .order = order.const_data_ptr<std::int64_t>(),
+                                .count = in.size(0),
+                                .width = in.size(1),
+                                .table_rows = table_.grad.size(0),
+                                .padding = padding_,
+                                .table = table_.grad.mutable_data_ptr()},
+                               device->stream());
+    return true;
+  }
+
   at::Tensor rows_, outside_;
   Parameter& table_;
   std::int64_t padding_;

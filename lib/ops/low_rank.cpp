@@ -1,24 +1,33 @@
 #include "ops/low_rank.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "ops/kernels/device.h"
 #include "ops/linear.h"
 
 namespace automodel::ops {
 namespace {
 
+/// The name of a term's numbers in a step.
+std::string stream_of(const LowRank& term, const DropoutDraw& draw) {
+  return "dropout/" + std::to_string(draw.step) + "/" + term.a->name;
+}
+
 /// 0 where dropout leaves out, 1 / (1 - share) else: [rows, columns].
 at::Tensor mask_of(const LowRank& term, const DropoutDraw& draw, std::int64_t columns,
                    const at::TensorOptions& options) {
-  const RandomStream stream(draw.seed, "dropout/" + std::to_string(draw.step) + "/" + term.a->name);
+  const RandomStream stream(draw.seed, stream_of(term, draw));
   const auto rows = static_cast<std::int64_t>(draw.tokens.size());
   auto mask = at::zeros({rows, columns}, at::kFloat);
   auto* out = mask.mutable_data_ptr<float>();
@@ -36,6 +45,33 @@ at::Tensor mask_of(const LowRank& term, const DropoutDraw& draw, std::int64_t co
   return mask.to(options);
 }
 
+/// x with dropout by the device's kernel; undefined where there is none or it does not know so many runs of features.
+at::Tensor dropped_on_device(const at::Tensor& x, const LowRank& term, const DropoutDraw& draw) {
+  const auto* device = device_kernels(x);
+  cuda::FeatureRuns runs;
+  if (device == nullptr || term.features.size() > cuda::FeatureRuns::kMost) return {};
+  for (const auto& [first, last] : term.features) {
+    const auto run = static_cast<std::size_t>(runs.count++);
+    runs.first[run] = first;
+    runs.begin[run + 1] = runs.begin[run] + last - first;
+  }
+  const auto in = x.contiguous();
+  auto out = at::empty_like(in);
+  device->dropout(element_of(in),
+                  {.x = in.const_data_ptr(),
+                   .out = out.mutable_data_ptr(),
+                   .rows = in.size(0),
+                   .columns = in.size(1),
+                   .width = term.width,
+                   .tokens = draw.tokens_on(x.device()).const_data_ptr<std::int64_t>(),
+                   .seed = draw.seed,
+                   .stream = stream_hash(stream_of(term, draw)),
+                   .share = term.dropout,
+                   .features = runs},
+                  device->stream());
+  return out;
+}
+
 /// True where dropout acts at the place `first` in this pass.
 bool drops(const LowRank& term, const Linear& layer, bool first) {
   return layer.draw && term.dropout > 0 && term.dropout_first == first;
@@ -45,7 +81,8 @@ bool drops(const LowRank& term, const Linear& layer, bool first) {
 at::Tensor dropped(const at::Tensor& x, const LowRank& term, const Linear& layer, bool first) {
   if (!drops(term, layer, first)) return x;
   AUTOMODEL_CHECK(static_cast<std::int64_t>(layer.draw->tokens.size()) == x.size(0), "dropout is drawn for other rows");
-  return x * mask_of(term, *layer.draw, x.size(1), x.options());
+  const auto out = dropped_on_device(x, term, *layer.draw);
+  return out.defined() ? out : x * mask_of(term, *layer.draw, x.size(1), x.options());
 }
 
 /// A product in the type that the parameter asks for; the result has the type of x.
@@ -72,6 +109,15 @@ void for_each_term(const Linear& layer, Use&& use) {
 }
 
 }  // namespace
+
+const at::Tensor& DropoutDraw::tokens_on(at::Device device) const {
+  if (!placed_.defined() || placed_.device() != device) {
+    auto own = at::empty({static_cast<std::int64_t>(tokens.size())}, at::TensorOptions().dtype(at::kLong));
+    std::copy(tokens.begin(), tokens.end(), own.mutable_data_ptr<std::int64_t>());
+    placed_ = own.to(device);
+  }
+  return placed_;
+}
 
 void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer) {
   for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns) {

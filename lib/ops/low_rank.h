@@ -20,6 +20,11 @@ struct DropoutDraw {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::vector<std::int64_t> tokens = {};  ///< number in the step of every row of x, below 2^40
+  /// The same on a device, copied when it is first asked for. For one thread.
+  const at::Tensor& tokens_on(at::Device device) const;
+
+ private:
+  mutable at::Tensor placed_ = {};
 };
 
 /// Matrices beside one weight.

@@ -28,6 +28,41 @@ struct Forward {
   at::Tensor sum, y, rstd;
 };
 
+const void* data_or_null(const at::Tensor& x) {
+  return x.defined() ? x.const_data_ptr() : nullptr;
+}
+
+/// What a device's kernel makes of rows of x: dx, and the parameters' gradients [kept, columns] in `dparameters`.
+struct DeviceBackward {
+  const at::Tensor &dy, &dsum, &x, &weight, &mean, &rstd;
+  bool centred;
+  double offset;
+  int kept;
+};
+std::pair<at::Tensor, at::Tensor> backward_on_device(const DeviceKernels& device, const DeviceBackward& in) {
+  const auto columns = in.x.size(-1), rows = in.x.numel() / std::max<std::int64_t>(columns, 1);
+  const auto options = in.x.options().dtype(compute_type(in.x.scalar_type()));
+  auto dx = at::empty_like(in.x, at::MemoryFormat::Contiguous);
+  at::Tensor partial, dparameters;
+  if (in.kept > 0) {
+    partial = at::empty({device.norm_parts(rows), in.kept, columns}, options);
+    dparameters = at::empty({in.kept, columns}, options);
+  }
+  device.norm_backward(element_of(in.x), {rows, columns, in.centred, 0, in.offset},
+                       {.dy = in.dy.const_data_ptr(),
+                        .dsum = data_or_null(in.dsum),
+                        .x = in.x.const_data_ptr(),
+                        .weight = data_or_null(in.weight),
+                        .mean = data_or_null(in.mean),
+                        .rstd = in.rstd.const_data_ptr(),
+                        .dx = dx.mutable_data_ptr(),
+                        .partial = in.kept > 0 ? partial.mutable_data_ptr() : nullptr,
+                        .dparameters = in.kept > 0 ? dparameters.mutable_data_ptr() : nullptr,
+                        .kept = in.kept},
+                       device.stream());
+  return {dx, dparameters};
+}
+
 /// ATen's operations, for devices and types without a kernel.
 Forward compose(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps, double offset) {
   const auto type = compute_type(x.scalar_type());
@@ -38,7 +73,8 @@ Forward compose(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& 
 }
 
 Forward forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps, double offset) {
-  if (!has_kernel(x) || weight.scalar_type() != x.scalar_type() ||
+  const auto* device = device_kernels(x);
+  if ((device == nullptr && !has_kernel(x)) || weight.scalar_type() != x.scalar_type() ||
       (delta.defined() && delta.scalar_type() != x.scalar_type()))
     return compose(x, delta, weight, eps, offset);
   const auto columns = x.size(-1);
@@ -48,6 +84,19 @@ Forward forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& 
               at::empty({rows}, x.options().dtype(compute_type(x.scalar_type())))};
   const auto input = x.contiguous();
   const auto other = delta.defined() ? delta.contiguous() : delta;
+  if (device != nullptr) {
+    device->norm_forward(element_of(x), {rows, columns, false, eps, offset},
+                         {.x = input.const_data_ptr(),
+                          .delta = data_or_null(other),
+                          .weight = weight.const_data_ptr(),
+                          .bias = nullptr,
+                          .sum = delta.defined() ? out.sum.mutable_data_ptr() : nullptr,
+                          .y = out.y.mutable_data_ptr(),
+                          .mean = nullptr,
+                          .rstd = out.rstd.mutable_data_ptr()},
+                         device->stream());
+    return out;
+  }
   for_type(x.scalar_type(), [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     using C = typename Compute<T>::type;
@@ -77,7 +126,9 @@ class RmsNormBackward : public Backward {
     const auto dy = gradients[added_ ? 1 : 0];
     at::Tensor dx = dsum;
     if (dy.defined())
-      dx = has_kernel(x_) && weight_.value.scalar_type() == x_.scalar_type() ? fused(dy, dsum) : composed(dy, dsum);
+      dx = (has_kernel(x_) || device_kernels(x_) != nullptr) && weight_.value.scalar_type() == x_.scalar_type()
+               ? fused(dy, dsum)
+               : composed(dy, dsum);
     if (added_) return {dx, dx};
     return {dx};
   }
@@ -89,11 +140,18 @@ class RmsNormBackward : public Backward {
  private:
   at::Tensor fused(const at::Tensor& dy, const at::Tensor& dsum) {
     const auto columns = x_.size(-1);
+    const auto gradient = dy.to(x_.scalar_type()).contiguous();
+    const auto residual = dsum.defined() ? dsum.to(x_.scalar_type()).contiguous() : dsum;
+    if (const auto* device = device_kernels(x_)) {
+      const bool trained = weight_.trained();
+      const auto [dx, dweight] = backward_on_device(
+          *device, {gradient, residual, x_, weight_.value, at::Tensor(), rstd_, false, offset_, trained ? 1 : 0});
+      if (trained) accumulate(weight_, dweight[0]);
+      return dx;
+    }
     auto dx = at::empty_like(x_, at::MemoryFormat::Contiguous);
     const auto rows = x_.numel() / columns;
     auto dweight = at::zeros({at::get_num_threads(), columns}, x_.options().dtype(compute_type(x_.scalar_type())));
-    const auto gradient = dy.to(x_.scalar_type()).contiguous();
-    const auto residual = dsum.defined() ? dsum.to(x_.scalar_type()).contiguous() : dsum;
     for_type(x_.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
       using C = typename Compute<T>::type;
@@ -134,24 +192,30 @@ std::optional<at::Tensor> affine(const Parameter* parameter, double offset) {
   return offset == 0 ? parameter->value : parameter->value + offset;
 }
 
+/// The device's kernels, where they take x and the parameters.
+const DeviceKernels* layer_norm_kernels(const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
+  for (const auto* each : {weight, bias})
+    if (each != nullptr && each->value.scalar_type() != x.scalar_type()) return nullptr;
+  return weight == nullptr && bias != nullptr ? nullptr : device_kernels(x);
+}
+
 class LayerNormBackward : public Backward {
  public:
-  LayerNormBackward(at::Tensor x, at::Tensor mean, at::Tensor rstd, Parameter* weight, Parameter* bias, double offset)
+  LayerNormBackward(at::Tensor x, at::Tensor mean, at::Tensor rstd, Parameter* weight, Parameter* bias, double offset,
+                    bool added)
       : x_(std::move(x)),
         mean_(std::move(mean)),
         rstd_(std::move(rstd)),
         weight_(weight),
         bias_(bias),
-        offset_(offset) {}
+        offset_(offset),
+        added_(added) {}
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
-    if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
-    const bool of_weight = weight_ != nullptr && weight_->trained(), of_bias = bias_ != nullptr && bias_->trained();
-    auto [dx, dweight, dbias] =
-        at::native_layer_norm_backward(gradients[0].contiguous(), x_, {x_.size(-1)}, mean_, rstd_,
-                                       affine(weight_, offset_), affine(bias_, 0), {true, of_weight, of_bias});
-    if (of_weight) accumulate(*weight_, dweight);
-    if (of_bias) accumulate(*bias_, dbias);
+    const auto dsum = added_ ? gradients[0] : at::Tensor();
+    const auto dy = gradients[added_ ? 1 : 0];
+    const auto dx = dy.defined() ? through(dy, dsum) : dsum;
+    if (added_) return {dx, dx};
     return {dx};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
@@ -160,10 +224,66 @@ class LayerNormBackward : public Backward {
   const char* name() const override { return "layer_norm"; }
 
  private:
+  at::Tensor through(const at::Tensor& dy, const at::Tensor& dsum) {
+    const bool of_weight = weight_ != nullptr && weight_->trained(), of_bias = bias_ != nullptr && bias_->trained();
+    if (const auto* device = layer_norm_kernels(x_, weight_, bias_)) {
+      const auto residual = dsum.defined() ? dsum.to(x_.scalar_type()).contiguous() : dsum;
+      const auto [dx, dparameters] =
+          backward_on_device(*device, {dy.to(x_.scalar_type()).contiguous(), residual, x_,
+                                       weight_ != nullptr ? weight_->value : at::Tensor(), mean_, rstd_, true, offset_,
+                                       of_bias     ? 2
+                                       : of_weight ? 1
+                                                   : 0});
+      if (of_weight) accumulate(*weight_, dparameters[0]);
+      if (of_bias) accumulate(*bias_, dparameters[1]);
+      return dx;
+    }
+    auto [dx, dweight, dbias] =
+        at::native_layer_norm_backward(dy.contiguous(), x_, {x_.size(-1)}, mean_, rstd_, affine(weight_, offset_),
+                                       affine(bias_, 0), {true, of_weight, of_bias});
+    if (of_weight) accumulate(*weight_, dweight);
+    if (of_bias) accumulate(*bias_, dbias);
+    return dsum.defined() ? dx + dsum : dx;
+  }
+
   at::Tensor x_, mean_, rstd_;
   Parameter *weight_, *bias_;
   double offset_;
+  bool added_;
 };
+
+struct LayerNormed {
+  at::Tensor sum, y, mean, rstd;
+};
+
+LayerNormed normed(const at::Tensor& x, const at::Tensor& delta, const Parameter* weight, const Parameter* bias,
+                   double eps, double offset) {
+  NoGraph guard;
+  const auto* device = layer_norm_kernels(x, weight, bias);
+  LayerNormed out;
+  if (device == nullptr || (delta.defined() && delta.scalar_type() != x.scalar_type())) {
+    out.sum = (delta.defined() ? x.detach() + delta.detach() : x.detach()).contiguous();
+    std::tie(out.y, out.mean, out.rstd) =
+        at::native_layer_norm(out.sum, {x.size(-1)}, affine(weight, offset), affine(bias, 0), eps);
+    return out;
+  }
+  const auto columns = x.size(-1), rows = x.numel() / std::max<std::int64_t>(columns, 1);
+  const auto input = x.detach().contiguous(), other = delta.defined() ? delta.detach().contiguous() : delta;
+  out = {delta.defined() ? at::empty_like(input) : input, at::empty_like(input),
+         at::empty({rows}, x.options().dtype(compute_type(x.scalar_type()))),
+         at::empty({rows}, x.options().dtype(compute_type(x.scalar_type())))};
+  device->norm_forward(element_of(x), {rows, columns, true, eps, offset},
+                       {.x = input.const_data_ptr(),
+                        .delta = data_or_null(other),
+                        .weight = weight != nullptr ? weight->value.const_data_ptr() : nullptr,
+                        .bias = bias != nullptr ? bias->value.const_data_ptr() : nullptr,
+                        .sum = delta.defined() ? out.sum.mutable_data_ptr() : nullptr,
+                        .y = out.y.mutable_data_ptr(),
+                        .mean = out.mean.mutable_data_ptr(),
+                        .rstd = out.rstd.mutable_data_ptr()},
+                       device->stream());
+  return out;
+}
 
 class PartNormBackward : public Backward {
  public:
@@ -243,14 +363,19 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
 }
 
 at::Tensor layer_norm(const at::Tensor& x, Parameter* weight, Parameter* bias, double eps, double offset) {
-  at::Tensor y, mean, rstd, input;
-  {
-    NoGraph guard;
-    input = x.detach().contiguous();
-    std::tie(y, mean, rstd) = at::native_layer_norm(input, {x.size(-1)}, affine(weight, offset), affine(bias, 0), eps);
-  }
-  if (records({x})) record({y}, {x}, std::make_unique<LayerNormBackward>(input, mean, rstd, weight, bias, offset));
-  return y;
+  const auto out = normed(x, at::Tensor(), weight, bias, eps, offset);
+  if (records({x}))
+    record({out.y}, {x}, std::make_unique<LayerNormBackward>(out.sum, out.mean, out.rstd, weight, bias, offset, false));
+  return out.y;
+}
+
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& delta, Parameter* weight,
+                                                 Parameter* bias, double eps, double offset) {
+  const auto out = normed(x, delta, weight, bias, eps, offset);
+  if (records({x, delta}))
+    record({out.sum, out.y}, {x, delta},
+           std::make_unique<LayerNormBackward>(out.sum.detach(), out.mean, out.rstd, weight, bias, offset, true));
+  return {out.sum, out.y};
 }
 
 at::Tensor rms_norm_of_parts(const at::Tensor& x, Parameter& weight, std::int64_t width, double eps, double offset,

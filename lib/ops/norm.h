@@ -22,6 +22,9 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
 /// (x - mean) / deviation * (offset + weight) + bias; without a weight or a bias where these are null. `offset` is 1 in
 /// Nemotron.
 at::Tensor layer_norm(const at::Tensor& x, Parameter* weight, Parameter* bias, double eps, double offset = 0);
+/// sum = x + delta and its layer_norm. Returns {sum, norm}.
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& delta, Parameter* weight,
+                                                 Parameter* bias, double eps, double offset = 0);
 
 /// The sum of a tensor over the ranks that have parts of one row each; in place.
 using SumRows = std::function<void(at::Tensor)>;

@@ -41,7 +41,8 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
                    bool interleaved) {
   const auto width = x.size(-1), heads = x.size(-2);
   const auto rows = positions.numel();
-  if (has_kernel(x)) {
+  const auto* device = device_kernels(x);
+  if (device != nullptr || has_kernel(x)) {
     const auto where = positions.contiguous();
     // Rows of heads may be apart (a part of a joined projection), but evenly so.
     // The stride of a dimension of one element says nothing.
@@ -51,6 +52,22 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
     AUTOMODEL_CHECK(x.stride(-1) == 1 && rows * heads * width == x.numel(), "rope needs whole heads");
     AUTOMODEL_CHECK(x.dim() < 4 || x.size(-4) == 1 || x.stride(-4) == x.size(-3) * row_stride,
                     "rope needs evenly spaced rows");
+    if (device != nullptr) {
+      device->rope(element_of(x),
+                   {.x = x.mutable_data_ptr(),
+                    .row_stride = row_stride,
+                    .head_stride = head_stride,
+                    .rows = rows,
+                    .heads = heads,
+                    .width = width,
+                    .cos = cos.const_data_ptr(),
+                    .sin = sin.const_data_ptr(),
+                    .position = where.const_data_ptr<std::int64_t>(),
+                    .sign = sign,
+                    .neighbours = interleaved},
+                   device->stream());
+      return;
+    }
     for_type(x.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
       using C = typename Compute<T>::type;

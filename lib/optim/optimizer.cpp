@@ -131,12 +131,12 @@ void Optimizer::add_states(const Target& target) {
 }
 
 std::pair<double, double> Optimizer::square_sums() const {
-  double dense = 0, expert = 0;
+  ops::SquareSums sums(2);
   for (const auto& target : targets_) {
     at::Tensor gradient;
     std::int64_t begin = 0, end = 0;  // neighbouring ranges are summed at once
     const auto add = [&] {
-      if (end > begin) (target.expert ? expert : dense) += ops::sum_of_squares(gradient.narrow(0, begin, end - begin));
+      if (end > begin) sums.add(target.expert ? 1 : 0, gradient.narrow(0, begin, end - begin));
     };
     for (const auto& range : target.ranges) {
       if (!range.trained || !range.counted) continue;
@@ -149,7 +149,8 @@ std::pair<double, double> Optimizer::square_sums() const {
     }
     add();
   }
-  return {dense, expert};
+  const auto totals = sums.totals();
+  return {totals[0], totals[1]};
 }
 
 std::string Optimizer::not_finite() const {
@@ -176,7 +177,7 @@ template <class Update>
 void Optimizer::for_pieces(const Update& update) {
   for (std::size_t i = 0; i < targets_.size(); ++i) {
     if (pieces_[i].empty()) continue;
-    const auto gradient = targets_[i].gradient().to(targets_[i].value.scalar_type());
+    const auto gradient = targets_[i].gradient();
     for (const auto& piece : pieces_[i]) {
       if (piece.matrix >= 0) continue;
       const auto part = [&](const at::Tensor& t) { return t.narrow(0, piece.offset, piece.length); };
@@ -188,34 +189,40 @@ void Optimizer::for_pieces(const Update& update) {
 }
 
 void Optimizer::step_adam(const Adam& rule, double lr, double weight_decay, double gradient_scale) {
-  ops::AdamStep step{.lr = lr,
-                     .beta1 = rule.beta1,
-                     .beta2 = rule.beta2,
-                     .eps = rule.eps,
-                     .weight_decay = weight_decay,
-                     .correction1 = 1 - std::pow(rule.beta1, static_cast<double>(steps_)),
-                     .correction2 = 1 - std::pow(rule.beta2, static_cast<double>(steps_)),
-                     .gradient_scale = gradient_scale,
-                     .decoupled = rule.decoupled,
-                     .maximize = rule.maximize};
+  const ops::AdamStep step{.lr = lr,
+                           .beta1 = rule.beta1,
+                           .beta2 = rule.beta2,
+                           .eps = rule.eps,
+                           .weight_decay = weight_decay,
+                           .correction1 = 1 - std::pow(rule.beta1, static_cast<double>(steps_)),
+                           .correction2 = 1 - std::pow(rule.beta2, static_cast<double>(steps_)),
+                           .gradient_scale = gradient_scale,
+                           .decoupled = rule.decoupled,
+                           .maximize = rule.maximize};
+  std::vector<ops::AdamPiece> together;
   for_pieces([&](const at::Tensor& value, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                  const Piece& piece) {
-    step.lr = lr * piece.lr_factor;
-    step.weight_decay = weight_decay * piece.decay_factor;
+    const double rate = lr * piece.lr_factor, decay = weight_decay * piece.decay_factor;
     const auto type = value.scalar_type();
     const auto kept_alike = [&](const at::Tensor& state) { return state.scalar_type() == type; };
-    if (std::all_of(states.begin(), states.end(), kept_alike))
-      return ops::adam(value, gradient, states[0], states[1], states.size() > 2 ? states[2] : at::Tensor(), step);
+    const auto third = [](const std::vector<at::Tensor>& all) { return all.size() > 2 ? all[2] : at::Tensor(); };
+    if (std::all_of(states.begin(), states.end(), kept_alike)) {
+      together.push_back({value, gradient, states[0], states[1], third(states), rate, decay});
+      if (ops::computed_together(value)) return;
+      ops::adam(together, step);
+      return together.clear();
+    }
     // Moments of another type are rounded once a step. In parts, so that what is computed on the way stays small.
     for (std::int64_t at = 0; at < piece.length; at += kPart) {
       const auto part = [&](const at::Tensor& t) { return t.narrow(0, at, std::min(kPart, piece.length - at)); };
       std::vector<at::Tensor> wide;
       for (const auto& state : states) wide.push_back(part(state).to(type));
-      ops::adam(part(value), part(gradient), wide[0], wide[1], wide.size() > 2 ? wide[2] : at::Tensor(), step);
+      ops::adam({{part(value), part(gradient), wide[0], wide[1], third(wide), rate, decay}}, step);
       for (std::size_t i = 0; i < states.size(); ++i)
         if (!kept_alike(states[i])) part(states[i]).copy_(wide[i]);
     }
   });
+  ops::adam(together, step);
 }
 
 /// torch.optim.SGD: the buffer begins as the first gradient, undamped. In parts, so that what is computed on the way
@@ -227,7 +234,7 @@ void Optimizer::step_sgd(const Sgd& rule, double lr, double weight_decay, double
     for (std::int64_t at = 0; at < piece.length; at += kPart) {
       const auto part = [&](const at::Tensor& t) { return t.narrow(0, at, std::min(kPart, piece.length - at)); };
       auto weights = part(value);
-      auto update = part(gradient) * (sign * gradient_scale);
+      auto update = part(gradient).to(value.scalar_type()) * (sign * gradient_scale);
       if (const double decay = weight_decay * piece.decay_factor; decay != 0) update.add_(weights, decay);
       if (!states.empty()) {
         auto buffer = part(states[0]);

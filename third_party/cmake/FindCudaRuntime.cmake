@@ -1,6 +1,6 @@
 # Finds the CUDA runtime (header and library) and defines CUDA::cudart. Looked for in $CUDA_HOME, in the toolkit's usual
-# place and in the nvidia-cuda-runtime wheel that comes with LibTorch. Not find_package(CUDAToolkit), which wants nvcc and
-# names of files that the wheel does not have; no code here is compiled by nvcc.
+# place and in the nvidia-cuda-runtime wheel that comes with LibTorch. Not find_package(CUDAToolkit), which wants names of
+# files that the wheel does not have.
 file(GLOB _cuda_wheel "${LIBTORCH_ROOT}/../nvidia/cu13")
 set(_cuda_places $ENV{CUDA_HOME} /usr/local/cuda ${_cuda_wheel})
 find_path(CUDA_RUNTIME_INCLUDE_DIR cuda_runtime_api.h HINTS ${_cuda_places} PATH_SUFFIXES include)

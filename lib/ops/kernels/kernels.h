@@ -6,6 +6,8 @@
 
 #include <c10/util/BFloat16.h>
 
+#include "ops/kernels/settings.h"
+
 namespace automodel::ops {
 
 /// The type that a kernel computes in.
@@ -68,9 +70,6 @@ struct ConvKernels {
 };
 inline constexpr std::int64_t kConvChannels = 256;
 
-/// kRelu2 is the square of kRelu.
-enum class Gate : std::int8_t { kSilu, kGeluTanh, kGelu, kRelu, kRelu2 };
-
 template <class T>
 struct GateKernels {
   /// out[r, c] = act(gate[r, c]) * up[r, c]; gate and up are halves of rows of x [rows, 2 columns].
@@ -96,14 +95,9 @@ struct CrossEntropyKernels {
                    std::int64_t first, const C* shares, double scale);
 };
 
-struct AdamStep {
-  double lr, beta1, beta2, eps, weight_decay, correction1, correction2, gradient_scale;
-  bool decoupled;  ///< AdamW; else weight decay is added to the gradient
-  bool maximize;
-};
 template <class T>
 struct OptimizerKernels {
-  /// One step over n elements. max_square null: no amsgrad. `copy` null, or where the value goes in bfloat16.
+  /// One step over n elements. max_square null: no amsgrad.
   void (*adam)(T* value, const T* gradient, T* mean, T* square, T* max_square, std::int64_t n, const AdamStep& step);
   double (*sum_of_squares)(const T* x, std::int64_t n);
 };

@@ -73,8 +73,9 @@ ProductOptions TensorParallel::options_for(const ops::Linear& layer) const {
 
 ops::Linear TensorParallel::for_own_tokens(const at::Tensor& x, const ops::Linear& layer) const {
   if (!sequence_ || !layer.draw) return layer;
-  auto own = std::make_shared<ops::DropoutDraw>(*layer.draw);
-  own->tokens.clear();
+  auto own = std::make_shared<ops::DropoutDraw>();
+  own->seed = layer.draw->seed;
+  own->step = layer.draw->step;
   const auto share = x.size(1), length = share * size();
   for (std::int64_t row = 0; row < x.size(0); ++row) {
     const auto first = layer.draw->tokens.begin() + row * length + rank() * share;

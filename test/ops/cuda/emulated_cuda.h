@@ -34,6 +34,9 @@ struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Whether accesses are looked at (true at first).
+void watch(bool on);
+
 /// Seeds the orders of threads and blocks from now on.
 void seed(std::uint64_t seed);
 
@@ -58,6 +61,8 @@ std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned source);
 /// Bit l: whether lane l brought true.
 unsigned ballot(unsigned mask, bool value);
 void* dynamic_shared_bytes();
+/// A fault where a pack of `size` bytes does not begin at a multiple of its size.
+void must_be_multiple(const void* address, std::size_t size);
 template <class C>
 C* dynamic_shared() {
   return static_cast<C*>(dynamic_shared_bytes());

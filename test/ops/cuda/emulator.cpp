@@ -67,7 +67,7 @@ struct Machine {
   Index block = {}, grid = {};
   unsigned current = 0, threads = 0, at_barrier = 0;
   std::uint32_t epoch = 0;
-  bool inside = false;
+  bool inside = false, watched = true;
   std::string fault = {};
 };
 
@@ -122,10 +122,9 @@ void touch(Machine& m, Granule& granule, bool write, const char* where) {
   granule.reader = now;
 }
 
-void look(std::uintptr_t address, std::size_t size, bool write, bool aligned) {
+void look(std::uintptr_t address, std::size_t size, bool write) {
   auto& m = machine();
-  if (!m.inside) return;
-  if (aligned && address % size != 0) fail(m, "a pack that does not begin at a multiple of its size");
+  if (!m.inside || !m.watched) return;
   const auto& stack = m.fibers[m.current].stack;
   const auto low = reinterpret_cast<std::uintptr_t>(stack.get());
   if (address >= low && address + size <= low + kStack) return;
@@ -200,6 +199,10 @@ void run_block(Machine& m) {
 
 }  // namespace
 
+void watch(bool on) {
+  machine().watched = on;
+}
+
 void seed(std::uint64_t seed) {
   machine().random.seed(seed);
 }
@@ -249,6 +252,12 @@ void block_barrier() {
   auto& m = machine();
   ++m.at_barrier;
   leave(m, State::kAtBarrier);
+}
+
+void must_be_multiple(const void* address, std::size_t size) {
+  auto& m = machine();
+  if (m.inside && reinterpret_cast<std::uintptr_t>(address) % size != 0)
+    fail(m, "a pack that does not begin at a multiple of its size");
 }
 
 namespace {
@@ -305,16 +314,16 @@ void __tsan_func_exit();
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
-#define AUTOMODEL_HOOK(name, size, write, aligned)                                   \
-  void name(void* address);                                                          \
-  void name(void* address) {                                                         \
-    emulated::look(reinterpret_cast<std::uintptr_t>(address), size, write, aligned); \
+#define AUTOMODEL_HOOK(name, size, write)                                   \
+  void name(void* address);                                                 \
+  void name(void* address) {                                                \
+    emulated::look(reinterpret_cast<std::uintptr_t>(address), size, write); \
   }
-#define AUTOMODEL_HOOKS(size)                                     \
-  AUTOMODEL_HOOK(__tsan_read##size, size, false, true)            \
-  AUTOMODEL_HOOK(__tsan_write##size, size, true, true)            \
-  AUTOMODEL_HOOK(__tsan_unaligned_read##size, size, false, false) \
-  AUTOMODEL_HOOK(__tsan_unaligned_write##size, size, true, false)
+#define AUTOMODEL_HOOKS(size)                              \
+  AUTOMODEL_HOOK(__tsan_read##size, size, false)           \
+  AUTOMODEL_HOOK(__tsan_write##size, size, true)           \
+  AUTOMODEL_HOOK(__tsan_unaligned_read##size, size, false) \
+  AUTOMODEL_HOOK(__tsan_unaligned_write##size, size, true)
 AUTOMODEL_HOOKS(1)
 AUTOMODEL_HOOKS(2)
 AUTOMODEL_HOOKS(4)
@@ -322,10 +331,10 @@ AUTOMODEL_HOOKS(8)
 AUTOMODEL_HOOKS(16)
 void __tsan_read_range(void* address, unsigned long size);
 void __tsan_read_range(void* address, unsigned long size) {
-  emulated::look(reinterpret_cast<std::uintptr_t>(address), size, false, false);
+  emulated::look(reinterpret_cast<std::uintptr_t>(address), size, false);
 }
 void __tsan_write_range(void* address, unsigned long size);
 void __tsan_write_range(void* address, unsigned long size) {
-  emulated::look(reinterpret_cast<std::uintptr_t>(address), size, true, false);
+  emulated::look(reinterpret_cast<std::uintptr_t>(address), size, true);
 }
 }

@@ -205,7 +205,7 @@ void check_rope(std::int64_t rows, std::int64_t heads, std::int64_t width, std::
 
 /// As gpt-oss's own code: (up + 1) gate sigmoid(alpha gate) of what the limit leaves.
 template <class T>
-void check_pairs(std::int64_t rows, std::int64_t columns, const cuda::PairedGate& gate) {
+void check_pairs(std::int64_t rows, std::int64_t columns, const PairedGate& gate) {
   using C = typename Compute<T>::type;
   const auto x = values<T>(size(2 * rows * columns), 1, 3), dout = values<T>(size(rows * columns), 2);
   std::vector<T> want(dout.size()), want_dx(x.size());
@@ -542,8 +542,8 @@ TEMPLATE_TEST_CASE("the GPU's gates take rows that begin anywhere", "", float, d
 }
 
 TEMPLATE_TEST_CASE("the GPU's clamped gate of pairs equals its definition", "", float, double, B) {
-  check_pairs<TestType>(3, 37, cuda::PairedGate{.alpha = 1.702, .limit = 2});
-  check_pairs<TestType>(1, 300, cuda::PairedGate{.alpha = 1.5, .limit = 0});
+  check_pairs<TestType>(3, 37, PairedGate{.alpha = 1.702, .limit = 2});
+  check_pairs<TestType>(1, 300, PairedGate{.alpha = 1.5, .limit = 0});
 }
 
 TEMPLATE_TEST_CASE("the GPU's cross-entropy equals the CPU's, with its gradient in place", "", float, double, B) {
@@ -607,6 +607,7 @@ TEMPLATE_TEST_CASE("the GPU's sum of squares is that of all pieces", "", float, 
 
 TEST_CASE("the GPU's embedding gradient adds up rows of equal tokens") {
   check_embedding<float, float>(1, 1, 3);
+  check_embedding<float, float>(2, 5, 40);  // the last run of ids ends with the list
   check_embedding<float, float>(300, 65, 40);
   check_embedding<B, float>(40, 300, 7);
   check_embedding<B, B>(40, 300, 7);

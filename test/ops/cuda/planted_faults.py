@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants faults in the kernels for GPUs, one at a time, and looks whether their tests find each.
 
-  planted_faults.py SOURCE_DIR COMPILER LIBTORCH_ROOT TEST_OBJECTS KERNEL_OBJECTS OTHER_OBJECTS [NAME]
+  planted_faults.py SOURCE_DIR COMPILER TEST_OBJECTS KERNEL_OBJECTS OTHER_OBJECTS [NAME]
 
 The three lists are separated by ';'. A fault is a file of lib/ops/kernels/cuda, a text that stands in it once and what it
 becomes; one in device.h is looked for with the kernels of the file that is named beside it. With NAME, only faults of
@@ -70,8 +70,8 @@ FAULTS = [
 
 
 def main():
-    source, compiler, libtorch, tests, kernels, others = sys.argv[1:7]
-    chosen = sys.argv[7] if len(sys.argv) > 7 else ""
+    source, compiler, tests, kernels, others = sys.argv[1:6]
+    chosen = sys.argv[6] if len(sys.argv) > 6 else ""
     folder = pathlib.Path(source, "lib/ops/kernels/cuda")
     objects = kernels.split(";")
     missed = []
@@ -92,7 +92,7 @@ def main():
             (copies / file).write_text(original.replace(text, planted, 1))
             replaced = f"{temporary}/{kernel}.o"
             subprocess.run([compiler, "-x", "c++", "-std=c++20", "-O1", "-fsanitize=thread", "-w", "-I", temporary, "-I",
-                            f"{source}/lib", "-I", f"{source}/test/ops/cuda", "-idirafter", f"{libtorch}/include", "-c", str(copies / (kernel + ".cu")), "-o", replaced],
+                            f"{source}/lib", "-I", f"{source}/test/ops/cuda", "-c", str(copies / (kernel + ".cu")), "-o", replaced],
                            check=True)
             rest = [each for each in objects if pathlib.Path(each).name != f"{kernel}.cu.o"]
             assert len(rest) == len(objects) - 1, kernel

@@ -31,8 +31,10 @@ __device__ inline C* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char bytes[];
   return reinterpret_cast<C*>(bytes);
 }
+__device__ inline void must_be_multiple(const void*, std::size_t) {}  // the GPU stops by itself
 #else
 using emulated::dynamic_shared;
+using emulated::must_be_multiple;
 #endif
 
 /// The type that a kernel computes in.
@@ -71,10 +73,12 @@ struct alignas(sizeof(T) * N) Pack {
 };
 template <int N, class T>
 __device__ inline Pack<T, N> read(const T* from) {
+  must_be_multiple(from, sizeof(Pack<T, N>));
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 template <int N, class T>
 __device__ inline void write(T* to, const Pack<T, N>& values) {
+  must_be_multiple(to, sizeof(Pack<T, N>));
   *reinterpret_cast<Pack<T, N>*>(to) = values;
 }
 

@@ -8,18 +8,12 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/settings.h"
 
 namespace automodel::ops::cuda {
 
 enum class Element : std::int8_t { kFloat, kDouble, kBFloat16 };
 using Stream = void*;  ///< a cudaStream_t
-
-/// gpt-oss's gate, whose halves lie side by side: (up + 1) gate sigmoid(alpha gate), gate at most `limit` and up at
-/// most so far from 0; 0: no limit.
-struct PairedGate {
-  double alpha = 1, limit = 0;
-};
 
 /// Throws Error (kEnvironment, id `cuda-failed`) unless the code, a cudaError_t, is that of success.
 void started(int code);

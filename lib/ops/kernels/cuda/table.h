@@ -1,0 +1,30 @@
+// The kernels of this folder as a table.
+#pragma once
+
+#include "ops/kernels/device.h"
+
+namespace automodel::ops::cuda {
+
+inline DeviceKernels table(Stream (*stream)()) {
+  return {.norm_forward = norm_forward,
+          .norm_parts = norm_parts,
+          .norm_backward = norm_backward,
+          .rope = rope,
+          .gate_forward = gate_forward,
+          .gate_backward = gate_backward,
+          .paired_gate_forward = paired_gate_forward,
+          .paired_gate_backward = paired_gate_backward,
+          .cross_entropy = cross_entropy,
+          .logit_statistics = logit_statistics,
+          .logit_gradient = logit_gradient,
+          .adam = adam,
+          .square_parts = square_parts,
+          .sum_of_squares = sum_of_squares,
+          .embedding_backward = embedding_backward,
+          .dropout = dropout,
+          .top_k = top_k,
+          .sort_choices = sort_choices,
+          .stream = stream};
+}
+
+}  // namespace automodel::ops::cuda

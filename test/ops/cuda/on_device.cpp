@@ -1,0 +1,27 @@
+// Makes a test program's operations compute with the GPU's kernels, run by the emulation on the CPU's tensors.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <catch2/catch.hpp>
+
+#include "ops/cuda/emulated_cuda.h"
+#include "ops/kernels/cuda/table.h"
+#include "ops/kernels/device.h"
+
+namespace automodel::ops {
+namespace {
+
+cuda::Stream no_stream() {
+  return nullptr;
+}
+
+struct ComputeOnDevice : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+  void testRunStarting(const Catch::TestRunInfo&) override {
+    static const DeviceKernels kernels = cuda::table(no_stream);
+    emulated::watch(false);  // tensors are no buffers of the emulation
+    compute_on_host_with(&kernels);
+  }
+};
+CATCH_REGISTER_LISTENER(ComputeOnDevice)
+
+}  // namespace
+}  // namespace automodel::ops
