@@ -39,7 +39,11 @@ class Choosing {
       } else if (!is_target(module)) {
         continue;
       }
-      if (!parameter.tied_to.empty()) return refuse_tied(module);
+      if (!parameter.tied_to.empty()) {
+        if (!excluding_ && !section_.match_all_linear()) return refuse_tied(module);
+        leave_out_tied(module);
+        continue;
+      }
       out_.spec.weights.push_back(parameter.fqn);
       out_.spec.transposed = out_.spec.transposed || parameter.transposed;
     }
@@ -107,6 +111,12 @@ class Choosing {
     report_.refuse("adapter-target", key_, fmt::format("'{}' shares its weight with the embedding", module),
                    fmt::format("leave it out: exclude_modules: [{}]", module));
     return std::nullopt;
+  }
+  /// Where all linear modules are meant, rather than this one.
+  void leave_out_tied(const std::string& module) {
+    report_.warn("adapter-target", key_,
+                 fmt::format("'{}' shares its weight with the embedding and gets no adapter", module),
+                 "model.tie_word_embeddings: false gives it a weight of its own");
   }
 
   std::optional<AdapterPlan> refuse_nothing() {

@@ -52,8 +52,8 @@ std::string refusal(const std::string& peft, const std::string& model = kLlama) 
   return problem.id + " " + problem.key + ": " + problem.message;
 }
 
-bool warns(const std::string& peft, const std::string& id, const std::string& text) {
-  const auto result = result_of(recipe(peft));
+bool warns(const std::string& peft, const std::string& id, const std::string& text, const std::string& model = kLlama) {
+  const auto result = result_of(recipe(peft, model));
   return std::any_of(result.warnings.begin(), result.warnings.end(),
                      [&](const Diagnostic& d) { return d.id == id && d.message.find(text) != std::string::npos; }) ||
          (result.plan &&
@@ -108,11 +108,22 @@ TEST_CASE("a peft section that cannot be followed is refused with the reason", "
   CHECK(refusal("target_modules: '*input_linear'", fused) ==
         "adapter-target peft.target_modules: the experts of 'model.layers.0.block_sparse_moe.input_linear' are in one "
         "tensor, which gets no adapters");
-  CHECK(refusal("match_all_linear: true", kLlama + ", tie_word_embeddings: true") ==
-        "adapter-target peft.match_all_linear: 'lm_head' shares its weight with the embedding");
+  CHECK(refusal("target_modules: lm_head", kLlama + ", tie_word_embeddings: true") ==
+        "adapter-target peft.target_modules: 'lm_head' shares its weight with the embedding");
   CHECK(refusal("target_modules: '*[q'").starts_with("bad-value peft.target_modules: '*[q' cannot be read"));
   CHECK(warns("target_modules: [q_proj, fc1]", "no-effect", "'fc1'"));
   CHECK(warns("dim: 4", "adapter-base", "come from the seed"));
+}
+
+TEST_CASE("a head that shares the embedding's weight is left out where all linear modules are meant", "[plan][peft]") {
+  const std::string tied = kLlama + ", tie_word_embeddings: true";
+  for (const std::string keys : {"match_all_linear: true", "exclude_modules: '*.out_proj'"}) {
+    INFO(keys);
+    const auto modules = modules_of(keys, tied);
+    CHECK(modules == modules_of("dim: 4"));
+    CHECK(warns(keys, "adapter-target", "'lm_head' shares its weight", tied));
+    CHECK(!warns(keys, "adapter-target", "lm_head"));
+  }
 }
 
 TEST_CASE("the experts of a layer are one target", "[plan][peft]") {
