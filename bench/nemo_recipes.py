@@ -284,6 +284,7 @@ def overrides(recipe, ranks, model, local, work):
         out.append(f"model.pretrained_model_name_or_path={model}")
     if config:
         out.append(f"model.config={model}")
+    out += [f"model.{key}={size}" for key, size in (("n_layer", 2), ("n_embd", 64), ("n_head", 4)) if key in section]
     data = ranks if divided_axis(recipe, ranks) in (None, "ep_size") else 1
     out += [*BATCH, f"step_scheduler.global_batch_size={4 * data}", "step_scheduler.max_steps=2", "step_scheduler.ckpt_every_steps=1000",
             "checkpoint.enabled=false", f"checkpoint.checkpoint_dir={work}"]
