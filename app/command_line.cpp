@@ -164,7 +164,11 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     if (!(command.takes & kEstimates)) recipe->required();  // --calibrate can do without
     sub.allow_extras();
   }
-  if (command.takes & kJson) sub.add_flag("--json", options.json, "One JSON document on standard output");
+  if (command.takes & kJson)
+    sub.add_flag("--json", options.json,
+                 command.takes & kProcesses
+                     ? "Events of the run as JSON lines on standard output, and nothing else there"
+                     : "One JSON document on standard output");
   if (command.takes & kRows) {
     sub.add_option("--rows", options.rows, "Rows to print")->check(kCount)->capture_default_str();
     sub.add_flag("--validation", options.validation, "Of validation_dataset instead of dataset");

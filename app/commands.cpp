@@ -93,12 +93,12 @@ int run_verify(const Options& options) {
     const auto result = plan::make_plan(loaded, {});
     if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   }
-  return launch::exec_worker(launch::Work::kVerify, options.recipe, options.overrides);
+  return launch::exec_worker({.work = launch::Work::kVerify, .recipe = options.recipe, .overrides = options.overrides});
 }
 
 constexpr std::array kCommands = {
-    Command{"train", "train RECIPE [--nproc-per-node N] [--max-restarts N] [OVERRIDE...]",
-            "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses, run_train},
+    Command{"train", "train RECIPE [--nproc-per-node N] [--max-restarts N] [--json] [OVERRIDE...]",
+            "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses | kJson, run_train},
     Command{"plan", "plan RECIPE [--world-size N] [--calibrate] [--json] [OVERRIDE...]",
             "Print what would run: mesh, stages, schedule, memory, time, proofs",
             kRecipe | kJson | kWorldSize | kPictures | kDryRun | kEstimates, run_plan},

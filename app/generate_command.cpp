@@ -89,8 +89,9 @@ int run_generate(const Options& options) {
       plan::make_plan(recipe, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
   if (!plan.plan) return refuse(plan.problems, recipe, options.json, plan.exit);
   const auto text = config::to_json(request);
-  return ranks > 1 && !launch::in_parallel_job() ? launch::run_ranks(launch::Work::kGenerate, ranks, text, {})
-                                                 : launch::exec_worker(launch::Work::kGenerate, text, {});
+  return ranks > 1 && !launch::in_parallel_job()
+             ? launch::run_ranks(launch::Work::kGenerate, ranks, text, {})
+             : launch::exec_worker({.work = launch::Work::kGenerate, .recipe = text});
 }
 
 }  // namespace automodel::app

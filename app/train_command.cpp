@@ -8,12 +8,14 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "checkpoint/format/root_folder.h"
 #include "commands.h"
 #include "launch/supervisor.h"
 #include "metrics/event_log.h"
+#include "metrics/event_stream.h"
 #include "plan/training_plan.h"
 #include "report.h"
 
@@ -85,15 +87,19 @@ class Unchanged {
   std::string recipe_, text_, worker_, stamp_;
 };
 
-void note(const Progress& progress, const launch::Attempt& attempt, const launch::Decision& decision) {
+/// `stream`: null where nobody reads events as they happen.
+void note(const Progress& progress, const launch::Attempt& attempt, const launch::Decision& decision,
+          metrics::EventStream* stream) {
+  const metrics::Event event{
+      .event = decision.next == launch::Next::kRestart ? "restart" : "gave-up",
+      .step = attempt.last_step,
+      .message = decision.message,
+      .fields = {{"exit_code", static_cast<std::int64_t>(attempt.code)}, {"cause", attempt.cause}}};
+  if (stream != nullptr) stream->add(event);
   std::error_code error;
   fs::create_directories(progress.root(), error);
   try {
-    metrics::EventLog(progress.root())
-        .add({.event = decision.next == launch::Next::kRestart ? "restart" : "gave-up",
-              .step = attempt.last_step,
-              .message = decision.message,
-              .fields = {{"exit_code", static_cast<std::int64_t>(attempt.code)}, {"cause", attempt.cause}}});
+    metrics::EventLog(progress.root()).add(event);
   } catch (const Error& problem) {
     err(problem.what());  // a restart is worth more than its record
   }
@@ -102,13 +108,18 @@ void note(const Progress& progress, const launch::Attempt& attempt, const launch
 int supervise(const config::LoadedRecipe& loaded, const Options& options, launch::RankJob job, int max_restarts) {
   const auto progress = std::make_shared<Progress>(fs::path(loaded.recipe.checkpoint->checkpoint_dir()));
   const Unchanged unchanged(options.recipe);
-  return launch::supervise(
-      {.job = std::move(job),
-       .max_restarts = max_restarts,
-       .look = [progress](launch::Attempt& attempt) { progress->look(attempt); },
-       .changed = [&unchanged] { return unchanged.differs(); },
-       .note = [progress](const launch::Attempt& attempt,
-                          const launch::Decision& decision) { note(*progress, attempt, decision); }});
+  std::optional<metrics::EventStream> stream;
+  if (options.json) stream.emplace(STDOUT_FILENO);
+  const auto last = launch::supervise({.job = std::move(job),
+                                       .max_restarts = max_restarts,
+                                       .look = [progress](launch::Attempt& attempt) { progress->look(attempt); },
+                                       .changed = [&unchanged] { return unchanged.differs(); },
+                                       .note =
+                                           [&](const launch::Attempt& attempt, const launch::Decision& decision) {
+                                             note(*progress, attempt, decision, stream ? &*stream : nullptr);
+                                           }});
+  if (stream) stream->add(metrics::end_event(last.code, last.code == code(ExitCode::kOk) ? "" : last.cause));
+  return last.code;
 }
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -136,15 +147,17 @@ void advise_ranks(const config::LoadedRecipe& loaded, int ranks, Diagnostics& pr
 }  // namespace
 
 int run_train(const Options& options) {
+  launch::RankJob job{.work = launch::Work::kTrain, .recipe = options.recipe, .overrides = options.overrides};
   // A rank of a job leaves everything to the worker, where rank 0 reads the recipe for all.
   if (launch::in_parallel_job()) {
     if (options.max_restarts || !options.start_with.empty())
       throw wrong_words("ranks cannot start themselves again: their launcher ends with them",
                         "automodel train RECIPE --max-restarts N --start-with \"mpirun -np 8 --hostfile HOSTS\"");
-    return launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
+    job.printed = options.json ? launch::Printed::kEventsAndEnd : launch::Printed::kLines;
+    return launch::exec_worker(job);
   }
   const auto loaded = load(options);
-  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
+  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
   const auto starter = words_of(options.start_with);
   if (!starter.empty() && options.nproc_per_node)
     throw wrong_words("--start-with starts the ranks, and --nproc-per-node does too", "leave one of them out");
@@ -154,19 +167,14 @@ int run_train(const Options& options) {
   auto result = plan::make_plan(loaded, situation);
   if (!result.plan) {
     advise_ranks(loaded, ranks, result.problems);
-    return refuse(result.problems, loaded, false, result.exit);
+    return refuse(result.problems, loaded, options.json, result.exit);
   }
   const int restarts = options.max_restarts.value_or(loaded.recipe.fault_tolerance->max_restarts());
-  if (restarts > 0 || !starter.empty())
-    return supervise(loaded, options,
-                     {.work = launch::Work::kTrain,
-                      .ranks = ranks,
-                      .starter = starter,
-                      .recipe = options.recipe,
-                      .overrides = options.overrides},
-                     restarts);
-  return ranks > 1 ? launch::run_ranks(launch::Work::kTrain, ranks, options.recipe, options.overrides)
-                   : launch::exec_worker(launch::Work::kTrain, options.recipe, options.overrides);
+  job.ranks = ranks;
+  job.starter = starter;
+  if (options.json) job.printed = launch::Printed::kEvents;
+  if (restarts > 0 || !starter.empty() || options.json) return supervise(loaded, options, std::move(job), restarts);
+  return ranks > 1 ? launch::run_ranks(job.work, ranks, job.recipe, job.overrides) : launch::exec_worker(job);
 }
 
 }  // namespace automodel::app

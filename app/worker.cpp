@@ -1,6 +1,7 @@
 // One rank of a training run. `automodel train` and `automodel verify` become this program:
 // automodel-worker [--verify|--calibrate] RECIPE [OVERRIDE...]. `automodel plan --calibrate` runs it as well, without a
-// recipe with --calibrate-usual or --calibrate-links, and `automodel generate` with --generate REQUEST, as JSON.
+// recipe with --calibrate-usual or --calibrate-links, and `automodel generate` with --generate REQUEST, as JSON. With
+// --events a training run prints JSON lines, with --events-and-end also how it ended.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -13,8 +14,10 @@
 
 #include "base/error.h"
 #include "comm/backends.h"
+#include "comm/ending.h"
 #include "comm/world.h"
 #include "config/recipe.h"
+#include "metrics/event_stream.h"
 #include "train/calibrate.h"
 #include "train/generate_run.h"
 #include "train/run.h"
@@ -50,6 +53,10 @@ bool started_by_launcher() {
   return false;
 }
 
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -64,6 +71,7 @@ int main(int argc, char** argv) {
     if (found) words.erase(words.begin());
     return found;
   };
+  const bool with_end = take("--events-and-end"), with_events = take("--events") || with_end;
   const bool verify = take("--verify"), generate = take("--generate");
   const auto calibrates = take("--calibrate")         ? std::optional(train::Measured::kModel)
                           : take("--calibrate-usual") ? std::optional(train::Measured::kUsualModels)
@@ -80,13 +88,15 @@ int main(int argc, char** argv) {
   }
   int code = 0;
   try {
+    std::optional<metrics::EventStream> stream;
+    if (with_events) stream.emplace(metrics::take_standard_output());
     if (verify && !started_by_launcher()) {
       const auto loaded = config::load_recipe(recipe, words, config::process_environment());
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
       return static_cast<int>(train::run_verification_alone(loaded));
     }
     const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
-    comm::run_guarded(*world, [&](comm::World& w) {
+    const auto work = [&](comm::World& w) {
       if (!needs_recipe) return train::run_calibration({}, w, *calibrates);
       if (generate) {
         code = static_cast<int>(train::run_generation(recipe, w));
@@ -96,7 +106,19 @@ int main(int argc, char** argv) {
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
       if (calibrates) return train::run_calibration(loaded, w, *calibrates);
       if (stop) stop->watch(loaded.recipe.step_scheduler->preemption_signal->signals);
-      code = static_cast<int>(verify ? train::run_verification(loaded, w) : train::run_training(loaded, w));
+      code = static_cast<int>(verify ? train::run_verification(loaded, w)
+                                     : train::run_training(loaded, w, {}, stream ? &*stream : nullptr));
+    };
+    comm::run_guarded(*world, [&](comm::World& w) {
+      const bool says_end = with_end && w.rank() == 0;
+      try {
+        work(w);
+      } catch (...) {
+        const auto last = comm::ending();
+        if (says_end) stream->add(metrics::end_event(static_cast<int>(last.code), first_line(last.text)));
+        throw;
+      }
+      if (says_end) stream->add(metrics::end_event(code, ""));
     });
   } catch (const Error& error) {
     std::fputs(error.what(), stderr);

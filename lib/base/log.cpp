@@ -31,11 +31,17 @@ BeforeLine& before_line() {
   return one;
 }
 
+std::function<void(std::string_view)>& listener() {
+  static std::function<void(std::string_view)> hook;
+  return hook;
+}
+
 void write(spdlog::level::level_enum level, std::string_view start, std::string_view message) {
   if (!logger().should_log(level)) return;
   const std::lock_guard lock(before_line().mutex);
   if (before_line().hook) before_line().hook();
   logger().log(level, "{}{}", start, message);
+  if (level >= spdlog::level::warn && listener()) listener()(message);
 }
 
 }  // namespace
@@ -53,6 +59,9 @@ void set_level(Level level) {
 void set_before_line(std::function<void()> hook) {
   const std::lock_guard lock(before_line().mutex);
   before_line().hook = std::move(hook);
+}
+void set_listener(std::function<void(std::string_view)> hook) {
+  listener() = std::move(hook);
 }
 void debug(std::string_view message) {
   write(spdlog::level::debug, "", message);

@@ -13,6 +13,8 @@ void set_level(Level level);
 /// Called before every line that is written, by the thread that writes it; an empty function for none. A progress bar
 /// that is on the screen is erased this way, so that no line ends up behind it.
 void set_before_line(std::function<void()> hook);
+/// Told of every warning and error that is written, by the thread that writes it; an empty function for nobody.
+void set_listener(std::function<void(std::string_view message)> listener);
 void debug(std::string_view message);
 void info(std::string_view message);
 void warning(std::string_view message);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <set>
 #include <utility>
 
@@ -12,9 +11,9 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <c10/util/Exception.h>
 
 #include "base/text_hash.h"
+#include "comm/ending.h"
 #include "comm/solo_communicator.h"
 
 namespace automodel::comm {
@@ -153,27 +152,12 @@ std::string World::last_words(const std::string& text, int culprit) {
 }
 
 void run_guarded(World& world, const std::function<void(World&)>& body) {
-  const auto end = [&](ExitCode code, const std::string& text) { world.abort(code, text, world.rank()); };
   try {
     body(world);
     world.finish();
-  } catch (const JobEnded&) {
-    throw;
-  } catch (const Error& error) {
-    world.abort(error.code(), error.what(), error.rank().value_or(world.rank()));
-  } catch (const std::bad_alloc&) {
-    end(ExitCode::kEnvironment, "error[out-of-memory]: the host's memory is used up");
-  } catch (const c10::OutOfMemoryError& error) {
-    end(ExitCode::kEnvironment,
-        fmt::format("error[out-of-memory]: the device's memory is used up: {}", error.what_without_backtrace()));
-  } catch (const c10::Error& error) {
-    // LibTorch's allocator of host memory has no type for it.
-    if (std::string_view(error.what_without_backtrace()).find("DefaultCPUAllocator") != std::string_view::npos)
-      end(ExitCode::kEnvironment,
-          fmt::format("error[out-of-memory]: the host's memory is used up: {}", error.what_without_backtrace()));
-    end(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    end(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what()));
+  } catch (...) {
+    const auto last = ending();
+    world.abort(last.code, last.text, last.rank.value_or(world.rank()));
   }
 }
 

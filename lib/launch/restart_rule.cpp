@@ -32,7 +32,7 @@ bool may_pass(int code) {
 Decision decide(std::span<const Attempt> attempts, int max_restarts) {
   AUTOMODEL_CHECK(!attempts.empty(), "a decision needs an attempt");
   const auto& last = attempts.back();
-  if (last.told_to_stop || !may_pass(last.code)) return {};
+  if (max_restarts == 0 || last.told_to_stop || !may_pass(last.code)) return {};
   const auto restarts = static_cast<int>(attempts.size()) - 1;
   if (restarts > 0) {
     const auto& before = attempts[attempts.size() - 2];

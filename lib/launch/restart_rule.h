@@ -19,7 +19,7 @@ struct Attempt {
 };
 
 enum class Next {
-  kEnd,      ///< done, stopped by somebody, or a cause that another attempt cannot change
+  kEnd,      ///< done, stopped by somebody, a cause that another attempt cannot change, or nobody asked for another
   kRestart,  ///< once more, from the newest complete checkpoint
   kGiveUp,   ///< another attempt would end as the last two did, or no restarts are left
 };

@@ -31,7 +31,7 @@ void say_end(const Decision& decision, const Attempt& last) {
 
 }  // namespace
 
-int supervise(const Supervision& supervision) {
+Attempt supervise(const Supervision& supervision) {
   std::vector<Attempt> attempts;
   while (true) {
     const auto run = watch_ranks(supervision.job);
@@ -39,7 +39,7 @@ int supervise(const Supervision& supervision) {
         attempts.emplace_back(Attempt{.code = run.code, .told_to_stop = run.told_to_stop, .cause = run.cause});
     supervision.look(attempt);
     auto decision = decide(attempts, supervision.max_restarts);
-    if (decision.next == Next::kEnd) return attempt.code;
+    if (decision.next == Next::kEnd) return attempt;
     if (decision.next == Next::kRestart)
       if (const auto what = supervision.changed(); !what.empty())
         decision = {.next = Next::kGiveUp,
@@ -48,7 +48,7 @@ int supervise(const Supervision& supervision) {
     supervision.note(attempt, decision);
     if (decision.next == Next::kGiveUp) {
       say_end(decision, attempt);
-      return attempt.code;
+      return attempt;
     }
     say(decision.message + (attempt.cause.empty() ? "" : ": " + attempt.cause));
     std::this_thread::sleep_for(decision.pause);  // SIGTERM and Ctrl-C end this process here: no rank runs

@@ -22,7 +22,7 @@ struct Supervision {
   std::function<void(const Attempt& attempt, const Decision& decision)> note = {};
 };
 
-/// Returns the exit code of the last attempt. The last line on standard error is the cause.
-int supervise(const Supervision& supervision);
+/// Returns the last attempt. The last line on standard error is the cause.
+Attempt supervise(const Supervision& supervision);
 
 }  // namespace automodel::launch

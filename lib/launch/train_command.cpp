@@ -146,15 +146,18 @@ std::string worker_path() {
   return (error ? fs::path("automodel-worker") : self.parent_path() / "automodel-worker").string();
 }
 
-int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides) {
-  if (work == Work::kTrain) {
+int exec_worker(const RankJob& job) {
+  if (job.work == Work::kTrain) {
     // What comes while the worker is being loaded waits until it listens.
     sigset_t held;
     sigemptyset(&held);
     for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) sigaddset(&held, signal);
     sigprocmask(SIG_BLOCK, &held, nullptr);
   }
-  return become(rank_words({.work = work, .recipe = recipe, .overrides = overrides}, worker_path()), kWorkerHint);
+  auto alone = job;
+  alone.ranks = 1;
+  alone.starter.clear();
+  return become(rank_words(alone, worker_path()), kWorkerHint);
 }
 
 std::vector<std::string> rank_words(const RankJob& job, const std::string& worker) {
@@ -166,6 +169,8 @@ std::vector<std::string> rank_words(const RankJob& job, const std::string& worke
   }
   words.push_back(worker);
   if (const auto flag = flag_of(job.work); !flag.empty()) words.emplace_back(flag);
+  if (job.printed == Printed::kEvents) words.emplace_back("--events");
+  if (job.printed == Printed::kEventsAndEnd) words.emplace_back("--events-and-end");
   if (!job.recipe.empty()) words.push_back(job.recipe);
   words.insert(words.end(), job.overrides.begin(), job.overrides.end());
   return words;

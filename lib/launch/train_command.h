@@ -19,8 +19,12 @@ std::string worker_path();
 /// What the worker is to do.
 enum class Work { kTrain, kVerify, kGenerate, kCalibrate, kCalibrateUsual, kCalibrateLinks };
 
-/// Becomes the worker. Returns the exit code only where that fails, after saying why.
-int exec_worker(Work work, const std::string& recipe, const std::vector<std::string>& overrides);
+/// What rank 0 of a training run prints on standard output.
+enum class Printed {
+  kLines,         ///< for people
+  kEvents,        ///< JSON lines; the last one, which says how the run ended, is this process's to print
+  kEventsAndEnd,  ///< the last one too, where rank 0 lives to print it
+};
 
 /// Ranks that are to be started.
 struct RankJob {
@@ -29,7 +33,12 @@ struct RankJob {
   std::vector<std::string> starter = {};  ///< a command that starts them (mpirun or srun with options); empty: our own
   std::string recipe = {};
   std::vector<std::string> overrides = {};
+  Printed printed = Printed::kLines;
 };
+
+/// Becomes the worker. Returns the exit code only where that fails, after saying why. `ranks` and `starter` are not
+/// looked at: this process is the rank.
+int exec_worker(const RankJob& job);
 
 /// How they ended.
 struct RankRun {

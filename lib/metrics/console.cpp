@@ -1,12 +1,12 @@
 #include "metrics/console.h"
 
-#include <cerrno>
 #include <cstdlib>
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "metrics/write_all.h"
 
 namespace automodel::metrics {
 namespace {
@@ -22,22 +22,6 @@ bool is_terminal(int file) {
 int columns_of(int file) {
   winsize size{};
   return ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-/// All of `text`, also to a descriptor that does not block. What cannot be written is nobody's to repair: a reader that
-/// went away must not end a run.
-void write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {
-      pollfd ready{file, POLLOUT, 0};
-      poll(&ready, 1, 1000);
-    } else if (errno != EINTR) {
-      return;
-    }
-  }
 }
 
 bool wants_bar(const ConsoleOptions& options) {

@@ -17,7 +17,7 @@ namespace automodel::metrics {
 inline constexpr const char* kEventFile = "events.jsonl";
 
 struct Event {
-  std::string event = {};                 ///< "start", "saved", "restart", "skipped", ...
+  std::string event = {};                 ///< "start", "saved", "restart", ...: docs/metrics.md has all
   std::optional<std::int64_t> step = {};  ///< that it happened in or after
   std::string message = {};               ///< for people
   /// Whatever else belongs to it, by name.

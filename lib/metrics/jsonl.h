@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "metrics/append_file.h"
 #include "metrics/step_record.h"
@@ -17,9 +18,12 @@ namespace automodel::metrics {
 /// float("Infinity") of most languages turns back. Unknown values are null.
 std::string json_line(const RecordView& record);
 
-/// The number and the time of such a line.
+/// The number, the time and the text of such a line; what is no UTF-8 is replaced.
 std::string number_text(double value);
 std::string time_text(double timestamp);
+std::string json_text(std::string_view text);
+/// Seconds since 1970, UTC.
+double now_seconds();
 
 /// Appends one line a record.
 class JsonLines {

@@ -81,9 +81,11 @@ std::string optimizer_name(const config::OptimizerConfig& config) {
 
 }  // namespace
 
-Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::string&)> say, const fs::path& from)
+Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::string&)> say, const fs::path& from,
+                             std::function<void(const metrics::Event&)> note)
     : setup_(setup),
       say_(std::move(say)),
+      note_(std::move(note)),
       root_(setup.recipe().checkpoint->checkpoint_dir()),
       group_(setup.world.group(all_ranks(setup.world), "restore")),
       identity_(identity_of(setup)),
@@ -97,7 +99,10 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
     best_ = resume_->state().best_val_loss;
     best_name_ = resume_->state().best;
     say_(fmt::format("resume    {}: step {} is done", resume_->path().native(), resume_->state().step));
-    for (const auto& warning : resume_->warnings()) say_("resume    " + warning);
+    for (const auto& warning : resume_->warnings()) {
+      say_("resume    " + warning);
+      note_({.event = "warning", .step = first_step(), .message = warning, .fields = {{"id", "resume"}}});
+    }
     if (!setup.plan.adapters) return;
   }
   const auto& model = *setup.plan.model;
@@ -172,7 +177,19 @@ void Checkpointing::say_done(const std::optional<checkpoint::SaveReport>& report
   if (!report) return;
   say_(fmt::format("saved     {}: {} in {:.2f} s", report->path.native(),
                    format_bytes(static_cast<double>(report->bytes)), report->seconds));
-  for (const auto& name : report->deleted) say_(fmt::format("deleted   {}", (root_ / name).native()));
+  const auto name = checkpoint::parse_checkpoint_name(report->path.filename().native());
+  note_({.event = "saved",
+         .step = name ? std::optional(name->step) : std::nullopt,
+         .message = "a checkpoint is complete",
+         .fields = {{"path", report->path.native()},
+                    {"bytes", static_cast<std::int64_t>(report->bytes)},
+                    {"seconds", report->seconds}}});
+  for (const auto& each : report->deleted) {
+    say_(fmt::format("deleted   {}", (root_ / each).native()));
+    note_({.event = "deleted",
+           .message = "an older checkpoint is removed",
+           .fields = {{"path", (root_ / each).native()}}});
+  }
 }
 
 checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double loss, std::optional<double> val_loss) {

@@ -9,6 +9,7 @@
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/saver.h"
+#include "metrics/event_log.h"
 #include "plan/lr_schedule.h"
 #include "train/resume.h"
 #include "train/runtime.h"
@@ -23,10 +24,11 @@ class Checkpointing {
  public:
   /// Chooses where the run starts from and tries that its folder can be written to. All ranks make it together; throws
   /// Error (kCheckpoint; kBadInput for a folder of pretrained weights that do not fit the model). `say` gets lines for
-  /// people, on rank 0.
+  /// people on rank 0, `note` what of it is an event of the run.
   /// `from`: a checkpoint to go on from in place of what the recipe says.
-  Checkpointing(const Setup& setup, std::function<void(const std::string&)> say,
-                const std::filesystem::path& from = {});
+  Checkpointing(
+      const Setup& setup, std::function<void(const std::string&)> say, const std::filesystem::path& from = {},
+      std::function<void(const metrics::Event&)> note = [](const metrics::Event&) {});
 
   /// Of a checkpoint, of a folder of pretrained weights, or from the seed.
   parallel::WeightSource weights() const;
@@ -55,6 +57,7 @@ class Checkpointing {
 
   const Setup& setup_;
   std::function<void(const std::string&)> say_;
+  std::function<void(const metrics::Event&)> note_;
   std::filesystem::path root_;
   std::shared_ptr<comm::Communicator> group_;
   checkpoint::RunIdentity identity_;

@@ -18,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/proc_field.h"
+#include "base/version.h"
 #include "checkpoint/format/root_folder.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
@@ -47,16 +48,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 /// Where the metrics go; files on rank 0 only.
 class Reports {
  public:
-  Reports(const config::Recipe& recipe, bool active, bool cuda, std::int64_t first_step, std::int64_t end_step)
+  ~Reports() {
+    if (stream_ != nullptr) log::set_listener({});
+  }
+  Reports(const Reports&) = delete;
+  Reports& operator=(const Reports&) = delete;
+  Reports(const config::Recipe& recipe, bool active, bool cuda, std::int64_t first_step, std::int64_t end_step,
+          metrics::EventStream* stream)
       : recipe_(recipe) {
     if (!active) return;
+    stream_ = stream;
     folder_ = recipe.checkpoint->checkpoint_dir();
     std::error_code error;
     fs::create_directories(folder_, error);
@@ -75,6 +79,11 @@ class Reports {
                                     .first_step = first_step,
                                     .end_step = end_step,
                                     .share = cuda ? "gpu" : "rank"};
+    if (stream_ != nullptr) {
+      console.lines = console.bar;
+      log::set_listener(
+          [stream](std::string_view text) { stream->add({.event = "warning", .message = std::string(text)}); });
+    }
     if (const char* columns = std::getenv(metrics::kTerminalVariable)) {
       console.columns = std::atoi(columns);
       console.bar = console.lines;
@@ -94,12 +103,14 @@ class Reports {
   void step(const metrics::StepRecord& record) {
     if (!console_) return;
     console_->step(record);
+    if (stream_ != nullptr) stream_->step(record);
     if (training_) training_->append(metrics::view_of(record));
     if (events_) events_->append(metrics::view_of(record), "train");
   }
   void validation(const metrics::ValidationRecord& record, const std::string& name) {
     if (!console_) return;
     console_->validation(record, name);
+    if (stream_ != nullptr) stream_->validation(record, name);
     if (recipe_.logging->jsonl()) {
       const std::string file = name == "default" ? "validation.jsonl" : "validation_" + name + ".jsonl";
       auto found = validation_.find(name);
@@ -111,11 +122,17 @@ class Reports {
   }
   void event(const metrics::Event& event) {
     if (history_) history_->add(event);
+    if (stream_ != nullptr) stream_->add(event);
+  }
+  /// The run's last event. The stream has it from the one who knows the exit code of all ranks.
+  void end(ExitCode code) {
+    if (history_) history_->add(metrics::end_event(static_cast<int>(code), ""));
   }
   const fs::path& folder() const { return folder_; }
 
  private:
   const config::Recipe& recipe_;
+  metrics::EventStream* stream_ = nullptr;
   fs::path folder_;
   std::int64_t first_step_ = 0;
   std::optional<metrics::JsonLines> training_;
@@ -128,8 +145,8 @@ class Reports {
 /// One run: everything that lives from the plan to the last line.
 class Run {
  public:
-  Run(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook)
-      : loaded_(loaded), recipe_(loaded.recipe), world_(world), hook_(hook) {}
+  Run(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook, metrics::EventStream* stream)
+      : loaded_(loaded), recipe_(loaded.recipe), world_(world), hook_(hook), stream_(stream) {}
 
   ExitCode execute() {
     use_threads(world_);
@@ -137,22 +154,28 @@ class Run {
     setup_ = std::make_unique<Setup>(loaded_, world_);
     build({});
     const std::int64_t first = checkpointing_->first_step();
-    reports_ =
-        std::make_unique<Reports>(recipe_, world_.rank() == 0, setup_->plan.cuda, first, setup_->steps->end_step());
+    reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, setup_->plan.cuda, first,
+                                         setup_->steps->end_step(), stream_);
     estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
     banner();
-    reports_->event(
-        {.event = "start",
-         .step = first,
-         .message =
-             checkpointing_->resumed_from().empty() ? "a new run" : "goes on from " + checkpointing_->resumed_from(),
-         .fields = {{"ranks", static_cast<std::int64_t>(world_.size())}, {"recipe", recorded_recipe(loaded_)}}});
+    reports_->event({.event = "start",
+                     .step = first,
+                     .message = checkpointing_->resumed_from().empty()
+                                    ? "a new run"
+                                    : "goes on from " + checkpointing_->resumed_from(),
+                     .fields = {{"ranks", static_cast<std::int64_t>(world_.size())},
+                                {"end_step", setup_->steps->end_step()},
+                                {"folder", absolute_folder()},
+                                {"version", std::string(kVersion)},
+                                {"recipe", recorded_recipe(loaded_)}}});
+    for (const auto& warning : setup_->plan.warnings)
+      reports_->event({.event = "warning", .message = warning.message, .fields = {{"id", warning.id}}});
+    for (const auto& event : early_events_) reports_->event(event);
     estimate_->end_phase(plan::Phase::kInitialization);
     const auto code = loop(first);
     compare_with_plan();
     close_report(code);
-    reports_->event({.event = code == ExitCode::kOk ? "end" : "stopped",
-                     .message = code == ExitCode::kOk ? "all steps are done" : "stopped by a signal"});
+    reports_->end(code);
     return code;
   }
 
@@ -163,7 +186,8 @@ class Run {
     trainer_.reset();
     runtime_.reset();
     checkpointing_ = std::make_unique<Checkpointing>(
-        *setup_, [this](const std::string& line) { say(line); }, from);
+        *setup_, [this](const std::string& line) { say(line); }, from,
+        [this](const metrics::Event& event) { note(event); });
     runtime_ = std::make_unique<Runtime>(setup_->plan, world_, checkpointing_->weights());
     if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
     trainer_ = std::make_unique<Trainer>(*runtime_, checkpointing_->rates());
@@ -184,9 +208,9 @@ class Run {
     reports_->line(fmt::format("run       {}, {} thread{} a rank, files in {}",
                                first < end ? fmt::format("steps {} to {}", first, end - 1)
                                            : fmt::format("all {} steps are done: nothing is left to train", end),
-                               at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s",
-                               fs::absolute(reports_->folder()).lexically_normal().string()));
+                               at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", absolute_folder()));
   }
+  std::string absolute_folder() const { return fs::absolute(reports_->folder()).lexically_normal().string(); }
 
   /// GiB: of this process, or on a GPU of tensors there.
   double peak_memory() {
@@ -205,6 +229,13 @@ class Run {
       early_lines_.push_back(line);
   }
 
+  void note(const metrics::Event& event) {
+    if (reports_)
+      reports_->event(event);
+    else if (world_.rank() == 0)
+      early_events_.push_back(event);
+  }
+
   /// Whether the step's time line is recorded. Without a list it is the second step: the first one warms up.
   bool traces(std::int64_t step, std::int64_t first) const {
     const auto& choice = recipe_.logging->trace();
@@ -219,6 +250,8 @@ class Run {
     const auto path = reports_->folder() / choice.file.value_or(fmt::format("trace_{}.json", step));
     std::ofstream(path, std::ios::binary) << text;
     reports_->line(fmt::format("trace     {}", path.string()));
+    reports_->event(
+        {.event = "trace", .step = step, .message = "time lines of the step", .fields = {{"path", path.string()}}});
   }
 
   /// The last words.
@@ -259,7 +292,7 @@ class Run {
       }
       reports_->validation({.step = step.step,
                             .epoch = step.epoch,
-                            .timestamp = now_seconds(),
+                            .timestamp = metrics::now_seconds(),
                             .val_loss = result.loss,
                             .lr = lr,
                             .num_label_tokens = result.label_tokens,
@@ -291,9 +324,12 @@ class Run {
       estimate_->add_step(seconds);
       if (traced) write_trace(number);
       if (result.bad && leave_out(step, *result.bad, batch)) continue;
-      if (result.skipped && !result.bad)
-        reports_->line(fmt::format("step {} skipped: a gradient overflowed float16 at loss scale {:g}; now {:g}",
-                                   number, result.grad_scale, trainer_->scaler()->scale()));
+      if (result.skipped && !result.bad) {
+        const auto why = fmt::format("a gradient overflowed float16 at loss scale {:g}; now {:g}", result.grad_scale,
+                                     trainer_->scaler()->scale());
+        reports_->line(fmt::format("step {} skipped: {}", number, why));
+        reports_->event({.event = "skip", .step = number, .message = why, .fields = {{"reason", "overflow"}}});
+      }
       const auto val_loss = step.validate ? validate(step, result.lr) : std::nullopt;
       if (step.validate && !setup_->validation.empty()) estimate_->end_phase(plan::Phase::kEvaluation);
       checkpointing_->after_step(step, result.loss, val_loss);
@@ -363,7 +399,7 @@ class Run {
   void record(const StepPlan& step, const StepResult& result, double seconds) {
     metrics::StepRecord out{.step = step.step,
                             .epoch = step.epoch,
-                            .timestamp = now_seconds(),
+                            .timestamp = metrics::now_seconds(),
                             .loss = result.loss,
                             .grad_norm = result.grad_norm,
                             .lr = result.lr,
@@ -399,7 +435,9 @@ class Run {
       tokenizer->encode(prompt, ids);
       if (ids.empty()) ids.push_back(tokenizer->bos().value_or(0));
       const auto added = generator.continue_text(ids, options);
-      reports_->line(fmt::format("--- {}{}", prompt, tokenizer->decode(added)));
+      const auto text = tokenizer->decode(added);
+      reports_->line(fmt::format("--- {}{}", prompt, text));
+      reports_->event({.event = "sample", .message = text, .fields = {{"prompt", prompt}}});
     }
   }
 
@@ -407,8 +445,10 @@ class Run {
   const config::Recipe& recipe_;
   comm::World& world_;
   const ActionHook& hook_;
+  metrics::EventStream* stream_;
   std::unique_ptr<Setup> setup_;
   std::vector<std::string> early_lines_;
+  std::vector<metrics::Event> early_events_;
   double peak_bytes_ = 0;  ///< bytes; the estimate counts anew in each phase
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
@@ -421,8 +461,9 @@ class Run {
 
 }  // namespace
 
-ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook) {
-  return Run(loaded, world, hook).execute();
+ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook,
+                      metrics::EventStream* stream) {
+  return Run(loaded, world, hook, stream).execute();
 }
 
 }  // namespace automodel::train

@@ -5,6 +5,7 @@
 
 #include "comm/world.h"
 #include "config/recipe.h"
+#include "metrics/event_stream.h"
 #include "schedule/action.h"
 
 namespace automodel::train {
@@ -14,7 +15,9 @@ using ActionHook = std::function<void(comm::World& world, const schedule::Slot& 
 
 /// Plans the recipe on this rank, trains, and returns the exit code. Throws Error for what the user, the data or the
 /// machine did wrong. `loaded` is what rank 0 read and all ranks parsed alike. Stops after the step in which a
-/// StopSignal of the process received something.
-ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook = {});
+/// StopSignal of the process received something. Rank 0 tells `stream` what happens (null: nobody) but the end; lines
+/// for people then go to standard error.
+ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook = {},
+                      metrics::EventStream* stream = nullptr);
 
 }  // namespace automodel::train
