@@ -328,7 +328,7 @@ class Run {
         const auto why = fmt::format("a gradient overflowed float16 at loss scale {:g}; now {:g}", result.grad_scale,
                                      trainer_->scaler()->scale());
         reports_->line(fmt::format("step {} skipped: {}", number, why));
-        reports_->event({.event = "skip", .step = number, .message = why, .fields = {{"reason", "overflow"}}});
+        reports_->event({.event = "overflow", .step = number, .message = why});
       }
       const auto val_loss = step.validate ? validate(step, result.lr) : std::nullopt;
       if (step.validate && !setup_->validation.empty()) estimate_->end_phase(plan::Phase::kEvaluation);
