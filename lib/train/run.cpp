@@ -210,7 +210,10 @@ class Run {
                                            : fmt::format("all {} steps are done: nothing is left to train", end),
                                at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", absolute_folder()));
   }
-  std::string absolute_folder() const { return fs::absolute(reports_->folder()).lexically_normal().string(); }
+  /// On rank 0, which has one.
+  std::string absolute_folder() const {
+    return world_.rank() == 0 ? fs::absolute(reports_->folder()).lexically_normal().string() : "";
+  }
 
   /// GiB: of this process, or on a GPU of tensors there.
   double peak_memory() {
