@@ -52,10 +52,10 @@ class JsonEvents(unittest.TestCase):
             self.job.wait()
 
     def start(self, *words, launcher=()):
-        self.errors = open(self.folder / "errors", "w")
-        self.addCleanup(self.errors.close)
-        self.job = subprocess.Popen([*launcher, str(pathlib.Path(BIN) / "automodel"), "train", "r.yaml", "--json", *words],
-                                    cwd=self.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        with open(self.folder / "errors", "w") as errors:
+            self.job = subprocess.Popen([*launcher, str(pathlib.Path(BIN) / "automodel"), "train", "r.yaml", "--json", *words],
+                                        cwd=self.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=errors, text=True)
+        self.addCleanup(self.job.stdout.close)
         self.seen = []
         self.reader = threading.Thread(target=lambda: self.seen.extend(self.job.stdout), daemon=True)
         self.reader.start()
@@ -103,9 +103,9 @@ class JsonEvents(unittest.TestCase):
         self.assertEqual(len(saved), STEPS // 5)
         self.assertEqual(saved[-1]["step"], STEPS - 1)
         self.assertTrue((self.folder / saved[-1]["path"] / "manifest.json").exists())
-        gone = [event["path"] for event in events if event["event"] == "deleted"]
-        self.assertEqual(gone, [event["path"] for event in saved[:-2]])
-        self.assertFalse(any((self.folder / path).exists() for path in gone))
+        gone = {event["path"] for event in events if event["event"] == "deleted"}
+        self.assertGreaterEqual(len(gone), STEPS // 5 - 3)  # two are kept, and that of the lowest loss
+        self.assertEqual({event["path"] for event in saved if not (self.folder / event["path"]).exists()}, gone)
         # The file has the same, without what has files of its own.
         kept = [event for event in events if event["event"] not in ("step", "validation")]
         self.assertEqual(self.names(kept), self.names(self.rows("events.jsonl")))
