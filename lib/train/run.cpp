@@ -53,6 +53,7 @@ class Reports {
  public:
   ~Reports() {
     if (stream_ != nullptr) log::set_listener({});
+    if (console_) log::set_before_line(nullptr);
   }
   Reports(const Reports&) = delete;
   Reports& operator=(const Reports&) = delete;
@@ -91,12 +92,6 @@ class Reports {
     console_ = std::make_unique<metrics::Console>(console);
     log::set_before_line([this] { console_->clear_bar(); });
   }
-  ~Reports() {
-    if (console_) log::set_before_line(nullptr);
-  }
-  Reports(const Reports&) = delete;
-  Reports& operator=(const Reports&) = delete;
-
   void line(const std::string& text) {
     if (console_) console_->line(text);
   }
