@@ -146,8 +146,8 @@ def make_local(folder):
     """What recipes name by path, below the working directory of a person who has prepared it."""
     for split in ("train", "validation"):
         write_rows(folder / f"prompt_completion/{split}.jsonl",
-                   ({"prompt": f"What is {i} and {i}?", "completion": f"it is {2 * i}"} for i in range(200)))
-        write_rows(folder / f"chat/{split}.jsonl", ({"messages": conversation(i)[:2]} for i in range(200)))  # one turn: some templates rewrite earlier ones
+                   ({"prompt": f"What is {i} and {i}?", "completion": f"it is {2 * i}"} for i in range(600)))
+        write_rows(folder / f"chat/{split}.jsonl", ({"messages": conversation(i)[:2]} for i in range(600)))  # one turn: some templates rewrite earlier ones
     ids = [7 * i % 1000 + 3 for i in range(20000)]
     (folder / "nanogpt.bin").write_bytes(struct.pack("<256i", 278895051, 1, len(ids), 2, *[0] * 252) + struct.pack(f"<{len(ids)}H", *ids))
     documents = [ids[at:at + 100] for at in range(0, len(ids), 100)]
