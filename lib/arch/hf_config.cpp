@@ -10,6 +10,7 @@
 
 #include "arch/config_reader.h"
 #include "arch/families.h"
+#include "base/bytes.h"
 #include "base/spelling.h"
 
 namespace automodel::arch {
@@ -110,6 +111,13 @@ bool nests_text(const Json& document) {
          !document.contains("n_embd");
 }
 
+/// By the names that transformers gives classes: what is neither of these encodes, classifies or makes images.
+bool generates(std::string_view architecture) {
+  constexpr std::array kEnds = {std::string_view("CausalLM"), std::string_view("LMHeadModel"),
+                                std::string_view("ConditionalGeneration")};
+  return std::any_of(kEnds.begin(), kEnds.end(), [&](auto end) { return architecture.find(end) != architecture.npos; });
+}
+
 double element_estimate(const ModelSpec& spec) {
   const auto layout = layout_of(spec);
   const auto sum = [](const std::vector<ParameterTemplate>& parameters) {
@@ -168,7 +176,8 @@ class Parser {
     ConfigReader config = nested ? *top.child("text_config") : top;
     ModelSpec spec;
     spec.model_type = config.text({"model_type"}, nested ? top.text({"model_type"}, "") : "");
-    if (nested) spec.nested_in = top.text({"model_type"}, "unknown");
+    if (nested || document.contains("vision_config")) spec.nested_in = top.text({"model_type"}, "unknown");
+    if (const auto family = decoder_family(spec.model_type); !family.empty()) spec.model_type = family;
     if (top.boolean({"is_encoder_decoder"}, false))
       return top.refuse("unsupported-model", "is_encoder_decoder", "encoder-decoder models are not supported",
                         "a decoder-only language model is needed");
@@ -195,6 +204,12 @@ class Parser {
   /// The family to read with; nullptr after an error.
   const Family* choose(ConfigReader& config, ModelSpec& spec) {
     if (const Family* family = find_family(spec.model_type)) return family;
+    if (const auto names = config.texts("architectures"); !names.empty() && !generates(names.front())) {
+      config.refuse("unsupported-model", "architectures",
+                    fmt::format("'{}' is no causal language model", names.front()),
+                    "a model that predicts the next token is needed");
+      return nullptr;
+    }
     const auto message = spec.model_type.empty() ? std::string("'model_type' is missing")
                                                  : fmt::format("unknown model_type '{}'", spec.model_type);
     const auto known = family_names();
@@ -218,8 +233,10 @@ class Parser {
     const auto architectures = top.texts("architectures");
     spec.architecture = architectures.empty() ? std::string(family.architecture) : architectures.front();
     if (!spec.nested_in.empty()) {
-      warn("multimodal", fmt::format("only the text part of this {} model is planned", spec.nested_in),
-           "encoders are not counted and the model cannot be trained", "text_config");
+      out_.towers = towers_of(source_.text, spec.hidden);
+      warn("multimodal", fmt::format("this {} model is planned but cannot be trained: {}", spec.nested_in, towers()),
+           "estimates take one image of the config's size for each sequence; what is unknown is left out of them",
+           "text_config");
       if (spec.plan_only.empty()) spec.plan_only = fmt::format("it is the text part of a {} model", spec.nested_in);
     }
     if (!top.has("quantization_config")) return;
@@ -230,6 +247,23 @@ class Parser {
     warn("quantized", fmt::format("the stored weights are quantized ({})", name),
          "sizes are those of the unquantized model; store it unquantized to train it", "quantization_config");
     if (spec.plan_only.empty()) spec.plan_only = fmt::format("its stored weights are quantized ({})", name);
+  }
+
+  /// "model.vision_tower (CLIP, 303.5 M parameters, 577 tokens an image)".
+  std::string towers() const {
+    std::string out;
+    for (const auto& tower : out_.towers) {
+      const auto name = tower.fqn.empty() ? std::string("another module") : tower.fqn;
+      const auto size = tower.parameters
+                            ? fmt::format("{} parameters", format_count(static_cast<double>(*tower.parameters)))
+                            : std::string("of unknown size");
+      const auto tokens = tower.parameters && tower.layers > 1
+                              ? tower.tokens > 0 ? fmt::format(", {} tokens per image", tower.tokens)
+                                                 : std::string(", time unknown: images of any size")
+                              : "";
+      out += fmt::format("{}{} ({}, {}{})", out.empty() ? "" : ", ", name, tower.what, size, tokens);
+    }
+    return out.empty() ? "its encoders are unknown and not counted" : out;
   }
 
   void warn(std::string_view id, std::string message, std::string_view help, std::string_view key) {

@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "arch/model_spec.h"
+#include "arch/towers.h"
 #include "base/diagnostic.h"
 
 namespace automodel::arch {
@@ -19,14 +21,15 @@ struct HfConfigOptions {
 
 struct HfConfig {
   std::optional<ModelSpec> spec = {};  ///< absent where there are errors
+  std::vector<Tower> towers = {};      ///< of a multimodal model
   Diagnostics errors = {};
   Diagnostics warnings = {};
 };
 
-/// Reads the text of a config.json, with the keys of transformers 4 or 5; a `text_config` inside a multimodal config is
-/// read as the model (its spec is plan_only). `file` names the text in diagnostics.
-/// Errors: bad-json, missing-key, bad-type, bad-value, indivisible, unknown-model-type, unsupported-model, unknown-key.
-/// Warnings: unknown-model-type, multimodal, quantized.
+/// Reads the text of a config.json, with the keys of transformers 4 or 5; the decoder of a
+/// multimodal config, in its `text_config` or beside its `vision_config`, is read as the model (its spec is plan_only).
+/// `file` names the text in diagnostics. Errors: bad-json, missing-key, bad-type, bad-value, indivisible,
+/// unknown-model-type, unsupported-model, unknown-key. Warnings: unknown-model-type, multimodal, quantized.
 HfConfig parse_hf_config(std::string_view text, std::string_view file, const HfConfigOptions& options = {});
 
 }  // namespace automodel::arch

@@ -4,11 +4,16 @@
 #include <map>
 
 #include "arch/counts.h"
+#include "plan/model_names.h"
 #include "plan/state_bytes.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
 namespace {
+
+/// What a transformer layer with fused attention keeps, in units of its residual stream in the type of computation
+/// (34 bytes a value of two bytes; Korthikanti et al. 2022).
+constexpr double kStreamsPerLayer = 17;
 
 /// Elements that are gathered together: of a layer, or of an end of the model.
 void add_unit(StageElements& out, double dense, double expert = 0) {
@@ -220,9 +225,10 @@ class RankWalk {
       out.working = std::max(out.working, each.working);
       out.forward = std::max(out.forward, each.forward);
     }
-    // When the others went backward, one offloaded layer works and the next is on its way.
+    // Late in a backward pass one offloaded layer is in use and the next is being copied back.
     out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
     if (stage.part.has_head) out.head = head_activations(spec, activation, !plan_.cuda);
+    add_towers(stage, out);
     for (int i = 0; i < stage.mtp_layers; ++i) {
       const auto each = layer_activations(spec, spec.layers - 1, activation);
       const auto head = head_activations(spec, activation, !plan_.cuda);
@@ -233,6 +239,18 @@ class RankWalk {
       out.head.working = std::max(out.head.working, head.working);
     }
     return out;
+  }
+
+  /// Encoders and projectors of images see one a sequence; adapters leave them frozen, and nothing is kept.
+  void add_towers(const StagePlan& stage, StageCost& out) const {
+    for (const auto& tower : towers_of(*plan_.model, stage.part)) {
+      const double stream =
+          static_cast<double>(plan_.batch.microbatch * tower.tokens * tower.hidden) * size_of(plan_.types.compute);
+      const bool recomputed = request_.recompute == config::ActivationCheckpointing::kFull;
+      if (!plan_.adapters) out.kept += tower.layers * stream * (recomputed ? 1 : kStreamsPerLayer);
+      out.working = std::max(out.working, kStreamsPerLayer * stream);
+      out.forward = std::max(out.forward, kStreamsPerLayer * stream);
+    }
   }
 
   double message() const {
@@ -400,6 +418,12 @@ StageElements stage_elements(const TrainingPlan& plan, int stage) {
   for (int i = 0; i < plan.pipeline->stages[static_cast<std::size_t>(stage)].mtp_layers; ++i)
     add_layer(shares.layer(plan.model->spec.layers - 1),
               arch::mtp_join_elements(plan.model->spec) / plan.mesh.sizes().tp);
+  for (const auto& tower : towers_of(*plan.model, part)) {
+    const auto elements = static_cast<double>(tower.parameters.value_or(0));
+    out.dense += elements;
+    out.largest_unit = std::max(out.largest_unit, elements / std::max(1, tower.layers));
+    out.largest_dense = std::max(out.largest_dense, elements / std::max(1, tower.layers));
+  }
   if (plan.adapters) {
     add_adapters(plan, part, out);
   } else {

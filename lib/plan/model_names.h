@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "arch/layout.h"
-#include "arch/modules.h"
+#include "arch/towers.h"
 #include "base/diagnostic.h"
 #include "plan/fqn_split.h"
+#include "plan/model_choice.h"
+#include "plan/model_split.h"
 
 namespace automodel::plan {
 
@@ -22,20 +23,12 @@ struct ModelNames {
   std::string rotary = {};  ///< of every stage; empty where the model has none
 };
 
-ModelNames names_of(const arch::Layout& layout);
+/// Of a model with its towers: these are the encoders, in the order of NeMo AutoModel's lists.
+ModelNames names_of(const ModelChoice& model);
 
-struct DiscoverOptions {
-  std::string head = {};                ///< FQN of a head other than lm_head
-  std::vector<std::string> extra = {};  ///< further modules of the first stage
-};
-
-/// Finds the names in a tree of a Hugging Face model by NeMo AutoModel's rules: the decoder stands under `model.`,
-/// under the first of language_model, text_model, text_decoder in it, and there again under `model.` where that exists;
-/// encoders (kEncoderNames) stand beside it; lm_head stands at the top or beside the decoder. GPT-2's names
-/// (transformer.wte, wpe, h, ln_f) are known too. Marks the layers of `tree`. Problems: `no-layers`, `unknown-module`
-/// (of options, with a suggestion), `unplaced-module` (has parameters, but no rule says in which stage: name it in
-/// module_fqns_per_model_part).
-std::optional<ModelNames> discover_names(arch::ModuleTree& tree, const DiscoverOptions& options, Diagnostics& problems);
+/// The towers of a multimodal model whose place is known, and those that a stage holds; none of a language model.
+std::vector<arch::Tower> towers_of(const ModelChoice& model);
+std::vector<arch::Tower> towers_of(const ModelChoice& model, const StagePart& part);
 
 /// The modules of each of `stages` stages, layers spread evenly, in the order of generate_hf_model_fqn_per_model_part;
 /// only modules that the model has. `stages_per_rank` serves the advice of a too-many-stages problem.

@@ -291,7 +291,8 @@ class PipelinePlanning {
     stages_ = *per_rank * ranks_;
     if (model_ == nullptr) return true;
     tree_ = arch::ModuleTree(model_->layout);
-    const auto names = names_of(model_->layout);
+    for (const auto& tower : towers_of(*model_)) tree_.add(tower.fqn, tower.parameters.value_or(0));
+    const auto names = names_of(*model_);
     Diagnostics problems;
     const auto& layers = settings_.layers_per_stage();
     if (const auto& fqns = settings_.module_fqns_per_model_part(); fqns && plan_.pipelined) {
@@ -331,7 +332,7 @@ class PipelinePlanning {
     const auto& sharding = plan_.sharding;
     const auto recompute = recipe_.recipe.distributed->checkpointing();
     const auto cost = split_cost(plan_, {.hardware = hardware, .sharding = sharding, .recompute = recompute});
-    const auto names = names_of(model_->layout);
+    const auto names = names_of(*model_);
     std::vector<int> most(static_cast<std::size_t>(stages_), model_->spec.layers);
     std::vector<LayerRange> smallest;  // of those that do not fit
     double bytes = std::numeric_limits<double>::infinity();
@@ -419,6 +420,8 @@ class PipelinePlanning {
         stage.flops +=
             tokens * arch::layer_flops_per_token(model_->spec, model_->layout, layer, shapes.sequence_length);
       if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_->spec);
+      for (const auto& tower : towers_of(*model_, stage.part))
+        stage.flops += static_cast<double>(shapes.microbatch_size) * tower.flops;
       if (layout_) add_mtp_layers(stage, tokens);
       if (plan_.adapters) add_adapters(stage, tokens);
       stage.io = stage_io(shapes, s == 0, stage.part.has_head);

@@ -9,7 +9,7 @@ namespace automodel::plan {
 /// code, GPipe's order, one stage. Fills `plan.pipeline` and the microbatches of `plan.batch`; problems go to `report`.
 /// `hardware` is what `layers_per_stage: auto` balances for.
 void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request, Located& report);
-/// Refuses a schedule that there is not: what can be said of a pipeline where the rest of the recipe has mistakes.
+/// Refuses an unknown schedule name. The only check of a pipeline that is made where the mesh has errors.
 void check_schedule_name(const config::LoadedRecipe& recipe, Located& report);
 
 }  // namespace automodel::plan

@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include "arch/counts.h"
+#include "arch/families.h"
 #include "base/bytes.h"
 #include "base/text_table.h"
+#include "plan/model_names.h"
 #include "schedule/timeline_text.h"
 
 namespace automodel::plan {
@@ -19,11 +21,12 @@ std::string shape_text(const TensorMeta& meta) {
   return fmt::format("{} {}", out, name_of(meta.dtype));
 }
 
-/// "embed, 8 layers (0-7), norm, head".
-std::string modules_text(const StagePart& part) {
+/// "embed, vision_tower, layers 0-7, norm, head".
+std::string modules_text(const ModelChoice& model, const StagePart& part) {
   std::string out;
   const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
   if (part.has_embedding) add("embed");
+  for (const auto& tower : towers_of(model, part)) add(tower.fqn.substr(tower.fqn.rfind('.') + 1));
   if (!part.layers.empty()) {
     const bool run = part.layers.back() - part.layers.front() + 1 == static_cast<int>(part.layers.size());
     const std::string which = part.layers.size() == 1 ? std::to_string(part.layers.front())
@@ -82,18 +85,16 @@ std::string model_text(const TrainingPlan& plan) {
     return "model     sizes unknown: give --model.config PATH (a config.json, or its folder) to plan stages, memory "
            "and time\n";
   const auto& spec = plan.model->spec;
-  std::int64_t parameters = 0;
-  if (plan.pipeline)
-    for (const auto& stage : plan.pipeline->stages) parameters += stage.part.parameters;
-  std::string active;
-  if (spec.moe) {
-    const auto& layout = plan.model->layout;
-    const auto counts = arch::count_parameters(layout, arch::whole_model(layout));
-    active = fmt::format(" ({} per token)", format_count(static_cast<double>(arch::active_parameters(spec, counts))));
-  }
-  return fmt::format("model     {} ({}): {} layers, hidden {}, heads {}/{}, vocabulary {}, {} parameters{}{}\n",
+  const auto counts = arch::count_parameters(plan.model->layout, arch::whole_model(plan.model->layout));
+  auto parameters = static_cast<double>(counts.total());
+  for (const auto& tower : towers_of(*plan.model)) parameters += static_cast<double>(tower.parameters.value_or(0));
+  const auto active = spec.moe ? fmt::format(" ({} per token)",
+                                             format_count(static_cast<double>(arch::active_parameters(spec, counts))))
+                               : "";
+  return fmt::format("model     {} ({}): {} layers, hidden {}, heads {}/{}, vocabulary {}, {} parameters{}{}{}\n",
                      plan.model->name, spec.model_type, spec.layers, spec.hidden, spec.heads, spec.kv_heads, spec.vocab,
-                     format_count(static_cast<double>(parameters)), active,
+                     format_count(parameters), active,
+                     arch::find_family(spec.model_type) == nullptr ? " (a guess: its family is unknown)" : "",
                      spec.tied_embeddings ? ", tied embeddings" : "");
 }
 
@@ -148,7 +149,7 @@ std::string stages_text(const TrainingPlan& plan) {
   for (const auto& stage : pipeline.stages) {
     const double own = loads[static_cast<std::size_t>(stage.stage)];
     const double load = *heaviest > 0 ? own / *heaviest : 1;
-    table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(stage.part),
+    table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(*plan.model, stage.part),
                format_count(static_cast<double>(stage.part.parameters + stage.adapters)),
                fmt::format("{:.3g}", stage.flops / 1e9),
                fmt::format("{:.0f}%{}", 100 * load, own == *heaviest && *lightest < *heaviest ? " heaviest" : ""),

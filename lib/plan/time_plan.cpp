@@ -7,6 +7,7 @@
 #include "arch/counts.h"
 #include "plan/layer_traffic.h"
 #include "plan/matrix_work.h"
+#include "plan/model_names.h"
 #include "plan/recompute_time.h"
 #include "plan/training_plan.h"
 
@@ -44,6 +45,7 @@ class Timing {
     }
     StageTime first, last;
     add_embedding(first);
+    for (const auto& tower : towers_of(*plan_.model)) add_tower(tower, first);
     add_head(last);
     out.first = sum(first);
     out.last = sum(last);
@@ -176,9 +178,19 @@ class Timing {
     for (const int layer : stage.part.layers) add_layer(out, layer);
     if (stage.part.has_embedding) add_embedding(out);
     if (stage.part.has_head) add_head(out);
+    for (const auto& tower : towers_of(*plan_.model, stage.part)) add_tower(tower, out);
     for (int i = 0; i < stage.mtp_layers; ++i) add_mtp_layer(out);
     if (plan_.adapters) add_adapters(stage, out);
     return out;
+  }
+
+  void add_tower(const arch::Tower& tower, StageTime& out) const {  // every tp and cp rank encodes one image a sequence
+    PartTime part{.work = plan_.batch.microbatch * tower.flops};
+    part.forward = pass_seconds(part.work, hardware_.forward_efficiency, 0);
+    if (plan_.adapters) return add(out, part);
+    part.backward_input = part.backward_weight = pass_seconds(part.work, hardware_.backward_efficiency, 0);
+    part.backward = 2 * part.backward_input;
+    add(out, part, request_.recompute == config::ActivationCheckpointing::kFull ? part.forward : 0);
   }
 
   /// A layer that predicts one more token: hidden states and an embedding joined, a layer like the last, the head.

@@ -132,6 +132,80 @@ TEST_CASE("the text part of a multimodal config is planned under its nested name
   CHECK(bad.errors[0].where == SourceLocation{"c.json", 4, 1});
 }
 
+TEST_CASE("towers of published models have their published sizes", "[arch]") {
+  const auto towers = [](const std::string& text) { return parse_hf_config(text, "c.json").towers; };
+  // google/gemma-3-4b-it: 4,300,079,472 parameters in all.
+  const auto gemma = towers(R"({"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+      "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024}, "vision_config": {
+      "hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "model_type": "siglip_vision_model",
+      "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": false}})");
+  REQUIRE(gemma.size() == 2);
+  CHECK(gemma[0].fqn == "model.vision_tower");
+  CHECK(gemma[0].tokens == 4096);
+  CHECK(*gemma[0].parameters + *gemma[1].parameters == 419'816'304);
+  // llava-hf/llava-1.5-7b-hf: 7,063,427,072, of them 6,738,939,904 of Vicuna with 64 more rows.
+  const auto llava = towers(R"({"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": 4096,
+      "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32064},
+      "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "model_type":
+      "clip_vision_model", "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14}})");
+  REQUIRE(llava.size() == 2);
+  CHECK(llava[0].what == "CLIP");
+  CHECK(*llava[0].parameters == 303'507'456);
+  CHECK(llava[0].tokens == 577);
+  CHECK(*llava[0].parameters + *llava[1].parameters == 7'063'427'072 - 6'738'939'904);
+  // Mistral Small 3.1: 24,011,361,280, of them 23,572,403,200 of the text model.
+  const auto mistral = towers(R"({"model_type": "mistral3", "spatial_merge_size": 2, "multimodal_projector_bias": false,
+      "text_config": {"model_type": "mistral", "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072},
+      "vision_config": {"model_type": "pixtral", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+      "num_attention_heads": 16, "patch_size": 14, "image_size": 1540}})");
+  REQUIRE(mistral.size() == 2);
+  CHECK(*mistral[0].parameters + *mistral[1].parameters == 24'011'361'280 - 23'572'403'200);
+}
+
+TEST_CASE("a flat config of Qwen2.5-VL is a Qwen2 with a tower whose images have any size", "[arch]") {
+  const auto parsed = parse_hf_config(R"({"model_type": "qwen2_5_vl", "architectures":
+      ["Qwen2_5_VLForConditionalGeneration"], "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+      "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": false,
+      "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vision_config": {"depth": 32, "hidden_size":
+      1280, "intermediate_size": 3420, "num_heads": 16, "in_chans": 3, "out_hidden_size": 3584, "patch_size": 14,
+      "spatial_merge_size": 2, "temporal_patch_size": 2}})",
+                                      "c.json");
+  REQUIRE(parsed.spec);
+  CHECK(parsed.spec->model_type == "qwen2");
+  CHECK_FALSE(parsed.spec->plan_only.empty());
+  CHECK(ids(parsed.warnings) == Ids{"multimodal"});
+  CHECK(parsed.warnings[0].message.find("images of any size") != std::string::npos);
+  CHECK(layout_of(*parsed.spec).layer_fqn(0) == "model.language_model.layers.0");
+  REQUIRE(parsed.towers.size() == 1);
+  CHECK(parsed.towers[0].fqn == "model.visual");
+  CHECK(count_parameters(*parsed.spec).total() + *parsed.towers[0].parameters == 8'292'166'656);
+  CHECK(parsed.towers[0].flops == 0);
+}
+
+TEST_CASE("towers without sizes are unknown, not guessed", "[arch]") {
+  const auto llava =
+      parse_hf_config(R"({"model_type": "llava", "text_config": )" + small("llama") +
+                          R"(, "vision_config": {"model_type": "clip_vision_model", "hidden_size": 64}})",
+                      "c.json");
+  REQUIRE(llava.towers.size() == 2);
+  CHECK_FALSE(llava.towers[0].parameters);
+  CHECK_FALSE(llava.towers[1].parameters);
+  CHECK(llava.warnings[0].message.find("model.vision_tower (CLIP, of unknown size)") != std::string::npos);
+  const auto omni = parse_hf_config(
+      R"({"model_type": "some_omni", "text_config": )" + small("llama") + R"(, "audio_config": {"d_model": 8}})",
+      "c.json");
+  REQUIRE(omni.towers.size() == 1);
+  CHECK(omni.towers[0].fqn.empty());
+  CHECK(omni.warnings[0].message.find("another module (audio, of unknown size)") != std::string::npos);
+}
+
+TEST_CASE("an encoder is not planned as a language model", "[arch]") {
+  const auto bert = parse_hf_config(small("bert", R"("architectures": ["BertForMaskedLM"])"), "c.json");
+  CHECK_FALSE(bert.spec);
+  CHECK(ids(bert.errors) == Ids{"unsupported-model"});
+}
+
 TEST_CASE("the published config of Gemma 3 4B, which leaves sizes to the class's defaults, is understood", "[arch]") {
   const auto spec = spec_of(R"({"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
       "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "golden_file.h"
+#include "plan/model_names.h"
 #include "plan/plan_json.h"
 #include "plan/plan_text.h"
 #include "planned.h"
@@ -94,6 +95,38 @@ TEST_CASE("each kind of sharding divides what it shards", "[plan]") {
   CHECK(two.in(Phase::kInitialization).gradients == 0);
   CHECK(three.in(Phase::kInitialization).weights == Approx(0.5 * whole));
   CHECK(three.in(Phase::kSteady).weights < two.in(Phase::kSteady).weights);
+}
+
+TEST_CASE("a multimodal model's towers weigh on the first stage alone", "[plan]") {
+  const std::string text =
+      "model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 4, "
+      "num_attention_heads: 8, vocab_size: 256, max_position_embeddings: 128";
+  const std::string tower =
+      "model_type: clip_vision_model, hidden_size: 32, intermediate_size: 64, "
+      "num_hidden_layers: 3, patch_size: 4, image_size: 16";
+  const auto plan_of = [](const std::string& config, const std::string& more = {}) {
+    return planned("model: {config: {" + config + "}}\n" +
+                   "dataset: {_target_: mock, vocab_size: 256, seq_length: 64}\n"
+                   "step_scheduler: {global_batch_size: 8, local_batch_size: 8, max_steps: 20}\ndevice: cpu\n"
+                   "distributed: {strategy: ddp, pp_size: 2, pipeline: {pp_microbatch_size: 2}" +
+                   more + "}\n");
+  };
+  const auto alone = plan_of(text);
+  const auto whole = plan_of("model_type: llava, text_config: {" + text + "}, vision_config: {" + tower + "}");
+  const auto towers = towers_of(*whole.model);
+  REQUIRE(towers.size() == 2);
+  const auto elements = *towers[0].parameters + *towers[1].parameters;
+  const auto& memory = whole.estimate->memory.ranks;
+  CHECK(memory[0].parameters - alone.estimate->memory.ranks[0].parameters == elements);
+  CHECK(memory[1].parameters == alone.estimate->memory.ranks[1].parameters);
+  CHECK(memory[0].in(Phase::kSteady).activations > alone.estimate->memory.ranks[0].in(Phase::kSteady).activations);
+  // Eight images a step: forward and twice as much backward.
+  const double images = 3 * 8 * (towers[0].flops + towers[1].flops);
+  CHECK(whole.estimate->time.flops - alone.estimate->time.flops == Approx(images));
+  CHECK(whole.estimate->time.step > alone.estimate->time.step);
+  const auto again = plan_of("model_type: llava, text_config: {" + text + "}, vision_config: {" + tower + "}",
+                             ", activation_checkpointing: full");
+  CHECK(again.estimate->memory.ranks[0].in(Phase::kSteady).activations < memory[0].in(Phase::kSteady).activations);
 }
 
 TEST_CASE("activations follow the microbatches in flight", "[plan]") {

@@ -19,6 +19,12 @@
 namespace automodel::plan {
 namespace {
 
+ModelNames names_of(const arch::Layout& layout) {
+  ModelChoice model;
+  model.layout = layout;
+  return plan::names_of(model);
+}
+
 arch::ModelSpec spec_of(const nlohmann::json& config) {
   const auto text = config.dump();
   const auto parsed = arch::parse_hf_config(text, "c");
@@ -149,25 +155,6 @@ TEST_CASE("models are split as NeMo AutoModel splits them", "[plan][golden]") {
   CHECK(skipped == 2);
 }
 
-TEST_CASE("the names found in a model's tree are those of its layout", "[plan]") {
-  for (const auto& row : golden::load("arch/hf_models.json")) {
-    CAPTURE(row["name"].get<std::string>());
-    const auto layout = arch::layout_of(spec_of(row["config"]));
-    arch::ModuleTree tree(layout, arch::TreeDepth::kLeaves);
-    Diagnostics problems;
-    const auto found = discover_names(tree, {}, problems);
-    INFO(to_text(problems));
-    REQUIRE(found);
-    const auto known = names_of(layout);
-    CHECK(found->embeddings == known.embeddings);
-    CHECK(found->layers == known.layers);
-    CHECK(found->layer_count == known.layer_count);
-    CHECK(found->norm == known.norm);
-    CHECK(found->head == known.head);
-    CHECK(found->rotary == known.rotary);
-  }
-}
-
 TEST_CASE("for Llama's names the stages are those of the NeMo generator", "[plan]") {
   const auto spec = tiny("llama", 13);
   for (int stages = 1; stages <= 13; ++stages) {
@@ -227,72 +214,38 @@ TEST_CASE("every parameter is in exactly one stage of any split, a tied one on b
   }
 }
 
-TEST_CASE("a nested text model is split with its encoders on the first stage", "[plan]") {
-  arch::ModuleTree tree;
-  tree.add("model.visual.blocks.0", 7);
-  tree.add("model.language_model.embed_tokens", 100);
-  for (int i = 0; i < 5; ++i) tree.add("model.language_model.layers." + std::to_string(i) + ".mlp", 10);
-  tree.add("model.language_model.norm", 1);
-  tree.add("model.language_model.rotary_emb", 0);
-  tree.add("lm_head", 100);
+TEST_CASE("encoders and projectors of a multimodal model stand on the first stage", "[plan]") {
+  ModelChoice model;
+  model.config_text = R"({"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": 8,
+      "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "vocab_size": 32},
+      "vision_config": {"model_type": "clip_vision_model", "hidden_size": 4, "intermediate_size": 8,
+      "num_hidden_layers": 2, "patch_size": 2, "image_size": 4}})";
+  const auto config = arch::parse_hf_config(model.config_text, "config.json");
+  REQUIRE(config.spec);
+  model.spec = *config.spec;
+  model.layout = arch::layout_of(model.spec);
+  const auto towers = towers_of(model);
+  REQUIRE(towers.size() == 2);
   Diagnostics problems;
-  const auto names = discover_names(tree, {}, problems);
-  REQUIRE(names);
-  CHECK(problems.empty());
-  const auto split = stage_fqns(*names, 2, 1, problems);
+  const auto split = stage_fqns(plan::names_of(model), 2, 1, problems);
   REQUIRE(split);
-  CHECK(*split ==
-        StageFqns{{"model.language_model.embed_tokens", "model.visual", "model.language_model.layers.0",
-                   "model.language_model.layers.1", "model.language_model.layers.2", "model.language_model.rotary_emb"},
-                  {"model.language_model.layers.3", "model.language_model.layers.4", "model.language_model.norm",
-                   "lm_head", "model.language_model.rotary_emb"}});
+  CHECK((*split)[0] == std::vector<std::string>{"model.language_model.embed_tokens", "model.vision_tower",
+                                                "model.multi_modal_projector", "model.language_model.layers.0",
+                                                "model.language_model.layers.1", "model.language_model.rotary_emb"});
+  arch::ModuleTree tree(model.layout);
+  for (const auto& tower : towers) tree.add(tower.fqn, *tower.parameters);
   const auto parts = split_model(tree, *split);
-  CHECK(parts[0].parameters == 137);
-  CHECK(parts[1].parameters == 121);
-  CHECK(parts[1].layers == std::vector<int>{3, 4});
-}
-
-TEST_CASE("a text model with its own model module and head is found", "[plan]") {
-  arch::ModuleTree tree;
-  tree.add("language_model.model.embed_tokens", 4);
-  tree.add("language_model.model.layers.0", 1);
-  tree.add("language_model.model.norm", 1);
-  tree.add("language_model.lm_head", 4);
-  tree.add("vision_tower", 3);
-  tree.add("multi_modal_projector", 2);
-  Diagnostics problems;
-  const auto names = discover_names(tree, {}, problems);
-  REQUIRE(names);
-  CHECK(names->layers == "language_model.model.layers");
-  CHECK(names->head == "language_model.lm_head");
-  CHECK(names->encoders == std::vector<std::string>{"vision_tower", "multi_modal_projector"});
-}
-
-TEST_CASE("custom heads and further modules are placed by name, others are asked for", "[plan]") {
-  arch::ModuleTree tree;
-  tree.add("model.embed_tokens", 4);
-  tree.add("model.layers.0.mlp", 1);
-  tree.add("model.norm", 1);
-  tree.add("score", 2);
-  tree.add("model.adapter.down", 3);
-  Diagnostics problems;
-  CHECK_FALSE(discover_names(tree, {}, problems));
-  REQUIRE(problems.size() == 2);
-  CHECK(problems[0].id == "unplaced-module");
-  CHECK(problems[0].message == "no rule says which stage 'score' belongs to");
-  CHECK(problems[1].message == "no rule says which stage 'model.adapter' belongs to");
-  problems.clear();
-  const auto names = discover_names(tree, {"score", {"model.adapter"}}, problems);
-  REQUIRE(names);
-  CHECK(stage_fqns(*names, 1, 1, problems)->front() ==
-        std::vector<std::string>{"model.embed_tokens", "model.adapter", "model.layers.0", "model.norm", "score"});
-  CHECK_FALSE(discover_names(tree, {"scores", {"model.adaptor"}}, problems));
-  CHECK(problems[0].help == "did you mean 'model.adapter'?");
-  CHECK(problems[1].help == "did you mean 'score'?");
-  arch::ModuleTree empty;
-  problems.clear();
-  CHECK_FALSE(discover_names(empty, {}, problems));
-  CHECK(problems[0].id == "no-layers");
+  const arch::Portion first{true, 0, 2, false, false};
+  CHECK(parts[0].parameters ==
+        arch::count_parameters(model.layout, first).total() + *towers[0].parameters + *towers[1].parameters);
+  CHECK(towers_of(model, parts[0]).size() == 2);
+  CHECK(towers_of(model, parts[1]).empty());
+  // A list that leaves one out is refused.
+  auto without = *split;
+  without[0].erase(without[0].begin() + 1);
+  const auto refused = check_split(tree, without);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].message == "no stage holds 'model.vision_tower'");
 }
 
 TEST_CASE("an explicit split names unknown, repeated, missing and misplaced modules at once", "[plan]") {
