@@ -7,9 +7,11 @@
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "config/recipe.h"
 #include "docs/pages.h"
+#include "golden_file.h"
 #include "plan/facts.h"
 #include "plan/plan_json.h"
 #include "plan/training_plan.h"
@@ -231,6 +233,167 @@ void walk(const std::vector<FieldInfo>& fields, const std::string& path, const O
   }
 }
 
+/// Dotted names of the values in which the JSON of two plans differs, without places in lists.
+std::set<std::string> changed_values(const std::string& before, const std::string& after) {
+  const auto flat = [](const std::string& text) {
+    std::map<std::string, std::string> out;
+    const auto leaves = nlohmann::json::parse(text).flatten();
+    for (const auto& [path, value] : leaves.items()) out[path] = value.dump();
+    return out;
+  };
+  const auto a = flat(before), b = flat(after);
+  std::set<std::string> out;
+  const auto add = [&](const std::string& path) {
+    std::string name;
+    for (std::size_t begin = 1; begin <= path.size();) {
+      const auto end = std::min(path.find('/', begin), path.size());
+      const auto part = path.substr(begin, end - begin);
+      if (part.find_first_not_of("0123456789") != std::string::npos) name += (name.empty() ? "" : ".") + part;
+      begin = end + 1;
+    }
+    out.insert(name);
+  };
+  for (const auto& [path, value] : a)
+    if (const auto other = b.find(path); other == b.end() || other->second != value) add(path);
+  for (const auto& [path, value] : b)
+    if (!a.contains(path)) add(path);
+  return out;
+}
+
+/// True where `claim`, a value of the plan's JSON or a problem's id, follows from the key on one of the recipes.
+bool shows(const std::string& claim, const std::string& key, const Overrides& context,
+           const std::vector<std::string>& values) {
+  for (const auto& base : kBases) {
+    const auto before = outcome_of(base, context);
+    if (!before.plan) continue;
+    for (const auto& value : values) {
+      auto with = context;
+      with.push_back(set(key, value));
+      const auto after = outcome_of(base, with);
+      if (after.told.find(claim + " " + key) != std::string::npos) return true;
+      if (!after.plan) continue;
+      for (const auto& name : changed_values(before.json, after.json))
+        if (name == claim || name.starts_with(claim + ".")) return true;
+    }
+  }
+  return false;
+}
+
+/// Values of keys whose consequence is claimed on docs/compatibility.md, where those of kValues would not show it.
+const std::map<std::string, std::vector<std::string>> kClaimed = {
+    {"distributed.mp_policy", {"{param_dtype: float32}"}},
+    {"distributed.offload_policy", {"{_target_: torch.distributed.fsdp.CPUOffloadPolicy}"}},
+    {"distributed.pipeline.module_fqns_per_model_part",
+     {"[[model.embed_tokens, model.layers.0, model.layers.1], [model.layers.2, model.layers.3, model.layers.4, "
+      "model.layers.5, model.layers.6, model.layers.7, model.norm, lm_head]]"}},
+};
+
+/// Every key of a recipe with its field and what selects its section.
+struct KnownKey {
+  FieldInfo field;
+  Overrides context;
+};
+/// By strategy (empty: of none) and dotted key; sections too.
+std::map<std::pair<std::string, std::string>, KnownKey> known_keys() {
+  std::map<std::pair<std::string, std::string>, KnownKey> out;
+  walk(config::fields_of<config::Recipe>(), "", {},
+       [&](const std::string& key, const FieldInfo& field, const Overrides& context) {
+         std::string strategy;
+         for (const auto& each : context)
+           if (each.key == "distributed.strategy") strategy = each.value;
+         out.try_emplace({strategy, key}, KnownKey{field, context});
+       });
+  return out;
+}
+
+/// The rows of one `##` section of a page.
+std::vector<std::vector<std::string>> rows_below(const std::string& page, const std::string& heading) {
+  const auto begin = page.find("\n## `" + heading + "`\n");
+  if (begin == std::string::npos) return {};
+  return test::table_rows(page.substr(begin, page.find("\n## ", begin + 1) - begin));
+}
+
+std::string unquoted(const std::string& cell) {
+  return cell.size() > 2 && cell.front() == '`' && cell.back() == '`' ? cell.substr(1, cell.size() - 2) : cell;
+}
+
+class CompatibilityPage {
+ public:
+  CompatibilityPage() : page_(test::read_file(test::repository() / "docs/compatibility.md")), keys_(known_keys()) {}
+
+  void fields(const std::string& heading, const std::string& section, const std::string& strategy,
+              std::set<std::string> wanted) {
+    for (const auto& cells : rows_below(page_, heading)) {
+      REQUIRE(cells.size() == 4);
+      const auto name = unquoted(cells[0]);
+      INFO(heading << "." << name);
+      CHECK(wanted.erase(name) == 1);
+      const std::string key = section + "." + name;
+      const auto known = find(strategy, key);
+      if (cells[1] == "no effect") {
+        REQUIRE(known != nullptr);
+        CHECK(cells[3] == known->field.ignored);
+      } else {
+        CHECK(cells[1] == "acts");
+        shown(key, strategy_of(strategy), known, unquoted(cells[2]));
+      }
+    }
+    INFO(heading);
+    CHECK(wanted == std::set<std::string>());
+  }
+
+  void functions(const std::string& heading, std::set<std::string> wanted) {
+    for (const auto& cells : rows_below(page_, heading)) {
+      REQUIRE(cells.size() == 4);
+      INFO(cells[0]);
+      CHECK(wanted.erase(unquoted(cells[0])) == 1);
+      const auto seen = unquoted(cells[2]);
+      if (cells[1] != "acts") {
+        CHECK((cells[1] == "no effect" || cells[1] == "refused"));
+        CHECK_FALSE(cells[3].empty());
+      } else if (seen.starts_with("test/")) {
+        CHECK(test::fs::exists(test::repository() / seen));
+      } else {
+        // The test of all keys shows that it has a consequence.
+        const bool any = std::any_of(keys_.begin(), keys_.end(), [&](const auto& each) {
+          return each.first.second == seen && each.second.field.ignored.empty() &&
+                 each.second.field.unsupported.empty();
+        });
+        CHECK(any);
+      }
+    }
+    INFO(heading);
+    CHECK(wanted == std::set<std::string>());
+  }
+
+ private:
+  static Overrides strategy_of(const std::string& strategy) {
+    if (strategy.empty()) return {};
+    return {set("distributed.strategy", strategy)};
+  }
+
+  const KnownKey* find(const std::string& strategy, const std::string& key) const {
+    for (const auto& each : {strategy, std::string()})
+      if (const auto found = keys_.find({each, key}); found != keys_.end()) return &found->second;
+    return nullptr;
+  }
+
+  static void shown(const std::string& key, const Overrides& context, const KnownKey* known, const std::string& claim) {
+    if (claim.starts_with("test/")) {
+      CHECK(test::fs::exists(test::repository() / claim));
+      return;
+    }
+    const auto claimed = kClaimed.find(key);
+    REQUIRE((claimed != kClaimed.end() || known != nullptr));
+    const auto values = claimed != kClaimed.end() ? claimed->second : values_for(key, known->field);
+    INFO("claims " << claim);
+    CHECK(shows(claim, key, context, values));
+  }
+
+  std::string page_;
+  std::map<std::pair<std::string, std::string>, KnownKey> keys_;
+};
+
 }  // namespace
 
 TEST_CASE("no key of a recipe is without a consequence", "[docs]") {
@@ -268,6 +431,31 @@ TEST_CASE("no key of a recipe is without a consequence", "[docs]") {
   INFO(shown << " keys act, " << outside << " lie outside; silent are\n" << silent);
   CHECK(silent.empty());
   CHECK(shown > 250);
+}
+
+TEST_CASE("docs/compatibility.md says of every option of NeMo AutoModel what follows from it", "[docs]") {
+  const auto options = golden::load("nemo/options.json");
+  const auto names = [&](const char* list) { return options[list].get<std::set<std::string>>(); };
+  CompatibilityPage page;
+  page.fields("PipelineConfig", "distributed.pipeline", "", names("PipelineConfig"));
+  page.fields("FSDP2Config", "distributed", "fsdp2", names("FSDP2Config"));
+  page.fields("MegatronFSDPConfig", "distributed", "megatron_fsdp", names("MegatronFSDPConfig"));
+  page.fields("DDPConfig", "distributed", "ddp", names("DDPConfig"));
+  for (const auto& [heading, list] :
+       {std::pair("pipelining.functional", "nemo_functions"), std::pair("parallelizer", "nemo_parallelizer")}) {
+    std::set<std::string> wanted;
+    for (const auto& [function, parameters] : options[list].items()) {
+      wanted.insert(function);
+      for (const auto& each : parameters) wanted.insert(function + "." + each.get<std::string>());
+    }
+    page.functions(heading, wanted);
+  }
+  // Megatron Core's fields have a page of their own, whose rows another test tries out.
+  const auto megatron = test::first_column(test::read_file(test::repository() / "docs/megatron.md"));
+  for (const auto& name : names("ModelParallelConfig")) {
+    INFO("model_parallel." << name);
+    CHECK(megatron.contains(name));
+  }
 }
 
 }  // namespace automodel
