@@ -235,7 +235,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
                         {},
                         "hardware.profile"});
   }
-  if (found != nullptr)
+  if (found != nullptr && request.cuda)
     out = device(*found, config, request);
   else if (request.cuda && !profile) {
     out = device(kProfiles[0], config, request);

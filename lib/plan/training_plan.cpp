@@ -244,9 +244,10 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
 bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, Located& report) {
   const auto& asked = recipe.hardware->profile();
   if (recipe.device() == config::Device::kCpu && asked && find_device(*asked) != nullptr)
-    report.refuse("device-conflict", "hardware.profile",
-                  fmt::format("device is cpu, and the profile '{}' is that of a GPU", *asked),
-                  "set device: cuda to plan for it, or remove the profile");
+    report.warn(
+        "device-conflict", "hardware.profile",
+        fmt::format("device is cpu: memory and time are those of this machine, not of the profile '{}'", *asked),
+        "set device: cuda to plan for it, or remove the profile");
   if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
   if (request.cuda_available || request.training) return request.cuda_available;
   if (config::backend_of(recipe) == config::Backend::kNccl) return true;
