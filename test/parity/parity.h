@@ -24,9 +24,9 @@ struct TinyRun {
   std::string model = {};        ///< further keys of the model's configuration: "key: value, ..."
   std::string distributed = {};  ///< keys of the mesh's section: "strategy: ddp, pp_size: 2, ..."
   std::string model_parallel = {};
-  std::string dataset = {};            ///< value of that section; empty: random sequences of 16 tokens
-  /// Keys of that section. With Adam's usual eps of 1e-8 an element whose gradient is rounding noise moves by a whole lr,
-  /// up on one mesh and down on another; with an eps above the noise of float32 it does not.
+  std::string dataset = {};  ///< value of that section; empty: random sequences of 16 tokens
+  /// Keys of that section. With Adam's usual eps of 1e-8 an element whose gradient is rounding noise moves by a whole
+  /// lr, up on one mesh and down on another; with an eps above the noise of float32 it does not.
   std::string optimizer = "lr: 0.01, eps: 0.001";
   std::string sections = {};           ///< whole lines that both recipes have
   train::RuntimeOptions runtime = {};  ///< of the mesh
