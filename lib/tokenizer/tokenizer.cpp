@@ -221,7 +221,7 @@ std::string Tokenizer::surface(Id id) const {
   if (pre_tokenizer_.byte_level()) return bytes_of(out).value_or(out);
   if (const auto byte = named_byte(out)) return std::string(1, *byte);
   for (std::size_t at = out.find(kMark); at != std::string::npos; at = out.find(kMark, at))
-    out.replace(at, kMark.size(), " ");
+    out.replace(at, kMark.size(), 1, ' ');
   return out;
 }
 
