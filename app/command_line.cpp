@@ -195,9 +195,25 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
                    "Start the ranks again, from the newest checkpoint, so many times after one died, hung or lost its "
                    "host (fault_tolerance.max_restarts)")
         ->check(CLI::Range(0, 1 << 24, "COUNT"));
+    sub.add_option("--min-ranks", options.min_ranks,
+                   "Go on with so many ranks at least, on the hosts that are left (fault_tolerance.min_ranks)")
+        ->check(kCount);
     sub.add_option("--start-with", options.start_with,
                    "Command that starts the ranks and can do so again: \"mpirun -np 16 --hostfile hosts\", \"srun\"")
         ->type_name("WORDS");
+  }
+  if (command.takes & kDoctor) {
+    auto* ranks =
+        sub.add_flag("--ranks", options.ranks,
+                     "Measure compute, memory and links of each rank, and name the odd one out; also under mpirun");
+    auto* here = sub.add_option("--nproc-per-node", options.nproc_per_node, "Start this many ranks on this machine")
+                     ->check(kCount)
+                     ->needs(ranks);
+    sub.add_option("--start-with", options.start_with,
+                   "Command that starts the ranks: \"mpirun -np 16 --hostfile hosts\"")
+        ->type_name("WORDS")
+        ->needs(ranks)
+        ->excludes(here);
   }
   if (command.takes & kCheckpoint) add_checkpoint_options(sub, options);
   if (command.takes & kReport) {

@@ -97,7 +97,7 @@ int run_verify(const Options& options) {
 }
 
 constexpr std::array kCommands = {
-    Command{"train", "train RECIPE [--nproc-per-node N] [--max-restarts N] [--json] [OVERRIDE...]",
+    Command{"train", "train RECIPE [--nproc-per-node N] [--max-restarts N] [--min-ranks N] [--json] [OVERRIDE...]",
             "Train: alone, under mpirun or srun, or with --nproc-per-node", kRecipe | kProcesses | kJson, run_train},
     Command{"plan", "plan RECIPE [--world-size N] [--calibrate] [--json] [OVERRIDE...]",
             "Print what would run: mesh, stages, schedule, memory, time, proofs",
@@ -111,7 +111,8 @@ constexpr std::array kCommands = {
     Command{"slurm", "slurm RECIPE --nodes N [--time T] [--partition P] [OVERRIDE...]",
             "Print a batch script: starts the ranks, saves before the time is up, requeues", kRecipe | kSlurm,
             run_slurm},
-    Command{"doctor", "doctor [--json]", "Check MPI, LibTorch, CUDA, NCCL, network and limits of this machine", kJson,
+    Command{"doctor", "doctor [--ranks [--nproc-per-node N]] [--json]",
+            "Check MPI, LibTorch, CUDA, NCCL, network and limits of this machine; compare ranks", kJson | kDoctor,
             run_doctor},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},

@@ -25,6 +25,7 @@ enum Takes : unsigned {
   kReport = 1u << 13,      ///< RUN..., -o
   kGenerate = 1u << 11,    ///< --prompt, --chat, --max-new-tokens, ...
   kRows = 1u << 14,        ///< --rows, --validation
+  kDoctor = 1u << 15,      ///< --ranks, --nproc-per-node, --start-with
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 

@@ -6,6 +6,7 @@
 #include "base/text_table.h"
 #include "commands.h"
 #include "launch/doctor.h"
+#include "launch/train_command.h"
 #include "report.h"
 
 namespace automodel::app {
@@ -41,6 +42,14 @@ std::string to_text(const std::vector<launch::Finding>& findings) {
 }  // namespace
 
 int run_doctor(const Options& options) {
+  if (options.ranks) {
+    launch::RankJob job{.work = launch::Work::kMeasureRanks,
+                        .ranks = options.nproc_per_node.value_or(1),
+                        .starter = launch::words_of(options.start_with)};
+    if (options.json) job.overrides = {"--json"};
+    if (launch::in_parallel_job() || (job.ranks == 1 && job.starter.empty())) return launch::exec_worker(job);
+    return launch::watch_ranks(job).code;
+  }
   const auto findings = launch::examine();
   out(options.json ? to_json(findings) : to_text(findings));
   const bool sick = std::any_of(findings.begin(), findings.end(),

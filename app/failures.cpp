@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/bytes.h"
 #include "base/json_writer.h"
 #include "base/text_table.h"
-#include "config/environment.h"
+#include "plan/fewer_ranks.h"
 #include "report.h"
 
 namespace automodel::app {
@@ -18,7 +19,8 @@ constexpr int kMostLost = 4;  // hosts
 struct AfterLoss {
   int lost = 0;  ///< hosts
   int ranks_left = 0;
-  int ranks = 0;  ///< that the plan uses
+  int ranks = 0;                        ///< that the plan uses
+  std::vector<std::string> words = {};  ///< overrides that make it
   std::optional<plan::TrainingPlan> plan = {};
   double step() const { return plan && plan->estimate ? plan->estimate->time.step : 0; }
   double peak() const { return plan->estimate->memory.peak(); }
@@ -30,34 +32,25 @@ struct AfterLoss {
   }
 };
 
-/// The recipe with another data-parallel size; hybrid sharding keeps its groups where they still divide.
-std::optional<plan::TrainingPlan> with_dp(const config::LoadedRecipe& loaded, plan::PlanRequest request, int dp,
-                                          int ranks) {
-  const std::vector<config::Override> smaller = {{"distributed.dp_size", std::to_string(dp), "--failures"}};
-  const auto changed = config::read_again(loaded, smaller, config::process_environment());
-  if (!changed.problems.empty()) return std::nullopt;
-  request.world_size = ranks;
-  return plan::make_plan(changed, request).plan;
-}
-
 AfterLoss row_for(const config::LoadedRecipe& loaded, const plan::PlanRequest& request, const plan::TrainingPlan& whole,
                   int lost, int left) {
   AfterLoss out{.lost = lost, .ranks_left = left};
-  const int rest = whole.mesh.world_size() / whole.mesh.size(mesh::kDp);  // ranks of one data-parallel coordinate
-  for (int dp = left / rest; dp >= 1 && !out.plan; --dp) {
-    out.plan = with_dp(loaded, request, dp, dp * rest);
-    out.ranks = dp * rest;
-  }
+  auto smaller = plan::plan_for_fewer(loaded, whole, {.plan = request, .most = left});
+  if (!smaller) return out;
+  out.ranks = smaller->plan.mesh.world_size();
+  out.words = std::move(smaller->words);
+  out.plan = std::move(smaller->plan);
   return out;
 }
 
 std::string table_of_losses(const std::vector<AfterLoss>& rows, const plan::TrainingPlan& whole, int per_host) {
   TextTable table(
       {"lost hosts", "ranks left", "ranks used", "dp", "accumulation", "step", "slower", "peak memory", ""});
+  std::string others;
   for (const auto& row : rows) {
     if (!row.plan) {
       table.add({std::to_string(row.lost), std::to_string(row.ranks_left), "", "", "", "", "", "",
-                 "no mesh: fewer ranks than pp x cp x tp need; plan --search finds others"});
+                 "no plan of these ranks with the same global batch fits"});
       continue;
     }
     const bool timed = row.plan->estimate && whole.estimate;
@@ -66,11 +59,13 @@ std::string table_of_losses(const std::vector<AfterLoss>& rows, const plan::Trai
                timed ? fmt::format("{:.1f} ms", 1e3 * row.step()) : "",
                timed ? fmt::format("{:.2f} x", row.step() / whole.estimate->time.step) : "",
                timed ? format_bytes(row.peak()) : "", row.fits()});
+    if (row.words.size() > 1) others += fmt::format("  {} ranks: {}\n", row.ranks, fmt::join(row.words, " "));
   }
   return fmt::format("{} ranks on {} hosts of {}; the global batch of {} sequences stays\n", whole.mesh.world_size(),
                      whole.mesh.world_size() / per_host, per_host, whole.batch.global) +
          table.text() +
-         "  what is left goes on with: automodel train RECIPE --distributed.dp_size DP, from the newest checkpoint\n";
+         (others.empty() ? "" : "meshes that are not the recipe's with fewer data-parallel ranks:\n" + others) +
+         "  train --max-restarts N --min-ranks M goes on this way by itself; by hand: --distributed.dp_size DP\n";
 }
 
 std::string json_of_losses(const std::vector<AfterLoss>& rows, const plan::TrainingPlan& whole) {
@@ -87,6 +82,10 @@ std::string json_of_losses(const std::vector<AfterLoss>& rows, const plan::Train
     if (row.plan) {
       json.member("ranks_used", row.ranks);
       json.member("dp_size", row.plan->mesh.size(mesh::kDp));
+      json.key("overrides");
+      json.begin_array();
+      for (const auto& word : row.words) json.value(word);
+      json.end_array();
       json.member("accumulation", row.plan->batch.runs);
       json.member("global_batch_size", row.plan->batch.global);
     }

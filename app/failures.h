@@ -7,8 +7,8 @@
 
 namespace automodel::app {
 
-/// Prints a row for each number of lost hosts: the mesh that the ranks left can run with the same global batch (the
-/// data-parallel size gives way, then accumulation makes up for it), whether it fits, how much slower it is.
+/// Prints a row for each number of lost hosts: what train --min-ranks would go on with (plan/fewer_ranks.h), whether it
+/// fits, how much slower it is.
 int plan_failures(const Options& options, const config::LoadedRecipe& loaded, plan::PlanRequest request);
 
 }  // namespace automodel::app

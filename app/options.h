@@ -21,12 +21,14 @@ struct Options {
   std::optional<int> gpus_per_node = {};
   std::optional<int> nproc_per_node = {};
   std::optional<int> max_restarts = {};  ///< in place of fault_tolerance.max_restarts
+  std::optional<int> min_ranks = {};     ///< in place of fault_tolerance.min_ranks
   std::string start_with = {};           ///< command that starts the ranks
   std::string actions = {};              ///< "", "compute", "lowered"
   std::string timeline = {};             ///< file
   std::string trace = {};                ///< file
   std::string memory = {};               ///< of a rank's device: hardware.memory
   bool no_files = false;                 ///< do not look at what the recipe names
+  bool ranks = false;                    ///< of `doctor`
   bool require_fit = false;              ///< refuse a plan that does not fit
   bool calibrate = false;                ///< measure this machine first
   bool search = false;

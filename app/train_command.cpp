@@ -3,19 +3,23 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
-#include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "checkpoint/format/root_folder.h"
 #include "commands.h"
+#include "launch/hosts.h"
 #include "launch/supervisor.h"
 #include "metrics/event_log.h"
 #include "metrics/event_stream.h"
+#include "plan/fewer_ranks.h"
+#include "plan/plan_text.h"
 #include "plan/training_plan.h"
 #include "report.h"
 
@@ -41,7 +45,23 @@ std::string last_line(const fs::path& path) {
 /// What a run leaves behind that says how far it came.
 class Progress {
  public:
-  explicit Progress(fs::path root) : root_(std::move(root)), seen_(last_line(records())) {}
+  explicit Progress(fs::path root) : root_(std::move(root)), seen_(last_line(records())) {
+    std::error_code error;
+    fs::create_directories(root_, error);
+    marked_ = static_cast<bool>(std::ofstream(mark()) << "a supervisor looks after this run\n");
+  }
+  ~Progress() {
+    std::error_code error;
+    fs::remove(mark(), error);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// The folder is another one than when the run began, or none: checkpoints that it had are out of reach.
+  bool lost_folder() const {
+    std::error_code error;
+    return marked_ && !fs::exists(mark(), error);
+  }
 
   void look(launch::Attempt& attempt) {
     const auto newest = checkpoint::newest_checkpoint(root_);
@@ -59,8 +79,10 @@ class Progress {
 
  private:
   fs::path records() const { return root_ / "training.jsonl"; }
+  fs::path mark() const { return root_ / ".supervised"; }
   fs::path root_;
   std::string seen_;
+  bool marked_ = false;
 };
 
 std::string content_of(const fs::path& path) {
@@ -87,14 +109,86 @@ class Unchanged {
   std::string recipe_, text_, worker_, stamp_;
 };
 
+/// Which ranks a restart gets: those of the hosts that are there, with the mesh that the recipe then has.
+class Survivors {
+ public:
+  Survivors(const config::LoadedRecipe& loaded, const Options& options, launch::HostJob whole, plan::TrainingPlan plan,
+            int least)
+      : loaded_(loaded), options_(options), whole_(std::move(whole)), plan_(std::move(plan)), least_(least) {}
+
+  std::optional<launch::RankJob> next(launch::RankJob job, std::string& why) const {
+    const auto there = launch::answering_hosts(whole_, kPatience);
+    int left = 0;
+    for (const auto& host : there) left += host.slots;
+    left = std::min(left, whole_.ranks);
+    job.starter = launch::put_together(whole_);
+    job.ranks = whole_.ranks;
+    job.overrides = options_.overrides;
+    if (left == whole_.ranks) return job;
+    const auto seen = fmt::format("{} of {} hosts answer ({}), with {} of {} ranks", there.size(), whole_.hosts.size(),
+                                  there.empty() ? "none" : launch::names_of(there), left, whole_.ranks);
+    if (left < least_) {
+      why = fmt::format("{}; --min-ranks asks for {}", seen, least_);
+      return std::nullopt;
+    }
+    const auto smaller = plan::plan_for_fewer(loaded_, plan_, {.plan = request(left), .most = left, .least = least_});
+    if (!smaller) {
+      why = fmt::format("{}; no plan of {} to {} ranks fits", seen, least_, left);
+      return std::nullopt;
+    }
+    job.ranks = smaller->plan.mesh.world_size();
+    job.starter = launch::put_together({whole_.words, job.ranks, there});
+    job.overrides.insert(job.overrides.end(), smaller->words.begin(), smaller->words.end());
+    err(fmt::format("{}: goes on with {} ranks, {}; the global batch of {} sequences stays\n{}", seen, job.ranks,
+                    fmt::join(smaller->words, " "), smaller->plan.batch.global, plan::to_text(smaller->plan)));
+    return job;
+  }
+
+  static plan::PlanRequest request(int ranks) {
+    return {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()};
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{20};  // for a host to start a program
+
+  const config::LoadedRecipe& loaded_;
+  const Options& options_;
+  launch::HostJob whole_;
+  plan::TrainingPlan plan_;  ///< of all ranks
+  int least_;
+};
+
+/// Where --min-ranks or the recipe asks for it, and the command names hosts.
+std::optional<Survivors> survivors_of(const config::LoadedRecipe& loaded, const Options& options,
+                                      const std::vector<std::string>& starter) {
+  const auto least = options.min_ranks ? options.min_ranks : loaded.recipe.fault_tolerance->min_ranks();
+  if (!least) return std::nullopt;
+  auto job = launch::take_apart(starter);
+  if (job.hosts.empty()) {
+    if (options.min_ranks)
+      throw wrong_words("--min-ranks goes on with the hosts that are left, and no hosts are named",
+                        "--start-with \"mpirun -np 16 --hostfile HOSTS\"");
+    err("fault_tolerance.min_ranks does not act: no hosts are named (--start-with \"mpirun -np 16 --hostfile "
+        "HOSTS\")\n");
+    return std::nullopt;
+  }
+  if (*least > job.ranks)
+    throw wrong_words(fmt::format("--min-ranks {} is more than the {} ranks that are started", *least, job.ranks),
+                      "at most as many as --start-with starts");
+  auto whole = plan::make_plan(loaded, Survivors::request(job.ranks));
+  if (!whole.plan) throw Error(whole.exit, whole.problems);
+  return std::make_optional<Survivors>(loaded, options, std::move(job), std::move(*whole.plan), *least);
+}
+
 /// `stream`: null where nobody reads events as they happen.
 void note(const Progress& progress, const launch::Attempt& attempt, const launch::Decision& decision,
-          metrics::EventStream* stream) {
-  const metrics::Event event{
-      .event = decision.next == launch::Next::kRestart ? "restart" : "gave-up",
-      .step = attempt.last_step,
-      .message = decision.message,
-      .fields = {{"exit_code", static_cast<std::int64_t>(attempt.code)}, {"cause", attempt.cause}}};
+          const launch::RankJob& next, metrics::EventStream* stream) {
+  metrics::Event event{.event = decision.next == launch::Next::kRestart ? "restart" : "gave-up",
+                       .step = attempt.last_step,
+                       .message = decision.message,
+                       .fields = {{"exit_code", static_cast<std::int64_t>(attempt.code)}, {"cause", attempt.cause}}};
+  if (decision.next == launch::Next::kRestart)
+    event.fields.emplace_back("ranks", static_cast<std::int64_t>(next.ranks));
   if (stream != nullptr) stream->add(event);
   std::error_code error;
   fs::create_directories(progress.root(), error);
@@ -106,25 +200,26 @@ void note(const Progress& progress, const launch::Attempt& attempt, const launch
 }
 
 int supervise(const config::LoadedRecipe& loaded, const Options& options, launch::RankJob job, int max_restarts) {
+  const auto survivors = survivors_of(loaded, options, job.starter);
   const auto progress = std::make_shared<Progress>(fs::path(loaded.recipe.checkpoint->checkpoint_dir()));
   const Unchanged unchanged(options.recipe);
   std::optional<metrics::EventStream> stream;
   if (options.json) stream.emplace(STDOUT_FILENO);
-  const auto last = launch::supervise({.job = std::move(job),
-                                       .max_restarts = max_restarts,
-                                       .look = [progress](launch::Attempt& attempt) { progress->look(attempt); },
-                                       .changed = [&unchanged] { return unchanged.differs(); },
-                                       .note =
-                                           [&](const launch::Attempt& attempt, const launch::Decision& decision) {
-                                             note(*progress, attempt, decision, stream ? &*stream : nullptr);
-                                           }});
+  std::function<std::optional<launch::RankJob>(std::string&)> next_job;
+  if (survivors) next_job = [&](std::string& why) { return survivors->next(job, why); };
+  const auto last = launch::supervise(
+      {.job = job,
+       .max_restarts = max_restarts,
+       .look = [progress](launch::Attempt& attempt) { progress->look(attempt); },
+       .changed = [&unchanged] { return unchanged.differs(); },
+       .folder_lost = [progress] { return progress->lost_folder() ? progress->root().string() : ""; },
+       .next_job = next_job,
+       .note =
+           [&](const launch::Attempt& attempt, const launch::Decision& decision, const launch::RankJob& next) {
+             note(*progress, attempt, decision, next, stream ? &*stream : nullptr);
+           }});
   if (stream) stream->add(metrics::end_event(last.code, last.code == code(ExitCode::kOk) ? "" : last.cause));
   return last.code;
-}
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
 }
 
 /// The recipe's own sizes say how many ranks it wants; this command started too few or too many.
@@ -150,7 +245,7 @@ int run_train(const Options& options) {
   launch::RankJob job{.work = launch::Work::kTrain, .recipe = options.recipe, .overrides = options.overrides};
   // A rank of a job leaves everything to the worker, where rank 0 reads the recipe for all.
   if (launch::in_parallel_job()) {
-    if (options.max_restarts || !options.start_with.empty())
+    if (options.max_restarts || options.min_ranks || !options.start_with.empty())
       throw wrong_words("ranks cannot start themselves again: their launcher ends with them",
                         "automodel train RECIPE --max-restarts N --start-with \"mpirun -np 8 --hostfile HOSTS\"");
     job.printed = options.json ? launch::Printed::kEventsAndEnd : launch::Printed::kLines;
@@ -158,7 +253,7 @@ int run_train(const Options& options) {
   }
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
-  const auto starter = words_of(options.start_with);
+  const auto starter = launch::words_of(options.start_with);
   if (!starter.empty() && options.nproc_per_node)
     throw wrong_words("--start-with starts the ranks, and --nproc-per-node does too", "leave one of them out");
   const int ranks = options.nproc_per_node.value_or(1);
@@ -172,7 +267,10 @@ int run_train(const Options& options) {
   const int restarts = options.max_restarts.value_or(loaded.recipe.fault_tolerance->max_restarts());
   job.ranks = ranks;
   job.starter = starter;
+  if (!starter.empty()) job.ranks = launch::take_apart(starter).ranks;
   if (options.json) job.printed = launch::Printed::kEvents;
+  if (options.min_ranks && restarts == 0)
+    throw wrong_words("--min-ranks says what a restart goes on with, and there is none", "add --max-restarts N");
   if (restarts > 0 || !starter.empty() || options.json) return supervise(loaded, options, std::move(job), restarts);
   return ranks > 1 ? launch::run_ranks(job.work, ranks, job.recipe, job.overrides) : launch::exec_worker(job);
 }

@@ -1,6 +1,7 @@
 // One rank of a training run. `automodel train` and `automodel verify` become this program:
 // automodel-worker [--verify|--calibrate] RECIPE [OVERRIDE...]. `automodel plan --calibrate` runs it as well, without a
 // recipe with --calibrate-usual or --calibrate-links, and `automodel generate` with --generate REQUEST, as JSON. With
+// --measure-ranks [--json] is `automodel doctor --ranks`. With
 // --events a training run prints JSON lines, with --events-and-end also how it ended.
 #include <chrono>
 #include <csignal>
@@ -20,6 +21,7 @@
 #include "metrics/event_stream.h"
 #include "train/calibrate.h"
 #include "train/generate_run.h"
+#include "train/rank_meter.h"
 #include "train/run.h"
 #include "train/stop_signal.h"
 #include "train/verify_run.h"
@@ -77,10 +79,11 @@ int main(int argc, char** argv) {
                           : take("--calibrate-usual") ? std::optional(train::Measured::kUsualModels)
                           : take("--calibrate-links") ? std::optional(train::Measured::kLinks)
                                                       : std::nullopt;
-  const bool needs_recipe = calibrates.value_or(train::Measured::kModel) == train::Measured::kModel;
+  const bool ranks = take("--measure-ranks"), as_json = ranks && take("--json");
+  const bool needs_recipe = !ranks && calibrates.value_or(train::Measured::kModel) == train::Measured::kModel;
   if (words.empty() && needs_recipe) return static_cast<int>(ExitCode::kBadInput);
   std::optional<train::StopSignal> stop;
-  if (!verify && !generate && !calibrates) stop.emplace();
+  if (!verify && !generate && !calibrates && !ranks) stop.emplace();
   std::string recipe;
   if (needs_recipe) {
     recipe = words.front();
@@ -97,6 +100,10 @@ int main(int argc, char** argv) {
     }
     const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
     const auto work = [&](comm::World& w) {
+      if (ranks) {
+        code = static_cast<int>(train::run_rank_meter(w, as_json));
+        return;
+      }
       if (!needs_recipe) return train::run_calibration({}, w, *calibrates);
       if (generate) {
         code = static_cast<int>(train::run_generation(recipe, w));

@@ -5,8 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "comm/waiting.h"
+
 namespace automodel::comm {
 namespace {
+
+/// Of this thread: a rank is one, and what it starts beside itself does not count as its waiting.
+thread_local std::chrono::steady_clock::duration waited_here{0};
 
 using Clock = std::chrono::steady_clock;
 
@@ -37,6 +42,10 @@ std::string wait_text(const Operation& operation, const Pending& pending) {
 }
 
 }  // namespace
+
+double seconds_waited() {
+  return std::chrono::duration<double>(waited_here).count();
+}
 
 Engine::Engine(EngineOptions options) : options_(options), deadline_(options.deadline) {
   if (options_.thread) thread_ = std::thread([this] { run_thread(); });
@@ -82,6 +91,7 @@ bool Engine::advance_all() {
 void Engine::wait(Operation& operation) {
   if (!operation.finished()) {
     const Counted waiting(waiters_);
+    const auto begin = Clock::now();
     Backoff backoff(options_.crowded);
     while (true) {
       if (poll()) backoff.restart();
@@ -89,6 +99,7 @@ void Engine::wait(Operation& operation) {
       backoff.pause();
     }
     if (!operation.finished()) wait_long(operation, backoff);
+    waited_here += Clock::now() - begin;
   }
   wake();
   if (operation.error()) std::rethrow_exception(operation.take_error());

@@ -28,18 +28,38 @@ struct LossSpikeConfig {
       "behind the step."};
 };
 
+/// When a rank is slow.
+struct SlowRankConfig {
+  using IsSection = void;
+  Field<double> factor{
+      "factor", 1.5,
+      "A rank is slow whose own work takes this many times as long as that of the others, waiting left "
+      "out.",
+      positive};
+  Field<int> steps{"steps", 20, "Steps that are looked at together; what the ranks took travels once in so many.",
+                   at_least<2>};
+};
+
 struct FaultToleranceConfig {
   using IsSection = void;
   Field<int> max_restarts{"max_restarts", 0,
                           "Times that `automodel train` starts the ranks again, from the newest checkpoint, after one "
                           "died, hung or lost its host; not under a launcher of your own.",
                           at_least<0>};
+  Field<std::optional<int>> min_ranks{
+      "min_ranks", std::nullopt,
+      "Ranks that a restart goes on with at least, on the hosts that are left; null: all. Acts where `automodel train "
+      "--start-with` names hosts.",
+      at_least<1>};
   Field<BadStepAction> on_non_finite{
       "on_non_finite", BadStepAction::kStop,
       "What a loss or gradient that is not finite does: stop the run, skip the update, or "
       "rollback to the newest checkpoint and go on behind the step."};
   Field<std::optional<LossSpikeConfig>> loss_spike{"loss_spike", std::nullopt,
                                                    "When a loss counts as a spike, and what follows; null: never."};
+  Field<std::optional<SlowRankConfig>> slow_rank{
+      "slow_rank", SlowRankConfig{},
+      "When a rank is named as slow, once, with its host and the phase of the step; null: never."};
   Field<int> max_bad_steps{"max_bad_steps", 10, "Bad steps without a good one between them that stop the run.",
                            at_least<1>};
 };

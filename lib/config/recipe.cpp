@@ -151,6 +151,10 @@ void check_recipe(LoadedRecipe& loaded) {
   };
   needs_checkpoint(faults.on_non_finite(), "fault_tolerance.on_non_finite");
   if (faults.loss_spike()) needs_checkpoint(faults.loss_spike()->action(), "fault_tolerance.loss_spike.action");
+  if (faults.slow_rank() && faults.slow_rank()->factor() <= 1)
+    refuse("bad-value", "fault_tolerance.slow_rank.factor",
+           fmt::format("a factor of {} names every other rank", faults.slow_rank()->factor()),
+           "greater than 1; 1.5 is usual");
   if (faults.loss_spike() && faults.loss_spike()->factor() <= 1)
     refuse("bad-value", "fault_tolerance.loss_spike.factor",
            fmt::format("a factor of {} makes a spike of every other step", faults.loss_spike()->factor()),

@@ -36,7 +36,7 @@ Decision decide(std::span<const Attempt> attempts, int max_restarts) {
   const auto restarts = static_cast<int>(attempts.size()) - 1;
   if (restarts > 0) {
     const auto& before = attempts[attempts.size() - 2];
-    if (before.last_step == last.last_step && before.saved_step == last.saved_step)
+    if (before.ranks == last.ranks && before.last_step == last.last_step && before.saved_step == last.saved_step)
       return {.next = Next::kGiveUp,
               .id = "no-progress",
               .message = fmt::format("two attempts in a row ended {} (exit codes {} and {})", where(last), before.code,

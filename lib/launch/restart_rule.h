@@ -13,6 +13,7 @@ namespace automodel::launch {
 struct Attempt {
   int code = 0;                                 ///< as a shell would see it: 128 + signal for a rank that was killed
   bool told_to_stop = false;                    ///< by a signal to the supervisor
+  int ranks = 1;                                ///< that it had
   std::optional<std::int64_t> last_step = {};   ///< the last that this attempt finished; none: it never finished one
   std::optional<std::int64_t> saved_step = {};  ///< of the newest complete checkpoint at its end
   std::string cause = {};                       ///< the last line that it wrote to standard error
@@ -35,8 +36,9 @@ struct Decision {
 /// what follows from the recipe alone (2, 3, 11), and not an orderly end (0, 10, Ctrl-C).
 bool may_pass(int code);
 
-/// `attempts` of this run so far, the last one just ended. Two in a row that finish the same last step without a new
-/// checkpoint between them make no progress: the cause is in the run, and more restarts would only hide it.
+/// `attempts` of this run so far, the last one just ended. Two in a row of as many ranks that finish the same last step
+/// without a new checkpoint between them make no progress: the cause is in the run, and more restarts would only hide
+/// it.
 Decision decide(std::span<const Attempt> attempts, int max_restarts);
 
 }  // namespace automodel::launch

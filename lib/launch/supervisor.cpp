@@ -1,6 +1,7 @@
 #include "launch/supervisor.h"
 
 #include <cstdio>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -16,16 +17,22 @@ void say(const std::string& text) {
   std::fputs((text + "\n").c_str(), stderr);
 }
 
+std::string_view help_for(const std::string& id) {
+  if (id == "no-progress") return "the cause below is in the run itself: more restarts would end as these did";
+  if (id == "changed-while-running")
+    return "start it by hand, if the change is meant: the same command goes on from the newest checkpoint";
+  if (id == "checkpoints-gone")
+    return "bring it back (a disk of a lost host?), and the same command goes on; a restart would begin at step 0. "
+           "checkpoint.checkpoint_dir belongs on a file system that every host sees";
+  if (id == "too-few-ranks")
+    return "bring hosts back, or lower --min-ranks; the same command goes on from the newest checkpoint";
+  return "give it more with --max-restarts, or mend the cause below; the same command goes on from the newest "
+         "checkpoint";
+}
+
 /// Why there is no further attempt; the cause of the last one stays the last line.
 void say_end(const Decision& decision, const Attempt& last) {
-  const bool stuck = decision.id == "no-progress";
-  say(to_text(Diagnostic{decision.id,
-                         decision.message,
-                         stuck ? "the cause below is in the run itself: more restarts would end as these did"
-                               : "give it more with --max-restarts, or mend the cause below; the same command goes on "
-                                 "from the newest checkpoint",
-                         {},
-                         ""}));
+  say(to_text(Diagnostic{decision.id, decision.message, std::string(help_for(decision.id)), {}, ""}));
   if (!last.cause.empty()) say(last.cause);
 }
 
@@ -33,10 +40,11 @@ void say_end(const Decision& decision, const Attempt& last) {
 
 Attempt supervise(const Supervision& supervision) {
   std::vector<Attempt> attempts;
+  auto job = supervision.job;
   while (true) {
-    const auto run = watch_ranks(supervision.job);
-    auto& attempt =
-        attempts.emplace_back(Attempt{.code = run.code, .told_to_stop = run.told_to_stop, .cause = run.cause});
+    const auto run = watch_ranks(job);
+    auto& attempt = attempts.emplace_back(
+        Attempt{.code = run.code, .told_to_stop = run.told_to_stop, .ranks = job.ranks, .cause = run.cause});
     supervision.look(attempt);
     auto decision = decide(attempts, supervision.max_restarts);
     if (decision.next == Next::kEnd) return attempt;
@@ -45,7 +53,18 @@ Attempt supervise(const Supervision& supervision) {
         decision = {.next = Next::kGiveUp,
                     .id = "changed-while-running",
                     .message = what + " has changed since the run began, so it is not restarted"};
-    supervision.note(attempt, decision);
+    if (const auto folder = decision.next == Next::kEnd ? "" : supervision.folder_lost(); !folder.empty())
+      decision = {.next = Next::kGiveUp,
+                  .id = "checkpoints-gone",
+                  .message = fmt::format("the folder of checkpoints '{}' is not there any more", folder)};
+    if (decision.next == Next::kRestart && supervision.next_job) {
+      std::string why;
+      if (auto next = supervision.next_job(why))
+        job = std::move(*next);
+      else
+        decision = {.next = Next::kGiveUp, .id = "too-few-ranks", .message = why};
+    }
+    supervision.note(attempt, decision, job);
     if (decision.next == Next::kGiveUp) {
       say_end(decision, attempt);
       return attempt;

@@ -18,8 +18,12 @@ struct Supervision {
   std::function<void(Attempt& attempt)> look = {};
   /// What has changed since the run began and must not (the recipe, the program); empty: nothing.
   std::function<std::string()> changed = {};
+  /// The folder of checkpoints, where it has gone since the run began; empty: it is there.
+  std::function<std::string()> folder_lost = {};
+  /// The ranks of the next attempt; empty where there cannot be one, after `why` was filled. Not set: the same again.
+  std::function<std::optional<RankJob>(std::string& why)> next_job = {};
   /// Told of each restart, before it, and of the end where the supervisor gives up.
-  std::function<void(const Attempt& attempt, const Decision& decision)> note = {};
+  std::function<void(const Attempt& attempt, const Decision& decision, const RankJob& next)> note = {};
 };
 
 /// Returns the last attempt. The last line on standard error is the cause.

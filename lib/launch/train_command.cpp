@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -66,6 +68,17 @@ std::string say_killed(int signal) {
   return fmt::format("error[rank-killed]: {}", problem.message);
 }
 
+/// Ranks have no such exit codes: they are mpirun's own.
+std::string say_host_lost(int code) {
+  const Diagnostic problem{"host-lost",
+                           fmt::format("mpirun has lost a host, or cannot start ranks on one (exit code {})", code),
+                           "mpirun says above which; --min-ranks goes on without it",
+                           {},
+                           ""};
+  std::fputs((to_text(problem) + "\n").c_str(), stderr);
+  return fmt::format("error[host-lost]: {}", problem.message);
+}
+
 /// A rank takes SIGUSR1 as soon as it runs; only before that can it be ended by it.
 int say_too_early() {
   std::fputs("stopped by a signal before the first step: no rank was running yet\n", stderr);
@@ -87,6 +100,8 @@ RankRun wait_for(pid_t child, const sigset_t& blocked, bool trains, StderrTail* 
         out.code = say_too_early();
       else if (interrupted && out.code == 1)  // mpirun ends with 1 then, and leaves its ranks a second to save
         out.code = kKilledCode + SIGINT;
+      else if (out.code > kKilledCode + SIGRTMAX)
+        out.cause = say_host_lost(out.code);
       else if (out.code > kKilledCode && (WIFEXITED(status) || tail != nullptr))
         out.cause = say_killed(out.code - kKilledCode);
       // mpirun takes the exit code for a failure and says so, after the ranks' own last line.
@@ -119,6 +134,7 @@ std::string_view flag_of(Work work) {
     case Work::kCalibrate: return "--calibrate";
     case Work::kCalibrateUsual: return "--calibrate-usual";
     case Work::kCalibrateLinks: return "--calibrate-links";
+    case Work::kMeasureRanks: return "--measure-ranks";
   }
   return "";
 }
@@ -127,6 +143,11 @@ constexpr const char* kWorkerHint =
     "automodel-worker is installed beside automodel; set AUTOMODEL_WORKER where it is elsewhere";
 
 }  // namespace
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
 
 bool in_parallel_job() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})

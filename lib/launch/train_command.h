@@ -17,7 +17,7 @@ bool cuda_present();
 std::string worker_path();
 
 /// What the worker is to do.
-enum class Work { kTrain, kVerify, kGenerate, kCalibrate, kCalibrateUsual, kCalibrateLinks };
+enum class Work { kTrain, kVerify, kGenerate, kCalibrate, kCalibrateUsual, kCalibrateLinks, kMeasureRanks };
 
 /// What rank 0 of a training run prints on standard output.
 enum class Printed {
@@ -25,6 +25,9 @@ enum class Printed {
   kEvents,        ///< JSON lines; the last one, which says how the run ended, is this process's to print
   kEventsAndEnd,  ///< the last one too, where rank 0 lives to print it
 };
+
+/// Of --start-with: separated by blanks.
+std::vector<std::string> words_of(const std::string& text);
 
 /// Ranks that are to be started.
 struct RankJob {

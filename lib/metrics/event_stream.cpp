@@ -41,6 +41,10 @@ void EventStream::step(const StepRecord& record) {
   write_line(named("\"event\": \"step\"", json_line(view_of(record))));
 }
 
+void EventStream::ranks(const RankTimes& times) {
+  write_line(named("\"event\": \"ranks\"", json_line(view_of(times))));
+}
+
 void EventStream::validation(const ValidationRecord& record, std::string_view name) {
   write_line(
       named(fmt::format("\"event\": \"validation\", \"name\": {}", json_text(name)), json_line(view_of(record))));

@@ -22,6 +22,7 @@ class EventStream {
   /// With the time of now.
   void add(const Event& event);
   void step(const StepRecord& record);
+  void ranks(const RankTimes& times);
   /// `name`: of the set, "default" for the one without.
   void validation(const ValidationRecord& record, std::string_view name);
 

@@ -25,6 +25,11 @@ struct ValueText {
   std::string operator()(std::nullptr_t) const { return "null"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return number_text(value); }
+  std::string operator()(const std::vector<double>& values) const {
+    std::string out = "[";
+    for (const double value : values) out += (out.size() > 1 ? ", " : "") + number_text(value);
+    return out + "]";
+  }
 };
 
 /// The step of a record; empty for a line that is none. Lines as json_line writes them are not parsed whole: only the

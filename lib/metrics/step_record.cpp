@@ -27,4 +27,16 @@ RecordView view_of(const ValidationRecord& r) {
           {{"val_loss", r.val_loss}, {"lr", r.lr}, {"num_label_tokens", r.num_label_tokens}, {"mem", r.mem}}};
 }
 
+RecordView view_of(const RankTimes& t) {
+  return {t.step,
+          t.epoch,
+          t.timestamp,
+          {{"steps", t.steps},
+           {"data", t.data},
+           {"compute", t.compute},
+           {"gradients", t.gradients},
+           {"optimizer", t.optimizer},
+           {"waiting", t.waiting}}};
+}
+
 }  // namespace automodel::metrics

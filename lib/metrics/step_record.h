@@ -37,10 +37,24 @@ struct ValidationRecord {
   double mem = 0;
 };
 
-/// A value by its key; null where it is not known.
+/// What every rank did in its steps: seconds by rank, each the median over the last `steps` steps. The members are the
+/// keys of ranks.jsonl.
+struct RankTimes {
+  std::int64_t step = 0;  ///< the last of those steps
+  std::int64_t epoch = 0;
+  double timestamp = 0;
+  std::int64_t steps = 0;
+  std::vector<double> data = {};       ///< waiting for the next batch
+  std::vector<double> compute = {};    ///< forward and backward passes
+  std::vector<double> gradients = {};  ///< what is done to gradients after them
+  std::vector<double> optimizer = {};
+  std::vector<double> waiting = {};  ///< for other ranks and their messages, in all of these; in none of them
+};
+
+/// A value by its key; null where it is not known. A list has a value of each rank.
 struct Metric {
   std::string_view key;
-  std::variant<std::nullptr_t, std::int64_t, double> value;
+  std::variant<std::nullptr_t, std::int64_t, double, std::vector<double>> value;
 };
 
 /// A record as the writers see it: when, and what, in order.
@@ -53,5 +67,6 @@ struct RecordView {
 
 RecordView view_of(const StepRecord& record);
 RecordView view_of(const ValidationRecord& record);
+RecordView view_of(const RankTimes& times);
 
 }  // namespace automodel::metrics

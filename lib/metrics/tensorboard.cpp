@@ -106,8 +106,8 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t first_ste
 void EventFile::append(const RecordView& record, std::string_view prefix) {
   std::string summary;
   for (const auto& [key, value] : record.metrics) {
-    if (std::holds_alternative<std::nullptr_t>(value)) continue;
     const auto* integer = std::get_if<std::int64_t>(&value);
+    if (integer == nullptr && !std::holds_alternative<double>(value)) continue;  // not known, or not a scalar
     std::string scalar;
     put_bytes(scalar, kValueTag, fmt::format("{}/{}", prefix, key));
     put_float(scalar, kValueSimpleValue,

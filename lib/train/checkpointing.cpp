@@ -225,11 +225,26 @@ void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint
   add_companions(request, setup_);
 }
 
+void Checkpointing::check_finite(const StepPlan& step) const {
+  std::string first;
+  for (const auto& name : setup_.world.gather_text(snapshot_->not_finite()))
+    if (first.empty()) first = name;
+  first = setup_.world.broadcast_text(first);
+  if (first.empty()) return;
+  throw Error(
+      ExitCode::kNonFinite,
+      {"non-finite-weights",
+       fmt::format("step {} is not saved: {} has a value that is not finite, or is not in the files' type", step.step,
+                   first),
+       "the checkpoints before are whole; lower the learning rate, and the same command goes on from the newest"});
+}
+
 void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<double> val_loss) {
   if (!saver_) return;
   say_done(saver_->poll());
   if (!step.checkpoint) return;
   say_done(saver_->finish());
+  check_finite(step);
   const auto& section = setup_.recipe().checkpoint();
   checkpoint::SaveRequest request{.name = to_text(checkpoint::CheckpointName{step.epoch, step.step})};
   if (val_loss && (!best_ || *val_loss < *best_)) {

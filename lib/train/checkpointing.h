@@ -51,6 +51,8 @@ class Checkpointing {
 
  private:
   void probe_folder() const;
+  /// Throws Error (kNonFinite) on all ranks where some rank would write what is not finite.
+  void check_finite(const StepPlan& step) const;
   void say_done(const std::optional<checkpoint::SaveReport>& report) const;
   checkpoint::RunState state_after(const StepPlan& step, double loss, std::optional<double> val_loss);
   void add_files(checkpoint::SaveRequest& request, const checkpoint::RunState& state) const;

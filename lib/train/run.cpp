@@ -1,14 +1,16 @@
 #include "train/run.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -16,27 +18,26 @@
 #include <ATen/Parallel.h>
 
 #include "base/bytes.h"
-#include "base/log.h"
 #include "base/proc_field.h"
 #include "base/version.h"
 #include "checkpoint/format/root_folder.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
 #include "data/tokenizer.h"
-#include "metrics/console.h"
 #include "metrics/event_log.h"
 #include "metrics/jsonl.h"
-#include "metrics/tensorboard.h"
 #include "plan/plan_text.h"
 #include "train/checkpointing.h"
 #include "train/closing.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
+#include "train/reports.h"
 #include "train/run_estimate.h"
 #include "train/run_identity.h"
 #include "train/run_trace.h"
 #include "train/runtime.h"
 #include "train/setup.h"
+#include "train/slow_ranks.h"
 #include "train/stop_signal.h"
 #include "train/tensor_memory.h"
 #include "train/trainer.h"
@@ -47,95 +48,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
-
-/// Where the metrics go; files on rank 0 only.
-class Reports {
- public:
-  ~Reports() {
-    if (stream_ != nullptr) log::set_listener({});
-    if (console_) log::set_before_line(nullptr);
-  }
-  Reports(const Reports&) = delete;
-  Reports& operator=(const Reports&) = delete;
-  Reports(const config::Recipe& recipe, bool active, bool cuda, std::int64_t first_step, std::int64_t end_step,
-          metrics::EventStream* stream)
-      : recipe_(recipe) {
-    if (!active) return;
-    stream_ = stream;
-    folder_ = recipe.checkpoint->checkpoint_dir();
-    std::error_code error;
-    fs::create_directories(folder_, error);
-    if (error)
-      throw Error(ExitCode::kEnvironment,
-                  {"cannot-write",
-                   fmt::format("the folder '{}' cannot be made: {}", folder_.string(), error.message()),
-                   "choose another checkpoint.checkpoint_dir",
-                   {},
-                   "checkpoint.checkpoint_dir"});
-    first_step_ = first_step;
-    if (recipe.logging->jsonl()) training_.emplace(folder_ / "training.jsonl", first_step);
-    if (recipe.logging->jsonl()) history_.emplace(folder_);
-    if (recipe.logging->tensorboard()) events_.emplace(folder_, first_step);
-    metrics::ConsoleOptions console{.progress = recipe.logging->progress(),
-                                    .first_step = first_step,
-                                    .end_step = end_step,
-                                    .share = cuda ? "gpu" : "rank"};
-    if (stream_ != nullptr) {
-      console.lines = console.bar;
-      log::set_listener(
-          [stream](std::string_view text) { stream->add({.event = "warning", .message = std::string(text)}); });
-    }
-    if (const char* columns = std::getenv(metrics::kTerminalVariable)) {
-      console.columns = std::atoi(columns);
-      console.bar = console.lines;
-    }
-    console_ = std::make_unique<metrics::Console>(console);
-    log::set_before_line([this] { console_->clear_bar(); });
-  }
-  void line(const std::string& text) {
-    if (console_) console_->line(text);
-  }
-  void step(const metrics::StepRecord& record) {
-    if (!console_) return;
-    console_->step(record);
-    if (stream_ != nullptr) stream_->step(record);
-    if (training_) training_->append(metrics::view_of(record));
-    if (events_) events_->append(metrics::view_of(record), "train");
-  }
-  void validation(const metrics::ValidationRecord& record, const std::string& name) {
-    if (!console_) return;
-    console_->validation(record, name);
-    if (stream_ != nullptr) stream_->validation(record, name);
-    if (recipe_.logging->jsonl()) {
-      const std::string file = name == "default" ? "validation.jsonl" : "validation_" + name + ".jsonl";
-      auto found = validation_.find(name);
-      if (found == validation_.end())
-        found = validation_.emplace(name, std::make_unique<metrics::JsonLines>(folder_ / file, first_step_)).first;
-      found->second->append(metrics::view_of(record));
-    }
-    if (events_) events_->append(metrics::view_of(record), name == "default" ? "validation" : "validation_" + name);
-  }
-  void event(const metrics::Event& event) {
-    if (history_) history_->add(event);
-    if (stream_ != nullptr) stream_->add(event);
-  }
-  /// The run's last event. The stream has it from the one who knows the exit code of all ranks.
-  void end(ExitCode code) {
-    if (history_) history_->add(metrics::end_event(static_cast<int>(code), ""));
-  }
-  const fs::path& folder() const { return folder_; }
-
- private:
-  const config::Recipe& recipe_;
-  metrics::EventStream* stream_ = nullptr;
-  fs::path folder_;
-  std::int64_t first_step_ = 0;
-  std::optional<metrics::JsonLines> training_;
-  std::optional<metrics::EventLog> history_;
-  std::map<std::string, std::unique_ptr<metrics::JsonLines>> validation_;
-  std::optional<metrics::EventFile> events_;
-  std::unique_ptr<metrics::Console> console_;
-};
 
 /// One run: everything that lives from the plan to the last line.
 class Run {
@@ -167,6 +79,7 @@ class Run {
       reports_->event({.event = "warning", .message = warning.message, .fields = {{"id", warning.id}}});
     for (const auto& event : early_events_) reports_->event(event);
     estimate_->end_phase(plan::Phase::kInitialization);
+    meet_ranks();
     const auto code = loop(first);
     compare_with_plan();
     close_report(code);
@@ -187,6 +100,8 @@ class Run {
     if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
     trainer_ = std::make_unique<Trainer>(*runtime_, checkpointing_->rates());
     trainer_->bad_steps() = BadStepRule(recipe_.fault_tolerance());
+    if (const auto& slow = recipe_.fault_tolerance->slow_rank(); slow && world_.size() > 1)
+      clock_ = &trainer_->time_phases(slow->steps());
     checkpointing_->restore(*trainer_);
     if (recipe_.logging->trace() == config::TraceChoice()) return;
     const auto& place = runtime_->place();
@@ -312,7 +227,9 @@ class Run {
       const bool traced = traces(number, first);
       if (traced) trace_->begin_step();
       const auto begin = Clock::now();
+      if (clock_ != nullptr) clock_->begin_step();
       const auto batch = batches.next();
+      if (clock_ != nullptr) clock_->end(StepPhase::kData);
       const auto result = trainer_->step(number, batch, StopSignal::received() != 0);
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       if (traced) trace_->end_step();
@@ -320,6 +237,7 @@ class Run {
       record(step, result, seconds);
       closing_.add(number, result.loss);
       estimate_->add_step(seconds);
+      if (!result.rank_seconds.empty()) compare_ranks(step, result.rank_seconds);
       if (traced) write_trace(number);
       if (result.bad && leave_out(step, *result.bad, batch)) continue;
       if (result.skipped && !result.bad) {
@@ -342,6 +260,45 @@ class Run {
     checkpointing_->finish();
     sample();
     return ExitCode::kOk;
+  }
+
+  /// Every rank says where it is; rank 0 keeps it.
+  void meet_ranks() {
+    if (clock_ == nullptr) return;
+    std::vector<RankPlace> places;
+    for (const auto& text : world_.gather_text(fmt::format("{} {}", runtime_->place().pp, world_.host_name()))) {
+      auto& place = places.emplace_back();
+      std::istringstream(text) >> place.pp >> place.host;
+      if (!setup_->plan.estimate) continue;
+      const auto& planned = setup_->plan.estimate->time.timeline.ranks;
+      if (const auto stage = static_cast<std::size_t>(place.pp); stage < planned.size() && planned[stage].busy > 0)
+        place.planned = planned[stage].busy;
+    }
+    if (world_.rank() == 0) slow_ranks_.emplace(*recipe_.fault_tolerance->slow_rank(), std::move(places));
+  }
+
+  /// `seconds` over the steps before this one.
+  void compare_ranks(const StepPlan& step, const std::vector<PhaseSeconds>& seconds) {
+    if (!slow_ranks_) return;
+    metrics::RankTimes times{
+        .step = step.step - 1, .epoch = step.epoch, .timestamp = metrics::now_seconds(), .steps = clock_->window()};
+    const std::array columns = {&times.data, &times.compute, &times.gradients, &times.optimizer, &times.waiting};
+    for (const auto& rank : seconds)
+      for (std::size_t phase = 0; phase < kStepPhases; ++phase)
+        columns[phase]->push_back(std::round(rank[phase] * 1e6) / 1e6);
+    reports_->ranks(times);
+    for (const auto& slow : slow_ranks_->judge(seconds)) {
+      const auto text = slow_ranks_->text_of(slow);
+      reports_->line("warning   " + text);
+      reports_->event({.event = "slow-rank",
+                       .step = times.step,
+                       .message = text,
+                       .fields = {{"rank", static_cast<std::int64_t>(slow.rank)},
+                                  {"host", slow_ranks_->place_of(slow.rank).host},
+                                  {"phase", std::string(name_of(slow.phase))},
+                                  {"seconds", slow.seconds},
+                                  {"usual_seconds", slow.usual}}});
+    }
   }
 
   /// Says which step is left out, with its samples. True where the run went back to a checkpoint for it: the batches
@@ -451,6 +408,8 @@ class Run {
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer; build() makes these three
+  PhaseClock* clock_ = nullptr;                   ///< the trainer's; null where nobody asks
+  std::optional<SlowRanks> slow_ranks_;           ///< on rank 0
   std::unique_ptr<Reports> reports_;
   std::unique_ptr<RunEstimate> estimate_;
   std::unique_ptr<RunTrace> trace_;

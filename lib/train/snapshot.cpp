@@ -1,8 +1,10 @@
 #include "train/snapshot.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 
 #include "checkpoint/format/adapter.h"
@@ -29,6 +31,16 @@ std::pair<std::int64_t, std::int64_t> replicas(const parallel::ReduceGroups& gro
     count *= groups.replicate->size();
   }
   return {count, index};
+}
+
+/// The largest finite value of a type.
+double largest(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf: return std::numeric_limits<at::Half>::max();
+    case at::kBFloat16: return std::numeric_limits<at::BFloat16>::max();
+    case at::kFloat: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
 }
 
 }  // namespace
@@ -98,6 +110,41 @@ void Snapshot::add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, co
                              .type = type,
                              .data = bytes + (share.offset - host.first + run.local - share.first) * size});
   }
+}
+
+std::string Snapshot::beyond(const Buffer& buffer, const at::Tensor& live, std::int64_t first, std::string_view state,
+                             double limit) {
+  const auto within = [&](std::int64_t offset, std::int64_t length) {
+    const auto begin = std::clamp(offset, first, first + live.numel());
+    const auto end = std::clamp(offset + length, begin, first + live.numel());
+    if (begin == end) return true;
+    const auto [least, most] = at::aminmax(live.narrow(0, begin - first, end - begin));  // a NaN is both
+    return least.item<double>() >= -limit && most.item<double>() <= limit;
+  };
+  if (within(buffer.begin, buffer.end - buffer.begin)) return "";
+  for (const auto& share : buffer.shares)
+    if (!within(share.offset, share.length))
+      return state.empty() ? share.weight->info.fqn : state_name(share.weight->info.fqn, state);
+  return "";  // in what another rank writes, or none
+}
+
+std::string Snapshot::not_finite() const {
+  const ops::NoGraph guard;
+  const auto& optimizer = runtime_.optimizer();
+  const double limit = std::min(largest(stored_), largest(master_));
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const auto& buffer = buffers_[i];
+    if (buffer.shares.empty()) continue;
+    if (auto found = beyond(buffer, optimizer.targets()[i].value, 0, "", limit); !found.empty()) return found;
+    at::Tensor seen;
+    for (const auto& state : optimizer.states(i)) {
+      if (seen.is_same(state.tensor)) continue;
+      seen = state.tensor;
+      const double most = largest(state.tensor.scalar_type());
+      if (auto found = beyond(buffer, state.tensor, state.first, state.name, most); !found.empty()) return found;
+    }
+  }
+  return "";
 }
 
 std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most_bytes) {

@@ -30,6 +30,9 @@ class Snapshot {
   /// The model's and the optimizer's part of a checkpoint now. Without `copy` the pieces point into live host memory
   /// (they are copied from other devices in any case). Files are at most `most_bytes` long.
   std::vector<checkpoint::TensorPart> take(bool copy, std::uint64_t most_bytes);
+  /// Of what this rank writes, the first tensor with a value that is not finite, or would not be in the type of the
+  /// model's files; empty where there is none. Reads everything once.
+  std::string not_finite() const;
 
  private:
   /// A run of a parameter in a buffer, cut to what this rank writes.
@@ -60,6 +63,10 @@ class Snapshot {
                   const std::function<bool(const Share&)>& chosen = {}) const;
   /// What this rank writes of `live`, which begins with element `first` of the target's buffers.
   Host on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, std::int64_t first, bool copy);
+  /// The name of the share in which a value of `live`, which begins with element `first` of the target's buffers, is
+  /// beyond `limit`; empty where there is none.
+  static std::string beyond(const Buffer& buffer, const at::Tensor& live, std::int64_t first, std::string_view state,
+                            double limit);
 
   Runtime& runtime_;
   at::ScalarType stored_, master_;

@@ -65,6 +65,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
     tokens += static_cast<double>(batch.num_tokens);
     labels += static_cast<double>(batch.num_label_tokens);
   }
+  world.activity().begin_action("count tokens");
   const auto totals =
       sum_over_world(world, {counts ? tokens : 0, counts ? labels : 0, stop ? 1.0 : 0.0, counts ? filled : 0});
   // scale_grads_in_schedule: a mean over microbatches of each one's own mean.
@@ -102,12 +103,23 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
                                            1, count_labels(batches[run], m, runtime_.plan().batch.microbatch)));
     loss += runtime_.executor().run(microbatches, options);
   }
+  end(StepPhase::kCompute);
   world.activity().begin_action("finish gradients");
   runtime_.finish_gradients();
 
   const auto [dense, expert] = runtime_.optimizer().square_sums();
-  const auto sums = sum_over_world(
-      world, {place.tp == 0 ? loss / divisor : 0, dense + expert, StopSignal::received() != 0 ? 1.0 : 0.0});
+  end(StepPhase::kGradients);
+  std::vector<double> mine = {place.tp == 0 ? loss / divisor : 0, dense + expert,
+                              StopSignal::received() != 0 ? 1.0 : 0.0};
+  // A column of each rank, of which every other rank adds zeros.
+  const auto counts_of_step = static_cast<std::ptrdiff_t>(mine.size());
+  if (const auto window = clock_ ? clock_->take_window() : std::nullopt) {
+    mine.resize(mine.size() + kStepPhases * static_cast<std::size_t>(world.size()));
+    std::ranges::copy(*window, mine.begin() + counts_of_step + static_cast<std::ptrdiff_t>(kStepPhases) * world.rank());
+  }
+  const auto sums = sum_over_world(world, mine);
+  for (auto at = sums.begin() + counts_of_step; at != sums.end(); at += kStepPhases)
+    std::copy_n(at, kStepPhases, result.rank_seconds.emplace_back().begin());
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]) / result.grad_scale;
   result.stop_requested |= sums[2] > 0;  // a signal that came during the step
@@ -115,7 +127,13 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
 }
 
 StepResult Trainer::step(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
-  StepResult result = gradients(step, batches, stop);
+  auto result = update(step, gradients(step, batches, stop));
+  end(StepPhase::kOptimizer);
+  if (clock_) clock_->end_step();
+  return result;
+}
+
+StepResult Trainer::update(std::int64_t step, StepResult result) {
   // A step that float16 skips does not count, so that warm-up begins with the first that trains.
   const std::int64_t update = scaler_ ? first_step_ + runtime_.optimizer().steps() : step;
   result.lr = schedule_.learning_rate(update);

@@ -10,6 +10,7 @@
 #include "optim/loss_scaler.h"
 #include "plan/lr_schedule.h"
 #include "train/bad_steps.h"
+#include "train/phase_clock.h"
 #include "train/runtime.h"
 
 namespace automodel::train {
@@ -32,6 +33,8 @@ struct StepResult {
   bool skipped = false;   ///< the weights were not changed: `bad` says why, else a gradient overflowed float16
   std::optional<BadStep> bad = {};
   bool stop_requested = false;  ///< some rank received a signal
+  /// What each rank did in the last steps, after every window of them; else empty.
+  std::vector<PhaseSeconds> rank_seconds = {};
 };
 
 class Trainer {
@@ -51,10 +54,17 @@ class Trainer {
   optim::LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
   /// Stops at what is not finite until it is set otherwise.
   BadStepRule& bad_steps() { return bad_steps_; }
+  /// From now on each rank's steps are timed, and every `window` steps all ranks know all of it: it travels with the
+  /// step's own sums. The caller says where a step begins, and when it has its batches.
+  PhaseClock& time_phases(int window) { return clock_.emplace(window); }
   const BadStepRule& bad_steps() const { return bad_steps_; }
 
  private:
   std::function<model::Keep(int)> keep_rule() const;
+  void end(StepPhase phase) {
+    if (clock_) clock_->end(phase);
+  }
+  StepResult update(std::int64_t step, StepResult result);
   /// Adds to the reason which parameter's gradient is not finite; all ranks together.
   void name_culprit(BadStep& bad);
 
@@ -63,6 +73,7 @@ class Trainer {
   StepHooks hooks_;
   std::optional<optim::LossScaler> scaler_ = {};
   BadStepRule bad_steps_;
+  std::optional<PhaseClock> clock_ = {};
   std::int64_t first_step_;
 };
 

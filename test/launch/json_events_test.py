@@ -95,7 +95,8 @@ class JsonEvents(unittest.TestCase):
         self.assertEqual(json.loads(events[0]["recipe"])["step_scheduler"]["max_steps"], STEPS)
         self.assertEqual({key: events[-1].get(key) for key in ("event", "exit_code", "cause")},
                          {"event": "end", "exit_code": 0, "cause": None})
-        for name, file, extra in (("step", "training.jsonl", {}), ("validation", "validation.jsonl", {"name": "default"})):
+        for name, file, extra in (("step", "training.jsonl", {}), ("validation", "validation.jsonl", {"name": "default"}),
+                                  ("ranks", "ranks.jsonl", {})):
             self.assertEqual([event for event in events if event["event"] == name],
                              [{"event": name, **extra, **row} for row in self.rows(file)])
         self.assertEqual(len(self.rows("training.jsonl")), STEPS)
@@ -107,7 +108,7 @@ class JsonEvents(unittest.TestCase):
         self.assertGreaterEqual(len(gone), STEPS // 5 - 3)  # two are kept, and that of the lowest loss
         self.assertEqual({event["path"] for event in saved if not (self.folder / event["path"]).exists()}, gone)
         # The file has the same, without what has files of its own.
-        kept = [event for event in events if event["event"] not in ("step", "validation")]
+        kept = [event for event in events if event["event"] not in ("step", "validation", "ranks")]
         self.assertEqual(self.names(kept), self.names(self.rows("events.jsonl")))
         self.assertIn("step 0 | epoch 0 | loss", (self.folder / "errors").read_text())
 

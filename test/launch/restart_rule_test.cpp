@@ -45,6 +45,9 @@ TEST_CASE("two attempts that end alike make no progress") {
   CHECK(decide(attempts, 9).pause.count() > 0);
   attempts.push_back(ended(4, {}, 4));
   CHECK(decide(attempts, 9).id == "no-progress");
+  // On fewer ranks it may be otherwise.
+  attempts.back().ranks = 2;
+  CHECK(decide(attempts, 9).next == Next::kRestart);
 }
 
 }  // namespace

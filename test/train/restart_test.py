@@ -200,6 +200,126 @@ class Restarts(RestartCase):
         self.losses()
 
 
+class FewerRanks(RestartCase):
+    """Two hosts of two ranks, which are this machine under two names: mpirun's ssh is a script that runs the command here,
+    and refuses where the host is down."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "hosts").write_text("nodea slots=2\nnodeb slots=2\n")
+        agent = self.folder / "agent"
+        agent.write_text(f"""#!/bin/bash
+while [[ "$1" == -* ]]; do shift; done
+host=$1; shift
+[ -e {self.folder}/down.$host ] && exit 255
+export {self.MARK}={self.folder}/$host
+exec bash -c "$*"
+""")
+        agent.chmod(0o755)
+        # Not shared memory: hosts of one name have segments of one name, and overwrite each other's.
+        self.starter = (f"{MPIRUN} --mca plm_rsh_agent {agent} --mca plm_rsh_no_tree_spawn 1 --mca orte_keep_fqdn_hostnames 1 "
+                        f"--mca pml ob1 --mca btl self,tcp --bind-to none -np 4 --hostfile hosts")
+
+    MARK = "RESTART_TEST_HOST"
+
+    def processes_on(self, host):
+        """mpirun's daemons leave their parents: what such a host runs is known by its environment."""
+        mark = f"{self.MARK}={self.folder}/{host}".encode()
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                pass
+        return found
+
+    def lose(self, host):
+        """All that runs there dies; nothing starts there until it is back."""
+        (self.folder / f"down.{host}").write_text("")
+        self.kill(self.processes_on(host))
+
+    def kill(self, pids):
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def end(self):
+        super().end()
+        for host in ("nodea", "nodeb"):
+            self.kill(self.processes_on(host))
+
+    def close_to(self, wanted):
+        for step, (mine, other) in enumerate(zip(self.losses(), wanted, strict=True)):
+            self.assertLessEqual(abs(mine - other), 1e-6, f"step {step}")
+
+    def whole(self):
+        self.start("--start-with", self.starter, "--checkpoint.checkpoint_dir", "quiet", *self.WORDS)
+        code, lines = self.finish()
+        self.assertEqual(code, 0, lines)
+        return [json.loads(line)["loss"] for line in (self.folder / "quiet" / "training.jsonl").read_text().splitlines()]
+
+    # Sums in another order differ in float32 by more than the limit after so many steps.
+    WORDS = ("--model.torch_dtype", "float64", "--step_scheduler.local_batch_size", "4")
+
+    def test_a_host_is_lost_and_comes_back(self):
+        wanted = self.whole()
+        self.start("--start-with", self.starter, "--max-restarts", "5", "--min-ranks", "2", *self.WORDS)
+        self.wait_for_step(12)
+        self.lose("nodeb")
+        self.wait_for_step(30)
+        self.assertEqual([event["ranks"] for event in self.events("start")], [4, 2])
+        (self.folder / "down.nodeb").unlink()
+        self.kill([pid for pid in self.processes_on("nodea") if is_worker(pid)][:1])
+        code, lines = self.finish()
+        self.assertEqual(code, 0, lines)
+        self.close_to(wanted)
+        self.assertEqual([event["ranks"] for event in self.events("start")], [4, 2, 4])
+        self.assertEqual([event["ranks"] for event in self.events("restart")], [2, 4])
+        text = "\n".join(lines)
+        self.assertIn("1 of 2 hosts answer (nodea), with 2 of 4 ranks: goes on with 2 ranks, distributed.dp_size=2; the global batch "
+                      "of 16 sequences stays", text)
+
+    def test_too_few_are_left(self):
+        self.start("--start-with", self.starter, "--max-restarts", "5", "--min-ranks", "3", *self.WORDS)
+        self.wait_for_step(8)
+        self.lose("nodeb")
+        code, lines = self.finish()
+        self.assertNotIn(code, (0, 2), lines)
+        self.assertTrue(any("error[too-few-ranks]: 1 of 2 hosts answer (nodea), with 2 of 4 ranks; --min-ranks asks for 3" in line
+                            for line in lines), lines)
+        self.assertEqual(len(self.events("gave-up")), 1)
+
+    def test_two_hosts_at_once(self):
+        for words, said, help_line in (((), "error[no-progress]", "more restarts would end as these did"),
+                                       (("--min-ranks", "2"), "error[too-few-ranks]: 0 of 2 hosts answer (none), with 0 of 4 ranks",
+                                        "bring hosts back")):
+            self.start("--start-with", self.starter, "--max-restarts", "5", *words, *self.WORDS)
+            self.wait_for_step(8)
+            for host in ("nodea", "nodeb"):
+                (self.folder / f"down.{host}").write_text("")
+            self.kill(self.processes_on("nodea") + self.processes_on("nodeb"))
+            code, lines = self.finish()
+            self.assertNotIn(code, (0, 2), lines)
+            self.assertTrue(any(said in line for line in lines), lines)
+            self.assertTrue(any(help_line in line for line in lines), lines)
+            self.assertIn("error[host-lost]", lines[-1])
+            for host in ("nodea", "nodeb"):
+                (self.folder / f"down.{host}").unlink()
+            shutil.rmtree(self.folder / "run")
+
+    def test_hosts_are_needed(self):
+        for least, words, said in ((2, ("--nproc-per-node", "2", "--max-restarts", "1"), "no hosts are named"),
+                                   (2, ("--start-with", self.starter), "add --max-restarts"),
+                                   (5, ("--start-with", self.starter, "--max-restarts", "1"), "more than the 4 ranks")):
+            self.start("--min-ranks", str(least), *words, *self.WORDS)
+            code, lines = self.finish()
+            self.assertEqual(code, 2, lines)
+            self.assertIn(said, "\n".join(lines))
+
+
 class Causes(RestartCase):
     def test_no_progress(self):
         worker = self.folder / "worker"
@@ -220,6 +340,17 @@ class Causes(RestartCase):
         self.assertEqual(self.finish()[0], 11)
         self.assertFalse((self.folder / "run" / "events.jsonl").exists())
 
+    def test_weights_that_are_not_finite_are_not_saved(self):
+        for words in (("--optimizer.lr", "1e39"), ("--optimizer.lr", "1e6", "--model.torch_dtype", "float16")):
+            self.start(*words, "--step_scheduler.ckpt_every_steps", "1", "--step_scheduler.local_batch_size", "16")
+            code, lines = self.finish()
+            self.assertEqual(code, 11, lines)
+            # The first steps of float16 may only lower the loss scale.
+            self.assertRegex(lines[-1], r"error\[non-finite-weights\]: step \d+ is not saved: model\.\S+ has a value")
+            step = int(lines[-1].split("step ")[1].split()[0])
+            self.assertEqual(len(list((self.folder / "run").glob("epoch_*"))), min(step, 3))
+            shutil.rmtree(self.folder / "run")
+
     def test_the_recipe_has_changed(self):
         self.start("--nproc-per-node", "2", "--max-restarts", "3")
         self.wait_for_step(8)
@@ -228,6 +359,41 @@ class Causes(RestartCase):
         code, lines = self.finish()
         self.assertEqual(code, 137, lines)
         self.assertTrue(any("error[changed-while-running]: the recipe 'r.yaml'" in line for line in lines), lines)
+
+    def test_the_program_has_changed(self):
+        worker = self.folder / "worker"
+        worker.write_text(f'#!/bin/sh\nexec "{BIN}/automodel-worker" "$@"\n')
+        worker.chmod(0o755)
+        self.start("--nproc-per-node", "2", "--max-restarts", "3", environment={"AUTOMODEL_WORKER": str(worker)})
+        self.wait_for_step(8)
+        worker.write_text(worker.read_text() + "# another version\n")
+        os.kill(workers_below(self.job.pid)[0], signal.SIGKILL)
+        code, lines = self.finish()
+        self.assertEqual(code, 137, lines)
+        self.assertTrue(any("error[changed-while-running]: the program" in line for line in lines), lines)
+        self.assertTrue(any("start it by hand, if the change is meant" in line for line in lines), lines)
+
+    def test_the_checkpoint_folder_was_on_the_lost_host(self):
+        self.start("--nproc-per-node", "2", "--max-restarts", "3")
+        self.wait_for_step(12)
+        for pid in workers_below(self.job.pid):
+            os.kill(pid, signal.SIGSTOP)
+        (self.folder / "run").rename(self.folder / "elsewhere")
+        for pid in workers_below(self.job.pid):
+            os.kill(pid, signal.SIGKILL)
+        code, lines = self.finish()
+        self.assertEqual(code, 137, lines)
+        self.assertTrue(any("error[checkpoints-gone]: the folder of checkpoints 'run' is not there any more" in line for line in lines),
+                        lines)
+        self.assertTrue(any("bring it back" in line for line in lines), lines)
+        # It is back, and the same command goes on.
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        (self.folder / "elsewhere").rename(self.folder / "run")
+        self.start("--nproc-per-node", "2", "--max-restarts", "3")
+        code, lines = self.finish()
+        self.assertEqual(code, 0, lines)
+        self.losses()
+        self.assertFalse((self.folder / "run" / ".supervised").exists())
 
     def test_another_job_removes_what_latest_names(self):
         self.start("--nproc-per-node", "2", "--max-restarts", "3")

@@ -1,0 +1,52 @@
+// What a rank does with the time of its steps.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace automodel::train {
+
+enum class StepPhase : std::uint8_t {
+  kData,       ///< the next batch
+  kCompute,    ///< forward and backward passes
+  kGradients,  ///< what is done to gradients after them
+  kOptimizer,
+  kWaiting,  ///< for other ranks and their messages, in any of these; counted here alone
+};
+inline constexpr std::size_t kStepPhases = 5;
+/// "data", "compute", "gradients", "optimizer", "waiting".
+std::string_view name_of(StepPhase phase);
+
+/// Seconds of each phase.
+using PhaseSeconds = std::array<double, kStepPhases>;
+
+/// Collects over windows of steps. Costs a few reads of the clock a step.
+class PhaseClock {
+ public:
+  explicit PhaseClock(int window) : window_(window) {}
+
+  void begin_step();
+  /// What passed since the last call, or the beginning of the step, was this.
+  void end(StepPhase phase);
+  void end_step();
+  /// The median of each phase over the steps of a window that is full; begins the next one. Empty where it is not
+  /// full: all ranks count the same steps, so that it is full on all of them or on none.
+  std::optional<PhaseSeconds> take_window();
+  int window() const { return window_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  int window_;
+  bool in_step_ = false;
+  Clock::time_point since_ = {};
+  double waited_ = 0;  ///< comm::seconds_waited() then
+  PhaseSeconds step_ = {};
+  std::vector<PhaseSeconds> steps_ = {};
+};
+
+}  // namespace automodel::train

@@ -1,0 +1,56 @@
+// Where a run's records and events go.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "config/recipe.h"
+#include "metrics/console.h"
+#include "metrics/event_log.h"
+#include "metrics/event_stream.h"
+#include "metrics/jsonl.h"
+#include "metrics/step_record.h"
+#include "metrics/tensorboard.h"
+
+namespace automodel::train {
+
+/// The console, the files in checkpoint_dir, and the stream for programs, where there is one: lines for people then go
+/// to standard error.
+class Reports {
+ public:
+  /// Not `active` (every rank but the first): everything is passed over. Throws Error (environment) where the folder or
+  /// a file cannot be made.
+  Reports(const config::Recipe& recipe, bool active, bool cuda, std::int64_t first_step, std::int64_t end_step,
+          metrics::EventStream* stream);
+  ~Reports();
+  Reports(const Reports&) = delete;
+  Reports& operator=(const Reports&) = delete;
+
+  void line(const std::string& text);
+  void step(const metrics::StepRecord& record);
+  /// `name`: of the set, "default" for the one without.
+  void validation(const metrics::ValidationRecord& record, const std::string& name);
+  void ranks(const metrics::RankTimes& times);
+  void event(const metrics::Event& event);
+  /// The run's last event. The stream has it from the one who knows the exit code of all ranks.
+  void end(ExitCode code);
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  const config::Recipe& recipe_;
+  metrics::EventStream* stream_ = nullptr;
+  std::filesystem::path folder_;
+  std::int64_t first_step_ = 0;
+  std::optional<metrics::JsonLines> training_, ranks_;
+  std::optional<metrics::EventLog> history_;
+  std::map<std::string, std::unique_ptr<metrics::JsonLines>> validation_;
+  std::optional<metrics::EventFile> events_;
+  std::unique_ptr<metrics::Console> console_;
+};
+
+}  // namespace automodel::train
