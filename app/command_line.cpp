@@ -12,8 +12,8 @@
 #include "base/spelling.h"
 #include "base/version.h"
 #include "config/reference.h"
-#include "plan/plan_json.h"
 #include "report.h"
+#include "report/plan_json.h"
 
 namespace automodel::app {
 namespace {
@@ -242,7 +242,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
 /// Problems that are not a recipe's, as text or as --json promises.
 int refuse_all(const Error& error, bool json) {
   if (json)
-    out(plan::errors_to_json(error.problems()) + "\n");
+    out(report::errors_to_json(error.problems()) + "\n");
   else
     err(error.what());
   return code(error.code());

@@ -8,10 +8,10 @@
 #include "checkpoint_command.h"
 #include "config/recipe.h"
 #include "config/reference.h"
+#include "estimate/estimated_plan.h"
 #include "launch/completion.h"
 #include "launch/train_command.h"
 #include "plan/facts.h"
-#include "plan/training_plan.h"
 #include "report.h"
 #include "schedule/generators.h"
 #include "tokenize.h"
@@ -90,7 +90,7 @@ int run_verify(const Options& options) {
   if (!launch::in_parallel_job()) {
     const auto loaded = load(options);
     if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
-    const auto result = plan::make_plan(loaded, {});
+    const auto result = estimate::make_plan(loaded, {});
     if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   }
   return launch::exec_worker({.work = launch::Work::kVerify, .recipe = options.recipe, .overrides = options.overrides});

@@ -10,7 +10,8 @@
 #include "base/text_table.h"
 #include "commands.h"
 #include "config/environment.h"
-#include "plan/search.h"
+#include "estimate/estimated_plan.h"
+#include "estimate/search.h"
 #include "report.h"
 #include "schedule/generators.h"
 #include "schedule/timeline_svg.h"
@@ -21,13 +22,13 @@ namespace {
 struct Row {
   std::string name;
   int stages_per_rank = 1;
-  std::optional<plan::TrainingPlan> plan = {};
+  std::optional<estimate::EstimatedPlan> plan = {};
   std::string problem = {};  ///< why there is no plan
   double step() const { return plan && plan->estimate ? plan->estimate->time.step : 0; }
 };
 
 /// Microbatches whose activations the fullest rank keeps at once.
-int in_flight(const plan::TrainingPlan& plan) {
+int in_flight(const estimate::EstimatedPlan& plan) {
   int most = 0;
   for (const auto& rank : plan.pipeline->schedule.proof.ranks) most = std::max(most, rank.in_flight);
   return most;
@@ -44,16 +45,16 @@ std::vector<int> stages_of(const schedule::Generator& generator) {
   return out;
 }
 
-Row plan_with(const config::LoadedRecipe& loaded, const plan::PlanRequest& request, Row row, int microbatch) {
+Row plan_with(const config::LoadedRecipe& loaded, const estimate::PlanRequest& request, Row row, int microbatch) {
   const std::string shown = "--compare-schedules";
-  auto overrides = plan::schedule_overrides(loaded, row.name, microbatch);
+  auto overrides = estimate::schedule_overrides(loaded, row.name, microbatch);
   overrides.push_back({"distributed.pipeline.layers_per_stage", "null", shown});
   overrides.push_back(
       {"model_parallel.virtual_pipeline_model_parallel_size", std::to_string(row.stages_per_rank), shown});
   const auto changed = config::read_again(loaded, overrides, config::process_environment());
   Diagnostics problems;
   if (changed.problems.empty()) {
-    auto result = plan::make_plan(changed, request);
+    auto result = estimate::make_plan(changed, request);
     if (result.plan) row.plan = std::move(*result.plan);
     problems = std::move(result.problems);
   } else {
@@ -85,7 +86,7 @@ std::string text_of(const std::vector<Row>& rows) {
       cells[3] = fmt::format("{:.0f}", plan.estimate->time.tokens_per_second);
       cells[4] = fmt::format("{:.1f}%", 100 * plan.estimate->time.bubble);
       cells[6] = format_bytes(memory.peak());
-      if (memory.fit == plan::Fit::kDoesNotFit) cells[7] = "does not fit";
+      if (memory.fit == estimate::Fit::kDoesNotFit) cells[7] = "does not fit";
     }
     table.add(std::move(cells));
   }
@@ -137,8 +138,8 @@ std::string draw(const std::vector<Row>& rows) {
 
 }  // namespace
 
-int compare_schedules(const Options& options, const config::LoadedRecipe& loaded, plan::PlanRequest request) {
-  const auto base = plan::make_plan(loaded, request);
+int compare_schedules(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request) {
+  const auto base = estimate::make_plan(loaded, request);
   if (!base.plan) return refuse(base.problems, loaded, options.json, base.exit);
   if (!base.plan->pipelined || !base.plan->pipeline)
     throw wrong_words("--compare-schedules compares pipelines, and this recipe has none",

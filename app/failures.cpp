@@ -8,7 +8,8 @@
 #include "base/bytes.h"
 #include "base/json_writer.h"
 #include "base/text_table.h"
-#include "plan/fewer_ranks.h"
+#include "estimate/estimated_plan.h"
+#include "estimate/fewer_ranks.h"
 #include "report.h"
 
 namespace automodel::app {
@@ -21,21 +22,21 @@ struct AfterLoss {
   int ranks_left = 0;
   int ranks = 0;                        ///< that the plan uses
   std::vector<std::string> words = {};  ///< overrides that make it
-  std::optional<plan::TrainingPlan> plan = {};
+  std::optional<estimate::EstimatedPlan> plan = {};
   double step() const { return plan && plan->estimate ? plan->estimate->time.step : 0; }
   double peak() const { return plan->estimate->memory.peak(); }
   std::string fits() const {
     if (!plan || !plan->estimate) return "";
-    return std::string(plan->estimate->memory.fit == plan::Fit::kDoesNotFit ? "does not fit"
-                       : plan->estimate->memory.fit == plan::Fit::kUnknown  ? "memory unknown"
-                                                                            : "fits");
+    return std::string(plan->estimate->memory.fit == estimate::Fit::kDoesNotFit ? "does not fit"
+                       : plan->estimate->memory.fit == estimate::Fit::kUnknown  ? "memory unknown"
+                                                                                : "fits");
   }
 };
 
-AfterLoss row_for(const config::LoadedRecipe& loaded, const plan::PlanRequest& request, const plan::TrainingPlan& whole,
-                  int lost, int left) {
+AfterLoss row_for(const config::LoadedRecipe& loaded, const estimate::PlanRequest& request,
+                  const estimate::EstimatedPlan& whole, int lost, int left) {
   AfterLoss out{.lost = lost, .ranks_left = left};
-  auto smaller = plan::plan_for_fewer(loaded, whole, {.plan = request, .most = left});
+  auto smaller = estimate::plan_for_fewer(loaded, whole, {.plan = request, .most = left});
   if (!smaller) return out;
   out.ranks = smaller->plan.mesh.world_size();
   out.words = std::move(smaller->words);
@@ -43,7 +44,7 @@ AfterLoss row_for(const config::LoadedRecipe& loaded, const plan::PlanRequest& r
   return out;
 }
 
-std::string table_of_losses(const std::vector<AfterLoss>& rows, const plan::TrainingPlan& whole, int per_host) {
+std::string table_of_losses(const std::vector<AfterLoss>& rows, const estimate::EstimatedPlan& whole, int per_host) {
   TextTable table(
       {"lost hosts", "ranks left", "ranks used", "dp", "accumulation", "step", "slower", "peak memory", ""});
   std::string others;
@@ -68,7 +69,7 @@ std::string table_of_losses(const std::vector<AfterLoss>& rows, const plan::Trai
          "  train --max-restarts N --min-ranks M goes on this way by itself; by hand: --distributed.dp_size DP\n";
 }
 
-std::string json_of_losses(const std::vector<AfterLoss>& rows, const plan::TrainingPlan& whole) {
+std::string json_of_losses(const std::vector<AfterLoss>& rows, const estimate::EstimatedPlan& whole) {
   JsonWriter json;
   json.begin_object();
   json.member("world_size", whole.mesh.world_size());
@@ -104,8 +105,8 @@ std::string json_of_losses(const std::vector<AfterLoss>& rows, const plan::Train
 
 }  // namespace
 
-int plan_failures(const Options& options, const config::LoadedRecipe& loaded, plan::PlanRequest request) {
-  const auto base = plan::make_plan(loaded, request);
+int plan_failures(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request) {
+  const auto base = estimate::make_plan(loaded, request);
   if (!base.plan) return refuse(base.problems, loaded, options.json, base.exit);
   const auto& whole = *base.plan;
   const int world = whole.mesh.world_size();

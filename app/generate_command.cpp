@@ -10,8 +10,8 @@
 #include "commands.h"
 #include "config/generate_request.h"
 #include "config/node.h"
+#include "estimate/estimated_plan.h"
 #include "launch/train_command.h"
-#include "plan/training_plan.h"
 #include "report.h"
 
 namespace automodel::app {
@@ -86,7 +86,7 @@ int run_generate(const Options& options) {
   const auto recipe = config::recipe_of(request);
   if (!recipe.problems.empty()) return refuse(recipe.problems, recipe, options.json);
   const auto plan =
-      plan::make_plan(recipe, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
+      estimate::make_plan(recipe, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
   if (!plan.plan) return refuse(plan.problems, recipe, options.json, plan.exit);
   const auto text = config::to_json(request);
   return ranks > 1 && !launch::in_parallel_job()

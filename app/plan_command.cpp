@@ -8,15 +8,15 @@
 #include "base/error.h"
 #include "commands.h"
 #include "compare_schedules.h"
+#include "estimate/estimated_plan.h"
+#include "estimate/past_runs.h"
+#include "estimate/search.h"
 #include "failures.h"
 #include "launch/train_command.h"
-#include "plan/past_runs.h"
-#include "plan/plan_json.h"
-#include "plan/plan_text.h"
-#include "plan/search.h"
-#include "plan/training_plan.h"
 #include "preflight/preflight.h"
 #include "report.h"
+#include "report/plan_json.h"
+#include "report/plan_text.h"
 #include "schedule/chrome_trace.h"
 #include "schedule/timeline_svg.h"
 
@@ -31,57 +31,58 @@ Options with_memory(Options options) {
 }
 
 /// A model that only the catalogue knows is trained on another machine, and so are the data.
-bool is_elsewhere(const plan::TrainingPlan& plan, const config::LoadedRecipe& loaded) {
+bool is_elsewhere(const estimate::EstimatedPlan& plan, const config::LoadedRecipe& loaded) {
   const auto& model = loaded.recipe.model();
   return !plan.model || (model && model->pretrained_model_name_or_path() && plan.model->folder.empty());
 }
 
 /// What a run of the plan would find wrong before its first step.
-Diagnostics check_files(const Options& options, const plan::TrainingPlan& plan, const config::LoadedRecipe& loaded) {
+Diagnostics check_files(const Options& options, const estimate::EstimatedPlan& plan,
+                        const config::LoadedRecipe& loaded) {
   return options.no_files || is_elsewhere(plan, loaded) ? Diagnostics{} : preflight::check_files(loaded, plan);
 }
 
 /// What keeps a plan from fitting, where it does not.
-Diagnostics check_fit(const plan::TrainingPlan& plan) {
+Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
   if (!plan.estimate) return {};
   const auto& memory = plan.estimate->memory;
   const auto& rank = memory.ranks[static_cast<std::size_t>(memory.heaviest)];
-  if (memory.fit == plan::Fit::kUnknown)
+  if (memory.fit == estimate::Fit::kUnknown)
     return {{"memory-unknown",
              "the memory of the device is not known",
              "give --memory 80GiB or hardware.profile",
              {},
              "hardware.memory"}};
-  if (memory.fit != plan::Fit::kDoesNotFit) return {};
+  if (memory.fit != estimate::Fit::kDoesNotFit) return {};
   return {{"does-not-fit",
            fmt::format("pp rank {} needs {} at its peak ({}); there are {}", rank.pp_rank,
-                       format_bytes(rank.most().total()), plan::name_of(rank.peak), format_bytes(*memory.capacity)),
+                       format_bytes(rank.most().total()), estimate::name_of(rank.peak), format_bytes(*memory.capacity)),
            "automodel plan RECIPE --search names plans that fit",
            {},
            "hardware.memory"}};
 }
 
 /// The fastest plans for this many ranks; the best one goes to --apply.
-int run_search(const Options& options, const config::LoadedRecipe& loaded, plan::PlanRequest request) {
+int run_search(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request) {
   if (!options.world_size) {
-    const auto result = plan::make_plan(loaded, request);
+    const auto result = estimate::make_plan(loaded, request);
     if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
     request.world_size = result.plan->mesh.world_size();
   }
-  const auto result = plan::search_plans(loaded, {.plan = request, .world_size = *request.world_size});
+  const auto result = estimate::search_plans(loaded, {.plan = request, .world_size = *request.world_size});
   if (!result.problems.empty()) return refuse(result.problems, loaded, options.json);
-  out(options.json ? plan::to_json(result) + "\n" : plan::to_text(result));
+  out(options.json ? estimate::to_json(result) + "\n" : estimate::to_text(result));
   if (result.best.empty()) return code(ExitCode::kRefused);
   if (options.apply.empty()) return code(ExitCode::kOk);
   const auto text = fmt::format("# {} with the fastest plan that a search found for {} ranks.\n{}", loaded.path,
-                                *request.world_size, plan::apply_candidate(loaded, result.best[0]));
+                                *request.world_size, estimate::apply_candidate(loaded, result.best[0]));
   write_file(options.apply, text);
   if (!options.json) out(fmt::format("written   {}\n", options.apply));
   return code(ExitCode::kOk);
 }
 
 /// The schedule with every forward pass one unit, and below it with the durations that are estimated.
-std::string draw(const plan::TrainingPlan& plan) {
+std::string draw(const estimate::EstimatedPlan& plan) {
   const auto& pipeline = *plan.pipeline;
   std::vector<schedule::SvgChart> charts = {
       {&pipeline.timeline, {.title = pipeline.name + ", a forward pass takes 1", .in_seconds = false}}};
@@ -101,15 +102,15 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
     return failed != 0 || cores < 2 ? failed : launch::run_ranks(launch::Work::kCalibrateUsual, 2, "", {});
   }
   const auto result =
-      plan::make_plan(*loaded, {.world_size = options.world_size, .ranks_per_node = options.gpus_per_node});
+      estimate::make_plan(*loaded, {.world_size = options.world_size, .ranks_per_node = options.gpus_per_node});
   if (!result.plan) return refuse(result.problems, *loaded, options.json, result.exit);
-  if (auto problems = plan::check_measurable(*result.plan); !problems.empty()) {
+  if (auto problems = estimate::check_measurable(*result.plan); !problems.empty()) {
     for (auto& problem : problems) problem.where = loaded->origins.nearest(problem.key);
     return refuse(problems, *loaded, options.json);
   }
   const int world = result.plan->mesh.world_size();
   const int local = std::min(world, options.gpus_per_node.value_or(world));
-  const int ranks = std::min(local, std::max(1, cores / plan::threads_of_rank(local)));
+  const int ranks = std::min(local, std::max(1, cores / estimate::threads_of_rank(local)));
   const int failed = launch::run_ranks(launch::Work::kCalibrate, ranks, options.recipe, options.overrides);
   if (failed != 0 || ranks > 1 || world == 1) return failed;
   return launch::run_ranks(launch::Work::kCalibrateLinks, 2, "", {});
@@ -140,31 +141,31 @@ int run_plan(const Options& given) {
   check_plan_options(options);
   if (options.recipe.empty()) {
     if (const int failed = calibrate(options, nullptr); failed != 0) return failed;
-    const auto made = plan::own_calibration(plan::machine_name());
-    out(options.json ? plan::to_json(made) : plan::to_text(made));
+    const auto made = estimate::own_calibration(estimate::machine_name());
+    out(options.json ? estimate::to_json(made) : estimate::to_text(made));
     return code(ExitCode::kOk);
   }
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
   if (options.calibrate) {
     if (const int failed = calibrate(options, &loaded); failed != 0) return failed;
-    if (!options.json) err(plan::to_text(plan::own_calibration(plan::machine_name())));
+    if (!options.json) err(estimate::to_text(estimate::own_calibration(estimate::machine_name())));
   }
-  const auto calibration = plan::parse_calibration(plan::calibration_text());
-  const plan::PlanRequest request{.world_size = options.world_size,
-                                  .training = false,
-                                  .cuda_available = launch::cuda_present(),
-                                  .ranks_per_node = options.gpus_per_node,
-                                  .calibration = calibration ? &*calibration : nullptr};
+  const auto calibration = estimate::parse_calibration(estimate::calibration_text());
+  const estimate::PlanRequest request{.world_size = options.world_size,
+                                      .training = false,
+                                      .cuda_available = launch::cuda_present(),
+                                      .ranks_per_node = options.gpus_per_node,
+                                      .calibration = calibration ? &*calibration : nullptr};
   if (options.failures) return plan_failures(options, loaded, request);
   if (options.compare_schedules) return compare_schedules(options, loaded, request);
   if (options.search) return run_search(options, loaded, request);
-  const auto result = plan::make_plan(loaded, request);
+  const auto result = estimate::make_plan(loaded, request);
   if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
   const auto& plan = *result.plan;
-  const auto format = options.actions == "compute"   ? plan::ActionFormat::kCompute
-                      : options.actions == "lowered" ? plan::ActionFormat::kLowered
-                                                     : plan::ActionFormat::kNone;
+  const auto format = options.actions == "compute"   ? report::ActionFormat::kCompute
+                      : options.actions == "lowered" ? report::ActionFormat::kLowered
+                                                     : report::ActionFormat::kNone;
   if (plan.pipeline && !options.timeline.empty()) write_file(options.timeline, draw(plan));
   if (plan.pipeline && !options.trace.empty())
     write_file(options.trace,
@@ -175,7 +176,7 @@ int run_plan(const Options& given) {
   if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, ExitCode::kRefused);
   const auto missing = check_files(options, plan, loaded);
   if (!missing.empty() && options.json) return refuse(missing, loaded, true);
-  out(options.json ? plan::to_json(plan, format) + "\n" : plan::to_text(plan, format));
+  out(options.json ? report::to_json(plan, format) + "\n" : report::to_text(plan, format));
   if (!options.json && !options.no_files && is_elsewhere(plan, loaded))
     out("files     not looked at: the model is not on this machine\n");
   if (!missing.empty()) return refuse(missing, loaded, false);

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/plan_json.h"
+#include "report/plan_json.h"
 
 namespace automodel::app {
 
@@ -21,7 +21,7 @@ void err(const std::string& text) {
 
 int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json, ExitCode exit) {
   if (json) {
-    out(plan::errors_to_json(problems) + "\n");
+    out(report::errors_to_json(problems) + "\n");
     return code(exit);
   }
   for (const auto& problem : problems) {

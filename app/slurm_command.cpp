@@ -11,9 +11,9 @@
 #include "commands.h"
 #include "data/open_dataset.h"
 #include "data/tokenizer.h"
+#include "estimate/estimated_plan.h"
 #include "launch/slurm_script.h"
 #include "launch/train_command.h"
-#include "plan/training_plan.h"
 #include "preflight/preflight.h"
 #include "report.h"
 
@@ -65,7 +65,7 @@ std::string folder_of(const fs::path& path) {
 
 /// Everything that a rank reads or writes by a path: program, recipe, model, data, tokenizers, checkpoints. What lies
 /// inside another, or in the working folder, is left out.
-std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const plan::TrainingPlan& plan,
+std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const estimate::EstimatedPlan& plan,
                                        const std::string& program) {
   std::vector<std::string> all;
   const auto add = [&](const std::string& name) {
@@ -104,11 +104,12 @@ std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const
 }
 
 /// The sizes of the recipe do not make this number of ranks: says which numbers of nodes do.
-std::string advice_in_nodes(const config::LoadedRecipe& loaded, plan::PlanRequest request, int nodes, int per_node) {
+std::string advice_in_nodes(const config::LoadedRecipe& loaded, estimate::PlanRequest request, int nodes,
+                            int per_node) {
   constexpr int kReach = 16;
   const auto works = [&](int count) {
     request.world_size = count * per_node;
-    return plan::make_plan(loaded, request).plan.has_value();
+    return estimate::make_plan(loaded, request).plan.has_value();
   };
   std::vector<std::string> found;
   for (int fewer = nodes - 1; fewer >= std::max(1, nodes - kReach); --fewer)
@@ -160,16 +161,16 @@ int run_slurm(const Options& options) {
   check_words(options);
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
-  const plan::PlanRequest look{.ranks_per_node = options.gpus_per_node};
-  const auto first = plan::make_plan(loaded, look);
+  const estimate::PlanRequest look{.ranks_per_node = options.gpus_per_node};
+  const auto first = estimate::make_plan(loaded, look);
   const bool cuda = first.plan && first.plan->cuda;
   const int per_node =
       options.gpus_per_node.value_or(first.plan && first.plan->estimate ? first.plan->estimate->hardware.per_node
                                      : cuda                             ? 8
                                                                         : 1);
-  plan::PlanRequest request = look;
+  estimate::PlanRequest request = look;
   request.world_size = *options.nodes * per_node;
-  auto result = plan::make_plan(loaded, request);
+  auto result = estimate::make_plan(loaded, request);
   if (!result.plan) {
     if (const auto advice = advice_in_nodes(loaded, look, *options.nodes, per_node); !advice.empty())
       for (auto& problem : result.problems)

@@ -14,14 +14,14 @@
 #include "base/error.h"
 #include "checkpoint/format/root_folder.h"
 #include "commands.h"
+#include "estimate/estimated_plan.h"
+#include "estimate/fewer_ranks.h"
 #include "launch/hosts.h"
 #include "launch/supervisor.h"
 #include "metrics/event_log.h"
 #include "metrics/event_stream.h"
-#include "plan/fewer_ranks.h"
-#include "plan/plan_text.h"
-#include "plan/training_plan.h"
 #include "report.h"
+#include "report/plan_text.h"
 
 namespace automodel::app {
 namespace {
@@ -112,8 +112,8 @@ class Unchanged {
 /// Which ranks a restart gets: those of the hosts that are there, with the mesh that the recipe then has.
 class Survivors {
  public:
-  Survivors(const config::LoadedRecipe& loaded, const Options& options, launch::HostJob whole, plan::TrainingPlan plan,
-            int least)
+  Survivors(const config::LoadedRecipe& loaded, const Options& options, launch::HostJob whole,
+            estimate::EstimatedPlan plan, int least)
       : loaded_(loaded), options_(options), whole_(std::move(whole)), plan_(std::move(plan)), least_(least) {}
 
   std::optional<launch::RankJob> next(launch::RankJob job, std::string& why) const {
@@ -131,7 +131,8 @@ class Survivors {
       why = fmt::format("{}; --min-ranks asks for {}", seen, least_);
       return std::nullopt;
     }
-    const auto smaller = plan::plan_for_fewer(loaded_, plan_, {.plan = request(left), .most = left, .least = least_});
+    const auto smaller =
+        estimate::plan_for_fewer(loaded_, plan_, {.plan = request(left), .most = left, .least = least_});
     if (!smaller) {
       why = fmt::format("{}; no plan of {} to {} ranks fits", seen, least_, left);
       return std::nullopt;
@@ -140,11 +141,11 @@ class Survivors {
     job.starter = launch::put_together({whole_.words, job.ranks, there});
     job.overrides.insert(job.overrides.end(), smaller->words.begin(), smaller->words.end());
     err(fmt::format("{}: goes on with {} ranks, {}; the global batch of {} sequences stays\n{}", seen, job.ranks,
-                    fmt::join(smaller->words, " "), smaller->plan.batch.global, plan::to_text(smaller->plan)));
+                    fmt::join(smaller->words, " "), smaller->plan.batch.global, report::to_text(smaller->plan)));
     return job;
   }
 
-  static plan::PlanRequest request(int ranks) {
+  static estimate::PlanRequest request(int ranks) {
     return {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()};
   }
 
@@ -154,7 +155,7 @@ class Survivors {
   const config::LoadedRecipe& loaded_;
   const Options& options_;
   launch::HostJob whole_;
-  plan::TrainingPlan plan_;  ///< of all ranks
+  estimate::EstimatedPlan plan_;  ///< of all ranks
   int least_;
 };
 
@@ -175,7 +176,7 @@ std::optional<Survivors> survivors_of(const config::LoadedRecipe& loaded, const 
   if (*least > job.ranks)
     throw wrong_words(fmt::format("--min-ranks {} is more than the {} ranks that are started", *least, job.ranks),
                       "at most as many as --start-with starts");
-  auto whole = plan::make_plan(loaded, Survivors::request(job.ranks));
+  auto whole = estimate::make_plan(loaded, Survivors::request(job.ranks));
   if (!whole.plan) throw Error(whole.exit, whole.problems);
   return std::make_optional<Survivors>(loaded, options, std::move(job), std::move(*whole.plan), *least);
 }
@@ -224,7 +225,7 @@ int supervise(const config::LoadedRecipe& loaded, const Options& options, launch
 
 /// The recipe's own sizes say how many ranks it wants; this command started too few or too many.
 void advise_ranks(const config::LoadedRecipe& loaded, int ranks, Diagnostics& problems) {
-  const auto own = plan::make_plan(loaded, {.cuda_available = launch::cuda_present()});
+  const auto own = estimate::make_plan(loaded, {.cuda_available = launch::cuda_present()});
   for (auto& problem : problems) {
     if (problem.id != "world-size-mismatch" &&
         !(problem.id == "indivisible" && problem.key.starts_with("distributed.")))
@@ -257,9 +258,9 @@ int run_train(const Options& options) {
   if (!starter.empty() && options.nproc_per_node)
     throw wrong_words("--start-with starts the ranks, and --nproc-per-node does too", "leave one of them out");
   const int ranks = options.nproc_per_node.value_or(1);
-  plan::PlanRequest situation{.training = true, .cuda_available = launch::cuda_present()};
+  estimate::PlanRequest situation{.training = true, .cuda_available = launch::cuda_present()};
   if (starter.empty()) situation.world_size = ranks;
-  auto result = plan::make_plan(loaded, situation);
+  auto result = estimate::make_plan(loaded, situation);
   if (!result.plan) {
     advise_ranks(loaded, ranks, result.problems);
     return refuse(result.problems, loaded, options.json, result.exit);

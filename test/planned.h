@@ -6,15 +6,15 @@
 
 #include <catch2/catch.hpp>
 
-#include "plan/training_plan.h"
+#include "estimate/estimated_plan.h"
 
 namespace automodel::test {
 
-inline plan::TrainingPlan planned(const std::string& text, const plan::PlanRequest& request = {}) {
+inline estimate::EstimatedPlan planned(const std::string& text, const estimate::PlanRequest& request = {}) {
   const auto loaded = config::read_recipe(text, "recipe.yaml", {}, {});
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
-  auto result = plan::make_plan(loaded, request);
+  auto result = estimate::make_plan(loaded, request);
   INFO(to_text(result.problems));
   REQUIRE(result.plan);
   REQUIRE(result.plan->estimate);

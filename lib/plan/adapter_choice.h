@@ -6,11 +6,18 @@
 #include <vector>
 
 #include "arch/adapters.h"
-#include "plan/activation_memory.h"
 #include "plan/located.h"
 #include "plan/model_choice.h"
 
 namespace automodel::plan {
+
+/// Products of a layer whose inputs a weight's gradient needs: all of them, or those beside which adapters are trained.
+struct TrainedProducts {
+  bool queries = true;  ///< of queries, keys and values
+  bool output = true;   ///< of attention
+  bool up = true;       ///< of the MLP
+  bool down = true;
+};
 
 struct AdapterPlan {
   arch::AdapterSpec spec = {};

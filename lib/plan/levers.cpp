@@ -157,4 +157,32 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
   return out;
 }
 
+RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, Located& report) {
+  using config::RecomputeModule;
+  constexpr std::array kMembers = {
+      std::pair{RecomputeModule::kCoreAttention, &RecomputeModules::core_attention},
+      std::pair{RecomputeModule::kNorms, &RecomputeModules::norms},
+      std::pair{RecomputeModule::kLatentUp, &RecomputeModules::latent_up},
+      std::pair{RecomputeModule::kMlp, &RecomputeModules::mlp},
+      std::pair{RecomputeModule::kExperts, &RecomputeModules::experts},
+      std::pair{RecomputeModule::kExpertActivation, &RecomputeModules::expert_activation},
+      std::pair{RecomputeModule::kSharedExperts, &RecomputeModules::shared_experts},
+  };
+  RecomputeModules out;
+  const auto& asked = recipe.model_parallel->recompute_modules();
+  const std::string key = "model_parallel.recompute_modules";
+  if (asked.empty()) return out;
+  if (training)
+    report.refuse_plan("unsupported", key, "parts of layers that are computed again can be planned but not trained",
+                       "set distributed.activation_checkpointing: selective, which computes the MLP again");
+  if (recipe.distributed->checkpointing() != config::ActivationCheckpointing::kOff) {
+    report.warn("no-effect", key, "activation_checkpointing decides what is computed again",
+                "remove distributed.activation_checkpointing, or recompute_modules");
+    return out;
+  }
+  for (const auto& [module, member] : kMembers)
+    out.*member = std::find(asked.begin(), asked.end(), module) != asked.end();
+  return out;
+}
+
 }  // namespace automodel::plan

@@ -17,6 +17,21 @@ enum class Recompute {
   kSelective,  ///< what attention needs; norm, products and activation of the MLP are computed again
 };
 
+/// Parts of a layer that the backward pass computes again instead of finding them kept (Megatron Core's
+/// recompute_modules).
+struct RecomputeModules {
+  bool core_attention = false;  ///< a fused kernel's result; queries, keys and values are kept
+  bool norms = false;
+  bool latent_up = false;  ///< heads from latent attention's low-rank parts
+  bool mlp = false;        ///< of dense layers
+  bool experts = false;    ///< with their way there and back
+  bool expert_activation = false;
+  bool shared_experts = false;
+  bool any() const {
+    return core_attention || norms || latent_up || mlp || experts || expert_activation || shared_experts;
+  }
+};
+
 /// Activations of the first layers wait for their backward pass in host memory. Source: Megatron Core, cpu_offloading.
 struct ActivationOffloading {
   int layers = 0;
@@ -65,5 +80,7 @@ struct LeverRequest {
   std::optional<int> layers = {};  ///< of the model; absent where its sizes are unknown
 };
 Levers plan_levers(const config::LoadedRecipe& recipe, const LeverRequest& request, Located& report);
+/// Parts of layers that are computed again. They are planned: a run refuses them.
+RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, Located& report);
 
 }  // namespace automodel::plan

@@ -9,6 +9,7 @@
 #include "arch/counts.h"
 #include "arch/modules.h"
 #include "base/find_file.h"
+#include "plan/costs.h"
 #include "plan/model_names.h"
 #include "plan/pipeline_layout.h"
 #include "plan/virtual_stages.h"
@@ -49,10 +50,12 @@ const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline
 /// What is decided step by step; every step may end it with a problem.
 class PipelinePlanning {
  public:
-  PipelinePlanning(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request, Located& report)
+  PipelinePlanning(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request,
+                   const Costs& costs, Located& report)
       : plan_(plan),
         recipe_(recipe),
         request_(request),
+        costs_(costs),
         report_(report),
         ranks_(plan.mesh.sizes().pp),
         settings_(section()),
@@ -327,11 +330,7 @@ class PipelinePlanning {
 
   /// Stages of equal time, as far as memory allows: a rank that does not fit gets fewer layers, and others more.
   void balance() {
-    Diagnostics ignored;  // the estimate reports them
-    const auto hardware = plan_hardware(plan_, recipe_.recipe, request_.ranks_per_node, request_.calibration, ignored);
-    const auto& sharding = plan_.sharding;
-    const auto recompute = recipe_.recipe.distributed->checkpointing();
-    const auto cost = split_cost(plan_, {.hardware = hardware, .sharding = sharding, .recompute = recompute});
+    const auto cost = costs_.layers(plan_, recipe_.recipe);
     const auto names = names_of(*model_);
     std::vector<int> most(static_cast<std::size_t>(stages_), model_->spec.layers);
     std::vector<LayerRange> smallest;  // of those that do not fit
@@ -341,13 +340,9 @@ class PipelinePlanning {
          ranges = balanced_layers(stages_, cost, most)) {
       fqns_ = stage_fqns(names, ranges);
       describe_stages();
-      const auto memory = plan_memory(plan_, {.sharding = sharding,
-                                              .recompute = recompute,
-                                              .moments = moments_of(recipe_.recipe.optimizer()),
-                                              .capacity = hardware.memory,
-                                              .framework = hardware.framework});
-      if (memory.fit != Fit::kDoesNotFit) return;
-      const double largest = memory.peak();
+      const auto memory = costs_.memory(plan_, recipe_.recipe);
+      const double largest = *std::max_element(memory.ranks.begin(), memory.ranks.end());
+      if (!memory.capacity || largest <= *memory.capacity) return;
       if (largest < bytes) {
         bytes = largest;
         smallest = std::move(ranges);
@@ -355,8 +350,7 @@ class PipelinePlanning {
       smaller = false;
       for (const auto& stage : plan_.pipeline->stages) {
         const auto layers = static_cast<int>(stage.part.layers.size());
-        const auto& rank = memory.ranks[static_cast<std::size_t>(stage.pp_rank)];
-        if (rank.most().total() <= *memory.capacity || layers == 1) continue;
+        if (memory.ranks[static_cast<std::size_t>(stage.pp_rank)] <= *memory.capacity || layers == 1) continue;
         auto& limit = most[static_cast<std::size_t>(stage.stage)];
         limit = std::min(limit, layers - 1);
         smaller = true;
@@ -449,6 +443,7 @@ class PipelinePlanning {
   TrainingPlan& plan_;
   const config::LoadedRecipe& recipe_;
   const PlanRequest& request_;
+  const Costs& costs_;
   Located& report_;
   int ranks_;
   config::PipelineConfig settings_;
@@ -467,8 +462,8 @@ class PipelinePlanning {
 }  // namespace
 
 void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request,
-                   Located& report) {
-  PipelinePlanning(plan, recipe, request, report).run();
+                   const Costs& costs, Located& report) {
+  PipelinePlanning(plan, recipe, request, costs, report).run();
 }
 
 void check_schedule_name(const config::LoadedRecipe& recipe, Located& report) {

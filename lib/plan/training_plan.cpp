@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "config/optimizer_basics.h"
+#include "plan/costs.h"
 #include "plan/facts.h"
 #include "plan/lr_schedule.h"
-#include "plan/past_runs.h"
 #include "plan/pipeline_plan.h"
 #include "plan/tensor_choice.h"
 #include "plan/type_choice.h"
@@ -241,9 +241,9 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
 }
 
 /// A plan is for the machine that the recipe is about, which is not always the one that it is made on.
-bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, Located& report) {
+bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, const Costs& costs, Located& report) {
   const auto& asked = recipe.hardware->profile();
-  if (recipe.device() == config::Device::kCpu && asked && find_device(*asked) != nullptr)
+  if (recipe.device() == config::Device::kCpu && asked && costs.is_gpu(*asked))
     report.warn(
         "device-conflict", "hardware.profile",
         fmt::format("device is cpu: memory and time are those of this machine, not of the profile '{}'", *asked),
@@ -251,7 +251,7 @@ bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, Located& r
   if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
   if (request.cuda_available || request.training) return request.cuda_available;
   if (config::backend_of(recipe) == config::Backend::kNccl) return true;
-  return asked && find_device(*asked) != nullptr;
+  return asked && costs.is_gpu(*asked);
 }
 
 /// Sequences are a multiple of this: context-parallel ranks have two chunks each, and tensor-parallel ranks divide the
@@ -283,6 +283,17 @@ WeightOrigin weight_origin(const TrainingPlan& plan, const Recipe& recipe) {
   return out;
 }
 
+/// Whose kernels a GPU's estimates are made for: those that the recipe names; a run's own; else those that people who
+/// write such a recipe run it with.
+config::Stack stack_of(const config::Recipe& recipe, bool experts, bool training) {
+  if (recipe.hardware->stack()) return *recipe.hardware->stack();
+  if (training) return config::Stack::kOwn;
+  const bool megatron = std::holds_alternative<config::MegatronFSDPConfig>(recipe.distributed->strategy()) ||
+                        recipe.model_parallel->sequence_parallel();
+  // NeMo AutoModel's own models with experts are written for Transformer Engine.
+  return megatron || experts ? config::Stack::kTransformerEngine : config::Stack::kPytorch;
+}
+
 /// Sections whose keys the runtime reads as they are. What acts through a decision of the plan stands there.
 config::Value acting_sections(const Recipe& recipe) {
   config::Value out = config::Value::Map{};
@@ -304,17 +315,9 @@ config::Value acting_sections(const Recipe& recipe) {
   return out;
 }
 
-void estimate(TrainingPlan& plan, const Recipe& recipe, const PlanRequest& request, Located& report) {
-  Diagnostics problems;
-  auto hardware = plan_hardware(plan, recipe, request.ranks_per_node, request.calibration, problems);
-  report.refuse_all(std::move(problems), "");
-  if (plan.pipeline && plan.model && report.ok()) plan.estimate = make_estimate(plan, recipe, std::move(hardware));
-  if (request.calibration != nullptr) apply_past_runs(*request.calibration, plan);
-}
-
 }  // namespace
 
-PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request) {
+PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request, const Costs& costs) {
   Located report(loaded);
   PlanResult result;
   const Recipe& recipe = loaded.recipe;
@@ -325,7 +328,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     const arch::ModelSpec* spec = model ? &model->spec : nullptr;
     TrainingPlan plan{.mesh = mesh::DeviceMesh(*sizes, strategy_of(recipe.distributed()))};
     plan.recipe_path = loaded.path;
-    plan.cuda = plans_for_cuda(recipe, request, report);
+    plan.cuda = plans_for_cuda(recipe, request, costs, report);
     plan.zero_level = plan_level(loaded, report);
     plan.stack = stack_of(recipe, spec != nullptr && spec->moe.has_value(), request.training);
     plan.recompute_modules = recompute_modules(recipe, request.training, report);
@@ -370,10 +373,10 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
         report.refuse_plan("unsupported", key.key, fmt::format("{} is not supported: {}", key.key, key.reason),
                            "automodel plan shows everything of this recipe that is not supported");
     if ((plan.model || plan.pipelined) && report.ok())
-      plan_pipeline(plan, loaded, request, report);
+      plan_pipeline(plan, loaded, request, costs, report);
     else if (plan.pipelined)
       check_schedule_name(loaded, report);
-    estimate(plan, recipe, request, report);
+    costs.check_machine(plan, recipe, report);
     plan.ignored = loaded.ignored;
     plan.unsupported = loaded.unsupported;
     if (plan.model && !plan.model->spec.plan_only.empty())

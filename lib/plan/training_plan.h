@@ -14,16 +14,18 @@
 #include "mesh/device_mesh.h"
 #include "plan/adapter_choice.h"
 #include "plan/context_choice.h"
-#include "plan/estimate.h"
 #include "plan/levers.h"
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
+#include "plan/sharding.h"
 #include "plan/stage_shapes.h"
 #include "plan/tensor_shares.h"
 #include "schedule/pipeline_schedule.h"
 #include "schedule/simulate.h"
 
 namespace automodel::plan {
+
+class Costs;
 
 /// Who computes how many sequences when.
 struct BatchPlan {
@@ -100,7 +102,6 @@ struct TrainingPlan {
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
   std::optional<AdapterPlan> adapters = {};   ///< absent where the model's own weights are trained
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
-  std::optional<Estimate> estimate = {};      ///< with the pipeline
   arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
   TensorShares shares = {};                   ///< what that leaves on a rank; empty where the model is absent
   ContextPlan context = {};
@@ -120,8 +121,6 @@ struct PlanRequest {
   std::optional<int> world_size = {};  ///< absent: what the recipe's sizes multiply to
   bool training = false;               ///< refuse what can be planned but not trained
   bool cuda_available = false;
-  std::optional<int> ranks_per_node = {};    ///< absent: what the device's machines usually have
-  const Calibration* calibration = nullptr;  ///< of this machine
 };
 
 struct PlanResult {
@@ -131,8 +130,9 @@ struct PlanResult {
   ExitCode exit = ExitCode::kOk;  ///< of a command that reports the problems
 };
 
-/// Plans the recipe, or says everything that keeps it from being planned.
-PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& request);
+/// Plans the recipe, or says everything that keeps it from being planned. Commands call estimate::make_plan, which
+/// knows what plans cost.
+PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& request, const Costs& costs);
 
 /// Everything of the model that has values: parameters and buffers, and the matrices of adapters.
 std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan);

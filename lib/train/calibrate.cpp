@@ -20,7 +20,8 @@
 #include "base/median.h"
 #include "base/proc_field.h"
 #include "base/random.h"
-#include "plan/past_runs.h"
+#include "estimate/estimated_plan.h"
+#include "estimate/past_runs.h"
 #include "train/initial_values.h"
 #include "train/link_meter.h"
 #include "train/microbatches.h"
@@ -92,11 +93,11 @@ model::Microbatch tokens_of(const plan::ModelChoice& model, std::int64_t rows, s
 /// Everything of one model with one size of microbatch.
 class Meter {
  public:
-  Meter(const plan::TrainingPlan& plan, const config::Recipe& recipe, comm::World& world)
+  Meter(const estimate::EstimatedPlan& plan, const config::Recipe& recipe, comm::World& world)
       : plan_(plan), recipe_(recipe), world_(world), model_(*plan.model) {
     const auto alone = world.group({world.rank()}, "alone");
     groups_.dense.shard = groups_.expert.shard = alone;
-    out_.model = plan::widths_text(model_.spec);
+    out_.model = estimate::widths_text(model_.spec);
     out_.type = name_of(plan.types.compute);
     out_.threads = at::get_num_threads();
     out_.ranks = world.size();
@@ -106,7 +107,7 @@ class Meter {
     type_ = scalar_type(plan.types.compute);
   }
 
-  plan::Sample run() {
+  estimate::Sample run() {
     machine_rates();
     const double tokens = static_cast<double>(out_.microbatch * out_.sequence);
     const auto flops = [&](int layer) {
@@ -114,7 +115,7 @@ class Meter {
     };
     std::map<std::string, std::vector<int>> kinds;
     for (int layer = 0; layer < model_.spec.layers; ++layer) {
-      auto& some = kinds[plan::layer_kind(model_.spec, layer)];
+      auto& some = kinds[estimate::layer_kind(model_.spec, layer)];
       const double seconds = 2.0 * kMicrobatches * 3 * flops(layer) / (0.6 * out_.peak);
       if (static_cast<double>(some.size()) < std::clamp(kLongest / seconds, 1.0, kLayers)) some.push_back(layer);
     }
@@ -184,7 +185,7 @@ class Meter {
   }
 
   /// Forward and backward pass of some modules, joined and apart.
-  plan::PartTime part(model::StageModules modules, bool optimizes) {
+  estimate::PartTime part(model::StageModules modules, bool optimizes) {
     const bool head = modules.head, first = modules.embeddings;
     model::StageOptions options{.type = type_};
     if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
@@ -232,11 +233,11 @@ class Meter {
       repeat(true);
     }
     if (optimizes) out_.optimizer_rate = optimizer_rate(local);
-    plan::PartTime out{.work = 1,
-                       .forward = mean(world_, median(forwards)),
-                       .backward = mean(world_, median(backwards)),
-                       .backward_input = mean(world_, median(inputs)),
-                       .backward_weight = mean(world_, median(weights))};
+    estimate::PartTime out{.work = 1,
+                           .forward = mean(world_, median(forwards)),
+                           .backward = mean(world_, median(backwards)),
+                           .backward_input = mean(world_, median(inputs)),
+                           .backward_weight = mean(world_, median(weights))};
     return out;
   }
 
@@ -264,19 +265,19 @@ class Meter {
     return elements / seconds;
   }
 
-  const plan::TrainingPlan& plan_;
+  const estimate::EstimatedPlan& plan_;
   const config::Recipe& recipe_;
   comm::World& world_;
   const plan::ModelChoice& model_;
   Groups groups_ = {};
   model::Microbatch data_ = {};
   at::ScalarType type_ = at::kFloat;
-  plan::Sample out_ = {};
+  estimate::Sample out_ = {};
 };
 
-plan::Sample measure(const config::LoadedRecipe& loaded, comm::World& world) {
-  auto made = plan::make_plan(loaded, {});
-  if (made.plan) made.problems = plan::check_measurable(*made.plan);
+estimate::Sample measure(const config::LoadedRecipe& loaded, comm::World& world) {
+  auto made = estimate::make_plan(loaded, {});
+  if (made.plan) made.problems = estimate::check_measurable(*made.plan);
   agree(world, loaded, std::move(made.problems), made.exit == ExitCode::kOk ? ExitCode::kBadInput : made.exit);
   return Meter(*made.plan, loaded.recipe, world).run();
 }
@@ -299,7 +300,7 @@ config::LoadedRecipe usual_model(int hidden) {
 void run_calibration(const config::LoadedRecipe& loaded, comm::World& world, Measured what) {
   use_threads(world);
   const double framework = mean(world, proc_field("/proc/self/status", "VmRSS"));
-  std::vector<plan::Sample> samples;
+  std::vector<estimate::Sample> samples;
   if (what == Measured::kUsualModels) {
     for (const int hidden : {256, 512, 1024}) samples.push_back(measure(usual_model(hidden), world));
   } else if (what == Measured::kModel) {
@@ -307,15 +308,15 @@ void run_calibration(const config::LoadedRecipe& loaded, comm::World& world, Mea
   }
   const auto link = measure_link(world);
   if (world.rank() != 0) return;
-  auto calibration = plan::own_calibration(plan::machine_name());
-  if (!samples.empty()) calibration.when = plan::date_text();
+  auto calibration = estimate::own_calibration(estimate::machine_name());
+  if (!samples.empty()) calibration.when = estimate::date_text();
   calibration.framework = framework;
   if (link) calibration.link = *link;
   for (auto& sample : samples) calibration.add(std::move(sample));
-  if (!plan::write_calibration(calibration))
+  if (!estimate::write_calibration(calibration))
     throw Error(ExitCode::kEnvironment,
                 {"cannot-write",
-                 fmt::format("the calibration file '{}' cannot be written", plan::calibration_path()),
+                 fmt::format("the calibration file '{}' cannot be written", estimate::calibration_path()),
                  "AUTOMODEL_CALIBRATION names another file",
                  {},
                  ""});

@@ -17,7 +17,7 @@
 #include "base/bytes.h"
 #include "config/generate_request.h"
 #include "data/tokenizer.h"
-#include "plan/training_plan.h"
+#include "estimate/estimated_plan.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/template_value.h"
 #include "train/generate.h"
@@ -107,13 +107,13 @@ class GenerateRun {
   }
 
  private:
-  plan::TrainingPlan make_plan() {
+  estimate::EstimatedPlan make_plan() {
     if (!loaded_.problems.empty()) throw Error(ExitCode::kBadInput, loaded_.problems);
     use_settings(world_, loaded_.recipe);
-    auto result = plan::make_plan(loaded_, {.world_size = world_.size(),
-                                            .training = true,
-                                            .cuda_available = world_.device().is_cuda(),
-                                            .ranks_per_node = world_.local_size()});
+    auto result = estimate::make_plan(loaded_, {.world_size = world_.size(),
+                                                .training = true,
+                                                .cuda_available = world_.device().is_cuda(),
+                                                .ranks_per_node = world_.local_size()});
     agree(world_, loaded_, std::move(result.problems), result.plan ? ExitCode::kBadInput : result.exit);
     return std::move(*result.plan);
   }
@@ -272,7 +272,7 @@ class GenerateRun {
   const config::GenerateRequest& request_;
   comm::World& world_;
   config::LoadedRecipe loaded_;
-  plan::TrainingPlan plan_;
+  estimate::EstimatedPlan plan_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   std::unique_ptr<const tokenizer::ChatTemplate> template_;
   std::unique_ptr<Runtime> runtime_;

@@ -24,8 +24,8 @@ class LinkMeter {
     all_ = world.group(ranks, "calibration");
   }
 
-  plan::LinkSample run() {
-    plan::LinkSample out;
+  estimate::LinkSample run() {
+    estimate::LinkSample out;
     const std::int64_t small = 64, large = 4 << 20, gradients = 16 << 20;
     out.latency = one_way(small, 200);
     // Hidden states of a microbatch have sizes like this.
@@ -83,7 +83,7 @@ class LinkMeter {
 
 }  // namespace
 
-std::optional<plan::LinkSample> measure_link(comm::World& world) {
+std::optional<estimate::LinkSample> measure_link(comm::World& world) {
   if (world.size() < 2) return std::nullopt;
   return LinkMeter(world).run();
 }

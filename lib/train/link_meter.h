@@ -4,11 +4,11 @@
 #include <optional>
 
 #include "comm/world.h"
-#include "plan/calibration.h"
+#include "estimate/calibration.h"
 
 namespace automodel::train {
 
 /// All ranks together; the numbers of the slowest one. Empty in a world of one rank.
-std::optional<plan::LinkSample> measure_link(comm::World& world);
+std::optional<estimate::LinkSample> measure_link(comm::World& world);
 
 }  // namespace automodel::train

@@ -26,7 +26,7 @@
 #include "data/tokenizer.h"
 #include "metrics/event_log.h"
 #include "metrics/jsonl.h"
-#include "plan/plan_text.h"
+#include "report/plan_text.h"
 #include "train/checkpointing.h"
 #include "train/closing.h"
 #include "train/evaluate.h"
@@ -78,7 +78,7 @@ class Run {
     for (const auto& warning : setup_->plan.warnings)
       reports_->event({.event = "warning", .message = warning.message, .fields = {{"id", warning.id}}});
     for (const auto& event : early_events_) reports_->event(event);
-    estimate_->end_phase(plan::Phase::kInitialization);
+    estimate_->end_phase(estimate::Phase::kInitialization);
     meet_ranks();
     const auto code = loop(first);
     compare_with_plan();
@@ -111,7 +111,7 @@ class Run {
 
   void banner() {
     if (world_.rank() != 0) return;
-    reports_->line(plan::to_text(setup_->plan));
+    reports_->line(report::to_text(setup_->plan));
     reports_->line("data      " + setup_->loader->dataset().summary());
     for (const auto& line : early_lines_) reports_->line(line);
     const auto first = checkpointing_->first_step(), end = setup_->steps->end_step();
@@ -247,9 +247,9 @@ class Run {
         reports_->event({.event = "overflow", .step = number, .message = why});
       }
       const auto val_loss = step.validate ? validate(step, result.lr) : std::nullopt;
-      if (step.validate && !setup_->validation.empty()) estimate_->end_phase(plan::Phase::kEvaluation);
+      if (step.validate && !setup_->validation.empty()) estimate_->end_phase(estimate::Phase::kEvaluation);
       checkpointing_->after_step(step, result.loss, val_loss);
-      if (step.checkpoint && recipe_.checkpoint->enabled()) estimate_->end_phase(plan::Phase::kCheckpoint);
+      if (step.checkpoint && recipe_.checkpoint->enabled()) estimate_->end_phase(estimate::Phase::kCheckpoint);
       if (result.stop_requested) {
         reports_->line(fmt::format("stopped by a signal after step {}", number));
         checkpointing_->finish();

@@ -9,7 +9,8 @@
 #include "base/bytes.h"
 #include "base/json_writer.h"
 #include "base/median.h"
-#include "plan/past_runs.h"
+#include "estimate/estimated_plan.h"
+#include "estimate/past_runs.h"
 #include "train/tensor_memory.h"
 
 namespace automodel::train {
@@ -29,7 +30,7 @@ std::string compared(double predicted, double measured, Format format) {
 /// What a rank had at most in each phase.
 struct Peaks {
   int pp = 0;
-  std::array<double, plan::kPhaseCount> bytes = {};
+  std::array<double, estimate::kPhaseCount> bytes = {};
   Peaks() = default;
   explicit Peaks(const std::string& text) {
     std::istringstream in(text);
@@ -40,30 +41,31 @@ struct Peaks {
 };
 
 /// Adds the run to what plans of the same recipe are corrected by. A calibration of another machine stays as it is.
-void remember(const plan::TrainingPlan& plan, double seconds, double bytes) {
-  if (plan::calibration_path().empty()) return;
-  const auto machine = plan::machine_name();
-  auto calibration = plan::parse_calibration(plan::calibration_text()).value_or(plan::Calibration{.machine = machine});
+void remember(const estimate::EstimatedPlan& plan, double seconds, double bytes) {
+  if (estimate::calibration_path().empty()) return;
+  const auto machine = estimate::machine_name();
+  auto calibration =
+      estimate::parse_calibration(estimate::calibration_text()).value_or(estimate::Calibration{.machine = machine});
   if (!plan.cuda && calibration.machine != machine) return;
   const auto& estimate = *plan.estimate;
-  calibration.add_run({.key = plan::run_key(plan),
+  calibration.add_run({.key = estimate::run_key(plan),
                        .recipe = plan.recipe_path,
-                       .when = plan::date_text(),
+                       .when = estimate::date_text(),
                        .seconds = {seconds},
                        .predicted = {estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step},
                        .bytes = {bytes}});
-  plan::write_calibration(calibration);  // a folder that cannot be written is no reason to end a run
+  estimate::write_calibration(calibration);  // a folder that cannot be written is no reason to end a run
 }
 
 }  // namespace
 
-void RunEstimate::end_phase(plan::Phase phase) {
+void RunEstimate::end_phase(estimate::Phase phase) {
   auto& peak = peaks_[static_cast<std::size_t>(phase)];
   peak = std::max(peak, plan_.cuda ? take_device_peak() : take_tensor_peak());
 }
 
 void RunEstimate::add_step(double seconds) {
-  end_phase(steps_.empty() ? plan::Phase::kFirstStep : plan::Phase::kSteady);
+  end_phase(steps_.empty() ? estimate::Phase::kFirstStep : estimate::Phase::kSteady);
   steps_.push_back(seconds);
 }
 
@@ -82,7 +84,7 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   const auto& estimate = *plan_.estimate;
   const double measured = heaviest.most();
   double predicted = 0;
-  for (std::size_t i = 0; i < plan::kPhaseCount; ++i)
+  for (std::size_t i = 0; i < estimate::kPhaseCount; ++i)
     if (heaviest.bytes[i] > 0) predicted = std::max(predicted, tensors(heaviest.pp, i));
   const double step = median({steps_.begin() + 1, steps_.end()});
   remember(plan_, step, measured);
@@ -95,9 +97,9 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   out.member("measured_tensor_bytes", measured);
   out.key("phases");
   out.begin_object();
-  for (std::size_t i = 0; i < plan::kPhaseCount; ++i) {
+  for (std::size_t i = 0; i < estimate::kPhaseCount; ++i) {
     if (heaviest.bytes[i] == 0) continue;
-    out.key(plan::name_of(static_cast<plan::Phase>(i)));
+    out.key(plan::name_of(static_cast<estimate::Phase>(i)));
     out.begin_object();
     out.member("predicted_tensor_bytes", tensors(heaviest.pp, i));
     out.member("measured_tensor_bytes", heaviest.bytes[i]);

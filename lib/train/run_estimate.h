@@ -7,18 +7,18 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "plan/memory_plan.h"
-#include "plan/training_plan.h"
+#include "estimate/estimated_plan.h"
+#include "estimate/memory_plan.h"
 
 namespace automodel::train {
 
 /// Collects over a run; one on each rank.
 class RunEstimate {
  public:
-  RunEstimate(const plan::TrainingPlan& plan, int pp_rank) : plan_(plan), pp_rank_(pp_rank) {}
+  RunEstimate(const estimate::EstimatedPlan& plan, int pp_rank) : plan_(plan), pp_rank_(pp_rank) {}
 
   /// A phase of the run has ended: the tensors since the last such call were its.
-  void end_phase(plan::Phase phase);
+  void end_phase(estimate::Phase phase);
   /// A step has ended.
   void add_step(double seconds);
   /// All ranks together. On rank 0 a line for people, and `json` becomes the record; elsewhere empty. Empty as well
@@ -29,10 +29,10 @@ class RunEstimate {
   /// Predicted.
   double tensors(int pp_rank, std::size_t phase) const;
 
-  const plan::TrainingPlan& plan_;
+  const estimate::EstimatedPlan& plan_;
   int pp_rank_;
   std::vector<double> steps_ = {};
-  std::array<std::int64_t, plan::kPhaseCount> peaks_ = {};  ///< 0: a phase that there was not
+  std::array<std::int64_t, estimate::kPhaseCount> peaks_ = {};  ///< 0: a phase that there was not
 };
 
 }  // namespace automodel::train

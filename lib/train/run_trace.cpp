@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "estimate/estimated_plan.h"
 #include "schedule/chrome_trace.h"
 
 namespace automodel::train {
@@ -18,7 +19,7 @@ double now() {
 
 }  // namespace
 
-RunTrace::RunTrace(pipeline::Executor& executor, const plan::TrainingPlan& plan, int pp_rank, bool records)
+RunTrace::RunTrace(pipeline::Executor& executor, const estimate::EstimatedPlan& plan, int pp_rank, bool records)
     : plan_(plan), pp_rank_(pp_rank), records_(records) {
   executor.add_watch([this](const schedule::Slot& slot) {
     if (on_) marks_.push_back({now(), slot});

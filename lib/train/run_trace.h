@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "estimate/estimated_plan.h"
 #include "pipeline/executor.h"
-#include "plan/training_plan.h"
 
 namespace automodel::train {
 
@@ -16,7 +16,7 @@ class RunTrace {
  public:
   /// `records`: this rank stands for its stage (first of its data, context and tensor axes). Outlives the executor's
   /// use.
-  RunTrace(pipeline::Executor& executor, const plan::TrainingPlan& plan, int pp_rank, bool records);
+  RunTrace(pipeline::Executor& executor, const estimate::EstimatedPlan& plan, int pp_rank, bool records);
 
   void begin_step();
   /// Keeps what was recorded since begin_step; called for the step that is to be traced.
@@ -29,7 +29,7 @@ class RunTrace {
     double seconds;
     schedule::Slot slot;
   };
-  const plan::TrainingPlan& plan_;
+  const estimate::EstimatedPlan& plan_;
   int pp_rank_;
   bool records_;
   bool on_ = false;

@@ -7,6 +7,7 @@
 #include "config/optimizer_basics.h"
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
+#include "estimate/estimated_plan.h"
 #include "optim/optimizer.h"
 #include "train/world_settings.h"
 
@@ -15,16 +16,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
+estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
   use_settings(world, loaded.recipe);
   // Stages may be balanced by it: all ranks take that of the first.
   const auto calibration =
-      plan::parse_calibration(world.broadcast_text(world.rank() == 0 ? plan::calibration_text() : ""));
-  auto result = plan::make_plan(loaded, {.world_size = world.size(),
-                                         .training = true,
-                                         .cuda_available = world.device().is_cuda(),
-                                         .ranks_per_node = world.local_size(),
-                                         .calibration = calibration ? &*calibration : nullptr});
+      estimate::parse_calibration(world.broadcast_text(world.rank() == 0 ? estimate::calibration_text() : ""));
+  auto result = estimate::make_plan(loaded, {.world_size = world.size(),
+                                             .training = true,
+                                             .cuda_available = world.device().is_cuda(),
+                                             .ranks_per_node = world.local_size(),
+                                             .calibration = calibration ? &*calibration : nullptr});
   if (result.plan && !loaded.recipe.dataset())
     result.problems.push_back(
         {"missing-key", "the recipe has no dataset", "add 'dataset:' with a _target_", {}, "dataset"});

@@ -10,8 +10,8 @@
 #include "comm/world.h"
 #include "config/recipe.h"
 #include "data/loader.h"
+#include "estimate/estimated_plan.h"
 #include "plan/lr_schedule.h"
-#include "plan/training_plan.h"
 #include "train/step_scheduler.h"
 
 namespace automodel::train {
@@ -22,7 +22,7 @@ struct Setup {
 
   const config::LoadedRecipe& loaded;
   comm::World& world;
-  plan::TrainingPlan plan;
+  estimate::EstimatedPlan plan;
   std::unique_ptr<data::Loader> loader;
   std::vector<std::pair<std::string, std::unique_ptr<data::Loader>>> validation;
   std::optional<StepScheduler> steps;

@@ -9,9 +9,9 @@
 
 #include "base/text_table.h"
 #include "comm/loopback/loopback.h"
-#include "plan/plan_text.h"
+#include "estimate/estimated_plan.h"
 #include "plan/shrink.h"
-#include "plan/training_plan.h"
+#include "report/plan_text.h"
 #include "train/setup.h"
 #include "train/verify.h"
 
@@ -21,8 +21,8 @@ namespace {
 constexpr double kTolerance = 1e-9;  // everything is float64
 constexpr std::size_t kShown = 5;
 
-plan::TrainingPlan plan_of(const config::LoadedRecipe& recipe, std::optional<int> world_size) {
-  auto made = plan::make_plan(recipe, {.world_size = world_size});
+estimate::EstimatedPlan plan_of(const config::LoadedRecipe& recipe, std::optional<int> world_size) {
+  auto made = estimate::make_plan(recipe, {.world_size = world_size});
   if (made.plan && !made.plan->model)
     made.problems.push_back({"missing-key", "a model without sizes cannot be verified",
                              "give --model.config PATH (a config.json)", recipe.origins.nearest("model"), "model"});
@@ -63,7 +63,7 @@ ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world
     if (!outcome.ok()) throw Error(outcome.code, {"verify-failed", outcome.text, "the run on one rank failed", {}, ""});
     const auto difference = compare(mesh, single);
     const bool same = difference.within(kTolerance);
-    std::string text = plan::to_text(plan);
+    std::string text = report::to_text(plan);
     text += fmt::format("verify    {} steps in float64 with {}\n\n", small.steps, small.summary);
     text += report(mesh, single, difference);
     text +=

@@ -11,7 +11,7 @@
 #include <ATen/ops/full.h>
 
 #include "comm/backends.h"
-#include "plan/hardware.h"
+#include "estimate/hardware.h"
 
 namespace automodel::train {
 namespace {
@@ -63,7 +63,7 @@ void use_settings(comm::World& world, const config::Recipe& recipe) {
 }
 
 void use_threads(const comm::World& world) {
-  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(plan::threads_of_rank(world.local_size()));
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(estimate::threads_of_rank(world.local_size()));
 }
 
 }  // namespace automodel::train

@@ -14,7 +14,7 @@ namespace automodel::train {
 /// id `no-device` or `backend-unavailable`; kBadInput, id `unknown-backend`).
 void use_settings(comm::World& world, const config::Recipe& recipe);
 
-/// Computes with as many threads as plan::threads_of_rank says, OMP_NUM_THREADS or this rank's share of the cores.
+/// Computes with as many threads as estimate::threads_of_rank says, OMP_NUM_THREADS or this rank's share of the cores.
 void use_threads(const comm::World& world);
 
 }  // namespace automodel::train

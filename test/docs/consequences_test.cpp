@@ -11,10 +11,10 @@
 
 #include "config/recipe.h"
 #include "docs/pages.h"
+#include "estimate/estimated_plan.h"
 #include "golden_file.h"
 #include "plan/facts.h"
-#include "plan/plan_json.h"
-#include "plan/training_plan.h"
+#include "report/plan_json.h"
 #include "temporary_folder.h"
 
 namespace automodel {
@@ -145,7 +145,7 @@ config::LoadedRecipe read(const std::string& base, const Overrides& overrides) {
 }
 
 struct Outcome {
-  std::optional<plan::TrainingPlan> plan;
+  std::optional<estimate::EstimatedPlan> plan;
   std::string json;
   std::string told;  ///< ids and keys of problems, warnings and ignored keys
 };
@@ -160,11 +160,11 @@ Outcome outcome_of(const std::string& base, const Overrides& overrides) {
   if (!loaded.problems.empty()) return out;
   for (const auto& each : loaded.ignored) out.told += "ignored " + each.key + "\n";
   for (const auto& each : loaded.unsupported) out.told += "unsupported " + each.key + "\n";
-  auto result = plan::make_plan(loaded, {.cuda_available = base.find("cuda") != std::string::npos});
+  auto result = estimate::make_plan(loaded, {.cuda_available = base.find("cuda") != std::string::npos});
   tell(result.problems);
   if (result.plan) {
     tell(result.plan->warnings);
-    out.json = plan::to_json(*result.plan, plan::ActionFormat::kLowered);
+    out.json = report::to_json(*result.plan, report::ActionFormat::kLowered);
     out.plan = std::move(result.plan);
   }
   return out;

@@ -8,9 +8,9 @@
 
 #include "config/recipe.h"
 #include "docs/pages.h"
-#include "plan/plan_json.h"
-#include "plan/plan_text.h"
-#include "plan/training_plan.h"
+#include "estimate/estimated_plan.h"
+#include "report/plan_json.h"
+#include "report/plan_text.h"
 
 namespace automodel {
 namespace {
@@ -143,14 +143,14 @@ config::LoadedRecipe read(const Example& example, const std::string& field, bool
 /// Everything of a plan that a run follows; the problems where there is none.
 std::string digest(const config::LoadedRecipe& loaded) {
   if (!loaded.problems.empty()) return to_text(loaded.problems);
-  auto result = plan::make_plan(loaded, {.cuda_available = true});
+  auto result = estimate::make_plan(loaded, {.cuda_available = true});
   if (!result.plan) return to_text(result.problems);
   auto& plan = *result.plan;
   plan.warnings.clear();
   plan.ignored.clear();
   const auto& levers = plan.levers;
   const auto& o = plan.tensor.overlap;
-  return plan::to_json(plan, plan::ActionFormat::kLowered) +
+  return report::to_json(plan, report::ActionFormat::kLowered) +
          fmt::format("{} {} {} {} {} {} {} {} {}", static_cast<int>(levers.recompute),
                      levers.kept_microbatches.value_or(-1), levers.deferred_head.value_or(-1),
                      levers.delay_weight_gradients, levers.autocast ? name_of(*levers.autocast) : "",
@@ -170,7 +170,7 @@ void try_out(const FieldInfo& field, const Example& example, const std::string& 
   const auto loaded = read(example, key + ": " + example.value, experts);
   INFO(to_text(loaded.problems));
   if (state == "refused") {
-    auto result = plan::make_plan(loaded, {.cuda_available = true});
+    auto result = estimate::make_plan(loaded, {.cuda_available = true});
     INFO(to_text(result.problems));
     CHECK(std::any_of(result.problems.begin(), result.problems.end(), [&](const Diagnostic& problem) {
       return problem.id == example.id && problem.key == "model_parallel." + key;
@@ -179,10 +179,10 @@ void try_out(const FieldInfo& field, const Example& example, const std::string& 
   }
   REQUIRE(loaded.problems.empty());
   if (state == "no effect") {
-    const auto result = plan::make_plan(loaded, {.cuda_available = true});
+    const auto result = estimate::make_plan(loaded, {.cuda_available = true});
     INFO(to_text(result.problems));
     REQUIRE(result.plan);
-    const auto text = plan::to_text(*result.plan, plan::ActionFormat::kNone);
+    const auto text = report::to_text(*result.plan, report::ActionFormat::kNone);
     CHECK(text.find(fmt::format("model_parallel.{}: {}", key, field.ignored)) != std::string::npos);
     CHECK(digest(loaded) == digest(read(example, "", experts)));
     return;
@@ -191,7 +191,7 @@ void try_out(const FieldInfo& field, const Example& example, const std::string& 
     CHECK(test::read_file(test::repository() / example.shown_by).find(key + ": " + example.value) != std::string::npos);
     return;
   }
-  const auto result = plan::make_plan(loaded, {.cuda_available = true});
+  const auto result = estimate::make_plan(loaded, {.cuda_available = true});
   if (!result.plan) FAIL_CHECK(to_text(result.problems));
   CHECK(digest(loaded) != digest(read(example, "", experts)));
 }

@@ -7,9 +7,9 @@
 #include <ATen/TensorOperators.h>
 
 #include "config/recipe.h"
+#include "estimate/estimated_plan.h"
 #include "families/fixture.h"
 #include "model/rope_table.h"
-#include "plan/training_plan.h"
 #include "rank_suite.h"
 #include "train/generate.h"
 
@@ -33,14 +33,14 @@ class Session {
   train::Runtime& runtime() { return runtime_; }
 
  private:
-  static plan::TrainingPlan plan(const config::LoadedRecipe& loaded, comm::World& world) {
+  static estimate::EstimatedPlan plan(const config::LoadedRecipe& loaded, comm::World& world) {
     if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
-    auto result = plan::make_plan(loaded, {.world_size = world.size(), .training = true});
+    auto result = estimate::make_plan(loaded, {.world_size = world.size(), .training = true});
     if (!result.plan) throw Error(ExitCode::kBadInput, result.problems);
     return std::move(*result.plan);
   }
   config::LoadedRecipe loaded_;
-  plan::TrainingPlan plan_;
+  estimate::EstimatedPlan plan_;
   train::Runtime runtime_;
 };
 

@@ -10,6 +10,7 @@
 #include <ATen/ops/logsumexp.h>
 
 #include "config/recipe.h"
+#include "estimate/estimated_plan.h"
 #include "families/fixture.h"
 #include "ops/graph.h"
 #include "rank_suite.h"
@@ -112,13 +113,13 @@ class Session {
     if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
     return loaded;
   }
-  static plan::TrainingPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
-    auto result = plan::make_plan(loaded, {.world_size = world.size(), .training = true});
+  static estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
+    auto result = estimate::make_plan(loaded, {.world_size = world.size(), .training = true});
     if (!result.plan) throw Error(ExitCode::kBadInput, result.problems);
     return std::move(*result.plan);
   }
   config::LoadedRecipe loaded_;
-  plan::TrainingPlan plan_;
+  estimate::EstimatedPlan plan_;
   std::unique_ptr<train::Runtime> runtime_;
   std::unique_ptr<train::Trainer> trainer_;
 };

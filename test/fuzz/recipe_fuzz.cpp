@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/recipe.h"
-#include "plan/training_plan.h"
+#include "estimate/estimated_plan.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automodel;  // NOLINT(google-build-using-namespace)
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const auto& axis : {d.pp_size(), d.tp_size(), d.cp_size(), d.dp_size(), d.ep_size()})
     if (axis.value_or(1) > 64) return 0;  // large plans are for the benchmark
   if (loaded.recipe.step_scheduler->local_batch_size() > 256) return 0;
-  const auto result = plan::make_plan(loaded, {});
+  const auto result = estimate::make_plan(loaded, {});
   if (!result.plan && result.problems.empty()) std::abort();
   return 0;
 }

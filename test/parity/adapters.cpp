@@ -6,6 +6,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
 
+#include "estimate/estimated_plan.h"
 #include "parity/parity.h"
 #include "rank_suite.h"
 #include "train/gather.h"
@@ -36,7 +37,7 @@ class Session {
   void step(std::int64_t step) { trainer_.step(step, batches(step), false); }
   train::StepResult gradients(std::int64_t step) { return trainer_.gradients(step, batches(step), false); }
   train::Runtime& runtime() { return runtime_; }
-  const plan::TrainingPlan& plan() const { return setup_.plan; }
+  const estimate::EstimatedPlan& plan() const { return setup_.plan; }
 
  private:
   std::vector<data::Batch> batches(std::int64_t step) const {

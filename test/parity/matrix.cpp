@@ -17,8 +17,8 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "comm/loopback/loopback.h"
+#include "estimate/estimated_plan.h"
 #include "parity/parity.h"
-#include "plan/training_plan.h"
 
 namespace automodel {
 namespace {
@@ -194,7 +194,7 @@ Outcome try_out(const Composed& composed) {
   const auto text = test::recipe_text(composed.run, false);
   const auto recipe = config::read_recipe(text, "matrix.yaml", {}, [](const std::string&) { return std::nullopt; });
   if (!recipe.problems.empty()) return {Outcome::Kind::kRefused, recipe.problems.front().message};
-  const auto made = plan::make_plan(recipe, {.world_size = composed.ranks, .training = true});
+  const auto made = estimate::make_plan(recipe, {.world_size = composed.ranks, .training = true});
   if (!made.plan) {
     for (const auto& problem : made.problems)
       if (problem.message.empty() || problem.help.empty() || problem.where.line == 0)

@@ -5,9 +5,9 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "estimate/estimated_plan.h"
 #include "plan/adapter_choice.h"
 #include "plan/module_pattern.h"
-#include "plan/training_plan.h"
 
 namespace automodel::plan {
 namespace {
@@ -26,13 +26,13 @@ config::LoadedRecipe recipe(const std::string& peft, const std::string& model = 
       "recipe.yaml", {}, {});
 }
 
-PlanResult result_of(const config::LoadedRecipe& loaded, bool training = false) {
+estimate::PlanResult result_of(const config::LoadedRecipe& loaded, bool training = false) {
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
-  return make_plan(loaded, {.training = training});
+  return estimate::make_plan(loaded, {.training = training});
 }
 
-TrainingPlan planned(const config::LoadedRecipe& loaded) {
+estimate::EstimatedPlan planned(const config::LoadedRecipe& loaded) {
   auto result = result_of(loaded);
   INFO(to_text(result.problems));
   REQUIRE(result.plan);
@@ -174,7 +174,7 @@ TEST_CASE("memory of adapters: weights of both, everything else of the adapters 
   CHECK(plan.adapters->elements == 3 * 4 * in_out);
   const auto elements = static_cast<double>(plan.adapters->elements);
   const auto base = static_cast<double>(bytes("", "strategy: ddp", "float32").parameters);
-  const auto initial = [](const RankMemory& rank) { return rank.in(Phase::kInitialization); };
+  const auto initial = [](const estimate::RankMemory& rank) { return rank.in(estimate::Phase::kInitialization); };
   const auto ddp = initial(bytes("dim: 3", "strategy: ddp", "bfloat16"));
   CHECK(ddp.weights == Approx(2 * (base + elements) + 4 * elements));  // masters of the adapters alone
   CHECK(ddp.gradients == Approx(4 * elements));
@@ -193,7 +193,7 @@ TEST_CASE("memory of adapters: weights of both, everything else of the adapters 
   const auto tensor = planned(recipe("dim: 3", kLlama, "strategy: ddp, tp_size: 2"));
   const std::int64_t columns_in = 3 * 64 + 2 * 64, columns_out = 64 + 2 * 32 + 2 * 160, rows_in = 64 + 160,
                      rows_out = 128;
-  CHECK(tensor.estimate->memory.ranks[0].in(Phase::kInitialization).optimizer ==
+  CHECK(tensor.estimate->memory.ranks[0].in(estimate::Phase::kInitialization).optimizer ==
         Approx(8.0 * 3 * 4 * (columns_in + columns_out / 2 + rows_in / 2 + rows_out)));
 }
 
@@ -203,8 +203,8 @@ TEST_CASE("frozen weights take no time for their gradients", "[plan][peft]") {
   CHECK(adapted.estimate->time.flops > 0.6 * whole.estimate->time.flops);
   CHECK(adapted.estimate->time.step < whole.estimate->time.step);
   const auto few = planned(recipe("target_modules: q_proj")), all = planned(recipe("dim: 8"));
-  const auto activations = [](const TrainingPlan& plan) {
-    return plan.estimate->memory.ranks[0].in(Phase::kSteady).activations;
+  const auto activations = [](const estimate::EstimatedPlan& plan) {
+    return plan.estimate->memory.ranks[0].in(estimate::Phase::kSteady).activations;
   };
   CHECK(activations(few) < activations(all));
   CHECK(fingerprint(few) != fingerprint(all));

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "plan/training_plan.h"
+#include "estimate/estimated_plan.h"
 #include "planned.h"
 
 namespace automodel::plan {
@@ -46,7 +46,7 @@ void each_split(int stages, int layers, Counts& so_far, const std::function<void
   }
 }
 
-TrainingPlan planned(const std::string& distributed, const std::string& rest = "", int vocabulary = 128256) {
+estimate::EstimatedPlan planned(const std::string& distributed, const std::string& rest = "", int vocabulary = 128256) {
   return test::planned(
       "model:\n  config: {model_type: llama, hidden_size: 1024, intermediate_size: 2816, num_hidden_layers: 14,\n"
       "    num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: 4096, vocab_size: " +
@@ -56,7 +56,7 @@ TrainingPlan planned(const std::string& distributed, const std::string& rest = "
       rest);
 }
 
-Counts layers_of(const TrainingPlan& plan) {
+Counts layers_of(const estimate::EstimatedPlan& plan) {
   Counts out;
   for (const auto& stage : plan.pipeline->stages) out.push_back(static_cast<int>(stage.part.layers.size()));
   return out;
@@ -94,7 +94,7 @@ TEST_CASE("auto gives the stages with embedding and head fewer layers, by estima
   const auto even = planned("strategy: ddp, pp_size: 4, pipeline: {pp_schedule: 1F1B}", hardware);
   const auto balanced =
       planned("strategy: ddp, pp_size: 4, pipeline: {pp_schedule: 1F1B, layers_per_stage: auto}", hardware);
-  const auto heaviest = [](const TrainingPlan& plan) {
+  const auto heaviest = [](const estimate::EstimatedPlan& plan) {
     double out = 0;
     for (const auto& stage : plan.estimate->time.stages) out = std::max(out, stage.forward + stage.backward);
     return out;
@@ -119,21 +119,21 @@ TEST_CASE("auto moves layers away from a rank that would not fit", "[plan]") {
   REQUIRE(least < most);
   const auto bytes = static_cast<std::int64_t>(most * 0.985);
   const auto tight = planned(distributed, "hardware: {profile: h100, memory: '" + std::to_string(bytes) + "'}\n", 1024);
-  CHECK(tight.estimate->memory.fit != Fit::kDoesNotFit);
+  CHECK(tight.estimate->memory.fit != estimate::Fit::kDoesNotFit);
   CHECK(layers_of(tight) != layers_of(free));
   CHECK(layers_of(tight)[static_cast<std::size_t>(memory.heaviest)] <
         layers_of(free)[static_cast<std::size_t>(memory.heaviest)]);
   // Where nothing fits, the split is that of equal time and the estimate says so.
   const auto none = planned(distributed, "hardware: {profile: h100, memory: 2GiB}\n", 1024);
   CHECK(layers_of(none) == layers_of(free));
-  CHECK(none.estimate->memory.fit == Fit::kDoesNotFit);
+  CHECK(none.estimate->memory.fit == estimate::Fit::kDoesNotFit);
 }
 
 TEST_CASE("a rank that does not fit gives layers of the stage that has some to give", "[plan]") {
   // The first rank of a V has the first stage, and the last, which has one layer beside the head.
   const std::string distributed =
       "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, layers_per_stage: auto}";
-  const auto largest = [](const TrainingPlan& plan) {
+  const auto largest = [](const estimate::EstimatedPlan& plan) {
     double out = 0;
     for (const auto& rank : plan.estimate->memory.ranks) out = std::max(out, rank.most().total());
     return out;
@@ -183,7 +183,7 @@ TEST_CASE("a layout that cannot be is refused at its place", "[plan]") {
             row.pipeline + "}}\ndataset: {_target_: mock, seq_length: 32}\n",
         "recipe.yaml", {}, {});
     REQUIRE(loaded.problems.empty());
-    const auto result = make_plan(loaded, {});
+    const auto result = estimate::make_plan(loaded, {});
     REQUIRE_FALSE(result.problems.empty());
     const auto& problem = result.problems[0];
     INFO(to_text(problem));

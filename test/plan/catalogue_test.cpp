@@ -6,7 +6,7 @@
 
 #include "arch/counts.h"
 #include "arch/hf_config.h"
-#include "plan/training_plan.h"
+#include "estimate/estimated_plan.h"
 
 namespace automodel::plan {
 
@@ -124,7 +124,7 @@ TEST_CASE("a name that is nearly one of the catalogue brings that one to mind", 
     const auto loaded = config::read_recipe(
         "model: {pretrained_model_name_or_path: " + name + "}\ndataset: {_target_: mock, seq_length: 64}\n",
         "recipe.yaml", {}, {});
-    const auto result = make_plan(loaded, {});
+    const auto result = estimate::make_plan(loaded, {});
     REQUIRE(result.plan);
     REQUIRE(result.plan->warnings.size() == 1);
     return result.plan->warnings[0].help;
@@ -140,7 +140,7 @@ TEST_CASE("a model that is nowhere is still planned, without stages", "[plan]") 
       "step_scheduler: {global_batch_size: 8, local_batch_size: 8}\n",
       "recipe.yaml", {}, {});
   REQUIRE(loaded.problems.empty());
-  const auto result = make_plan(loaded, {});
+  const auto result = estimate::make_plan(loaded, {});
   REQUIRE(result.plan);
   REQUIRE(result.plan->warnings.size() == 1);
   CHECK(result.plan->warnings[0].id == "model-unknown");
@@ -148,7 +148,7 @@ TEST_CASE("a model that is nowhere is still planned, without stages", "[plan]") 
   REQUIRE(result.plan->pipeline);
   CHECK(result.plan->pipeline->schedule.proof.ok());
   CHECK(result.plan->pipeline->stages.empty());
-  const auto training = make_plan(loaded, {.training = true});
+  const auto training = estimate::make_plan(loaded, {.training = true});
   REQUIRE_FALSE(training.plan);
   CHECK(training.problems[0].id == "model-not-found");
 }
@@ -162,14 +162,14 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
       "recipe.yaml", {}, {});
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
-  const auto result = make_plan(loaded, {});
+  const auto result = estimate::make_plan(loaded, {});
   REQUIRE(result.plan);
   CHECK(result.plan->batch.length == 2048);
   std::vector<std::string> keys;
   for (const auto& each : result.plan->unsupported) keys.push_back(each.key);
   std::sort(keys.begin(), keys.end());
   CHECK(keys == std::vector<std::string>{"dataset", "quantization"});
-  const auto training = make_plan(loaded, {.training = true});
+  const auto training = estimate::make_plan(loaded, {.training = true});
   REQUIRE_FALSE(training.plan);
 }
 

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "estimate/estimated_plan.h"
 #include "golden_file.h"
-#include "plan/training_plan.h"
 #include "schedule/csv.h"
 #include "schedule/pipeline_schedule.h"
 #include "temporary_folder.h"
@@ -31,7 +31,7 @@ struct Asked {
   std::string model_parallel = {};  ///< the same
 };
 
-PlanResult plan_of(const Asked& asked) {
+estimate::PlanResult plan_of(const Asked& asked) {
   const auto text = fmt::format(
       "model: {{config: {{model_type: llama, hidden_size: 16, intermediate_size: 32, num_hidden_layers: {}, "
       "num_attention_heads: 2, vocab_size: 64, max_position_embeddings: 64}}}}\n"
@@ -45,7 +45,7 @@ PlanResult plan_of(const Asked& asked) {
   INFO(text);
   INFO(to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
-  return make_plan(loaded, {});
+  return estimate::make_plan(loaded, {});
 }
 
 /// A file with the order of a loop of `stages`.
@@ -241,7 +241,7 @@ TEST_CASE("Megatron Core's sizes make a pipeline", "[plan]") {
       "model_parallel: {pipeline_model_parallel_size: 2, tensor_model_parallel_size: 2, "
       "virtual_pipeline_model_parallel_size: 2}\n",
       "recipe.yaml", {}, {});
-  const auto result = make_plan(loaded, {.world_size = 8});
+  const auto result = estimate::make_plan(loaded, {.world_size = 8});
   INFO(to_text(loaded.problems) << to_text(result.problems));
   REQUIRE(result.plan);
   CHECK(result.plan->mesh.sizes().pp == 2);

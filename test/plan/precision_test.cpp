@@ -4,20 +4,20 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "estimate/estimated_plan.h"
 #include "plan/precision_rows.h"
-#include "plan/training_plan.h"
 
 namespace automodel::plan {
 namespace {
 
 using Row = test::PrecisionRow;
 
-PlanResult plan_of(const Row& row) {
+estimate::PlanResult plan_of(const Row& row) {
   const auto text = test::recipe_of(row);
   const auto loaded = config::read_recipe(text, "recipe.yaml", {}, {});
   INFO(text << to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
-  return make_plan(loaded, {.cuda_available = std::string(row.device) == "cuda"});
+  return estimate::make_plan(loaded, {.cuda_available = std::string(row.device) == "cuda"});
 }
 
 std::string short_name(DType type) {
@@ -27,7 +27,7 @@ std::string short_name(DType type) {
   return type == DType::kFloat32 ? "f32" : std::string(name_of(type));
 }
 
-std::string types_of(const TrainingPlan& plan) {
+std::string types_of(const estimate::EstimatedPlan& plan) {
   const auto& t = plan.types;
   return fmt::format("{} {} {} {} {} {} {}", short_name(t.compute), short_name(t.master), short_name(t.gradient),
                      short_name(t.reduce), short_name(t.message), short_name(t.output.value_or(t.compute)),
@@ -76,7 +76,7 @@ TEST_CASE("a plan for the processor has no GPU's rates, whatever the profile", "
       "num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 128, "
       "vocab_size: 64}}\nhardware: {profile: h100}\n",
       "r.yaml", {}, {});
-  const auto result = make_plan(loaded, {.world_size = 1});
+  const auto result = estimate::make_plan(loaded, {.world_size = 1});
   REQUIRE(result.plan);
   REQUIRE_FALSE(result.plan->warnings.empty());
   CHECK(result.plan->warnings[0].id == "device-conflict");

@@ -2,13 +2,14 @@
 
 #include <catch2/catch.hpp>
 
-#include "plan/training_plan.h"
+#include "estimate/estimated_plan.h"
 
 namespace automodel::plan {
 namespace {
 
 /// Llama with 8 heads, 4 of keys, 64 tokens; `more` are further lines.
-PlanResult planned(const std::string& distributed, const std::string& model = "", const std::string& more = "") {
+estimate::PlanResult planned(const std::string& distributed, const std::string& model = "",
+                             const std::string& more = "") {
   const std::string config =
       model.empty() ? "model_type: llama, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, "
                       "num_attention_heads: 8, num_key_value_heads: 4, vocab_size: 99, max_position_embeddings: 128"
@@ -18,15 +19,15 @@ PlanResult planned(const std::string& distributed, const std::string& model = ""
           "step_scheduler: {global_batch_size: 8, local_batch_size: 1}\ndistributed: {" + distributed + "}\n" + more,
       "r.yaml", {}, [](const std::string&) { return std::nullopt; });
   if (!loaded.problems.empty()) FAIL(to_text(loaded.problems));
-  return make_plan(loaded, {});
+  return estimate::make_plan(loaded, {});
 }
 
-std::string only_problem(const PlanResult& result) {
+std::string only_problem(const estimate::PlanResult& result) {
   if (result.problems.size() != 1) FAIL(to_text(result.problems));
   return result.problems[0].id + " " + result.problems[0].key;
 }
 
-arch::TensorStyle style(const PlanResult& result, const std::string& module) {
+arch::TensorStyle style(const estimate::PlanResult& result, const std::string& module) {
   if (!result.plan) FAIL(to_text(result.problems));
   return result.plan->tensor.style_of(module);
 }

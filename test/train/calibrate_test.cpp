@@ -8,7 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/loopback/loopback.h"
-#include "plan/past_runs.h"
+#include "estimate/estimated_plan.h"
+#include "estimate/past_runs.h"
 #include "temporary_folder.h"
 #include "torch_catch.h"
 #include "train/run.h"
@@ -34,9 +35,9 @@ config::LoadedRecipe recipe(const test::TemporaryFolder& folder, const std::vect
   return loaded;
 }
 
-plan::TrainingPlan planned(const config::LoadedRecipe& loaded, int world = 1) {
-  const auto calibration = plan::parse_calibration(plan::calibration_text());
-  auto made = plan::make_plan(loaded, {.world_size = world, .calibration = calibration ? &*calibration : nullptr});
+estimate::EstimatedPlan planned(const config::LoadedRecipe& loaded, int world = 1) {
+  const auto calibration = estimate::parse_calibration(estimate::calibration_text());
+  auto made = estimate::make_plan(loaded, {.world_size = world, .calibration = calibration ? &*calibration : nullptr});
   REQUIRE(made.plan);
   return std::move(*made.plan);
 }
@@ -62,9 +63,9 @@ TEST_CASE("what was measured is what plans of these sizes take", "[train]") {
   const auto outcome = calibrate(loaded, 2);
   INFO(outcome.text);
   REQUIRE(outcome.ok());
-  const auto made = plan::parse_calibration(plan::calibration_text());
+  const auto made = estimate::parse_calibration(estimate::calibration_text());
   REQUIRE(made);
-  CHECK(made->machine == plan::machine_name());
+  CHECK(made->machine == estimate::machine_name());
   CHECK(made->framework > 1e6);
   CHECK(made->link.bandwidth > 0);
   CHECK(made->link.sum > 0);
@@ -90,7 +91,7 @@ TEST_CASE("messages alone are measured without a model", "[train]") {
   const test::TemporaryFolder folder;
   const CalibrationFile file(folder);
   REQUIRE(calibrate({}, 2, Measured::kLinks).ok());
-  const auto made = plan::parse_calibration(plan::calibration_text());
+  const auto made = estimate::parse_calibration(estimate::calibration_text());
   REQUIRE(made);
   CHECK(made->samples.empty());
   CHECK(made->link.latency > 0);
@@ -118,12 +119,12 @@ TEST_CASE("a run remembers what it took, and the next plan is corrected by it", 
 TEST_CASE("a run leaves the calibration of another machine alone", "[train]") {
   const test::TemporaryFolder folder;
   const CalibrationFile file(folder);
-  plan::Calibration other;
+  estimate::Calibration other;
   other.machine = "another machine";
-  REQUIRE(plan::write_calibration(other));
+  REQUIRE(estimate::write_calibration(other));
   const auto loaded = recipe(folder);
   REQUIRE(comm::run_ranks(1, [&](comm::World& world) { run_training(loaded, world); }).ok());
-  CHECK(plan::calibration_text() == plan::to_json(other));
+  CHECK(estimate::calibration_text() == estimate::to_json(other));
 }
 
 TEST_CASE("what cannot be measured is refused with the reason", "[train]") {

@@ -1,0 +1,186 @@
+#include "estimate/activation_memory.h"
+
+#include <algorithm>
+
+namespace automodel::estimate {
+namespace {
+
+/// Elements a token.
+struct Widths {
+  double hidden, stream;  ///< stream: hidden as this rank holds it between blocks
+  double query_input, up_input;
+  double heads, query, value, joined;
+  double state;     ///< what a mixer with a state keeps beside its result: inputs, the convolution's results
+  double taken;     ///< a part of attention's result that its last product takes
+  double low_rank;  ///< of latent attention
+  double up, down;  ///< inputs of the activation function, its results
+  double experts;   ///< how often an expert's MLP runs for a token
+  double expert_rows, expert_up, expert_down;
+  double arrived;  ///< from other ranks, at the experts and back
+};
+
+/// What a mixer with a state keeps, its result apart: the results of its products, what its convolution sees where that
+/// is put together first, what comes out of it, and the state's own result before gate and norm.
+double state_width(const arch::ModelSpec& spec, int layer) {
+  if (!spec.recurs(layer)) return 0;
+  const auto& state = *spec.recurrence;
+  const double keys = static_cast<double>(state.key_width()), values = static_cast<double>(state.value_width());
+  const double mixed = 2 * keys + values, heads = state.heads;
+  switch (spec.mixer(layer)) {
+    case arch::Mixer::kGatedDelta:
+      return mixed + values + 2 * heads + (state.sections.empty() ? mixed : 0) + mixed + values;
+    case arch::Mixer::kChannelDelta: return mixed + keys + values + heads + mixed + keys + values;
+    case arch::Mixer::kMamba:
+    case arch::Mixer::kMambaAndAttention: return mixed + values + heads + mixed + 2 * values;
+    case arch::Mixer::kLightning: return 2 * (mixed + values) + values;
+    case arch::Mixer::kShortConv: return 5.0 * spec.hidden;
+    case arch::Mixer::kAttention:
+    case arch::Mixer::kNone: break;
+  }
+  return 0;
+}
+
+double state_value(const arch::ModelSpec& spec, int layer) {
+  if (!spec.recurs(layer)) return 0;
+  return spec.mixer(layer) == arch::Mixer::kShortConv ? spec.hidden
+                                                      : static_cast<double>(spec.recurrence->value_width());
+}
+
+plan::WidthShares shares_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
+  if (r.shares != nullptr) return r.shares->layer(layer).widths;
+  return {.heads = r.tp, .keys = std::min(r.tp, spec.kv_heads), .up = r.tp, .down = r.tp};
+}
+
+Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
+  const double tp = r.tp;
+  const auto shares = shares_of(spec, layer, r);
+  Widths w{};
+  w.hidden = spec.hidden;
+  w.stream = r.sequence_parallel ? w.hidden / tp : w.hidden;
+  if (spec.mixer(layer) != arch::Mixer::kNone) w.query_input = shares.whole_attention ? w.hidden : w.stream;
+  if (spec.has_feed(layer)) w.up_input = shares.whole_mlp ? w.hidden : w.stream;
+  const bool attends = spec.attends(layer);
+  if (attends) {
+    w.heads = static_cast<double>(spec.heads) / shares.heads;
+    w.query = static_cast<double>(spec.query_width()) / shares.heads;
+    w.value = static_cast<double>(spec.value_width()) / shares.heads;
+    w.joined = spec.latent ? 2 * w.query + w.value : w.query + 2.0 * spec.kv_heads * spec.head_dim / shares.keys;
+    if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the result before it
+    if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width()) / shares.taken;
+  }
+  w.state = state_width(spec, layer) / shares.heads;
+  w.value += state_value(spec, layer) / shares.heads;
+  // These parts are computed where the residual stream is.
+  if (spec.latent && attends)
+    w.low_rank = (spec.latent->q_rank + 2.0 * spec.latent->kv_rank) / (r.sequence_parallel ? tp : 1);
+  const double inputs = spec.gated_mlp ? 2 : 1;
+  const bool moe = spec.is_moe(layer);
+  const double ffn = moe ? static_cast<double>(spec.moe->shared_ffn) : spec.has_feed(layer) ? spec.ffn : 0;
+  w.up = inputs * ffn / shares.up;
+  w.down = ffn / shares.down;
+  if (moe) {
+    w.experts = spec.moe->top_k / tp;
+    // Parts of an expert are narrower, and each sees the tokens that all its ranks routed: widths stay, inputs add up.
+    w.expert_rows = static_cast<double>(spec.expert_hidden()) * r.expert_tensor;
+    w.arrived = r.experts_apart ? 2 * w.expert_rows : 0;
+    w.expert_down = spec.moe->ffn;
+    w.expert_up = inputs * spec.moe->ffn;
+  }
+  return w;
+}
+
+/// Elements a token of a forward pass that leaves nothing behind, where most are alive: in attention, in the MLP, while
+/// the experts compute or where their results are put together. Beside them are the layer's input in two parts, their
+/// sum, and the norm's result.
+double forward_elements(const arch::ModelSpec& spec, const Widths& w) {
+  const double attention =
+      w.query_input + w.joined * (spec.head_norm ? 2 : 1) + w.state + w.value + w.hidden + w.low_rank;
+  const double dense = w.up_input + w.up + w.down + w.hidden;
+  // Rows from other ranks are there as they were sent, as they arrived and in the order of the experts, and go back.
+  const double computing = w.experts * (w.expert_rows + 1.5 * w.arrived + w.expert_up + w.expert_down + w.hidden);
+  const double together = w.experts * 3 * w.hidden;
+  const double experts = w.up_input + (w.up > 0 ? w.hidden : 0) + std::max(computing, together);
+  return 3 * w.stream + std::max({attention, dense, w.experts > 0 ? experts : 0});
+}
+
+/// Bytes a token that scores take where they are kept: the capped scores and the softmax.
+double scores(const arch::ModelSpec& spec, const Widths& w, const ActivationRequest& r) {
+  if (r.fused_attention || (spec.attention_softcap == 0 && !spec.attention_sinks)) return 0;
+  const double kept = (spec.attention_softcap > 0 ? 2.0 : 1.0) * r.bytes + 4.0;
+  return w.heads * static_cast<double>(r.sequence) * kept;
+}
+
+/// Elements a token that are not kept because parts of the layer are computed again.
+double of_modules(const arch::ModelSpec& spec, const Widths& w, const ActivationRequest& r, bool moe,
+                  double experts_kept) {
+  const auto& m = r.modules;
+  double out = 0;
+  if (m.core_attention) out += w.value;
+  if (m.norms) out += (r.trained.queries ? w.query_input : 0) + (r.trained.up ? w.up_input : 0);
+  if (m.latent_up && spec.latent) out += w.joined;
+  if (moe ? m.shared_experts || m.experts : m.mlp) out += w.up + (r.trained.down ? w.down : 0);
+  if (moe && m.experts) return out + experts_kept;
+  if (moe && m.expert_activation && r.trained.down) out += w.experts * w.expert_down;
+  return out;
+}
+
+}  // namespace
+
+LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
+  const auto w = widths_of(spec, layer, r);
+  const auto& t = r.trained;
+  const double experts_kept = w.experts * ((t.up ? w.expert_rows : 0) + (r.lean ? 0 : w.arrived + w.hidden) +
+                                           w.expert_up + (t.down ? w.expert_down : 0));
+  const double norms = (t.queries ? w.query_input : 0) + (t.up ? w.up_input : 0);
+  double elements = 2 * w.stream + norms + w.joined + w.state + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
+  if (t.output) elements += w.taken;
+  if (spec.branch_norms) elements += 2 * w.stream;
+  if (spec.head_norm) elements += w.joined;
+  elements += w.low_rank;
+  // The statistics of two norms and of the softmax, in float32.
+  const double statistics = 4.0 * (2 + w.heads);
+  const auto tokens = static_cast<double>(r.tokens);
+  const double whole = tokens * (elements * r.bytes + statistics + scores(spec, w, r));
+  // Gradients of the two residual inputs and of the widest activation.
+  const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
+  const double gradients = tokens * r.bytes * (2 * w.hidden + widest);
+  LayerActivations out;
+  if (r.recompute == config::ActivationCheckpointing::kFull) {
+    out.kept = tokens * r.bytes * (r.lean ? 1 : 2) * w.stream;
+    out.working = whole - out.kept + gradients;
+  } else if (r.recompute == config::ActivationCheckpointing::kSelective) {
+    // Attention is kept, the norm and the MLP after it are computed again.
+    const double again = w.up + (t.down ? w.down : 0) + experts_kept + (spec.branch_norms ? w.stream : 0);
+    out.kept = whole - tokens * r.bytes * again;
+    out.working = gradients + tokens * r.bytes * again;
+  } else {
+    const double again = of_modules(spec, w, r, spec.is_moe(layer), experts_kept);
+    out.kept = whole - tokens * r.bytes * again;
+    out.working = gradients + tokens * r.bytes * again;
+  }
+  out.forward = tokens * (forward_elements(spec, w) * r.bytes + scores(spec, w, r));
+  out.of_kernel = tokens * r.bytes * (w.joined + w.value);
+  // Inputs of the four products and the gradients of their results.
+  double operands = 0;
+  if (t.queries) operands += w.hidden + w.joined + w.state;
+  if (t.output) operands += w.value + w.hidden;
+  if (t.up) operands += w.hidden + w.up + w.experts * (w.expert_rows + w.expert_up);
+  if (t.down) operands += w.down + w.hidden + w.experts * (w.expert_down + w.expert_rows);
+  out.kept_for_weights = tokens * r.bytes * operands;
+  return out;
+}
+
+HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& r, bool fused_loss) {
+  const double tokens = static_cast<double>(r.tokens);
+  const double stream = r.sequence_parallel ? static_cast<double>(spec.hidden) / r.tp : spec.hidden;
+  const double vocabulary = static_cast<double>(spec.vocab) / (r.shares != nullptr ? r.shares->vocabulary : r.tp);
+  HeadActivations out;
+  out.kept = tokens * r.bytes * (stream + spec.hidden);
+  out.forward = tokens * r.bytes * (2 * stream + spec.hidden);  // the stream is still in two parts
+  out.logits = tokens * r.bytes * vocabulary;
+  if (spec.logit_softcap > 0) out.logits *= 3;  // before the cap, the tanh, the result
+  if (!fused_loss) out.working = tokens * vocabulary * 8;
+  return out;
+}
+
+}  // namespace automodel::estimate

@@ -1,0 +1,45 @@
+// A plan's time and memory from a dozen numbers, without a schedule: what a search sorts its candidates by.
+#pragma once
+
+#include <cstdint>
+
+#include "arch/layout.h"
+#include "arch/model_spec.h"
+#include "estimate/hardware.h"
+#include "estimate/state_bytes.h"
+#include "mesh/mesh_sizes.h"
+#include "plan/sharding.h"
+#include "plan/training_plan.h"
+
+namespace automodel::estimate {
+
+/// How a schedule scales: share of the bubble and microbatches in flight.
+enum class ScheduleKind : std::uint8_t { kNone, kOneForwardOneBackward, kInterleaved, kZeroBubble, kZeroBubbleV };
+
+struct CoarseRequest {
+  const arch::ModelSpec* spec = nullptr;
+  const arch::Layout* layout = nullptr;
+  mesh::MeshSizes sizes = {};
+  plan::Sharding sharding = {};
+  plan::TypePlan types = {};
+  StateBytes bytes = {};
+  bool overlapped = false;  ///< tensor-parallel communication, by the recipe
+  Hardware hardware = {};
+  bool cuda = true;
+  std::int64_t sequence = 1;
+  int microbatch = 1;
+  int microbatches = 1;  ///< of a step on a data-parallel rank
+  ScheduleKind schedule = ScheduleKind::kNone;
+  int stages_per_rank = 1;
+  config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  double moments = 2;  ///< tensors that the optimizer keeps, a trained parameter on average
+  double trained = 1;  ///< share of the parameters that is trained; below 1 no frozen weight has a gradient
+};
+struct CoarseCost {
+  double step = 0;    ///< seconds
+  double memory = 0;  ///< bytes of the heaviest rank
+};
+/// Both are meant to be right within a third; plan_memory and plan_time are the real estimates.
+CoarseCost coarse_cost(const CoarseRequest& request);
+
+}  // namespace automodel::estimate

@@ -1,0 +1,273 @@
+#include "estimate/estimate.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "base/spelling.h"
+#include "base/text_table.h"
+#include "plan/training_plan.h"
+
+namespace automodel::estimate {
+namespace {
+
+constexpr int kMostRanks = 8;  // rows of a table; of more, the first, the last and the heaviest
+
+std::vector<int> shown_ranks(const MemoryPlan& memory) {
+  std::vector<int> out;
+  const int ranks = static_cast<int>(memory.ranks.size());
+  for (int r = 0; r < ranks; ++r)
+    if (ranks <= kMostRanks || r < 2 || r + 2 >= ranks || r == memory.heaviest) out.push_back(r);
+  return out;
+}
+
+/// What of a rank lies in host memory instead of the device's.
+std::string host_text(const plan::TrainingPlan& plan, double bytes) {
+  if (bytes <= 0) return "";
+  std::vector<std::string_view> what;
+  if (plan.sharding.offloaded) what.emplace_back("master weights, gradients and optimizer states");
+  if (plan.levers.offloading) what.emplace_back("activations that wait for their backward pass");
+  if (what.empty()) what.emplace_back("the checkpoint while it is written");
+  return fmt::format("; and {} a rank in the host's memory: {}", format_bytes(bytes), join(what));
+}
+
+std::string memory_text(const Estimate& estimate, const plan::TrainingPlan& plan) {
+  const bool pipelined = plan.pipelined;
+  const auto& memory = estimate.memory;
+  TextTable table(
+      {"pp rank", "weights", "gradients", "optimizer", "activations", "logits", "buffers", "other", "peak", "in"});
+  for (const int r : shown_ranks(memory)) {
+    const auto& rank = memory.ranks[static_cast<std::size_t>(r)];
+    const auto& m = rank.most();
+    table.add({std::to_string(r), format_bytes(m.weights), format_bytes(m.gradients), format_bytes(m.optimizer),
+               format_bytes(m.activations), format_bytes(m.logits), format_bytes(m.buffers), format_bytes(m.framework),
+               format_bytes(m.total()) + (pipelined && r == memory.heaviest ? " heaviest" : ""),
+               std::string(name_of(rank.peak))});
+  }
+  const auto& heaviest = memory.ranks[static_cast<std::size_t>(memory.heaviest)];
+  std::string phases;
+  for (std::size_t i = 0; i < kPhaseCount; ++i)
+    phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", name_of(static_cast<Phase>(i)),
+                          format_bytes(heaviest.phases[i].total()));
+  // Gradients that are reduced at the step's end may need more than its microbatches.
+  std::string elsewhere;
+  if (heaviest.most_activations > 1.05 * heaviest.most().activations)
+    elsewhere = fmt::format("          activations are {} at most, at another moment than the peak's\n",
+                            format_bytes(heaviest.most_activations));
+  std::string fit;
+  if (!memory.capacity)
+    fit = "memory of the device unknown: give hardware.profile or hardware.memory";
+  else
+    fit = fmt::format("{}: {} of {} ({:.0f}%)", name_of(memory.fit), format_bytes(heaviest.most().total()),
+                      format_bytes(*memory.capacity), 100 * heaviest.most().total() / *memory.capacity);
+  return fmt::format("memory    {}{}\n", fit, host_text(plan, heaviest.most().host)) + table.text() +
+         fmt::format("          phases of the heaviest: {}\n", phases) + elsewhere;
+}
+
+std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan) {
+  const auto& time = estimate.time;
+  const int world = plan.mesh.world_size();
+  std::string out = fmt::format(
+      "time      {} a step: schedule {} (estimated bubble {:.1f}%), data parallel {}, optimizer {}, other {}\n",
+      format_seconds(time.step), format_seconds(time.schedule), 100 * time.bubble, format_seconds(time.communication),
+      format_seconds(time.optimizer), format_seconds(time.overhead));
+  out += fmt::format("          {} tokens/s, {} a rank; MFU {:.1f}% of {:.4g} TFLOP/s ({}: {})\n",
+                     format_count(time.tokens_per_second), format_count(time.tokens_per_second / world), 100 * time.mfu,
+                     estimate.hardware.peak / 1e12, estimate.hardware.name, estimate.hardware.origin);
+  if (const auto& past = estimate.past; past.runs > 0)
+    out += fmt::format("          corrected by {} past run{} (last {}): computed {}, measured {}; tensors at most {}\n",
+                       past.runs, past.runs == 1 ? "" : "s", past.when, format_seconds(past.uncorrected),
+                       format_seconds(past.seconds), format_bytes(past.bytes));
+  out += fmt::format(
+      "          FLOPs a step {:.4g} = 3 x forward{} ({} tokens; attention causal, recomputation not counted)\n",
+      time.flops, plan.adapters ? ", of frozen weights 2 x" : "", plan.batch.tokens());
+  for (const auto& each : time.traffic)
+    out += fmt::format("          {} x{} over {}: {} a rank and step ({}), {}\n", each.axis, each.size,
+                       name_of(each.link), format_bytes(each.bytes), each.what, format_seconds(each.seconds));
+  return out;
+}
+
+void write_shares(JsonWriter& json, const MemoryShares& shares) {
+  json.member("params", static_cast<std::int64_t>(shares.weights));
+  json.member("grads", static_cast<std::int64_t>(shares.gradients));
+  json.member("optimizer", static_cast<std::int64_t>(shares.optimizer));
+  json.member("activations", static_cast<std::int64_t>(shares.activations));
+  json.member("logits", static_cast<std::int64_t>(shares.logits));
+  json.member("buffers", static_cast<std::int64_t>(shares.buffers));
+  json.member("framework", static_cast<std::int64_t>(shares.framework));
+  json.member("host", static_cast<std::int64_t>(shares.host));
+  json.member("total", static_cast<std::int64_t>(shares.total()));
+}
+
+void write_memory(JsonWriter& json, const MemoryPlan& memory) {
+  json.key("memory");
+  json.begin_array();
+  for (const auto& rank : memory.ranks) {
+    json.begin_object();
+    json.member("pp_rank", rank.pp_rank);
+    json.member("parameters", rank.parameters);
+    write_shares(json, rank.most());
+    json.member("peak_phase", name_of(rank.peak));
+    json.key("phases");
+    json.begin_object();
+    for (std::size_t i = 0; i < kPhaseCount; ++i) {
+      json.key(name_of(static_cast<Phase>(i)));
+      json.begin_object();
+      write_shares(json, rank.phases[i]);
+      json.end_object();
+    }
+    json.end_object();
+    json.end_object();
+  }
+  json.end_array();
+  json.key("fit");
+  json.begin_object();
+  json.member("verdict", name_of(memory.fit));
+  json.member("heaviest_pp_rank", memory.heaviest);
+  json.member("peak", static_cast<std::int64_t>(memory.peak()));
+  json.key("capacity");
+  if (memory.capacity)
+    json.value(static_cast<std::int64_t>(*memory.capacity));
+  else
+    json.value(nullptr);
+  json.end_object();
+}
+
+void write_time(JsonWriter& json, const Estimate& estimate) {
+  const auto& time = estimate.time;
+  const auto& past = estimate.past;
+  json.key("time");
+  json.begin_object();
+  json.member("step", time.step);
+  json.member("computed_step", past.runs > 0 ? past.uncorrected : time.step);
+  json.member("past_runs", past.runs);
+  json.member("past_tensor_bytes", past.bytes);
+  json.member("schedule", time.schedule);
+  json.member("data_parallel", time.communication);
+  json.member("optimizer", time.optimizer);
+  json.member("overhead", time.overhead);
+  json.member("flops", time.flops);
+  json.member("flops_formula",
+              "3 x forward, 2 x where weights are frozen: 2 x matrix elements a token + 2 x (query + value width) x "
+              "keys seen, causal");
+  json.member("tokens_per_second", time.tokens_per_second);
+  json.member("mfu", time.mfu);
+  json.member("bubble_fraction", time.bubble);
+  json.key("stages");
+  json.begin_array();
+  for (const auto& stage : time.stages) {
+    json.begin_object();
+    json.member("forward", stage.forward);
+    json.member("backward_input", stage.backward_input);
+    json.member("backward_weight", stage.backward_weight);
+    json.member("backward", stage.backward);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("traffic");
+  json.begin_array();
+  for (const auto& each : time.traffic) {
+    json.begin_object();
+    json.member("axis", each.axis);
+    json.member("size", each.size);
+    json.member("link", name_of(each.link));
+    json.member("bytes", each.bytes);
+    json.member("seconds", each.seconds);
+    json.member("what", each.what);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+/// Whether a section that may be a switch is on.
+bool is_on(const config::Value& section) {
+  if (section.is_null() || section == config::Value(false)) return false;
+  const auto* enabled = section.find("enabled");
+  return enabled == nullptr || !(*enabled == config::Value(false));
+}
+
+}  // namespace
+
+Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
+                       const Calibration* calibration, Diagnostics& problems) {
+  RatesRequest rates;
+  if (plan.model)
+    rates = {.spec = &plan.model->spec,
+             .layout = &plan.model->layout,
+             .microbatch = plan.batch.microbatch,
+             .sequence = plan.batch.planned_length() / plan.mesh.sizes().cp};
+  auto out = choose_hardware(recipe.hardware(),
+                             {.cuda = plan.cuda,
+                              .compute = plan.types.compute,
+                              .world_size = plan.mesh.world_size(),
+                              .per_node = ranks_per_node,
+                              .stack = plan.stack,
+                              .float8 = is_on(recipe.fp8()),
+                              .calibration = calibration,
+                              .rates = rates},
+                             problems);
+  // And they send tokens through DeepEP wherever experts are apart.
+  const bool fsdp = std::holds_alternative<config::FSDP2Config>(recipe.distributed->strategy());
+  if (fsdp && out.stack && *out.stack != config::Stack::kOwn && !out.dispatcher && plan.mesh.sizes().ep > 1)
+    out.dispatcher = config::Dispatcher::kDeduplicated;
+  return out;
+}
+
+Moments moments_of(const config::OptimizerConfig& optimizer) {
+  return std::visit(
+      [](const auto& each) -> Moments {
+        if constexpr (requires { each.amsgrad(); })
+          return each.amsgrad() ? Moments{3, 3} : Moments{2, 2};
+        else if constexpr (requires { each.ns_steps(); })
+          return {1, 2};
+        else
+          return each.momentum() > 0 ? Moments{1, 1} : Moments{0, 0};
+      },
+      optimizer);
+}
+
+MemoryRequest memory_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware) {
+  return {.sharding = plan.sharding,
+          .recompute = recipe.distributed->checkpointing(),
+          .moments = moments_of(recipe.optimizer()),
+          .saves = recipe.checkpoint->enabled(),
+          .saves_in_background = recipe.checkpoint->is_async(),
+          .capacity = hardware.memory,
+          .framework = hardware.framework};
+}
+
+TimeRequest time_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware) {
+  return {.hardware = hardware, .sharding = plan.sharding, .recompute = recipe.distributed->checkpointing()};
+}
+
+Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware) {
+  Estimate out;
+  out.hardware = std::move(hardware);
+  out.recompute = recipe.distributed->checkpointing();
+  out.moments = moments_of(recipe.optimizer());
+  out.memory = plan_memory(plan, memory_request(plan, recipe, out.hardware));
+  out.time = plan_time(plan, time_request(plan, recipe, out.hardware));
+  return out;
+}
+
+std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan) {
+  return memory_text(estimate, plan) + time_text(estimate, plan);
+}
+
+void write_members(JsonWriter& json, const Estimate& estimate) {
+  json.key("hardware");
+  json.begin_object();
+  json.member("name", estimate.hardware.name);
+  json.member("origin", estimate.hardware.origin);
+  json.member("peak_flops", estimate.hardware.peak);
+  json.member("ranks_per_node", estimate.hardware.per_node);
+  json.member("calibrated", estimate.hardware.measured());
+  json.end_object();
+  write_memory(json, estimate.memory);
+  write_time(json, estimate);
+}
+
+}  // namespace automodel::estimate

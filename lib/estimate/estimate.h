@@ -1,0 +1,48 @@
+// What a plan costs on a machine: memory and time, with the machine that both are for.
+#pragma once
+
+#include <string>
+
+#include "base/json_writer.h"
+#include "config/recipe.h"
+#include "estimate/hardware.h"
+#include "estimate/memory_plan.h"
+#include "estimate/time_plan.h"
+#include "plan/located.h"
+
+namespace automodel::estimate {
+
+/// What runs of this plan took (past_runs.h); no runs: the estimate is what was computed.
+struct PastCorrection {
+  int runs = 0;
+  std::string when = {};   ///< the newest
+  double uncorrected = 0;  ///< seconds a step, as computed
+  double seconds = 0;      ///< a step, measured: what the estimate was made to agree with
+  double bytes = 0;        ///< of tensors on the heaviest rank, measured
+};
+
+struct Estimate {
+  Hardware hardware = {};
+  config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  Moments moments = {};
+  MemoryPlan memory = {};
+  TimePlan time = {};
+  PastCorrection past = {};
+};
+
+/// The machine of a plan whose mesh, types and microbatches are chosen.
+Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
+                       const Calibration* calibration, Diagnostics& problems);
+Moments moments_of(const config::OptimizerConfig& optimizer);
+/// Estimates for a plan that has a pipeline.
+/// What memory and time are asked for: the plan's own decisions and the machine.
+MemoryRequest memory_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware);
+TimeRequest time_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware);
+Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware);
+
+/// The tables of `automodel plan`: memory by rank, phases of the heaviest, step time and what it is made of.
+std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan);
+/// Writes the members "hardware", "memory" and "time" into an open object.
+void write_members(JsonWriter& json, const Estimate& estimate);
+
+}  // namespace automodel::estimate

@@ -1,0 +1,220 @@
+#include "estimate/layer_traffic.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/training_plan.h"
+
+namespace automodel::estimate {
+namespace {
+
+/// Share of a ring's messages between machines or devices that attention does not hide, where they run beside it.
+constexpr double kRingExposed = 0.3;
+// Of GPUs, fitted on published runs (docs/estimates.md).
+constexpr double kExpertExposed = 0.8;    // share of tokens' way to experts while others are computed
+constexpr double kDispatchReached = 0.7;  // share of the links' bandwidth
+
+/// A group of ranks and what one of them sends in its collectives. Bytes are of whole tensors.
+class Group {
+ public:
+  Group(const GroupLink& group, int size) : group_(group), size_(size) {}
+
+  Sent gather(double bytes) const { return sent(1, bytes, all_gather_seconds(bytes, size_, group_.link)); }
+  Sent scatter(double bytes) const { return sent(1, bytes, reduce_scatter_seconds(bytes, size_, group_.link)); }
+  Sent sum(double bytes) const { return sent(2, bytes, all_reduce_seconds(bytes, size_, group_.link)); }
+  Sent exchange(double bytes) const { return sent(1, bytes, all_to_all_seconds(bytes, size_, group_.link)); }
+  /// Messages of so many bytes to the next rank, `count` times.
+  Sent pass_on(double bytes, int count, double exposed) const {
+    if (size_ <= 1) return {};
+    const double all = bytes * count, seconds = all / group_.link.bandwidth;
+    return {all, seconds, exposed * seconds + count * group_.link.latency};
+  }
+
+ private:
+  Sent sent(int times, double bytes, double seconds) const {
+    if (size_ <= 1) return {};
+    const double all = times * bytes * (size_ - 1) / size_;
+    return {all, all / group_.link.bandwidth, seconds};
+  }
+
+  GroupLink group_;
+  int size_;
+};
+
+struct Passes {
+  Sent forward = {}, backward = {};
+};
+Passes operator+(const Passes& a, const Passes& b) {
+  return {a.forward + b.forward, a.backward + b.backward};
+}
+
+class Layer {
+ public:
+  Layer(const plan::TrainingPlan& plan, const Hardware& hardware, int layer)
+      : plan_(plan),
+        hardware_(hardware),
+        spec_(plan.model->spec),
+        sizes_(plan.mesh.sizes()),
+        layer_(layer),
+        moe_(spec_.is_moe(layer)),
+        element_(size_of(plan.types.compute)),
+        tokens_(static_cast<double>(plan.batch.microbatch * plan.batch.planned_length()) / sizes_.cp),
+        tensor_(group_link(hardware, 1, sizes_.tp), sizes_.tp) {}
+
+  /// Of attention's products.
+  Passes attention() const {
+    double in = spec_.hidden;
+    if (spec_.mixer(layer_) == arch::Mixer::kNone) return {};
+    if (spec_.mixer(layer_) == arch::Mixer::kMambaAndAttention) return products(in) + products(in);
+    if (const auto& latent = spec_.latent;
+        latent && spec_.attends(layer_))  // the low-rank parts are computed on every rank
+      in = (latent->q_rank > 0 ? latent->q_rank : in) + latent->kv_rank + latent->rope_dim;
+    return products(in);
+  }
+
+  /// Of the feed-forward block's products.
+  Passes feed() const {
+    if (!spec_.has_feed(layer_)) return {};
+    if (!moe_) return products(spec_.hidden);
+    Passes out;
+    // Each rank routes a part of the tokens; with sequence parallelism it has no others.
+    if (!plan_.tensor.sequence_parallel) out.forward = out.backward = tensor_.gather(bytes(spec_.hidden));
+    return spec_.moe->shared_ffn > 0 ? out + products(spec_.hidden) : out;
+  }
+
+  /// Tokens to experts and back, in one pass.
+  Sent exchange() const {
+    const int size = sizes_.ep * plan_.expert_tensor;
+    if (!moe_ || size <= 1) return {};
+    // Each part of an expert's width gets the row.
+    const double row = bytes(spec_.expert_hidden()) / sizes_.tp;
+    auto sent = exchanged(row * spec_.moe->top_k * plan_.expert_tensor, size);
+    if (dispatch_of(hardware_, size).dispatcher == config::Dispatcher::kDeduplicated) sent = deduplicated(row, size);
+    if (plan_.expert_overlap) sent.exposed *= kExpertExposed;
+    return sent + sent;
+  }
+
+  Passes context() const {
+    if (sizes_.cp <= 1 || !spec_.attends(layer_)) return {};
+    const auto& how = plan_.context;
+    // The engine widens latent attention's values to the width of the keys.
+    const double head = spec_.latent ? std::max(spec_.head_dim, spec_.latent->v_dim) : spec_.head_dim;
+    const double query = bytes(spec_.head_dim) * spec_.heads / sizes_.tp;
+    const double result = bytes(head) * spec_.heads / sizes_.tp;
+    const double groups = std::max(1.0, static_cast<double>(spec_.kv_heads) / sizes_.tp);
+    const double key = bytes(spec_.head_dim) * groups, value = bytes(head) * groups;
+    const Group heads(exchange_link(hardware_, sizes_.tp, how.heads), how.heads);
+    Passes out;
+    for (const double each : {query, key, value, result}) out.forward += heads.exchange(each);
+    out.backward = out.forward;
+    // Gradients of keys and values are summed in float32 at least.
+    const int stride = sizes_.tp * how.heads, n = how.keys;
+    const double wider = std::max(1.0, 4 / element_);
+    if (how.gather) {
+      const Group keys(group_link(hardware_, stride, n), n);
+      const auto gathered = keys.gather(n * key) + keys.gather(n * value);
+      return out + Passes{gathered, gathered + keys.scatter(n * key * wider) + keys.scatter(n * value * wider)};
+    }
+    const Group keys(neighbour_link(hardware_, stride, n), n);
+    const double exposed = plan_.cuda ? kRingExposed : 1;
+    const auto around = keys.pass_on(key + value, n - 1, exposed);
+    return out + Passes{around, around + keys.pass_on((key + value) * wider, n, exposed)};
+  }
+
+ private:
+  /// A row for every choice of a token.
+  Sent exchanged(double rows, int size) const { return Group(expert_link(plan_, hardware_), size).exchange(rows); }
+
+  /// A row for every machine of the experts that a token chose, which that machine hands on to its ranks, once to each.
+  Sent deduplicated(double row, int size) const {
+    const double here = std::min(size, std::max(1, hardware_.per_node)), machines = std::ceil(size / here);
+    const auto& moe = *spec_.moe;
+    const auto distinct = [](double places, double choices) {
+      return places * (1 - std::pow(1 - 1 / places, choices));
+    };
+    // Experts of a group stand together, so that a token of few groups goes to few machines.
+    double far = distinct(machines, moe.top_k);
+    if (moe.groups > 1) far = std::min(far, distinct(machines, moe.top_groups * std::max(1.0, machines / moe.groups)));
+    far *= (machines - 1) / machines;
+    const double near = distinct(size, static_cast<double>(moe.top_k) * plan_.expert_tensor) * (size - 1) / size;
+    Sent out;
+    out.bytes = row * std::max(far, machines > 1 ? far : near);
+    out.transfer = std::max(row * far / hardware_.network.bandwidth, row * near / hardware_.node.bandwidth);
+    const double latency = machines > 1 ? hardware_.network.latency : hardware_.node.latency;
+    out.exposed = out.transfer / kDispatchReached + 2 * latency;
+    return out;
+  }
+
+  /// Of activations of a microbatch that are so wide.
+  double bytes(double width) const { return tokens_ * width * element_; }
+
+  /// A product divided by its results, `in` wide, and one divided by its inputs after it.
+  Passes products(double in) const {
+    const double x = bytes(in), y = bytes(spec_.hidden);
+    if (!plan_.tensor.sequence_parallel) return {tensor_.sum(y), tensor_.sum(x)};
+    const auto& overlap = plan_.tensor.overlap;
+    const auto under = [&](Sent sent, bool overlapped) {
+      if (overlapped && plan_.cuda) sent.exposed *= kTensorExposed;
+      return sent;
+    };
+    // Weight gradients want the whole input once more.
+    return {under(tensor_.gather(x), overlap.gather) + under(tensor_.scatter(y), overlap.scatter),
+            under(tensor_.gather(y), overlap.gather) + under(tensor_.gather(x), overlap.gather_in_backward) +
+                under(tensor_.scatter(x), overlap.scatter_in_backward || overlap.scatter_under_weights)};
+  }
+
+  const plan::TrainingPlan& plan_;
+  const Hardware& hardware_;
+  const arch::ModelSpec& spec_;
+  const mesh::MeshSizes& sizes_;
+  int layer_;
+  bool moe_;
+  double element_;  ///< bytes
+  double tokens_;
+  Group tensor_;
+};
+
+}  // namespace
+
+Sent& Sent::operator+=(const Sent& other) {
+  bytes += other.bytes;
+  transfer += other.transfer;
+  exposed += other.exposed;
+  return *this;
+}
+
+Sent operator+(Sent a, const Sent& b) {
+  return a += b;
+}
+
+LayerTraffic& LayerTraffic::operator+=(const LayerTraffic& other) {
+  tensor += other.tensor;
+  context += other.context;
+  experts += other.experts;
+  return *this;
+}
+
+LayerPasses layer_passes(const plan::TrainingPlan& plan, const Hardware& hardware,
+                         config::ActivationCheckpointing recompute, int layer) {
+  const Layer parts(plan, hardware, layer);
+  const auto attention = parts.attention(), feed = parts.feed(), context = parts.context();
+  const auto exchange = parts.exchange();
+  LayerPasses out;
+  out.forward = {attention.forward + feed.forward, context.forward, exchange};
+  out.backward = {attention.backward + feed.backward, context.backward, exchange};
+  if (recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
+  if (recompute == config::ActivationCheckpointing::kSelective)
+    out.backward += {.tensor = feed.forward, .experts = exchange};
+  return out;
+}
+
+LinkClass context_link(const plan::TrainingPlan& plan, const Hardware& hardware) {
+  const auto& sizes = plan.mesh.sizes();
+  return neighbour_link(hardware, sizes.tp, sizes.cp).kind;
+}
+
+GroupLink expert_link(const plan::TrainingPlan& plan, const Hardware& hardware) {
+  return exchange_link(hardware, 1, plan.mesh.sizes().ep * plan.expert_tensor);
+}
+
+}  // namespace automodel::estimate

@@ -1,0 +1,41 @@
+// What a rank sends for one decoder layer and microbatch: tensor, context and expert parallelism.
+#pragma once
+
+#include "config/distributed_config.h"
+#include "estimate/links.h"
+#include "plan/training_plan.h"
+
+namespace automodel::estimate {
+
+/// Share of a tensor-parallel collective under products that a GPU waits for, where the recipe overlaps them. Fitted on
+/// published runs (docs/estimates.md).
+inline constexpr double kTensorExposed = 0.4;
+
+struct Sent {
+  double bytes = 0;
+  double transfer = 0;  ///< seconds of the bytes on their link, waiting for nothing
+  double exposed = 0;   ///< seconds, waiting included, that no arithmetic hides
+  Sent& operator+=(const Sent& other);
+};
+Sent operator+(Sent a, const Sent& b);
+
+struct LayerTraffic {
+  Sent tensor = {};
+  Sent context = {};
+  Sent experts = {};
+  double exposed() const { return tensor.exposed + context.exposed + experts.exposed; }
+  LayerTraffic& operator+=(const LayerTraffic& other);
+};
+struct LayerPasses {
+  LayerTraffic forward = {};
+  LayerTraffic backward = {};  ///< with what recomputation repeats of the forward pass
+};
+/// Needs the plan's model and batch.
+LayerPasses layer_passes(const plan::TrainingPlan& plan, const Hardware& hardware,
+                         config::ActivationCheckpointing recompute, int layer);
+
+/// Links of the groups inside a stage.
+LinkClass context_link(const plan::TrainingPlan& plan, const Hardware& hardware);
+GroupLink expert_link(const plan::TrainingPlan& plan, const Hardware& hardware);
+
+}  // namespace automodel::estimate

@@ -1,0 +1,451 @@
+#include "estimate/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "arch/counts.h"
+#include "estimate/state_bytes.h"
+#include "plan/model_names.h"
+#include "plan/training_plan.h"
+
+namespace automodel::estimate {
+namespace {
+
+/// What a transformer layer with fused attention keeps, in units of its residual stream in the type of computation
+/// (34 bytes a value of two bytes; Korthikanti et al. 2022).
+constexpr double kStreamsPerLayer = 17;
+
+/// Elements that are gathered together: of a layer, or of an end of the model.
+void add_unit(StageElements& out, double dense, double expert = 0) {
+  out.dense += dense;
+  out.expert += expert;
+  out.largest_unit = std::max(out.largest_unit, dense + expert);
+  out.largest_dense = std::max(out.largest_dense, dense);
+}
+
+/// Elements of an adapter's matrix on one rank of the tp group: parallel/tensor/placement.h says which is cut.
+double local_elements(const plan::TrainingPlan& plan, const arch::Parameter& adapter) {
+  const auto module = arch::plan_name(adapter.adapts);
+  const auto style = plan.tensor.style_of(module);
+  const int tp = plan.mesh.sizes().tp;
+  int ranks = 1;
+  if (arch::is_last_matrix(adapter) && arch::divides_columns(style))
+    ranks = plan::result_shares(plan.model->spec, adapter.part, style, tp);
+  else if (!arch::is_last_matrix(adapter) && arch::divides_rows(style))
+    ranks = tp;
+  return static_cast<double>(adapter.shape.elements()) / ranks;
+}
+
+void add_adapters(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
+  std::map<int, double> units;
+  for (const auto& info : plan.adapters->all) {
+    if (!part.has_adapter(info)) continue;
+    const double here = info.is_expert() ? static_cast<double>(info.shape.elements()) / plan.mesh.sizes().ep
+                                         : local_elements(plan, info);
+    units[info.layer] += here;
+    (info.is_expert() ? out.trained_expert : out.trained_dense) += here;
+    if (arch::is_hidden_matrix(info)) (info.is_expert() ? out.expert_matrices : out.dense_matrices) += here;
+  }
+  for (const auto& [layer, elements] : units) out.largest_trained = std::max(out.largest_trained, elements);
+  out.dense += out.trained_dense;
+  out.expert += out.trained_expert;
+}
+
+/// What a stage keeps of a microbatch and works with.
+struct StageCost {
+  double kept = 0, kept_for_weights = 0, working = 0;  ///< of the layers
+  double forward = 0;                                  ///< of a pass without a backward pass, at its peak
+  double away = 0;                                     ///< in host memory
+  HeadActivations head = {};
+  double head_kept() const { return head.kept + head.logits; }
+};
+
+/// The most that exists at one moment, and of what it is made.
+struct Moment {
+  double activations = 0, logits = 0, gradients = 0;
+  double sum() const { return activations + logits + gradients; }
+};
+
+class RankWalk {
+ public:
+  RankWalk(const plan::TrainingPlan& plan, const MemoryRequest& request, int pp_rank)
+      : plan_(plan),
+        request_(request),
+        rank_(pp_rank),
+        sizes_(plan.mesh.sizes()),
+        bytes_(state_bytes(plan, request.sharding)) {
+    activation_ = of_length(sequence());
+    const auto validated = plan.batch.validation_length > 0 ? plan.batch.validation_length : sequence();
+    for (const auto& stage : plan.pipeline->stages) {
+      costs_.push_back({});
+      validation_costs_.push_back({});
+      elements_.push_back({});
+      if (stage.pp_rank != pp_rank) continue;
+      elements_.back() = stage_elements(plan, stage.stage);
+      costs_.back() = cost_of(stage, activation_);
+      validation_costs_.back() = validated == sequence() ? costs_.back() : cost_of(stage, of_length(validated));
+      total_ += elements_.back();
+    }
+  }
+
+  RankMemory run() {
+    RankMemory out;
+    out.pp_rank = rank_;
+    out.parameters = static_cast<std::int64_t>(total_.total());
+    const auto at = [&](Phase phase) -> MemoryShares& { return out.phases[static_cast<std::size_t>(phase)]; };
+    const Moment first = busiest(false), steady = busiest(true);
+    out.most_activations = most_activations_;
+    for (auto& shares : out.phases) shares = standing();
+    at(Phase::kInitialization).gradients = request_.sharding.gradients ? 0 : whole_gradients();
+    for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
+      const auto& moment = phase == Phase::kSteady ? steady : first;
+      auto& shares = at(phase);
+      shares.weights += gathered();
+      shares.activations = moment.activations;
+      shares.logits = moment.logits;
+      shares.gradients = moment.gradients;
+      shares.buffers = messages();
+      for (const auto& cost : costs_) shares.host += cost.away;
+    }
+    auto& evaluation = at(Phase::kEvaluation);
+    evaluation.weights += gathered();
+    evaluation.gradients = between_steps();
+    add_evaluation(evaluation);
+    evaluation.buffers = messages();
+    auto& checkpoint = at(Phase::kCheckpoint);
+    checkpoint.gradients = between_steps();
+    for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
+      (plan_.cuda ? at(phase).host : at(phase).buffers) += snapshot();
+    for (auto& shares : out.phases) shares.framework += bytes_.reserved * shares.tensors();
+    for (std::size_t i = 0; i < kPhaseCount; ++i)
+      if (out.phases[i].total() > out.most().total()) out.peak = static_cast<Phase>(i);
+    return out;
+  }
+
+ private:
+  std::int64_t sequence() const { return plan_.batch.planned_length(); }
+  double shard_of(double dense, double expert) const {
+    return dense / request_.sharding.shards + expert / request_.sharding.expert_shards;
+  }
+  double trained_shard() const { return shard_of(total_.trained_dense, total_.trained_expert); }
+  double optimizer_elements() const { return request_.sharding.optimizer ? trained_shard() : total_.trained(); }
+  bool separate_masters() const {
+    return request_.sharding.optimizer || request_.sharding.offloaded || bytes_.master != bytes_.values;
+  }
+  double trained_masters() const { return separate_masters() ? optimizer_elements() * bytes_.master : 0; }
+  /// Frozen values are kept in the type that they are computed with in, beside gathered ones only as shards.
+  double frozen_shards() const {
+    if (!request_.sharding.parameters) return 0;
+    return shard_of(total_.dense - total_.trained_dense, total_.expert - total_.trained_expert) *
+           size_of(plan_.types.compute);
+  }
+  double masters() const { return trained_masters() + frozen_shards(); }
+  double matrices_shard() const { return shard_of(total_.dense_matrices, total_.expert_matrices); }
+  double moments() const {
+    const double matrices =
+        request_.sharding.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;
+    return request_.moments.tensors(optimizer_elements(), matrices) * bytes_.moment;
+  }
+  /// Copies of the values and moments that this rank writes into checkpoints. They stay after the first save.
+  double snapshot() const {
+    if (!request_.saves || !(plan_.cuda || request_.saves_in_background)) return 0;
+    const double moments = request_.moments.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
+    return (trained_shard() * bytes_.master + moments) / request_.sharding.replicas;
+  }
+  double whole_gradients() const { return total_.trained() * bytes_.gradient; }
+  /// Reduced gradients that stay until the next step has its own.
+  double reduced() const { return request_.sharding.optimizer ? trained_shard() * bytes_.reduced : 0; }
+  double between_steps() const {
+    const double reduced_here = request_.sharding.offloaded || bytes_.by_unit ? 0 : reduced();
+    return (request_.sharding.gradients ? 0 : whole_gradients()) + reduced_here;
+  }
+
+  /// What is there all the time.
+  MemoryShares standing() const {
+    MemoryShares out;
+    const auto& s = request_.sharding;
+    if (!s.parameters) out.weights = total_.total() * bytes_.values;
+    (s.offloaded ? out.host : out.weights) += masters();
+    (s.offloaded ? out.host : out.optimizer) += moments();
+    if (s.offloaded) out.host += reduced();
+    out.framework = request_.framework;
+    return out;
+  }
+
+  /// Parameters gathered for use.
+  double gathered() const {
+    const auto& s = request_.sharding;
+    if (!s.parameters) return 0;
+    const double compute = bytes_.values;
+    // Where nobody shares them whole values are the shards, if these have their type.
+    const bool same = bytes_.lean && bytes_.values == bytes_.master;
+    const double expert = same && s.expert_shards == 1 ? 0 : total_.expert;
+    if (same && s.shards == 1 && expert == 0) return 0;
+    if (!s.reshard_after_forward || s.whole_stage)
+      return std::max(0.0, most_gathered_ - (total_.expert - expert)) * compute;
+    const auto freed = [&](double all, double unit) {
+      const int ahead = bytes_.lean ? std::max(1, s.prefetch()) : s.prefetch();
+      return std::min(all, unit * (1 + ahead) + unit / s.shards);
+    };
+    if (s.keep_experts) return (expert + freed(total_.dense, total_.largest_dense)) * compute;
+    return freed(total_.total(), total_.largest_unit) * compute;
+  }
+
+  ActivationRequest of_length(std::int64_t length) const {
+    return {.tokens = plan_.batch.microbatch * length / sizes_.cp,
+            .sequence = length / sizes_.cp,
+            .bytes = size_of(plan_.types.compute),
+            .tp = sizes_.tp,
+            .sequence_parallel = request_.sharding.sequence_parallel,
+            .shares = &plan_.shares,
+            .expert_tensor = plan_.expert_tensor,
+            .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
+            .fused_attention = plan_.cuda,
+            .lean = bytes_.lean,
+            .recompute = request_.recompute,
+            .modules = plan_.recompute_modules};
+  }
+
+  StageCost cost_of(const plan::StagePlan& stage, const ActivationRequest& activation) const {
+    StageCost out;
+    const auto& spec = plan_.model->spec;
+    const int offloaded = plan_.cuda && plan_.levers.offloading ? plan_.levers.offloading->layers : 0;
+    double stays = 0, largest = 0;  // of offloaded layers
+    for (const int layer : stage.part.layers) {
+      auto request = activation;
+      if (plan_.adapters) request.trained = plan_.adapters->layers[static_cast<std::size_t>(layer)];
+      const auto each = layer_activations(spec, layer, request);
+      // What the attention kernel keeps does not leave.
+      const double away = layer < offloaded ? each.kept - each.of_kernel : 0;
+      out.away += away;
+      out.kept += each.kept - away;
+      stays += away > 0 ? each.of_kernel : 0;
+      largest = std::max(largest, away);
+      out.kept_for_weights += each.kept_for_weights;
+      out.working = std::max(out.working, each.working);
+      out.forward = std::max(out.forward, each.forward);
+    }
+    // Late in a backward pass one offloaded layer is in use and the next is being copied back.
+    out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
+    if (stage.part.has_head) out.head = head_activations(spec, activation, !plan_.cuda);
+    add_towers(stage, out);
+    for (int i = 0; i < stage.mtp_layers; ++i) {
+      const auto each = layer_activations(spec, spec.layers - 1, activation);
+      const auto head = head_activations(spec, activation, !plan_.cuda);
+      out.kept += each.kept + head.kept;
+      out.kept_for_weights += each.kept_for_weights;
+      out.working = std::max(out.working, each.working);
+      out.head.logits += head.logits;
+      out.head.working = std::max(out.head.working, head.working);
+    }
+    return out;
+  }
+
+  /// Encoders and projectors of images see one a sequence; adapters leave them frozen, and nothing is kept.
+  void add_towers(const plan::StagePlan& stage, StageCost& out) const {
+    for (const auto& tower : plan::towers_of(*plan_.model, stage.part)) {
+      const double stream =
+          static_cast<double>(plan_.batch.microbatch * tower.tokens * tower.hidden) * size_of(plan_.types.compute);
+      const bool recomputed = request_.recompute == config::ActivationCheckpointing::kFull;
+      if (!plan_.adapters) out.kept += tower.layers * stream * (recomputed ? 1 : kStreamsPerLayer);
+      out.working = std::max(out.working, kStreamsPerLayer * stream);
+      out.forward = std::max(out.forward, kStreamsPerLayer * stream);
+    }
+  }
+
+  double message() const {
+    const auto tokens = static_cast<double>(activation_.tokens) / (activation_.sequence_parallel ? sizes_.tp : 1);
+    return tokens * plan_.model->spec.hidden * size_of(plan_.types.message);
+  }
+  /// Posted receives, a message that leaves, and the token ids of two runs.
+  double messages() const {
+    const double ids = 2.0 * 3 * 8 * static_cast<double>(plan_.batch.local * sequence()) / sizes_.cp;
+    if (!plan_.pipelined) return ids;
+    const auto& live = plan_.pipeline->schedule.proof.ranks[static_cast<std::size_t>(rank_)];
+    return ids + (live.receive_buffers + 1) * message();
+  }
+  /// The layers and the head need theirs one after the other.
+  void add_evaluation(MemoryShares& shares) const {
+    for (const auto& cost : validation_costs_) shares.activations = std::max(shares.activations, cost.forward);
+    for (const auto& cost : validation_costs_) {
+      const double logits = cost.head.logits + cost.head.working;
+      if (cost.head.forward + logits <= shares.activations + shares.logits) continue;
+      shares.activations = cost.head.forward;
+      shares.logits = logits;
+    }
+  }
+
+  /// Follows the rank's row of the schedule. Gradients of a sharded stage come with its first backward pass; in a
+  /// steady state the reduced ones of the last step are still there.
+  Moment busiest(bool steady) {
+    const auto& s = request_.sharding;
+    const double old = s.offloaded || !steady || bytes_.by_unit ? 0 : reduced();
+    const int passes = plan_.batch.runs * plan_.batch.microbatches;
+    adds_up_ = s.defer_reduction && !(bytes_.by_unit && passes == 1);
+    most_ = now_ = {};
+    now_gathered_ = most_gathered_ = 0;
+    is_gathered_.assign(costs_.size(), false);
+    now_.gradients = (s.gradients ? 0 : whole_gradients()) + old;
+    has_gradients_.assign(costs_.size(), !s.gradients || (plan_.batch.runs > 1 && adds_up_));
+    if (s.gradients && has_gradients_[0]) now_.gradients += whole_gradients();
+    for (const auto& slot : plan_.pipeline->schedule.training[static_cast<std::size_t>(rank_)])
+      for (const auto& action : slot.actions()) follow(action);
+    // All reductions on their way: whole gradients, their sums, and copies where they travel in another type.
+    const double whole = old + (adds_up_ || !s.gradients ? whole_gradients() : 0);
+    now_.gradients = std::max(now_.gradients, whole);
+    if (!bytes_.by_unit)
+      now_.gradients += reduced() + total_.trained() * bytes_.travelling;
+    else if (s.gradients)  // a unit's whole gradients go as its part of the sum comes
+      now_.gradients = std::max(whole + 2 * total_.largest_trained * bytes_.travelling, reduced());
+    else
+      now_.gradients += reduced();
+    note(0, 0, 0);
+    return most_;
+  }
+
+  void note(double activations, double logits, double gradients) {
+    const Moment here{now_.activations + activations, now_.logits + logits, now_.gradients + gradients};
+    if (here.sum() > most_.sum()) most_ = here;
+    most_activations_ = std::max(most_activations_, here.activations);
+  }
+
+  void follow(const schedule::Action& action) {
+    const auto& cost = costs_[action.stage().at()];
+    const double held = std::min(cost.kept, cost.kept_for_weights) + cost.head_kept();
+    const double stream = static_cast<double>(activation_.tokens) * activation_.bytes * plan_.model->spec.hidden;
+    if (action.op() == schedule::Op::kForward) {
+      gather(action.stage().at());
+      now_.activations += cost.kept + cost.head.kept;
+      now_.logits += cost.head.logits;
+      note(2 * stream, 0, 0);
+    } else if (action.op() == schedule::Op::kFullBackward || action.op() == schedule::Op::kBackwardInput) {
+      note(stream, cost.head.working, 0);
+      go_backward(action.stage().at());
+      if (action.op() == schedule::Op::kBackwardInput) now_.activations += held;
+      note(0, 0, 0);
+    } else if (action.op() == schedule::Op::kBackwardWeight) {
+      now_.activations -= held;
+    } else if (action.op() == schedule::Op::kUnshard) {
+      gather(action.stage().at());
+    } else if (action.op() == schedule::Op::kReshard) {
+      is_gathered_[action.stage().at()] = false;
+      now_gathered_ -= elements_[action.stage().at()].total();
+    }
+  }
+
+  /// UNSHARD; a stage that the row gathers nowhere is gathered at its first use and stays.
+  void gather(std::size_t stage) {
+    if (is_gathered_[stage]) return;
+    is_gathered_[stage] = true;
+    now_gathered_ += elements_[stage].total();
+    most_gathered_ = std::max(most_gathered_, now_gathered_);
+  }
+
+  /// The head's part first, then the layers', whose gradients of parameters come unit by unit.
+  void go_backward(std::size_t stage) {
+    const auto& cost = costs_[stage];
+    // Of two units one is computed while the other is reduced.
+    const double unit = bytes_.by_unit ? bytes_.values + 2 * bytes_.travelling : bytes_.gradient;
+    const bool allocate = !has_gradients_[stage];
+    now_.activations -= cost.head.kept;
+    now_.logits -= cost.head.logits;
+    note(cost.working, 0, allocate ? elements_[stage].largest_trained * unit : 0);
+    now_.activations -= cost.kept;
+    if (!allocate || !adds_up_) return;
+    has_gradients_[stage] = true;
+    now_.gradients += elements_[stage].trained() * bytes_.gradient;
+  }
+
+  const plan::TrainingPlan& plan_;
+  const MemoryRequest& request_;
+  int rank_;
+  const mesh::MeshSizes& sizes_;
+  StateBytes bytes_;
+  bool adds_up_ = false;  ///< whole gradients stay from microbatch to microbatch
+  ActivationRequest activation_ = {};
+  std::vector<StageCost> costs_ = {}, validation_costs_ = {};
+  std::vector<StageElements> elements_ = {};
+  StageElements total_ = {};
+  Moment most_ = {}, now_ = {};
+  double most_activations_ = 0;
+  double now_gathered_ = 0, most_gathered_ = 0;              ///< elements of gathered stages
+  std::vector<bool> has_gradients_ = {}, is_gathered_ = {};  ///< by stage
+};
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+  constexpr std::array<std::string_view, kPhaseCount> kNames = {"initialization", "first step", "steady", "evaluation",
+                                                                "checkpoint"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+std::string_view name_of(Fit fit) {
+  constexpr std::array<std::string_view, 4> kNames = {"unknown", "fits", "tight", "does not fit"};
+  return kNames[static_cast<std::size_t>(fit)];
+}
+
+StageElements& StageElements::operator+=(const StageElements& other) {
+  dense += other.dense;
+  expert += other.expert;
+  largest_unit = std::max(largest_unit, other.largest_unit);
+  largest_dense = std::max(largest_dense, other.largest_dense);
+  trained_dense += other.trained_dense;
+  trained_expert += other.trained_expert;
+  largest_trained = std::max(largest_trained, other.largest_trained);
+  dense_matrices += other.dense_matrices;
+  expert_matrices += other.expert_matrices;
+  return *this;
+}
+
+StageElements stage_elements(const plan::TrainingPlan& plan, int stage) {
+  StageElements out;
+  const auto& part = plan.pipeline->stages[static_cast<std::size_t>(stage)].part;
+  const auto& shares = plan.shares;
+  if (part.has_embedding) add_unit(out, shares.embeddings);
+  const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
+  const auto add_layer = [&](const plan::LayerShares& each, double join) {
+    add_unit(out, each.dense + join, each.expert / expert_ranks);
+    if (plan.adapters) return;
+    out.dense_matrices += each.dense_matrices + join;
+    out.expert_matrices += each.expert_matrices / expert_ranks;
+  };
+  for (const int layer : part.layers) add_layer(shares.layer(layer), 0);
+  if (part.has_norm || part.has_head) {
+    const bool own_head = part.has_head && (plan.model->layout.head_tied_to.empty() || !part.has_embedding);
+    add_unit(out, (part.has_norm ? shares.norm : 0) + (own_head ? shares.head : 0));
+  }
+  for (int i = 0; i < plan.pipeline->stages[static_cast<std::size_t>(stage)].mtp_layers; ++i)
+    add_layer(shares.layer(plan.model->spec.layers - 1),
+              arch::mtp_join_elements(plan.model->spec) / plan.mesh.sizes().tp);
+  for (const auto& tower : plan::towers_of(*plan.model, part)) {
+    const auto elements = static_cast<double>(tower.parameters.value_or(0));
+    out.dense += elements;
+    out.largest_unit = std::max(out.largest_unit, elements / std::max(1, tower.layers));
+    out.largest_dense = std::max(out.largest_dense, elements / std::max(1, tower.layers));
+  }
+  if (plan.adapters) {
+    add_adapters(plan, part, out);
+  } else {
+    out.trained_dense = out.dense;
+    out.trained_expert = out.expert;
+    out.largest_trained = out.largest_unit;
+  }
+  return out;
+}
+
+MemoryPlan plan_memory(const plan::TrainingPlan& plan, const MemoryRequest& request) {
+  MemoryPlan out;
+  out.capacity = request.capacity;
+  for (int rank = 0; rank < plan.mesh.sizes().pp; ++rank) {
+    out.ranks.push_back(RankWalk(plan, request, rank).run());
+    if (out.ranks.back().most().total() > out.peak()) out.heaviest = rank;
+  }
+  if (out.capacity) {
+    const double most = out.peak();
+    out.fit = most > *out.capacity ? Fit::kDoesNotFit : most > 0.9 * *out.capacity ? Fit::kTight : Fit::kFits;
+  }
+  return out;
+}
+
+}  // namespace automodel::estimate

@@ -1,0 +1,22 @@
+// What runs of the same plan on this machine took, and how that corrects its estimate.
+#pragma once
+
+#include <string>
+
+#include "estimate/estimated_plan.h"
+
+namespace automodel::estimate {
+
+/// Equal for plans that take the same time on the same machine: mesh, batch, types, model, schedule, stages, strategy,
+/// device. Sixteen hexadecimal digits.
+std::string run_key(const EstimatedPlan& plan);
+
+/// What keeps the plan's model from being measured on this machine: missing-key (its sizes are unknown), no-device (it
+/// is for GPUs; what is measured is the processor).
+Diagnostics check_measurable(const plan::TrainingPlan& plan);
+
+/// Makes the estimate's step time the median of what past runs took, everything that it is made of in proportion, and
+/// says so in `past`. Nothing changes without such runs.
+void apply_past_runs(const Calibration& calibration, EstimatedPlan& plan);
+
+}  // namespace automodel::estimate

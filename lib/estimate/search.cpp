@@ -1,0 +1,466 @@
+#include "estimate/search.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "arch/counts.h"
+#include "base/bytes.h"
+#include "estimate/coarse_cost.h"
+
+namespace automodel::estimate {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A schedule that a search tries.
+struct Choice {
+  ScheduleKind kind;
+  std::string_view name;
+  int stages_per_rank;
+};
+constexpr std::array kChoices = {
+    Choice{ScheduleKind::kOneForwardOneBackward, "1F1B", 1},
+    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 2},
+    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 4},
+    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 8},
+    Choice{ScheduleKind::kZeroBubble, "InterleavedZeroBubble", 2},
+    Choice{ScheduleKind::kZeroBubbleV, "ZBVZeroBubble", 2},
+};
+struct Recomputation {
+  config::ActivationCheckpointing kind;
+  std::string_view name;
+};
+constexpr std::array kRecomputations = {
+    Recomputation{config::ActivationCheckpointing::kOff, "off"},
+    Recomputation{config::ActivationCheckpointing::kSelective, "selective"},
+    Recomputation{config::ActivationCheckpointing::kFull, "full"},
+};
+constexpr std::array kMicrobatches = {1, 2, 4, 8};
+constexpr const char* kExpertTensor = "model_parallel.expert_tensor_parallel_size";
+constexpr int kLate = 4;                       // plans after the time is up, where none fits yet
+constexpr std::int64_t kLongSequence = 32768;  // from here on context parallelism is tried unasked
+
+config::Override set(std::string key, std::string value) {
+  std::string shown = key + "=" + value;
+  return {std::move(key), std::move(value), std::move(shown)};
+}
+
+/// A candidate before it is planned.
+struct Draft {
+  CoarseRequest request = {};  ///< its sharding says whether gradients are reduced after every microbatch
+  Choice choice = {ScheduleKind::kNone, "-", 1};
+  Recomputation recompute = kRecomputations[0];
+  CoarseCost cost = {};
+};
+
+class Search {
+ public:
+  Search(const config::LoadedRecipe& recipe, const SearchRequest& request) : recipe_(recipe), request_(request) {}
+
+  SearchResult run() {
+    out_.world_size = request_.world_size;
+    if (auto base = plan_base()) {
+      base_ = std::move(base);
+      out_.hardware = base_->estimate->hardware;
+      draft_all();
+      plan_best();
+      plan_own();
+    }
+    out_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    for (auto& [reason, refusal] : refused_) out_.refused.push_back(std::move(refusal));
+    std::sort(out_.refused.begin(), out_.refused.end(),
+              [](const Refusal& a, const Refusal& b) { return a.count > b.count; });
+    return std::move(out_);
+  }
+
+ private:
+  std::optional<EstimatedPlan> make(const std::vector<config::Override>& overrides, int world, Diagnostics& problems) {
+    const auto loaded = config::read_again(recipe_, overrides, config::process_environment());
+    if (!loaded.problems.empty()) {
+      problems = loaded.problems;
+      return std::nullopt;
+    }
+    auto plan = request_.plan;
+    plan.world_size = world;
+    auto result = make_plan(loaded, plan);
+    problems = std::move(result.problems);
+    if (strategy_ == std::nullopt) strategy_ = loaded.recipe.distributed();
+    moments_ = moments_of(loaded.recipe.optimizer());
+    return std::move(result.plan);
+  }
+
+  /// The model on one rank: its sizes, types and the machine.
+  std::optional<EstimatedPlan> plan_base() {
+    std::vector<config::Override> alone = mesh_of({});
+    alone.push_back(set("distributed.dp_size", "null"));
+    alone.push_back(set("distributed.dp_replicate_size", "null"));
+    alone.push_back(set("distributed.pipeline", "null"));
+    alone.push_back(set("step_scheduler.local_batch_size", "1"));
+    if (asks_for_sequence_parallel()) alone.push_back(set("model_parallel.sequence_parallel", "false"));
+    if (divides_experts()) alone.push_back(set(kExpertTensor, "null"));
+    auto plan = make(alone, 1, out_.problems);
+    if (plan && !plan->estimate) {
+      out_.problems.push_back(
+          {"missing-key", "the sizes of the model are unknown", "give --model.config PATH", {}, "model"});
+      return std::nullopt;
+    }
+    return plan;
+  }
+
+  /// By Megatron Core's key, which is refused without tensor parallelism.
+  bool asks_for_sequence_parallel() const { return recipe_.recipe.model_parallel->sequence_parallel(); }
+
+  /// Over tensor-parallel ranks too: the search divides experts among ranks only.
+  bool divides_experts() const { return recipe_.recipe.model_parallel->expert_tensor_parallel_size().has_value(); }
+  bool overlaps() const {
+    const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe_.recipe.distributed->strategy());
+    return recipe_.recipe.model_parallel->tp_comm_overlap() ||
+           (fsdp != nullptr && fsdp->enable_async_tensor_parallel());
+  }
+
+  void refuse(std::string reason, const std::string& example) {
+    auto& refusal = refused_[reason];
+    if (refusal.count++ == 0) refusal.example = example;
+    refusal.reason = std::move(reason);
+  }
+
+  std::vector<int> divisors_up_to(int number, int most) const {
+    std::vector<int> out;
+    for (int i = 1; i <= std::min(number, most); ++i)
+      if (number % i == 0) out.push_back(i);
+    return out;
+  }
+
+  void draft_all() {
+    const auto& spec = base_->model->spec;
+    const int world = request_.world_size;
+    const int asked_cp = recipe_.recipe.distributed->cp_size().value_or(1);
+    std::vector<int> cps = {std::max(1, asked_cp)};
+    if (sequence() >= kLongSequence) cps = {1, 2, 4, 8, 16};
+    for (const int tp : divisors_up_to(world, std::max(1, out_.hardware.per_node)))
+      for (const int cp : cps)
+        for (const int pp : divisors_up_to(world, spec.layers)) {
+          if (world % (tp * cp * pp) != 0) continue;
+          const int dp = world / (tp * cp * pp);
+          const std::string mesh = fmt::format("pp {} tp {} dp {}", pp, tp, dp);
+          if (spec.heads % tp != 0 || spec.kv_heads % tp != 0) {
+            refuse(fmt::format("{} key-value heads do not divide over tp", spec.kv_heads), mesh);
+          } else if (spec.recurrence && spec.recurrence->groups % tp != 0) {
+            refuse(fmt::format("{} groups of recurrent layers do not divide over tp", spec.recurrence->groups), mesh);
+          } else if (cp > 1 && spec.recurrence) {
+            refuse("states of recurrent layers do not divide over cp", mesh);
+          } else if (cp > 1 && sequence() % (std::int64_t{2} * cp) != 0) {
+            refuse("the sequence does not divide over cp", mesh);
+          } else if (base_->batch.global % dp != 0) {
+            refuse(fmt::format("{} sequences a step do not divide over dp", base_->batch.global), mesh);
+          } else {
+            for (const int ep : experts_over(dp * cp * tp)) draft_mesh(sizes_of(pp, dp, cp, tp, ep));
+          }
+        }
+    std::sort(drafts_.begin(), drafts_.end(), [](const Draft& a, const Draft& b) { return a.cost.step < b.cost.step; });
+  }
+
+  std::vector<int> experts_over(int ranks) const {
+    const auto& spec = base_->model->spec;
+    if (!spec.moe) return {1};
+    std::vector<int> out;
+    for (int ep = 1; ep <= std::min(ranks, spec.moe->experts); ep *= 2)
+      if (ranks % ep == 0 && spec.moe->experts % ep == 0) out.push_back(ep);
+    return out;
+  }
+
+  mesh::MeshSizes sizes_of(int pp, int dp, int cp, int tp, int ep) const {
+    const bool ddp = base_->mesh.strategy() == mesh::Strategy::kDdp;
+    return {.pp = pp, .dp_replicate = ddp ? dp : 1, .dp_shard = ddp ? 1 : dp, .cp = cp, .tp = tp, .ep = ep};
+  }
+
+  std::int64_t sequence() const { return base_->batch.planned_length(); }
+  double trained_share() const {
+    if (!base_->adapters) return 1;
+    const auto elements = static_cast<double>(base_->adapters->elements);
+    return elements / (elements + static_cast<double>(arch::count_parameters(base_->model->spec).total()));
+  }
+
+  double mean_moments() const {
+    if (base_->adapters) return moments_.of_matrices;
+    double matrices = 0;
+    for (int layer = 0; layer < base_->model->spec.layers; ++layer)
+      matrices += base_->shares.layer(layer).dense_matrices + base_->shares.layer(layer).expert_matrices;
+    const auto all = static_cast<double>(arch::count_parameters(base_->model->spec).total());
+    return moments_.tensors(all, std::min(all, matrices)) / all;
+  }
+
+  void draft_mesh(const mesh::MeshSizes& sizes) {
+    const int local = base_->batch.global / sizes.dp();
+    const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2;
+    plan::Sharding sharding = plan::plan_sharding(*strategy_, sizes);
+    sharding.sequence_parallel =
+        (fsdp || asks_for_sequence_parallel()) && sizes.tp > 1 && sequence() % (std::int64_t{sizes.tp} * sizes.cp) == 0;
+    CoarseRequest request{.spec = &base_->model->spec,
+                          .layout = &base_->model->layout,
+                          .sizes = sizes,
+                          .sharding = sharding,
+                          .types = base_->types,
+                          .bytes = state_bytes(*base_, sharding),
+                          .overlapped = overlaps(),
+                          .hardware = out_.hardware,
+                          .cuda = base_->cuda,
+                          .sequence = sequence(),
+                          .moments = mean_moments(),
+                          .trained = trained_share()};
+    for (const int microbatch : kMicrobatches) {
+      if (local % microbatch != 0) continue;
+      request.microbatch = microbatch;
+      request.microbatches = local / microbatch;
+      if (sizes.pp == 1) {
+        draft(request, {ScheduleKind::kNone, "-", 1});
+        continue;
+      }
+      for (const auto& choice : kChoices) draft(request, choice);
+    }
+  }
+
+  void draft(CoarseRequest request, const Choice& choice) {
+    const int stages = request.sizes.pp * choice.stages_per_rank;
+    request.schedule = choice.kind;
+    request.stages_per_rank = choice.stages_per_rank;
+    if (stages > request.spec->layers)
+      return refuse("more stages than layers", fmt::format("{} with pp {}", choice.name, request.sizes.pp));
+    if (request.sizes.pp > 1 && request.microbatches < request.sizes.pp)
+      return refuse(
+          "fewer microbatches than pipeline ranks",
+          fmt::format("pp {}, {} microbatches of {}", request.sizes.pp, request.microbatches, request.microbatch));
+    const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2 && request.sharding.shards > 1;
+    for (const bool defer : {true, false})
+      for (const auto& recompute : kRecomputations) {
+        if (!fsdp && !defer) continue;                             // gradients stay whole anyway
+        if (fsdp && defer && request.microbatches == 1) continue;  // nothing to wait for
+        if (fsdp) request.sharding.defer_reduction = defer;
+        request.recompute = recompute.kind;
+        draft(request, choice, recompute);
+      }
+  }
+
+  void draft(const CoarseRequest& request, const Choice& choice, const Recomputation& recompute) {
+    ++out_.considered;
+    Draft draft{request, choice, recompute, coarse_cost(request)};
+    // A third of doubt: what is only a little too large is left to the real estimate.
+    if (out_.hardware.memory && draft.cost.memory > 1.33 * *out_.hardware.memory) {
+      return note_unfit(draft.cost.memory, name_of(draft));
+    }
+    drafts_.push_back(std::move(draft));
+  }
+
+  void note_unfit(double bytes, const std::string& name) {
+    auto& refusal = refused_["does not fit"];
+    refusal.reason = "does not fit";
+    ++refusal.count;
+    if (refusal.example.empty() || bytes < smallest_unfit_) {
+      smallest_unfit_ = bytes;
+      refusal.example = fmt::format("nearest needs {}: {}", format_bytes(bytes), name);
+    }
+  }
+
+  static std::string name_of(const Draft& draft) {
+    const auto& s = draft.request.sizes;
+    std::string out = fmt::format("pp {} tp {} dp {}", s.pp, s.tp, s.dp());
+    if (s.cp > 1) out += fmt::format(" cp {}", s.cp);
+    if (s.ep > 1) out += fmt::format(" ep {}", s.ep);
+    return out + fmt::format(", {}, microbatch {}, recompute {}", schedule_of(draft), draft.request.microbatch,
+                             draft.recompute.name);
+  }
+  static std::string schedule_of(const Draft& draft) {
+    return draft.choice.stages_per_rank == 1 ? std::string(draft.choice.name)
+                                             : fmt::format("{} x{}", draft.choice.name, draft.choice.stages_per_rank);
+  }
+
+  /// Sizes in both spellings where the recipe has Megatron Core's as well: the two must agree.
+  std::vector<config::Override> mesh_of(const mesh::MeshSizes& sizes) const {
+    std::vector<config::Override> out;
+    for (const auto& [key, megatron, size] : {std::tuple("pp_size", "pipeline_model_parallel_size", sizes.pp),
+                                              std::tuple("tp_size", "tensor_model_parallel_size", sizes.tp),
+                                              std::tuple("cp_size", "context_parallel_size", sizes.cp),
+                                              std::tuple("ep_size", "expert_model_parallel_size", sizes.ep)}) {
+      out.push_back(set(std::string("distributed.") + key, std::to_string(size)));
+      if (const auto other = std::string("model_parallel.") + megatron; recipe_.origins.find(other) != nullptr)
+        out.push_back(set(other, std::to_string(size)));
+    }
+    return out;
+  }
+
+  std::vector<config::Override> overrides_of(const Draft& draft) const {
+    const auto& s = draft.request.sizes;
+    const auto number = [](int value) { return std::to_string(value); };
+    std::vector<config::Override> out = mesh_of(s);
+    out.push_back(set("distributed.dp_size", number(s.dp())));
+    out.push_back(set("distributed.dp_replicate_size", "null"));
+    out.push_back(set("distributed.activation_checkpointing", std::string(draft.recompute.name)));
+    // Without a pipeline a run is one microbatch, and runs are accumulated.
+    out.push_back(
+        set("step_scheduler.local_batch_size",
+            number(s.pp == 1 ? draft.request.microbatch : draft.request.microbatch * draft.request.microbatches)));
+    if (base_->mesh.strategy() == mesh::Strategy::kFsdp2) {
+      out.push_back(set("distributed.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
+      out.push_back(set("distributed.defer_fsdp_grad_sync", draft.request.sharding.defer_reduction ? "true" : "false"));
+    }
+    if (asks_for_sequence_parallel())
+      out.push_back(
+          set("model_parallel.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
+    if (divides_experts()) out.push_back(set(kExpertTensor, "null"));
+    if (s.pp == 1) {
+      out.push_back(set("distributed.pipeline", "null"));
+      return out;
+    }
+    const int stages = s.pp * draft.choice.stages_per_rank;
+    std::string counts;
+    for (const auto& range : plan::balanced_layers(stages, cost_))
+      counts += fmt::format("{}{}", counts.empty() ? "" : ", ", range.size());
+    for (auto& each : schedule_overrides(recipe_, draft.choice.name, draft.request.microbatch))
+      out.push_back(std::move(each));
+    out.push_back(set("distributed.pipeline.layers_per_stage", "[" + counts + "]"));
+    return out;
+  }
+
+  void plan_best() {
+    const auto& spec = base_->model->spec;
+    for (int i = 0; i < spec.layers; ++i)
+      cost_.layers.push_back(arch::layer_flops_per_token(spec, base_->model->layout, i, sequence()));
+    cost_.last = arch::head_flops_per_token(spec);
+    int late = 0;
+    for (const auto* draft : in_turn()) {
+      if (out_.planned >= request_.plans && std::ranges::any_of(out_.best, roomy)) break;
+      if (out_.planned >= 4 * request_.plans) break;
+      if (std::chrono::duration<double>(Clock::now() - begin_).count() > request_.patience) {
+        // A few more where nothing was found yet, of those that should fit.
+        if (!out_.best.empty() || late == kLate) break;
+        if (doubtful(*draft)) continue;
+        ++late;
+      }
+      plan_draft(*draft);
+    }
+    out_.untried = static_cast<int>(drafts_.size()) - out_.planned;
+    // A tight plan is one allocation away from none: whatever fits with room comes first.
+    std::sort(out_.best.begin(), out_.best.end(), [](const Candidate& a, const Candidate& b) {
+      return std::pair(!roomy(a), a.step) < std::pair(!roomy(b), b.step);
+    });
+    if (static_cast<int>(out_.best.size()) > request_.show) out_.best.resize(static_cast<std::size_t>(request_.show));
+  }
+
+  static bool roomy(const Candidate& candidate) { return candidate.fit != Fit::kTight; }
+  bool doubtful(const Draft& draft) const { return out_.hardware.memory && draft.cost.memory > *out_.hardware.memory; }
+  /// By time, but after each one that probably does not fit comes one that does.
+  std::vector<const Draft*> in_turn() const {
+    std::vector<const Draft*> fits, doubts, out;
+    for (const auto& draft : drafts_) (doubtful(draft) ? doubts : fits).push_back(&draft);
+    auto fit = fits.begin(), doubt = doubts.begin();
+    while (fit != fits.end() || doubt != doubts.end()) {
+      const bool again = !out.empty() && doubtful(*out.back());
+      if (doubt == doubts.end() || (fit != fits.end() && (again || (*fit)->cost.step <= (*doubt)->cost.step)))
+        out.push_back(*fit++);
+      else
+        out.push_back(*doubt++);
+    }
+    return out;
+  }
+
+  /// The recipe as it stands, beside what was found.
+  void plan_own() {
+    Diagnostics problems;
+    const auto plan = make({}, request_.world_size, problems);
+    if (!plan || !plan->estimate) return;
+    const auto& section = recipe_.recipe.distributed();
+    Candidate own{.sizes = plan->mesh.sizes(),
+                  .schedule = plan->pipelined ? plan->pipeline->name : "-",
+                  .microbatch = plan->batch.microbatch,
+                  .recompute = std::string(
+                      kRecomputations[static_cast<std::size_t>(
+                                          section.checkpointing() == config::ActivationCheckpointing::kOff         ? 0
+                                          : section.checkpointing() == config::ActivationCheckpointing::kSelective ? 1
+                                                                                                                   : 2)]
+                          .name),
+                  .reduce = plan->sharding.defer_reduction ? "step" : "microbatch"};
+    const int stages = plan->pipeline->schedule.shape.stages / own.sizes.pp;
+    if (stages > 1) own.schedule += fmt::format(" x{}", stages);
+    fill(own, *plan->estimate);
+    out_.own = std::move(own);
+  }
+
+  static void fill(Candidate& candidate, const Estimate& estimate) {
+    const auto& time = estimate.time;
+    candidate.memory = estimate.memory.peak();
+    candidate.fit = estimate.memory.fit;
+    candidate.step = time.step;
+    candidate.tokens_per_second = time.tokens_per_second;
+    candidate.mfu = time.mfu;
+    candidate.bubble = time.bubble;
+    candidate.parts.bubble = time.bubble * time.schedule;
+    candidate.parts.data_parallel = time.communication;
+    candidate.parts.optimizer = time.optimizer;
+    for (const auto& each : time.traffic) {
+      if (each.axis == "tp") candidate.parts.tensor += each.seconds;
+      if (each.axis == "ep") candidate.parts.experts += each.seconds;
+    }
+  }
+
+  void plan_draft(const Draft& draft) {
+    ++out_.planned;
+    Candidate candidate{.overrides = overrides_of(draft),
+                        .sizes = draft.request.sizes,
+                        .schedule = schedule_of(draft),
+                        .microbatch = draft.request.microbatch,
+                        .recompute = std::string(draft.recompute.name),
+                        .reduce = draft.request.sharding.defer_reduction ? "step" : "microbatch"};
+    Diagnostics problems;
+    const auto plan = make(candidate.overrides, request_.world_size, problems);
+    if (!plan || !plan->estimate)
+      return refuse(problems.empty() ? "cannot be planned" : problems[0].message, name_of(draft));
+    fill(candidate, *plan->estimate);
+    if (candidate.fit == Fit::kDoesNotFit) return note_unfit(candidate.memory, name_of(draft));
+    out_.best.push_back(std::move(candidate));
+  }
+
+  const config::LoadedRecipe& recipe_;
+  const SearchRequest& request_;
+  Clock::time_point begin_ = Clock::now();
+  SearchResult out_ = {};
+  std::optional<EstimatedPlan> base_ = {};
+  std::optional<config::DistributedConfig> strategy_ = {};
+  Moments moments_ = {};
+  std::vector<Draft> drafts_ = {};
+  std::map<std::string, Refusal> refused_ = {};
+  double smallest_unfit_ = 0;
+  plan::SplitCost cost_ = {};
+};
+
+}  // namespace
+
+SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchRequest& request) {
+  return Search(recipe, request).run();
+}
+
+std::vector<config::Override> schedule_overrides(const config::LoadedRecipe& recipe, std::string_view schedule,
+                                                 int microbatch) {
+  const std::string section = "distributed.pipeline.";
+  std::vector<config::Override> out = {set(section + "pp_schedule", std::string(schedule)),
+                                       set(section + "pp_microbatch_size", std::to_string(microbatch))};
+  const auto& given = recipe.recipe.distributed->pipeline();
+  if (!given) return out;
+  if (given->pp_schedule_csv()) out.push_back(set(section + "pp_schedule_csv", "null"));
+  if (given->module_fqns_per_model_part()) out.push_back(set(section + "module_fqns_per_model_part", "null"));
+  if (given->pipeline_model_parallel_layout()) out.push_back(set(section + "pipeline_model_parallel_layout", "null"));
+  return out;
+}
+
+std::string apply_candidate(const config::LoadedRecipe& recipe, const Candidate& candidate) {
+  Diagnostics problems;
+  auto root = config::parse_yaml(recipe.text, recipe.path, problems);
+  config::apply_overrides(root, recipe.overrides, problems);
+  config::apply_overrides(root, candidate.overrides, problems);
+  return config::to_yaml(config::to_value(root));
+}
+
+}  // namespace automodel::estimate

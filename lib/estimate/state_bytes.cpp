@@ -1,0 +1,65 @@
+#include "estimate/state_bytes.h"
+
+#include "config/optimizer_basics.h"
+#include "estimate/estimate.h"
+#include "plan/training_plan.h"
+
+namespace automodel::estimate {
+namespace {
+
+/// The mean of what the optimizer keeps for an element; `tensors` has the second moment and its largest value.
+double moment_bytes(const plan::TypePlan& types, const config::OptimizerConfig& optimizer) {
+  const int second = moments_of(optimizer).of_rest - 1;
+  return second < 1 ? size_of(types.first_moment)
+                    : (size_of(types.first_moment) + second * size_of(types.second_moment)) / (1.0 + second);
+}
+
+StateBytes own_bytes(const plan::TypePlan& types) {
+  StateBytes out;
+  out.values = size_of(types.compute);
+  out.master = size_of(types.master);
+  out.gradient = out.reduced = size_of(types.gradient);
+  out.travelling = types.reduce == types.gradient ? 0 : size_of(types.reduce);
+  return out;
+}
+
+/// FSDP2 and DDP of PyTorch: parameters, gradients and moments in the type that the recipe's weights have.
+StateBytes pytorch_bytes(const plan::TypePlan& types, const plan::Sharding& sharding) {
+  StateBytes out;
+  out.values = sharding.parameters ? size_of(types.compute) : size_of(types.stored);
+  out.master = out.reduced = size_of(types.stored);
+  out.gradient = sharding.parameters ? size_of(types.reduce) : size_of(types.stored);
+  out.travelling = sharding.parameters ? size_of(types.reduce) : 0;
+  return out;
+}
+
+/// Megatron Core's distributed optimizer: gradients are added up in the type that they are reduced in, the optimizer
+/// has float32 values and moments.
+StateBytes megatron_bytes(const plan::TypePlan& types) {
+  StateBytes out;
+  out.values = size_of(types.compute);
+  out.master = size_of(types.master);
+  out.gradient = size_of(types.gradient == types.master ? types.reduce : types.gradient);
+  // The optimizer's copy, where it wants another type.
+  out.reduced = types.reduce == types.master ? 0 : size_of(types.master);
+  return out;
+}
+
+}  // namespace
+
+StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sharding) {
+  const bool own = !plan.cuda || plan.stack == config::Stack::kOwn;
+  StateBytes out = own               ? own_bytes(plan.types)
+                   : plan.zero_level ? megatron_bytes(plan.types)
+                                     : pytorch_bytes(plan.types, sharding);
+  // PyTorch's moments have the type of its weights where the recipe names none.
+  const auto asked = config::types_of(plan.optimizer);
+  out.moment = !own && !plan.zero_level && !asked.first_moment && !asked.second_moment
+                   ? size_of(plan.types.stored)
+                   : moment_bytes(plan.types, plan.optimizer);
+  out.by_unit = out.lean = !own;
+  out.reserved = plan.cuda ? 0.04 : 0;
+  return out;
+}
+
+}  // namespace automodel::estimate

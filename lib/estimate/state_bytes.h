@@ -1,0 +1,26 @@
+// In how many bytes a program keeps what belongs to a parameter: this one, or the one whose stack a plan is made for.
+#pragma once
+
+#include "plan/sharding.h"
+#include "plan/training_plan.h"
+
+namespace automodel::estimate {
+
+/// Bytes an element.
+struct StateBytes {
+  double values = 0;      ///< that are computed with
+  double master = 0;      ///< that the optimizer steps
+  double moment = 0;      ///< each of the optimizer's tensors
+  double gradient = 0;    ///< whole ones, added up over microbatches
+  double reduced = 0;     ///< this rank's part of their sum
+  double travelling = 0;  ///< a copy of whole gradients while they are reduced; 0: they are reduced where they are
+  /// Sharded gradients are reduced unit by unit in the last backward pass, and earlier ones are freed before a step;
+  /// else all of them are on their way at its end.
+  bool by_unit = false;
+  double reserved = 0;  ///< share of all tensors that an allocator of a GPU holds beside them
+  /// Expert rows, residual streams and whole parameters are kept once.
+  bool lean = false;
+};
+StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sharding);
+
+}  // namespace automodel::estimate

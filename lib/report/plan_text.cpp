@@ -1,0 +1,211 @@
+#include "report/plan_text.h"
+
+#include <algorithm>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "arch/counts.h"
+#include "arch/families.h"
+#include "base/bytes.h"
+#include "base/text_table.h"
+#include "plan/model_names.h"
+#include "schedule/timeline_text.h"
+
+namespace automodel::report {
+namespace {
+
+std::string shape_text(const plan::TensorMeta& meta) {
+  std::string out;
+  for (const auto dim : meta.shape) out += (out.empty() ? "" : "x") + std::to_string(dim);
+  return fmt::format("{} {}", out, name_of(meta.dtype));
+}
+
+/// "embed, vision_tower, layers 0-7, norm, head".
+std::string modules_text(const plan::ModelChoice& model, const plan::StagePart& part) {
+  std::string out;
+  const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
+  if (part.has_embedding) add("embed");
+  for (const auto& tower : plan::towers_of(model, part)) add(tower.fqn.substr(tower.fqn.rfind('.') + 1));
+  if (!part.layers.empty()) {
+    const bool run = part.layers.back() - part.layers.front() + 1 == static_cast<int>(part.layers.size());
+    const std::string which = part.layers.size() == 1 ? std::to_string(part.layers.front())
+                              : run                   ? fmt::format("{}-{}", part.layers.front(), part.layers.back())
+                                                      : "several";
+    add(fmt::format("layer{} {}", part.layers.size() == 1 ? "" : "s", which));
+  }
+  if (part.has_norm) add("norm");
+  if (part.has_head) add("head");
+  return out;
+}
+
+std::string mesh_text(const plan::TrainingPlan& plan) {
+  const auto& s = plan.mesh.sizes();
+  std::string axes;
+  const auto add = [&](const char* name, int size) {
+    if (size > 1) axes += fmt::format("{}{} {}", axes.empty() ? "" : ", ", name, size);
+  };
+  add("pp", s.pp);
+  add("dp_replicate", s.dp_replicate);
+  add("dp_shard", s.dp_shard);
+  add("cp", s.cp);
+  add("tp", s.tp);
+  add("ep", s.ep);
+  const int world = plan.mesh.world_size();
+  const std::string level = plan.zero_level ? fmt::format(" (zero_dp_strategy {}, {})", *plan.zero_level,
+                                                          config::name_of_level(*plan.zero_level))
+                                            : "";
+  return fmt::format("mesh      {} rank{}{}{}, {}{} on {}\n", world, world == 1 ? "" : "s", axes.empty() ? "" : ": ",
+                     axes, mesh::name_of(plan.mesh.strategy()), level, plan.cuda ? "cuda" : "cpu");
+}
+
+/// What tensor- and context-parallel ranks divide, and how they exchange it.
+std::string sharing_text(const plan::TrainingPlan& plan) {
+  const auto& s = plan.mesh.sizes();
+  std::string out;
+  if (s.tp > 1) {
+    const auto& overlap = plan.tensor.overlap;
+    const bool overlaps =
+        overlap != arch::TensorOverlap{.gather_attention = overlap.gather_attention, .gather_mlp = overlap.gather_mlp};
+    out += fmt::format("tensor    weights split over {} ranks{}{}\n", s.tp,
+                       plan.tensor.sequence_parallel ? ", tokens between them too (sequence parallel)" : "",
+                       overlaps ? ", messages under products" : "");
+  }
+  if (s.cp > 1) {
+    const auto& c = plan.context;
+    std::string how = c.keys == 1 ? "" : fmt::format("{} {}", c.gather ? "keys gathered over" : "ring of", c.keys);
+    if (c.heads > 1) how = fmt::format("heads exchanged over {}{}{}", c.heads, how.empty() ? "" : ", ", how);
+    out += fmt::format("context   sequences over {} ranks: {}\n", s.cp, how);
+  }
+  return out;
+}
+
+std::string model_text(const plan::TrainingPlan& plan) {
+  if (!plan.model)
+    return "model     sizes unknown: give --model.config PATH (a config.json, or its folder) to plan stages, memory "
+           "and time\n";
+  const auto& spec = plan.model->spec;
+  const auto counts = arch::count_parameters(plan.model->layout, arch::whole_model(plan.model->layout));
+  auto parameters = static_cast<double>(counts.total());
+  for (const auto& tower : plan::towers_of(*plan.model))
+    parameters += static_cast<double>(tower.parameters.value_or(0));
+  const auto active = spec.moe ? fmt::format(" ({} per token)",
+                                             format_count(static_cast<double>(arch::active_parameters(spec, counts))))
+                               : "";
+  return fmt::format("model     {} ({}): {} layers, hidden {}, heads {}/{}, vocabulary {}, {} parameters{}{}{}\n",
+                     plan.model->name, spec.model_type, spec.layers, spec.hidden, spec.heads, spec.kv_heads, spec.vocab,
+                     format_count(parameters), active,
+                     arch::find_family(spec.model_type) == nullptr ? " (a guess: its family is unknown)" : "",
+                     spec.tied_embeddings ? ", tied embeddings" : "");
+}
+
+std::string adapters_text(const plan::TrainingPlan& plan) {
+  if (!plan.adapters) return "";
+  const auto& spec = plan.adapters->spec;
+  const auto& modules = plan.adapters->modules;
+  constexpr std::size_t kShown = 8;
+  std::string names = fmt::format("{}", fmt::join(std::span(modules).first(std::min(kShown, modules.size())), ", "));
+  if (modules.size() > kShown) names += ", ...";
+  std::int64_t all = 0;
+  for (const auto& parameter : plan.adapters->all)
+    if (parameter.tied_to.empty()) all += parameter.shape.elements();
+  const auto trained = static_cast<double>(plan.adapters->elements);
+  return fmt::format(
+      "adapters  LoRA of rank {}, scale {:g}{}, beside {} weights ({}): {} parameters are trained ({:.2g}%)\n",
+      spec.rank, spec.scale(), spec.dropout > 0 ? fmt::format(", dropout {:g}", spec.dropout) : "", spec.weights.size(),
+      names, format_count(trained), 100 * trained / static_cast<double>(all));
+}
+
+std::string batch_text(const plan::TrainingPlan& plan) {
+  const auto& b = plan.batch;
+  std::string out = fmt::format("batch     {} sequences a step = {} data-parallel x {} run{} x {} microbatch{} of {}",
+                                b.global, plan.mesh.sizes().dp(), b.runs, b.runs == 1 ? "" : "s", b.microbatches,
+                                b.microbatches == 1 ? "" : "es", b.microbatch);
+  if (b.length > 0) out += fmt::format("; {} tokens each, {} tokens a step", b.length, b.tokens());
+  out += fmt::format("\ntypes     compute {}, master weights {}, gradients {}", name_of(plan.types.compute),
+                     name_of(plan.types.master), name_of(plan.types.gradient));
+  if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
+  if (plan.levers.loss_scaler) out += ", dynamic loss scale";
+  const auto& [first, second] = std::pair(plan.types.first_moment, plan.types.second_moment);
+  if (first != plan.types.master || second != plan.types.master)
+    out += first == second ? fmt::format(", moments {}", name_of(first))
+                           : fmt::format(", moments {} and {}", name_of(first), name_of(second));
+  if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
+  if (plan.cuda && plan.levers.offloading)
+    out += fmt::format("\noffload   activations of the first {} layers wait in host memory for their backward pass{}",
+                       plan.levers.offloading->layers,
+                       plan.levers.offloading->double_buffering ? ", come back into two buffers" : "");
+  return out + "\n";
+}
+
+/// Load is the time of both passes where it is estimated, else arithmetic.
+std::string stages_text(const estimate::EstimatedPlan& plan) {
+  const auto& pipeline = *plan.pipeline;
+  std::vector<double> loads;
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
+    loads.push_back(plan.estimate ? plan.estimate->time.stages[s].forward + plan.estimate->time.stages[s].backward
+                                  : pipeline.stages[s].flops);
+  const auto [lightest, heaviest] = std::minmax_element(loads.begin(), loads.end());
+  TextTable table({"stage", "rank", "modules", "parameters", "GFLOP/mb", "load", "output"});
+  for (const auto& stage : pipeline.stages) {
+    const double own = loads[static_cast<std::size_t>(stage.stage)];
+    const double load = *heaviest > 0 ? own / *heaviest : 1;
+    table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(*plan.model, stage.part),
+               format_count(static_cast<double>(stage.part.parameters + stage.adapters)),
+               fmt::format("{:.3g}", stage.flops / 1e9),
+               fmt::format("{:.0f}%{}", 100 * load, own == *heaviest && *lightest < *heaviest ? " heaviest" : ""),
+               shape_text(stage.io.output)});
+  }
+  return table.text();
+}
+
+std::string schedule_text(const plan::TrainingPlan& plan) {
+  const auto& pipeline = *plan.pipeline;
+  const auto& made = pipeline.schedule;
+  std::string out = fmt::format("schedule  {}: {} stages on {} ranks ({}), {} microbatches, ideal bubble {:.1f}%\n",
+                                pipeline.name, made.shape.stages, made.shape.ranks, schedule::style_of(made.placement),
+                                made.shape.microbatches, 100 * pipeline.timeline.bubble_fraction);
+  std::string flight, buffers;
+  const std::size_t most = 16;
+  for (std::size_t r = 0; r < std::min(most, made.proof.ranks.size()); ++r) {
+    flight += fmt::format(" {}", made.proof.ranks[r].in_flight);
+    buffers += fmt::format(" {}", made.proof.ranks[r].receive_buffers);
+  }
+  const std::string more = made.proof.ranks.size() > most ? " ..." : "";
+  out +=
+      fmt::format("          microbatches in flight by rank:{}{}; receive buffers:{}{}\n", flight, more, buffers, more);
+  out += "          proved: every send meets its receive, no rank can wait for another forever\n";
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions) {
+  std::string out = fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + sharing_text(plan) +
+                    model_text(plan) + adapters_text(plan) + batch_text(plan);
+  if (plan.pipeline) {
+    if (!plan.pipeline->stages.empty()) out += stages_text(plan);
+    if (plan.pipelined) {
+      out += schedule_text(plan);
+      const auto& timeline = plan.pipeline->timeline;
+      if (timeline.makespan <= 40 && timeline.shape.ranks <= 8) out += schedule::timeline_text(timeline, 110);
+    }
+    if (plan.estimate) out += to_text(*plan.estimate, plan);
+    if (actions != ActionFormat::kNone) {
+      const auto& rows =
+          actions == ActionFormat::kCompute ? plan.pipeline->schedule.order : plan.pipeline->schedule.training;
+      for (std::size_t r = 0; r < rows.size(); ++r) out += fmt::format("rank {}: {}\n", r, schedule::to_text(rows[r]));
+    }
+  }
+  if (!plan.unsupported.empty()) {
+    out += "not supported: this recipe can be planned, not trained\n";
+    for (const auto& key : plan.unsupported) out += fmt::format("  {}: {}\n", key.key, key.reason);
+  }
+  if (!plan.ignored.empty()) {
+    out += "ignored\n";
+    for (const auto& key : plan.ignored) out += fmt::format("  {}: {}\n", key.key, key.reason);
+  }
+  return out;
+}
+
+}  // namespace automodel::report

@@ -1,0 +1,210 @@
+#include <cmath>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "arch/counts.h"
+#include "planned.h"
+
+namespace automodel::estimate {
+using namespace plan;
+namespace {
+
+using test::planned;
+
+constexpr const char* kLlama =
+    "model_type: llama, hidden_size: 4096, intermediate_size: 14336, num_hidden_layers: 4, num_attention_heads: 32,\n"
+    "    num_key_value_heads: 8, vocab_size: 32000, max_position_embeddings: 65536";
+constexpr const char* kExperts =
+    "model_type: qwen3_moe, hidden_size: 2048, intermediate_size: 6144, num_hidden_layers: 4, num_attention_heads: "
+    "32,\n"
+    "    num_key_value_heads: 4, head_dim: 128, vocab_size: 32000, max_position_embeddings: 4096, num_experts: 64,\n"
+    "    num_experts_per_tok: 8, moe_intermediate_size: 768";
+constexpr const char* kDeepseek =
+    "model_type: deepseek_v3, hidden_size: 256, intermediate_size: 512, moe_intermediate_size: 64, num_hidden_layers: "
+    "6,\n"
+    "    num_attention_heads: 4, num_key_value_heads: 4, n_routed_experts: 8, n_shared_experts: 1, vocab_size: 1000,\n"
+    "    num_experts_per_tok: 2, n_group: 2, topk_group: 1, q_lora_rank: 64, kv_lora_rank: 32, qk_nope_head_dim: 32,\n"
+    "    qk_rope_head_dim: 16, v_head_dim: 32, max_position_embeddings: 4096, num_nextn_predict_layers: 1";
+
+std::string recipe(const std::string& model, const std::string& distributed, const std::string& hardware,
+                   const std::string& rest = "", int length = 4096, int batch = 64, int local = 1) {
+  return fmt::format(
+      "device: cuda\nmodel:\n  torch_dtype: bfloat16\n  config: {{{}}}\ndistributed: {{{}}}\n"
+      "dataset: {{_target_: mock, seq_length: {}}}\nstep_scheduler: {{global_batch_size: {}, local_batch_size: {}}}\n"
+      "hardware: {{profile: {}}}\n{}",
+      model, distributed, length, batch, local, hardware, rest);
+}
+const Hardware& hardware_of(const EstimatedPlan& plan) {
+  return plan.estimate->hardware;
+}
+double forward(const EstimatedPlan& plan) {
+  return plan.estimate->time.stages[0].forward;
+}
+AxisTraffic experts_of(const EstimatedPlan& plan) {
+  for (const auto& each : plan.estimate->time.traffic)
+    if (each.axis == "ep") return each;
+  FAIL("no traffic of experts");
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a recipe names the stack that it is planned for, or its strategy does", "[plan]") {
+  const auto stack = [](const std::string& distributed, const std::string& hardware, const std::string& rest = "") {
+    return planned(recipe(kLlama, distributed, hardware, rest)).stack;
+  };
+  using config::Stack;
+  CHECK(stack("strategy: fsdp2, dp_size: 8", "h100") == Stack::kPytorch);
+  CHECK(stack("strategy: megatron_fsdp, dp_size: 8", "h100") == Stack::kTransformerEngine);
+  CHECK(stack("strategy: ddp, dp_size: 4, tp_size: 2", "h100", "model_parallel: {sequence_parallel: true}") ==
+        Stack::kTransformerEngine);
+  CHECK(stack("strategy: megatron_fsdp, dp_size: 8", "h100, stack: own") == Stack::kOwn);
+  CHECK(planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8", "h100")).stack == Stack::kTransformerEngine);
+  PlanRequest training;
+  training.training = training.cuda_available = true;
+  CHECK(planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", "h100"), training).stack == Stack::kOwn);
+}
+
+TEST_CASE("attention has a rate of its own", "[plan]") {
+  // With twice the tokens products take twice as long and attention four times.
+  for (const std::string stack : {"pytorch", "transformer_engine"}) {
+    const auto plan = [&](int length) {
+      return planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", "h100, stack: " + stack, "", length));
+    };
+    const auto one = plan(8192), two = plan(16384);
+    const auto& h = hardware_of(one);
+    const double scores = 4 * 8192 * arch::layer_score_flops_per_token(one.model->spec, 0, 8192);
+    const double fixed = 4 * h.layer_overhead;
+    CHECK(forward(two) - 2 * forward(one) ==
+          Approx(2 * scores / (h.peak * h.attention_efficiency) - fixed).epsilon(1e-3));
+    CHECK(h.attention_efficiency < h.forward_efficiency);
+  }
+}
+
+TEST_CASE("float8 is for the products of layers", "[plan]") {
+  const auto plain = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100"));
+  const auto eight = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100", "fp8: {enabled: true}\n"));
+  CHECK(hardware_of(eight).peak == Approx(1978.9e12));
+  const auto reached = [](const EstimatedPlan& plan, double share) { return share * hardware_of(plan).peak; };
+  CHECK(reached(eight, hardware_of(eight).forward_efficiency) > reached(plain, hardware_of(plain).forward_efficiency));
+  CHECK(reached(eight, hardware_of(eight).attention_efficiency) ==
+        Approx(reached(plain, hardware_of(plain).attention_efficiency)));
+  CHECK(reached(eight, hardware_of(eight).head_efficiency) ==
+        Approx(reached(plain, hardware_of(plain).head_efficiency)));
+  // Somebody who gives a peak that 16 bits do not have means it; a device without float8 computes in 16 bits.
+  const auto peak = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100, peak_tflops: 1978.9"));
+  CHECK(peak.estimate->time.step == Approx(eight.estimate->time.step));
+  CHECK(hardware_of(planned(recipe(kLlama, "strategy: ddp, dp_size: 8", "a100-80", "fp8: {enabled: true}\n"))).peak ==
+        312e12);
+  CHECK(hardware_of(planned(recipe(kLlama, "strategy: ddp, dp_size: 8", "h100", "fp8: {enabled: false}\n"))).peak ==
+        989.4e12);
+}
+
+TEST_CASE("communication that a recipe overlaps takes less of a step, and as many bytes", "[plan]") {
+  const auto tensor = [](const std::string& switches) {
+    return planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 1, tp_size: 8", "h100",
+                          "model_parallel: {sequence_parallel: true" + switches + "}\n"));
+  };
+  const auto apart = tensor(""), over = tensor(", tp_comm_overlap: true");
+  CHECK(forward(over) < forward(apart));
+  CHECK(over.estimate->time.traffic[0].bytes == apart.estimate->time.traffic[0].bytes);
+  const auto experts = [](const std::string& rest) {
+    return planned(recipe(kExperts, "strategy: megatron_fsdp, dp_size: 16, ep_size: 16", "h100", rest));
+  };
+  const auto waiting = experts(""), hidden = experts("model_parallel: {overlap_moe_expert_parallel_comm: true}\n");
+  CHECK(forward(hidden) < forward(waiting));
+  CHECK(experts_of(hidden).bytes == experts_of(waiting).bytes);
+}
+
+TEST_CASE("a dispatcher that sends a token to a machine once sends less", "[plan]") {
+  const auto plan = [](const std::string& dispatcher) {
+    return planned(recipe(kExperts, "strategy: fsdp2, dp_size: 32, ep_size: 32", "h100" + dispatcher));
+  };
+  const double row = 4096.0 * 2048 * 2, layers = 4, times = 4 * 2;  // there and back in two passes; two runs a step
+  const auto every = experts_of(plan(", dispatcher: nccl"));
+  CHECK(every.bytes == Approx(layers * times * 8 * row * 31 / 32));
+  // Of four machines eight choices meet 4 (1 - 0.75^8), of which one in four is here.
+  const auto once = experts_of(plan(", dispatcher: deduplicated"));
+  CHECK(once.bytes == Approx(layers * times * row * 4 * (1 - std::pow(0.75, 8)) * 3 / 4));
+  CHECK(once.seconds == Approx(once.bytes / 50e9));
+  CHECK(experts_of(plan("")).bytes == once.bytes);
+  CHECK(experts_of(plan(", stack: own")).bytes == every.bytes);
+  // In one machine FSDP2 recipes go through DeepEP, Megatron Core's through NCCL.
+  const auto inside = [](const std::string& strategy) {
+    const auto made = planned(recipe(kExperts, strategy + ", dp_size: 8, ep_size: 8", "h100"));
+    return dispatch_of(hardware_of(made), 8).dispatcher;
+  };
+  CHECK(inside("strategy: fsdp2") == config::Dispatcher::kDeduplicated);
+  CHECK(inside("strategy: megatron_fsdp") == config::Dispatcher::kNccl);
+  CHECK(inside("strategy: ddp") == config::Dispatcher::kNccl);
+}
+
+TEST_CASE("a recipe gives the bandwidths of its cluster", "[plan]") {
+  const auto seconds = [](const std::string& hardware) {
+    const auto plan =
+        planned(recipe(kLlama, "strategy: ddp, dp_size: 2, pp_size: 4, pipeline: {}", hardware, "", 4096, 32, 4),
+                {.ranks_per_node = 2});
+    for (const auto& each : plan.estimate->time.traffic)
+      if (each.axis == "pp") return each.seconds;
+    return 0.0;
+  };
+  CHECK(seconds("h100, network_bandwidth: 12.5") == Approx(4 * seconds("h100")));
+  const auto near = planned(recipe(kLlama, "strategy: ddp, dp_size: 8", "h100, node_bandwidth: 32"));
+  CHECK(hardware_of(near).node.bandwidth == 32e9);
+}
+
+TEST_CASE("every profile has rates that a plan can be made with", "[plan]") {
+  for (const auto& each : device_profiles()) {
+    CAPTURE(each.name);
+    const auto plan = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 2", std::string(each.name)));
+    CHECK(plan.estimate->time.mfu > 0.01);
+    CHECK(plan.estimate->time.mfu < 1);
+  }
+  for (const char* name : {"gb200", "b300", "gh200", "h200-nvl", "a100-40", "a100-80", "mi300x"})
+    CHECK(find_device(name) != nullptr);
+}
+
+TEST_CASE("multi-token prediction in a layout is planned, and refused where it would be trained", "[plan]") {
+  const auto text = [](const std::string& layout) {
+    return recipe(kDeepseek,
+                  "strategy: megatron_fsdp, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: MegatronInterleaved, "
+                  "pipeline_model_parallel_layout: \"" +
+                      layout + "\"}",
+                  "h100", "", 128, 8, 4);
+  };
+  const auto without = planned(text("Ett|t|t|ttL")), with = planned(text("Ett|t|t|ttmL"));
+  const auto elements = [](const EstimatedPlan& plan) { return stage_elements(plan, 3).total(); };
+  const auto& shares = without.shares.layer(5);
+  CHECK(elements(with) - elements(without) == Approx(shares.dense + shares.expert + 2 * 256 * 256));
+  CHECK(with.estimate->time.stages[3].flops > without.estimate->time.stages[3].flops);
+  CHECK(with.estimate->memory.ranks[1].most().total() > without.estimate->memory.ranks[1].most().total());
+  const auto problems = [](const std::string& yaml, bool training) {
+    const auto loaded = config::read_recipe(yaml, "recipe.yaml", {}, {});
+    REQUIRE(loaded.problems.empty());
+    PlanRequest request;
+    request.training = request.cuda_available = training;
+    return to_text(make_plan(loaded, request).problems);
+  };
+  CHECK(problems(text("Ett|t|t|ttmmL"), false).find("1 multi-token-prediction") != std::string::npos);
+  CHECK(problems(text("Ett|t|t|ttmL"), true).find("can be planned but not trained") != std::string::npos);
+  CHECK(problems(text("Ett|t|t|ttL"), true).empty());
+}
+
+TEST_CASE("a router that scores by softmax in a DeepSeek V3 is planned", "[plan]") {
+  const auto plan =
+      planned(recipe(std::string(kDeepseek) + ", scoring_func: softmax", "strategy: fsdp2, dp_size: 2", "h100"));
+  CHECK(plan.model->spec.plan_only.find("softmax") != std::string::npos);
+}
+
+TEST_CASE("layers are recomputed in parts under megatron_fsdp too", "[plan]") {
+  const auto kept = [](const std::string& how) {
+    return planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8, activation_checkpointing: " + how, "h100"))
+        .estimate->memory.ranks[0]
+        .most_activations;
+  };
+  CHECK(kept("selective") < kept("off"));
+  CHECK(kept("full") < kept("selective"));
+}
+
+}  // namespace automodel::estimate

@@ -1,0 +1,270 @@
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "planned.h"
+#include "report/plan_json.h"
+#include "report/plan_text.h"
+
+namespace automodel::estimate {
+using namespace plan;
+namespace {
+
+using test::planned;
+
+constexpr const char* kLlama =
+    "model_type: llama, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, num_attention_heads: 8,\n"
+    "    num_key_value_heads: 4, head_dim: 8, vocab_size: 1000, max_position_embeddings: 128";
+/// A dense layer and one of 8 experts, of which a token takes 2.
+constexpr const char* kExperts =
+    "model_type: qwen3_moe, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, num_attention_heads: 4,\n"
+    "    num_key_value_heads: 2, head_dim: 16, vocab_size: 1000, max_position_embeddings: 128, num_experts: 8,\n"
+    "    num_experts_per_tok: 2, moe_intermediate_size: 32, mlp_only_layers: [0], tie_word_embeddings: false";
+constexpr double kExpertElements = 8 * 3 * 64 * 32;
+
+/// In bfloat16, gradients reduced in float32; sequences of 128 tokens, as microbatches of one.
+std::string recipe(const std::string& model, const std::string& distributed, int global, int local,
+                   const std::string& rest = "", const std::string& device = "cuda") {
+  return fmt::format(
+      "device: {}\nmodel:\n  torch_dtype: bfloat16\n  config: {{{}}}\ndistributed: {{{}}}\n"
+      "dataset: {{_target_: mock, seq_length: 128}}\nstep_scheduler: {{global_batch_size: {}, local_batch_size: {}}}\n"
+      "hardware: {{profile: {}, stack: own}}\n{}",
+      device, model, distributed, global, local, device == "cuda" ? "h100" : "cpu", rest);
+}
+
+const AxisTraffic* find(const EstimatedPlan& plan, const std::string& axis, std::string_view what = "") {
+  for (const auto& each : plan.estimate->time.traffic)
+    if (each.axis == axis && each.what.find(what) != std::string_view::npos) return &each;
+  return nullptr;
+}
+AxisTraffic row(const EstimatedPlan& plan, const std::string& axis, std::string_view what = "") {
+  const auto* found = find(plan, axis, what);
+  CAPTURE(axis);
+  REQUIRE(found != nullptr);
+  return *found;
+}
+
+}  // namespace
+
+TEST_CASE("experts are gathered and reduced over their own shards", "[plan]") {
+  const auto dense_of = [](const EstimatedPlan& plan) {
+    return static_cast<double>(plan.pipeline->stages[0].part.parameters) - kExpertElements;
+  };
+  SECTION("no other rank has these experts") {
+    const auto plan = planned(recipe(kExperts, "strategy: ddp, dp_size: 4, ep_size: 4", 4, 1, "", "cpu"));
+    const double bytes = 4 * dense_of(plan);
+    CHECK(row(plan, "dp_cp").bytes == Approx(2 * 0.75 * bytes));
+    CHECK(find(plan, "ep_shard") == nullptr);
+    const auto& link = plan.estimate->hardware.node;
+    CHECK(plan.estimate->time.communication == Approx(2 * (0.75 * bytes / link.bandwidth + 3 * link.latency)));
+  }
+  SECTION("two ranks share them") {
+    // Gathered in two bytes for both passes, reduced in four.
+    const auto plan = planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 4", 8, 1));
+    CHECK(row(plan, "dp_shard_cp").bytes == Approx(7.0 / 8 * (2 * 2 + 4) * dense_of(plan)));
+    CHECK(row(plan, "ep_shard").bytes == Approx(1.0 / 2 * (2 * 2 + 4) * kExpertElements / 4));
+    CHECK(row(plan, "ep_shard").size == 2);
+  }
+  SECTION("they stay gathered from the forward to the backward pass") {
+    const auto parts = [](const std::string& more) {
+      return planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 4" + more, 8, 1, "", "cpu"));
+    };
+    const auto freed = parts(", moe: {reshard_after_forward: true}"), kept = parts(", moe: {}");
+    CHECK(row(kept, "dp_shard_cp").bytes == row(freed, "dp_shard_cp").bytes);
+    CHECK(row(freed, "ep_shard").bytes - row(kept, "ep_shard").bytes == Approx(1.0 / 2 * 2 * kExpertElements / 4));
+    const auto& link = kept.estimate->hardware.node;
+    CHECK(freed.estimate->time.communication - kept.estimate->time.communication ==
+          Approx(1.0 / 2 * 2 * kExpertElements / 4 / link.bandwidth + link.latency));
+    // All of them are there, and of the dense units the largest, what is on its way for it, and the next.
+    const auto weights = [](const EstimatedPlan& plan) {
+      return plan.estimate->memory.ranks[0].in(Phase::kSteady).weights;
+    };
+    CHECK(weights(kept) > weights(freed));
+  }
+  SECTION("sharded optimizer states") {
+    const auto plan = planned(
+        recipe(kExperts, "strategy: megatron_fsdp, zero_dp_strategy: 1, dp_size: 8, ep_size: 4", 8, 1, "", "cpu"));
+    const double dense = dense_of(plan), expert = kExpertElements / 4;
+    const auto& link = plan.estimate->hardware.node;
+    const double once = 7.0 / 8 * dense + 1.0 / 2 * expert;  // elements
+    CHECK(plan.estimate->time.communication ==
+          Approx((size_of(plan.types.reduce) + 2) * once / link.bandwidth + 2 * (7 + 1) * link.latency).epsilon(1e-9));
+    CHECK(row(plan, "ep_shard").bytes == Approx(1.0 / 2 * (size_of(plan.types.reduce) + 2) * expert));
+  }
+}
+
+TEST_CASE("a rank alone sends through its own adapter", "[plan]") {
+  Hardware hardware;
+  hardware.node = {.bandwidth = 450e9, .latency = 1e-6};
+  hardware.network = {.bandwidth = 50e9, .latency = 2e-6};
+  hardware.per_node = 8;
+  CHECK(group_link(hardware, 1, 16).link.bandwidth == 400e9);  // eight adapters of a machine
+  CHECK(neighbour_link(hardware, 1, 8).link == hardware.node);
+  CHECK(neighbour_link(hardware, 1, 16).link == hardware.network);
+  CHECK(exchange_link(hardware, 1, 8).link == hardware.node);
+  // 8 of 15 parts leave the machine while 7 stay in it.
+  CHECK(exchange_link(hardware, 1, 16).link.bandwidth == Approx(15.0 / 8 * 50e9));
+  CHECK(exchange_link(hardware, 8, 4).link.bandwidth == Approx(50e9));
+
+  const auto ep =
+      row(planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 8", 8, 1), {.ranks_per_node = 4}), "ep");
+  CHECK(ep.bytes == Approx(4 * 7.0 / 8 * 2 * 128 * 64 * 2));
+  CHECK(ep.seconds == Approx(ep.bytes * 4 / 7 / 50e9));
+  const auto cp =
+      row(planned(recipe(kLlama, "strategy: fsdp2, dp_size: 1, cp_size: 4", 1, 1), {.ranks_per_node = 2}), "cp");
+  CHECK(cp.seconds == Approx(cp.bytes / 50e9));
+  const auto pp =
+      row(planned(recipe(kLlama, "strategy: ddp, dp_size: 4, pp_size: 2, pipeline: {}", 8, 2), {.ranks_per_node = 4}),
+          "pp");
+  CHECK(pp.seconds == Approx(pp.bytes / 50e9));
+}
+
+TEST_CASE("stages send a rank's share of the tokens with sequence parallelism", "[plan]") {
+  const auto plan = planned(recipe(
+      kLlama, "strategy: fsdp2, dp_size: 1, tp_size: 4, pp_size: 2, pipeline: {}, sequence_parallel: true", 2, 2));
+  CHECK(row(plan, "pp").bytes == 2.0 * 128 / 4 * 64 * size_of(plan.types.message));
+}
+
+TEST_CASE("what is computed again is sent again", "[plan]") {
+  const auto with = [](const char* model, const std::string& distributed, const std::string& recompute) {
+    return planned(recipe(model, "strategy: fsdp2, " + distributed + ", activation_checkpointing: " + recompute, 4, 1));
+  };
+  SECTION("tensor parallelism") {
+    const double unit = 3.0 / 4 * 128 * 64 * 2 * 2;  // two layers
+    const std::string whole = "dp_size: 4, tp_size: 4", shares = whole + ", sequence_parallel: true";
+    for (const auto& [distributed, recompute, units] :
+         std::vector<std::tuple<std::string, std::string, int>>{{whole, "false", 8},
+                                                                {whole, "selective", 10},
+                                                                {whole, "full", 12},
+                                                                {shares, "false", 10},
+                                                                {shares, "selective", 12},
+                                                                {shares, "full", 14}}) {
+      CAPTURE(distributed, recompute);
+      CHECK(row(with(kLlama, distributed, recompute), "tp").bytes == Approx(units * unit));
+    }
+    // 8 of the dense layer, 4 of attention beside experts; each rank routes a part of the tokens.
+    CHECK(row(with(kExperts, "dp_size: 4, tp_size: 2", "false"), "tp").bytes == Approx((8 + 4 + 2) * 128 * 64 * 2 / 2));
+  }
+  SECTION("experts") {
+    const double once = 3.0 / 4 * 2 * 128 * 64 * 2;
+    for (const auto& [recompute, times] :
+         std::vector<std::pair<std::string, int>>{{"false", 4}, {"full", 6}, {"selective", 6}})
+      CHECK(row(with(kExperts, "dp_size: 4, ep_size: 4", recompute), "ep").bytes == Approx(times * once));
+  }
+  SECTION("time of the backward pass") {
+    // Recomputing a layer takes what its forward pass takes, communication included.
+    const std::string four =
+        "model_type: llama, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 4,\n"
+        "    num_attention_heads: 8, num_key_value_heads: 4, head_dim: 8, vocab_size: 1000,\n"
+        "    max_position_embeddings: 128";
+    const std::string parallel = "dp_size: 4, tp_size: 2, cp_size: 2";
+    const auto stage = [&](const char* model, const std::string& recompute) {
+      return with(model, parallel, recompute).estimate->time.stages[0];
+    };
+    const auto off = stage(kLlama, "false"), full = stage(kLlama, "full");
+    CHECK(full.backward - off.backward == Approx(stage(four.c_str(), "false").forward - off.forward));
+    CHECK(full.backward_input - off.backward_input == Approx(full.backward - off.backward));
+  }
+}
+
+TEST_CASE("context-parallel ranks send what their kind of exchange needs", "[plan]") {
+  const auto sent = [](const char* model, const std::string& keys, const std::string& more = "") {
+    return row(planned(recipe(model, "strategy: fsdp2, dp_size: 1, cp_size: 4" + more, 1, 1,
+                              "model_parallel: {" + keys + "}\n")),
+               "cp")
+        .bytes;
+  };
+  // Of 32 tokens, two layers: queries and results 64 wide, keys and values 32.
+  const double keys = 2 * 32 * 32 * 2, gradients = 2 * keys;
+  const double ring = (3 + 3) * keys + 4 * gradients;
+  CHECK(sent(kLlama, "cp_comm_type: p2p") == Approx(2 * ring));
+  CHECK(sent(kLlama, "cp_comm_type: p2p", ", activation_checkpointing: full") == Approx(2 * (ring + 3 * keys)));
+  CHECK(sent(kLlama, "cp_comm_type: p2p", ", activation_checkpointing: selective") == Approx(2 * ring));
+  CHECK(sent(kLlama, "cp_comm_type: all_gather") == Approx(2 * ((3 + 3) * keys + 3 * gradients)));
+  const double heads = 32 * (2 * 64 + 2 * 32) * 2;
+  CHECK(sent(kLlama, "cp_comm_type: a2a") == Approx(2 * (2 * 3.0 / 4 * heads)));
+  CHECK(sent(kLlama, "cp_comm_type: a2a+p2p, hierarchical_context_parallel_sizes: [2, 2]") ==
+        Approx(2 * (2 * 1.0 / 2 * heads + (1 + 1) * keys + 2 * gradients)));
+  // Latent attention: 4 heads of 16 + 8; the engine makes values as wide as keys.
+  const double latent = 32 * (2 * 4 * 24) * 2;
+  CHECK(sent("model_type: deepseek_v3, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 1,\n"
+             "    num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 1000, max_position_embeddings: 128,\n"
+             "    q_lora_rank: 32, kv_lora_rank: 16, qk_nope_head_dim: 16, qk_rope_head_dim: 8, v_head_dim: 16,\n"
+             "    n_routed_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 32, n_shared_experts: 1,\n"
+             "    n_group: 1, topk_group: 1, first_k_dense_replace: 1",
+             "cp_comm_type: p2p") == Approx((3 + 3) * latent + 4 * 2 * latent));
+}
+
+TEST_CASE("rows travel to every part of an expert", "[plan]") {
+  for (const auto& [ep, tensor] : {std::pair{2, 2}, std::pair{1, 4}}) {
+    const auto plan = planned(recipe(kExperts, fmt::format("strategy: fsdp2, dp_size: 4, ep_size: {}", ep), 4, 1,
+                                     fmt::format("model_parallel: {{expert_tensor_parallel_size: {}}}\n", tensor)));
+    const auto sent = row(plan, "ep");
+    CHECK(sent.size == 4);
+    CHECK(sent.bytes == Approx(4 * 3.0 / 4 * 2 * tensor * 128 * 64 * 2));
+  }
+}
+
+TEST_CASE("a rank computes what the tensor-parallel plan leaves it", "[plan]") {
+  const auto flops = [](const std::string& plan) {
+    return planned(recipe(kLlama, "strategy: fsdp2, tp_size: 2" + plan, 2, 1)).estimate->time.stages[0].flops;
+  };
+  // Attention 3 x 64 x 64, MLP 3 x 64 x 160, scores and values over 64 keys on average, a head of 1000 words.
+  const double attention = 2 * 3 * 64 * 64 + 2 * 128 * 64, mlp = 2 * 3 * 64 * 160, head = 2 * 64 * 1000;
+  CHECK(flops("") == 128 * (2 * (attention + mlp) + head) / 2);
+  CHECK(flops(", tp_plan: {layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, "
+              "layers.*.mlp.down_proj: rowwise}") == 128 * (2 * (attention + mlp / 2) + head));
+}
+
+TEST_CASE("the gradients of a tied embedding are summed between its two ranks", "[plan]") {
+  const std::string tied = std::string(kLlama) + ", tie_word_embeddings: true";
+  const std::string_view what = "tied";
+  const auto plan = planned(recipe(tied, "strategy: ddp, dp_size: 1, pp_size: 2, pipeline: {}", 2, 2));
+  const double bytes = 1000.0 * 64 * size_of(plan.types.gradient);
+  CHECK(row(plan, "pp", what).bytes == bytes);
+  const auto& link = plan.estimate->hardware.node;
+  CHECK(plan.estimate->time.communication == Approx(bytes / link.bandwidth + 2 * link.latency));
+  const auto sharded =
+      planned(recipe(tied, "strategy: megatron_fsdp, zero_dp_strategy: 1, dp_size: 2, pp_size: 2, pipeline: {}", 4, 2));
+  CHECK(row(sharded, "pp", what).bytes == 1000.0 * 64 / 2 * size_of(sharded.types.gradient));
+  const auto apart = planned(recipe(kLlama, "strategy: ddp, dp_size: 1, pp_size: 2, pipeline: {}", 2, 2));
+  CHECK(find(apart, "pp", what) == nullptr);
+  CHECK(apart.estimate->time.communication == 0);
+}
+
+TEST_CASE("replicas sum gradients as often as shards reduce them", "[plan]") {
+  const auto sent = [](bool defer) {
+    const auto plan = planned(recipe(
+        kLlama, fmt::format("strategy: fsdp2, dp_size: 4, dp_replicate_size: 2, defer_fsdp_grad_sync: {}", defer), 12,
+        1));
+    REQUIRE(plan.batch.microbatches * plan.batch.runs == 3);
+    return std::pair(row(plan, "dp_replicate").bytes, static_cast<double>(plan.pipeline->stages[0].part.parameters));
+  };
+  const auto [once, elements] = sent(true);
+  CHECK(once == Approx(4 * elements / 2));
+  CHECK(sent(false).first == Approx(3 * once));
+}
+
+TEST_CASE("the pipeline's traffic is that of the rank which sends most", "[plan]") {
+  const std::string eight =
+      "model_type: llama, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 8, num_attention_heads: 8,\n"
+      "    num_key_value_heads: 4, head_dim: 8, vocab_size: 1000, max_position_embeddings: 128";
+  const auto messages = [&](const std::string& distributed) {
+    const auto plan = planned(recipe(eight, "strategy: ddp, dp_size: 1, " + distributed, 4, 4));
+    return row(plan, "pp").bytes / (4.0 * 128 * 64 * size_of(plan.types.message));
+  };
+  CHECK(messages("pp_size: 2, pipeline: {pp_schedule: 1F1B}") == 1);
+  CHECK(messages("pp_size: 4, pipeline: {pp_schedule: 1F1B}") == 2);  // forward and backward from the inner ranks
+  CHECK(messages("pp_size: 2, pipeline: {pp_schedule: Interleaved1F1B, layers_per_stage: 2}") == 3);
+  CHECK(messages("pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, layers_per_stage: 2}") == 2);
+}
+
+TEST_CASE("the parts of a step add up to it, and all of them are shown", "[plan]") {
+  const auto plan = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 4", 4, 1));
+  const auto& time = plan.estimate->time;
+  CHECK(time.overhead == 5e-3);
+  CHECK(time.step == Approx(time.schedule + time.communication + time.optimizer + time.overhead));
+  CHECK(report::to_text(plan, report::ActionFormat::kNone).find(", other 5.00 ms\n") != std::string::npos);
+  CHECK(report::to_json(plan, report::ActionFormat::kNone).find("\"overhead\":") != std::string::npos);
+}
+
+}  // namespace automodel::estimate
