@@ -18,6 +18,10 @@
 namespace automodel::data {
 namespace {
 
+/// Opens the alternative of config::DatasetConfig that has the same index in kKinds.
+using Open = std::unique_ptr<Dataset> (*)(const config::DatasetConfig& config, const DatasetContext& context,
+                                          Diagnostics& problems);
+
 template <auto open_typed, class Config>
 std::unique_ptr<Dataset> open_as(const config::DatasetConfig& config, const DatasetContext& context,
                                  Diagnostics& problems) {
@@ -25,8 +29,8 @@ std::unique_ptr<Dataset> open_as(const config::DatasetConfig& config, const Data
 }
 
 template <class Config, auto open_typed>
-constexpr DatasetKind row() {
-  return {Config::targets[0], Config::kDoc, open_as<open_typed, Config>};
+constexpr Open row() {
+  return open_as<open_typed, Config>;
 }
 
 /// Data that only plans know; make_plan refuses to train with it, so this is never the way in.
@@ -41,12 +45,12 @@ std::unique_ptr<Dataset> open_foreign(const config::ForeignDatasetConfig<kTarget
   return nullptr;
 }
 template <auto& kTargets>
-constexpr DatasetKind foreign() {
+constexpr Open foreign() {
   return row<config::ForeignDatasetConfig<kTargets>, open_foreign<kTargets>>();
 }
 
 template <class Config, auto make>
-constexpr DatasetKind rows_of() {
+constexpr Open rows_of() {
   return row<Config, open_rows<Config, make>>();
 }
 
@@ -70,13 +74,9 @@ static_assert(kKinds.size() == std::variant_size_v<config::DatasetConfig>);
 
 }  // namespace
 
-std::span<const DatasetKind> dataset_kinds() {
-  return kKinds;
-}
-
 std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const DatasetContext& context,
                                       Diagnostics& problems) {
-  return kKinds[config.index()].open(config, context, problems);
+  return kKinds[config.index()](config, context, problems);
 }
 
 std::vector<std::string> source_names(const config::DatasetConfig& config) {

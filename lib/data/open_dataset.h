@@ -30,19 +30,8 @@ struct DatasetContext {
   std::vector<std::pair<std::int64_t, Diagnostic>>* rejected = nullptr;
 };
 
-/// One kind of dataset. `open` gets the alternative of config::DatasetConfig that has the same index as the row; it
-/// returns null after adding to `problems`, whose keys are dotted recipe keys. Places are set only where they lie in a
-/// data file.
-struct DatasetKind {
-  std::string_view name;
-  std::string_view doc;
-  std::unique_ptr<Dataset> (*open)(const config::DatasetConfig& config, const DatasetContext& context,
-                                   Diagnostics& problems);
-};
-
-/// All kinds, in the order of the alternatives of config::DatasetConfig.
-std::span<const DatasetKind> dataset_kinds();
-
+/// Opens whatever the section is; null after adding to `problems`, whose keys are dotted recipe keys. Places are set
+/// only where they lie in a data file.
 std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const DatasetContext& context,
                                       Diagnostics& problems);
 

@@ -57,7 +57,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   PlanResult out{.problems = std::move(made.problems), .warnings = std::move(made.warnings), .exit = made.exit};
   if (!made.plan) return out;
   auto& plan = out.plan.emplace(EstimatedPlan{std::move(*made.plan)});
-  if (plan.pipeline && plan.model) plan.estimate = make_estimate(plan, loaded.recipe, costs.hardware(plan, loaded.recipe));
+  if (plan.pipeline && plan.model)
+    plan.estimate = make_estimate(plan, loaded.recipe, costs.hardware(plan, loaded.recipe));
   if (request.calibration != nullptr) apply_past_runs(*request.calibration, plan);
   return out;
 }

@@ -58,7 +58,5 @@ std::string_view name_of(Axis axis);
 /// The name of an axis or of a known flattened axis ("dp", "dp_shard_cp", "dp_cp"); for any other set the names joined
 /// by '+', slowest axis first.
 std::string name_of(AxisSet axes);
-/// Reads what name_of writes. Empty for an unknown name.
-std::optional<AxisSet> parse_axes(std::string_view text);
 
 }  // namespace automodel::mesh

@@ -238,25 +238,4 @@ std::optional<MeshSizes> resolve_sizes(const MeshRequest& request, std::int64_t 
                    narrow(w.cp), narrow(w.tp),        narrow(w.ep)};
 }
 
-Diagnostics nemo_restrictions(const MeshRequest& request, const MeshSizes& sizes) {
-  Diagnostics out;
-  const auto refuse = [&](std::string_view key, std::string_view what) {
-    out.push_back({"nemo-restriction",
-                   fmt::format("NeMo AutoModel does not support {} with strategy {}", what, name_of(request.strategy)),
-                   "this program does",
-                   {},
-                   key_of(key)});
-  };
-  const bool fsdp2 = request.strategy == Strategy::kFsdp2;
-  const bool ddp = request.strategy == Strategy::kDdp;
-  if (!fsdp2 && sizes.pp > 1) refuse(kPpKnob.key, "pipeline parallelism");
-  if (!fsdp2 && sizes.ep > 1) refuse(kEpKnob.key, "expert parallelism");
-  if (ddp && sizes.tp > 1) refuse(kTpKnob.key, "tensor parallelism");
-  if (ddp && sizes.cp > 1) refuse(kCpKnob.key, "context parallelism");
-  if (!fsdp2 && or_one(request.dp_replicate_size) > 1) refuse(kReplicateKnob.key, "dp_replicate_size above 1");
-  if (fsdp2 && sizes.dp_replicate > 1 && sizes.dp_shard == 1)
-    refuse(kReplicateKnob.key, "dp_replicate_size equal to dp_size");
-  return out;
-}
-
 }  // namespace automodel::mesh

@@ -47,9 +47,4 @@ struct MeshSizes {
 /// one key can.
 std::optional<MeshSizes> resolve_sizes(const MeshRequest& request, std::int64_t world_size, Diagnostics& problems);
 
-/// What NeMo AutoModel 0.7 refuses beyond resolve_sizes, with id "nemo-restriction": pp or ep with megatron_fsdp; pp,
-/// ep, tp or cp with ddp; dp_replicate with either; dp_replicate_size == dp_size > 1 with fsdp2. This program supports
-/// all of these; the list exists to say which recipes still run there.
-Diagnostics nemo_restrictions(const MeshRequest& request, const MeshSizes& sizes);
-
 }  // namespace automodel::mesh

@@ -32,14 +32,4 @@ std::optional<Strategy> parse_strategy(std::string_view text) {
   return std::nullopt;
 }
 
-const std::vector<std::string_view>& strategy_names() {
-  static const std::vector<std::string_view> names = [] {
-    std::vector<std::string_view> out;
-    out.reserve(kSpellings.size());
-    for (const auto& row : kSpellings) out.push_back(row.first);
-    return out;
-  }();
-  return names;
-}
-
 }  // namespace automodel::mesh

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 namespace automodel::mesh {
 
@@ -14,7 +13,5 @@ enum class Strategy : std::uint8_t { kFsdp2, kMegatronFsdp, kDdp };
 std::string_view name_of(Strategy strategy);
 /// Also "megatron-fsdp" and "mfsdp", letter case ignored, as NeMo AutoModel reads them. Empty for an unknown name.
 std::optional<Strategy> parse_strategy(std::string_view text);
-/// Every accepted spelling, for help texts.
-const std::vector<std::string_view>& strategy_names();
 
 }  // namespace automodel::mesh

@@ -229,10 +229,6 @@ const std::array kParts = {
 
 }  // namespace
 
-std::span<const PlanPart> plan_parts() {
-  return kParts;
-}
-
 void write_parts(JsonWriter& json, const TrainingPlan& plan) {
   for (const auto& part : kParts) {
     if (part.get == nullptr) continue;

@@ -28,8 +28,6 @@ struct PlanPart {
   config::Value (*get)(const TrainingPlan& plan);
 };
 
-/// Every part that is declared, in the order of the JSON.
-std::span<const PlanPart> plan_parts();
 /// Writes the members of all parts into an open object.
 void write_parts(JsonWriter& json, const TrainingPlan& plan);
 /// The tables of docs/plan-json.md for these parts.

@@ -32,29 +32,4 @@ void check_stage_count(int stages, int layers, int stages_per_rank, Diagnostics&
   }
 }
 
-std::optional<StageFqns> generate_hf_model_fqn_per_model_part(const FqnSplitRequest& request, Diagnostics& problems) {
-  const std::size_t before = problems.size();
-  check_stage_count(request.stages, request.layers, 1, problems);
-  if (problems.size() > before) return std::nullopt;
-  StageFqns out(static_cast<std::size_t>(request.stages));
-  auto& first = out.front();
-  if (request.embeddings) first.push_back(request.prefix + "embed_tokens");
-  if (request.encoders)
-    for (const auto name : kEncoderNames) first.push_back(request.prefix + std::string(name));
-  first.insert(first.end(), request.extra.begin(), request.extra.end());
-  const std::string layer_prefix = request.prefix + "layers.";
-  for (int stage = 0; stage < request.stages; ++stage) {
-    auto& names = out[static_cast<std::size_t>(stage)];
-    const auto range = even_layers(stage, request.stages, request.layers);
-    names.reserve(names.size() + static_cast<std::size_t>(range.size()) + 3);
-    for (int layer = range.begin; layer < range.end; ++layer) names.push_back(layer_prefix + std::to_string(layer));
-    if (stage + 1 == request.stages) {
-      names.push_back(request.prefix + "norm");
-      if (request.head) names.push_back(request.head_fqn);
-    }
-    if (request.rotary) names.push_back(request.prefix + "rotary_emb");
-  }
-  return out;
-}
-
 }  // namespace automodel::plan

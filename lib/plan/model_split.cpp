@@ -218,7 +218,7 @@ Diagnostics check_split(const ModuleTree& tree, const StageFqns& names) {
   return Check(tree, names).run();
 }
 
-Diagnostics check_split_schedule(int stages, int pp_size, bool single_stage, Placement placement) {
+Diagnostics check_split_schedule(int stages, int pp_size, bool single_stage, schedule::PlacementStyle placement) {
   const auto refuse = [&](std::string_view id, std::string_view rule, std::string_view use) {
     return Diagnostics{{std::string(id),
                         fmt::format("{} stages are named for {} pipeline ranks", stages, pp_size),
@@ -230,7 +230,7 @@ Diagnostics check_split_schedule(int stages, int pp_size, bool single_stage, Pla
   const auto two = fmt::format("{}", 2 * pp_size);
   if (single_stage && stages != pp_size)
     return refuse("schedule-single-stage", "this schedule runs exactly one stage a rank", fmt::format("{}", pp_size));
-  if (!single_stage && placement == Placement::kV && stages != 2 * pp_size)
+  if (!single_stage && placement == schedule::PlacementStyle::kV && stages != 2 * pp_size)
     return refuse("schedule-v-stages", "this schedule runs exactly two stages a rank", two);
   if (!single_stage && stages < 2 * pp_size)
     return refuse("schedule-multi-stage", "this schedule runs at least two stages a rank", two);

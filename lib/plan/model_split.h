@@ -8,7 +8,7 @@
 #include "arch/modules.h"
 #include "base/diagnostic.h"
 #include "plan/fqn_split.h"
-#include "plan/stage_ids.h"
+#include "schedule/placement.h"
 
 namespace automodel::plan {
 
@@ -42,6 +42,6 @@ Diagnostics check_split(const arch::ModuleTree& tree, const StageFqns& names);
 
 /// What is wrong with running `stages` explicit stages: `indivisible` (no multiple of pp_size), schedule-single-stage,
 /// schedule-multi-stage, schedule-v-stages.
-Diagnostics check_split_schedule(int stages, int pp_size, bool single_stage, Placement placement);
+Diagnostics check_split_schedule(int stages, int pp_size, bool single_stage, schedule::PlacementStyle placement);
 
 }  // namespace automodel::plan

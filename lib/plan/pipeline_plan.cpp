@@ -211,7 +211,7 @@ class PipelinePlanning {
     }
     if (chunks) {
       // Who counts stages per rank may run a looping schedule with one: its own limits hold.
-      const bool fixed = generator_->single_stage || style() == Placement::kV;
+      const bool fixed = generator_->single_stage || style() == schedule::PlacementStyle::kV;
       auto problems =
           fixed ? check_split_schedule(static_cast<int>(*chunks * ranks_), ranks_, generator_->single_stage, style())
                 : Diagnostics();
@@ -223,9 +223,8 @@ class PipelinePlanning {
     return counted_stages(std::nullopt);
   }
 
-  Placement style() const {
-    return generator_ != nullptr && generator_->placement == schedule::PlacementStyle::kV ? Placement::kV
-                                                                                          : Placement::kLoop;
+  schedule::PlacementStyle style() const {
+    return generator_ != nullptr ? generator_->placement : schedule::PlacementStyle::kLoop;
   }
 
   /// Stages that the division under `key` makes; absent where it fixes no number.
@@ -255,7 +254,7 @@ class PipelinePlanning {
     VirtualStagesRequest request{.layers = model_->spec.layers,
                                  .pp_size = ranks_,
                                  .single_stage = generator_->single_stage,
-                                 .v_placement = style() == Placement::kV};
+                                 .v_placement = style() == schedule::PlacementStyle::kV};
     if (layers_per_stage) request.layers_per_stage = *layers_per_stage;
     if (const auto rounding = settings_.round_virtual_stages_to_pp_multiple())
       request.rounding = *rounding == config::Rounding::kUp ? StageRounding::kUp : StageRounding::kDown;

@@ -4,10 +4,6 @@
 
 namespace automodel::plan {
 
-DType activation_dtype(std::optional<DType> configured, std::optional<DType> parameters) {
-  return configured ? *configured : parameters.value_or(DType::kBFloat16);
-}
-
 StageIo stage_io(const StageShapeRequest& r, bool is_first, bool has_head) {
   const TensorMeta tokens = {{r.microbatch_size, r.sequence_length}, DType::kInt64};
   const TensorMeta hidden = {{r.microbatch_size, r.sequence_length, r.hidden}, r.dtype};

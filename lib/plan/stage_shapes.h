@@ -34,9 +34,6 @@ struct StageShapeRequest {
   bool return_hidden_states = false;  ///< the last stage gives hidden states although it has a head
 };
 
-/// The type of hidden states: as configured, else of the parameters, else bfloat16.
-DType activation_dtype(std::optional<DType> configured, std::optional<DType> parameters);
-
 /// Input [microbatch, sequence] int64 on the first stage, else [microbatch, sequence, hidden]; output [microbatch,
 /// sequence, vocab] with a head, else [microbatch, sequence, hidden]. Sequence and context parallelism do not divide
 /// the sequence here: what a rank exchanges is the executor's matter. As NeMo AutoModel's _precompute_stage_shapes.

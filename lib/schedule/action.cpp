@@ -45,13 +45,6 @@ Shape shape_of(const Schedule& schedule) {
   return shape;
 }
 
-bool has_communication(const Schedule& schedule) {
-  return std::any_of(schedule.begin(), schedule.end(), [](const Row& row) {
-    return std::any_of(row.begin(), row.end(),
-                       [](const Slot& slot) { return !slot.is_bubble() && !is_compute(slot.actions()[0].op()); });
-  });
-}
-
 Schedule compute_only(const Schedule& schedule) {
   return filtered(schedule, [](const Slot& slot, Row& row) {
     if (!slot.is_bubble() && is_compute(slot.actions()[0].op())) row.push_back(slot);

@@ -158,8 +158,6 @@ struct Shape {
 
 /// Rows, highest stage + 1 and highest microbatch + 1 of a table.
 Shape shape_of(const Schedule& schedule);
-/// True where any slot holds something else than F, I, W, B.
-bool has_communication(const Schedule& schedule);
 /// The F, I, W and B of each row in order; bubbles and everything else dropped.
 Schedule compute_only(const Schedule& schedule);
 /// The forwards of each row in order, for evaluation. An overlapped pair becomes its forward.

@@ -112,12 +112,6 @@ std::string_view name_of(CsvFormat format) {
   return kFormats[static_cast<std::size_t>(format)].second;
 }
 
-std::optional<CsvFormat> parse_csv_format(std::string_view name) {
-  for (const auto& [format, spelling] : kFormats)
-    if (spelling == name) return format;
-  return std::nullopt;
-}
-
 CsvTable read_csv(std::string text, std::string file, CsvFormat format) {
   CsvTable table;
   table.origin = Origin(std::move(file), std::move(text));

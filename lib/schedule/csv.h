@@ -19,8 +19,6 @@ enum class CsvFormat : std::uint8_t {
 };
 /// "compute_only", "compute_comms".
 std::string_view name_of(CsvFormat format);
-/// Empty for an unknown name.
-std::optional<CsvFormat> parse_csv_format(std::string_view name);
 
 /// More cells than this are refused ("schedule-too-large").
 inline constexpr std::size_t kMaxCells = std::size_t{1} << 22;

@@ -89,12 +89,6 @@ std::string_view name_of(PlacementStyle style) {
   return row(style).name;
 }
 
-std::optional<PlacementStyle> parse_placement_style(std::string_view name) {
-  for (const auto& candidate : kStyles)
-    if (candidate.name == name) return candidate.style;
-  return std::nullopt;
-}
-
 std::string_view style_of(const Placement& placement) {
   for (const auto& candidate : kStyles) {
     bool same = true;

@@ -49,8 +49,6 @@ std::optional<Placement> infer_placement(const Schedule& schedule, int stages);
 
 /// "loop", "v".
 std::string_view name_of(PlacementStyle style);
-/// Empty for an unknown name.
-std::optional<PlacementStyle> parse_placement_style(std::string_view name);
 /// "loop", "v", or "custom" for a map that is neither. One stage a rank counts as loop.
 std::string_view style_of(const Placement& placement);
 

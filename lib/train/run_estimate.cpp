@@ -99,7 +99,7 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   out.begin_object();
   for (std::size_t i = 0; i < estimate::kPhaseCount; ++i) {
     if (heaviest.bytes[i] == 0) continue;
-    out.key(plan::name_of(static_cast<estimate::Phase>(i)));
+    out.key(estimate::name_of(static_cast<estimate::Phase>(i)));
     out.begin_object();
     out.member("predicted_tensor_bytes", tensors(heaviest.pp, i));
     out.member("measured_tensor_bytes", heaviest.bytes[i]);

@@ -159,12 +159,4 @@ TEST_CASE("the loader's section is checked", "[data]") {
   CHECK(validation->load(0, 2)[0].samples == Ids{4, kNoSample});
 }
 
-TEST_CASE("the table of datasets has a row for each section", "[data]") {
-  std::vector<std::string_view> names;
-  for (const auto& kind : dataset_kinds()) names.push_back(kind.name);
-  REQUIRE(names.size() == std::variant_size_v<config::DatasetConfig>);
-  names.resize(6);  // data that only plans know comes after
-  CHECK(names == std::vector<std::string_view>{"text", "jsonl", "tokens", "nanogpt_bin", "megatron", "mock"});
-}
-
 }  // namespace automodel::data

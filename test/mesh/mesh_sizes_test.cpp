@@ -150,20 +150,6 @@ TEST_CASE("strategies have NeMo AutoModel's spellings", "[mesh]") {
   CHECK(parse_strategy("mfsdp") == Strategy::kMegatronFsdp);
   CHECK_FALSE(parse_strategy("fsdp"));
   CHECK(name_of(Strategy::kMegatronFsdp) == "megatron_fsdp");
-  CHECK(strategy_names().size() == 5);
-}
-
-TEST_CASE("what NeMo AutoModel does not support with a strategy is told", "[mesh]") {
-  const auto told = [](const MeshRequest& request) {
-    Diagnostics problems;
-    const auto sizes = resolve_sizes(request, 8, problems);
-    REQUIRE(sizes);
-    return count(nemo_restrictions(request, *sizes), "nemo-restriction");
-  };
-  CHECK(told({Strategy::kFsdp2, {}, {}, 2, 2, {}, {}}) == 0);
-  CHECK(told({Strategy::kDdp, {}, {}, 2, 2, 2, {}}) == 3);
-  CHECK(told({Strategy::kMegatronFsdp, {}, {}, 2, {}, 2, {}}) == 0);
-  CHECK(told({Strategy::kMegatronFsdp, {}, {}, {}, 2, {}, 2}) == 2);
 }
 
 }  // namespace automodel::mesh

@@ -25,14 +25,12 @@ std::vector<AxisSet> all_axis_sets() {
 
 }  // namespace
 
-TEST_CASE("axis names are written and read back", "[mesh]") {
+TEST_CASE("sets of axes have names of their own", "[mesh]") {
   CHECK(name_of(kDpShardCp) == "dp_shard_cp");
   CHECK(name_of(kDp | Axis::kPp) == "pp+dp_replicate+dp_shard");
-  CHECK(parse_axes("dp+pp") == (kDp | Axis::kPp));
-  for (const AxisSet set : all_axis_sets())
-    if (!set.empty()) CHECK(parse_axes(name_of(set)) == set);
-  CHECK_FALSE(parse_axes("dq"));
-  CHECK_FALSE(parse_axes(""));
+  std::set<std::string> names;
+  for (const AxisSet set : all_axis_sets()) names.insert(name_of(set));
+  CHECK(names.size() == all_axis_sets().size());
 }
 
 TEST_CASE("coordinates and ranks are inverse", "[mesh]") {

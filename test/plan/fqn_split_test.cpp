@@ -4,6 +4,7 @@
 
 #include "golden_file.h"
 #include "golden_names.h"
+#include "nemo_stage_fqns.h"
 
 namespace automodel::plan {
 
@@ -25,7 +26,7 @@ TEST_CASE("stages get the module names that NeMo AutoModel gives them", "[plan][
     if (in.contains("extra_module_fqns") && in["extra_module_fqns"].is_string())
       request.extra = golden::names(in["extra_module_fqns"]);
     Diagnostics problems;
-    const auto split = generate_hf_model_fqn_per_model_part(request, problems);
+    const auto split = nemo_stage_fqns(request, problems);
     if (row.contains("error")) {
       ++refused;
       CHECK_FALSE(split);

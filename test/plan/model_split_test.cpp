@@ -12,6 +12,7 @@
 #include "arch/hf_config.h"
 #include "golden_file.h"
 #include "golden_names.h"
+#include "nemo_stage_fqns.h"
 #include "plan/model_names.h"
 #include "plan/stage_rounding.h"
 #include "plan/virtual_stages.h"
@@ -64,15 +65,15 @@ std::string top_modules(const StagePart& part) {
 
 struct Schedule {
   bool single;
-  Placement placement;  ///< as NeMo AutoModel places it: DualPipeV as a loop, which it cannot run
+  schedule::PlacementStyle placement;  ///< as NeMo AutoModel places it: DualPipeV as a loop, which it cannot run
 };
-const std::map<std::string, Schedule> kSchedules = {{"1f1b", {true, Placement::kLoop}},
-                                                    {"gpipe", {true, Placement::kLoop}},
-                                                    {"interleaved1f1b", {false, Placement::kLoop}},
-                                                    {"loopedbfs", {false, Placement::kLoop}},
-                                                    {"PipelineScheduleMulti", {false, Placement::kLoop}},
-                                                    {"zbvzerobubble", {false, Placement::kV}},
-                                                    {"dualpipev", {false, Placement::kLoop}}};
+const std::map<std::string, Schedule> kSchedules = {{"1f1b", {true, schedule::PlacementStyle::kLoop}},
+                                                    {"gpipe", {true, schedule::PlacementStyle::kLoop}},
+                                                    {"interleaved1f1b", {false, schedule::PlacementStyle::kLoop}},
+                                                    {"loopedbfs", {false, schedule::PlacementStyle::kLoop}},
+                                                    {"PipelineScheduleMulti", {false, schedule::PlacementStyle::kLoop}},
+                                                    {"zbvzerobubble", {false, schedule::PlacementStyle::kV}},
+                                                    {"dualpipev", {false, schedule::PlacementStyle::kLoop}}};
 
 struct Case {
   arch::ModelSpec spec;
@@ -86,7 +87,8 @@ struct Case {
 /// The names of all stages, or what is wrong.
 std::optional<StageFqns> split_names(const Case& c, const ModelNames& names, Diagnostics& problems) {
   VirtualStagesRequest request{
-      c.spec.layers, c.layers_per_stage, c.pp, c.schedule.single, c.schedule.placement == Placement::kV, c.rounding};
+      c.spec.layers, c.layers_per_stage, c.pp, c.schedule.single, c.schedule.placement == schedule::PlacementStyle::kV,
+      c.rounding};
   const auto stages = calculate_virtual_stages(request, problems);
   if (!stages) return std::nullopt;
   if (!c.given) return stage_fqns(names, stages->stages, stages->per_rank, problems);
@@ -136,14 +138,14 @@ TEST_CASE("models are split as NeMo AutoModel splits them", "[plan][golden]") {
     REQUIRE(names);
     ++accepted;
     const auto parts = split_model(tree, *names);
+    const auto placement = schedule::make_placement(c.schedule.placement, c.pp, static_cast<int>(parts.size()));
     for (int rank = 0; rank < c.pp; ++rank) {
-      const auto ids =
-          stage_ids_this_rank(rank, c.pp, static_cast<int>(parts.size()), c.schedule.placement, problems).value();
+      const auto& ids = placement.stages_of(rank);
       const auto& expected = row["ranks"][static_cast<std::size_t>(rank)];
       REQUIRE(ids.size() == expected.size());
       for (std::size_t i = 0; i < ids.size(); ++i) {
-        const auto& part = parts[static_cast<std::size_t>(ids[i])];
-        CHECK(ids[i] == expected[i][0].get<int>());
+        const auto& part = parts[ids[i].at()];
+        CHECK(ids[i].at() == expected[i][0].get<std::size_t>());
         CHECK(part.parameters == expected[i][1].get<std::int64_t>());
         CHECK(top_modules(part) == expected[i][2].get<std::string>());
         CHECK(state_keys(tree, part) == golden::names(expected[i][3]));
@@ -163,8 +165,7 @@ TEST_CASE("for Llama's names the stages are those of the NeMo generator", "[plan
     request.stages = stages;
     request.layers = 13;
     request.encoders = false;
-    CHECK(stage_fqns(names_of(arch::layout_of(spec)), stages, 1, problems) ==
-          generate_hf_model_fqn_per_model_part(request, problems));
+    CHECK(stage_fqns(names_of(arch::layout_of(spec)), stages, 1, problems) == nemo_stage_fqns(request, problems));
   }
 }
 
@@ -289,12 +290,12 @@ TEST_CASE("a module around others may be named instead of them", "[plan]") {
 }
 
 TEST_CASE("explicit stages must suit ranks and schedule", "[plan]") {
-  CHECK(check_split_schedule(4, 4, true, Placement::kLoop).empty());
-  CHECK(check_split_schedule(8, 4, false, Placement::kV).empty());
-  CHECK(holds(check_split_schedule(8, 4, true, Placement::kLoop), "schedule-single-stage"));
-  CHECK(holds(check_split_schedule(12, 4, false, Placement::kV), "schedule-v-stages"));
-  CHECK(holds(check_split_schedule(4, 4, false, Placement::kLoop), "schedule-multi-stage"));
-  CHECK(check_split_schedule(10, 4, false, Placement::kLoop)[0].help ==
+  CHECK(check_split_schedule(4, 4, true, schedule::PlacementStyle::kLoop).empty());
+  CHECK(check_split_schedule(8, 4, false, schedule::PlacementStyle::kV).empty());
+  CHECK(holds(check_split_schedule(8, 4, true, schedule::PlacementStyle::kLoop), "schedule-single-stage"));
+  CHECK(holds(check_split_schedule(12, 4, false, schedule::PlacementStyle::kV), "schedule-v-stages"));
+  CHECK(holds(check_split_schedule(4, 4, false, schedule::PlacementStyle::kLoop), "schedule-multi-stage"));
+  CHECK(check_split_schedule(10, 4, false, schedule::PlacementStyle::kLoop)[0].help ==
         "every rank runs the same number of stages; name 8 or 12 stages");
 }
 

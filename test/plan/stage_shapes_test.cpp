@@ -43,7 +43,8 @@ TEST_CASE("stage shapes equal those of NeMo AutoModel", "[plan][golden]") {
     StageShapeRequest request;
     request.hidden = in[2];
     request.vocab = in[3];
-    request.dtype = activation_dtype(dtype(in[5]), row.contains("no_params") ? std::nullopt : dtype(in[4]));
+    request.dtype =
+        dtype(in[5]).value_or((row.contains("no_params") ? std::nullopt : dtype(in[4])).value_or(DType::kBFloat16));
     request.microbatch_size = in[6];
     request.sequence_length = in[7];
     request.return_hidden_states = in[8];
@@ -79,12 +80,6 @@ TEST_CASE("another sequence length recomputes every shape, the same length none"
   CHECK(text(shapes[1].output) == "2x24x64:bfloat16");
   CHECK(text(shapes[2].output) == "2x24x512:bfloat16");
   CHECK(shapes.tokens() == 48);
-}
-
-TEST_CASE("activations have the configured type, else that of the parameters, else bfloat16", "[plan]") {
-  CHECK(activation_dtype(DType::kFloat16, DType::kFloat32) == DType::kFloat16);
-  CHECK(activation_dtype({}, DType::kFloat32) == DType::kFloat32);
-  CHECK(activation_dtype({}, {}) == DType::kBFloat16);
 }
 
 }  // namespace automodel::plan

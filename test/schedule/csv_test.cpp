@@ -68,7 +68,11 @@ TEST_CASE("torch's files load into torch's tables, and broken ones are refused w
   for (const auto& record : golden("csv_manifest.json")) {
     const std::string file = record["file"];
     INFO(file << ": " << record["note"].get<std::string>());
-    const auto format = parse_csv_format(record["format"].get<std::string>());
+    const auto format = [&]() -> std::optional<CsvFormat> {
+      for (const auto each : {CsvFormat::kComputeOnly, CsvFormat::kComputeComms})
+        if (record["format"] == name_of(each)) return each;
+      return std::nullopt;
+    }();
     if (!format) {
       CHECK(file == "bad_format_name.csv");
       ++refused;
