@@ -39,7 +39,7 @@ MEMORY = 8 << 30  # of a process: nothing here is large, unless an override was 
 VOCAB = 2048  # above every tokenizer here
 TOKENIZERS = {"gpt2": "gpt2", "phi": "gpt2", "starcoder2": "gpt2", "gpt_neox": "gpt2", "granite": "gpt2", "nemotron_h": "qwen2",
               "mistral": "llama2", "mixtral": "llama2", "gemma": "llama2", "gemma2": "llama2", "gemma3_text": "llama2",
-              "phi3": "llama2", "ernie4_5": "llama2", "ernie4_5_moe": "llama2"}
+              "phi3": "llama2", "baichuan": "llama2", "ernie4_5": "llama2", "ernie4_5_moe": "llama2"}
 
 
 def recipes_of(repository):

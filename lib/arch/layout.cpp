@@ -61,6 +61,13 @@ void LayerBuilder::rms_norm(Part part, std::string_view module, std::int64_t wid
   add(part, {.name = std::string(module) + ".weight", .shape = {width}, .initial = start});
 }
 
+void LayerBuilder::layer_norm(Part part, std::string_view module, std::int64_t width) {
+  const std::string prefix(module);
+  name(part, module);
+  add(part, {.name = prefix + ".weight", .shape = {width}, .initial = Initial::kOne});
+  add(part, {.name = prefix + ".bias", .shape = {width}, .initial = Initial::kZero});
+}
+
 void LayerBuilder::conv(Part part, std::string_view module, std::int64_t channels, int taps, bool bias) {
   const std::string prefix(module);
   name(part, module);

@@ -88,6 +88,8 @@ class LayerBuilder {
   void head_norms(std::string_view query, std::string_view key);
   /// An RMSNorm, whatever the model's norms are.
   void rms_norm(Part part, std::string_view name, std::int64_t width);
+  /// A LayerNorm with a bias, whatever the model's norms are.
+  void layer_norm(Part part, std::string_view name, std::int64_t width);
   /// A convolution of each channel on its own: `name`.weight [channels, 1, taps] and, with `bias`, `name`.bias.
   void conv(Part part, std::string_view name, std::int64_t channels, int taps, bool bias);
   /// A tensor that is itself the part.

@@ -115,6 +115,23 @@ struct LatentAttention {
   bool operator==(const LatentAttention&) const = default;
 };
 
+/// The choice of the tokens that a token attends to (DeepSeek sparse attention): a small product of queries and keys of
+/// its own scores every earlier token, and attention sees the `top_k` best of them. Nothing of it has a gradient.
+struct TokenIndex {
+  int top_k = 0;
+  int heads = 0;
+  int dim = 0;                    ///< width of its queries and keys; the first rope_dim of them are turned
+  bool interleaved = false;       ///< pairs of neighbours are turned
+  std::vector<bool> layers = {};  ///< one a layer: whether it chooses; else it sees what the layer before it chose
+  bool chooses(int layer) const { return layers[static_cast<std::size_t>(layer)]; }
+  /// The layer whose choice this one goes by.
+  int chooser(int layer) const {
+    while (layer > 0 && !chooses(layer)) --layer;
+    return layer;
+  }
+  bool operator==(const TokenIndex&) const = default;
+};
+
 /// Mixture of experts in the layers that `ModelSpec::moe_layers` marks.
 struct MixtureOfExperts {
   int experts = 0;
@@ -195,6 +212,7 @@ struct ModelSpec {
   int sliding_window = 0;          ///< tokens seen, itself included, in layers of kind kSliding; 0: none
   std::vector<LayerAttention> attention = {};  ///< one a layer
   std::optional<LatentAttention> latent = {};
+  std::optional<TokenIndex> index = {};  ///< only with latent attention
   bool attention_gate = false;  ///< results are multiplied with the sigmoid of as many more results of the queries'
                                 ///< product: of each head its query, then its gate
 
@@ -215,8 +233,9 @@ struct ModelSpec {
   double embedding_scale = 1.0;        ///< factor of the token embeddings
   bool round_embedding_scale = false;  ///< to the weights' type (Gemma: sqrt(hidden))
   bool head_bias = false;
-  double logit_scale = 1.0;    ///< factor of the logits
-  double logit_softcap = 0.0;  ///< 0: none
+  bool head_rows_normed = false;  ///< the rows of the head have length 1 wherever they are used (Baichuan 2)
+  double logit_scale = 1.0;       ///< factor of the logits
+  double logit_softcap = 0.0;     ///< 0: none
 
   // Experts.
   std::optional<MixtureOfExperts> moe = {};

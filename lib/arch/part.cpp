@@ -25,6 +25,7 @@ Role role_of(Part part) {
     case Part::kKeyNorm:
     case Part::kQueryDownNorm:
     case Part::kKeyValueDownNorm:
+    case Part::kIndexKeyNorm:
     case Part::kStateNorm: return Role::kNorm;
     case Part::kQuery:
     case Part::kKey:
@@ -36,7 +37,10 @@ Role role_of(Part part) {
     case Part::kQueryDown:
     case Part::kQueryUp:
     case Part::kKeyValueDown:
-    case Part::kKeyValueUp: return Role::kAttention;
+    case Part::kKeyValueUp:
+    case Part::kIndexQuery:
+    case Part::kIndexKey:
+    case Part::kIndexWeights: return Role::kAttention;
     case Part::kStateIn:
     case Part::kStateQuery:
     case Part::kStateKey:

@@ -68,6 +68,11 @@ enum class Part : std::uint8_t {
   kKeyValueDown,
   kKeyValueDownNorm,
   kKeyValueUp,
+  // What chooses the tokens that attention sees.
+  kIndexQuery,
+  kIndexKey,
+  kIndexKeyNorm,
+  kIndexWeights,  ///< a number a head
   // The dense feed-forward block.
   kGate,
   kUp,

@@ -53,6 +53,10 @@ constexpr std::array kPartStyles = {
     PartStyle{Part::kKeyValueDown, Style::kSequence},
     PartStyle{Part::kKeyValueDownNorm, Style::kSequence},
     PartStyle{Part::kKeyValueUp, Style::kColwise},
+    PartStyle{Part::kIndexQuery, Style::kReplicated},
+    PartStyle{Part::kIndexKey, Style::kReplicated},
+    PartStyle{Part::kIndexKeyNorm, Style::kReplicated},
+    PartStyle{Part::kIndexWeights, Style::kReplicated},
     // Mixers with a state: each rank has some of the heads.
     PartStyle{Part::kStateIn, Style::kColwise},
     PartStyle{Part::kStateQuery, Style::kColwise},

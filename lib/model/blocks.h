@@ -19,6 +19,8 @@
 
 namespace automodel::model {
 
+struct TokenChoices;
+
 /// One microbatch as a stage sees it: int64 tensors [batch, tokens], this rank's part of the sequence.
 struct Microbatch {
   at::Tensor ids = {};
@@ -30,6 +32,7 @@ struct Microbatch {
   std::int64_t label_tokens = 0;  ///< of the whole sequences
   at::Tensor real = {};           ///< bool, false for padding; undefined where there is none
   std::shared_ptr<RouterStatistics> routers = {};  ///< null where there is no auxiliary loss
+  std::shared_ptr<TokenChoices> choices = {};      ///< made by the stage where attention sees chosen tokens alone
   /// Of the adapters' dropout, in training; its tokens are the rows of `ids`.
   std::shared_ptr<const ops::DropoutDraw> draw = {};
   /// In generation: the tokens here come behind those of the cache, and their keys and values go into it. Only for

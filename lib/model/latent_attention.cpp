@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "model/blocks.h"
+#include "model/token_index.h"
+#include "ops/graph.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/split.h"
@@ -37,9 +39,11 @@ class LatentAttention : public Block {
     output_ = weights.product({Part::kAttentionOut});
     heads_ = context.seams.tensor->local(context.spec.heads, *q_up_.weights[0]);
     options_.scale = context.spec.attention_scale;
+    if (context.spec.index && context.spec.index->chooses(layer)) index_ = TokenIndex(context, layer);
   }
 
-  bool keeps_keys() const override { return true; }
+  /// A cache holds what attention needs of earlier tokens, not what an index needs of them.
+  bool keeps_keys() const override { return !context_.spec.index; }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
     // The low-rank parts belong to all heads: they are computed where the residual stream is.
@@ -48,6 +52,7 @@ class LatentAttention : public Block {
                            ? ops::rms_norm(tensor.tokenwise(y, drawn(q_down_, microbatch)), *q_norm_, kLatentNormEps)
                            : y;
     const auto low = ops::split(tensor.tokenwise(y, drawn(kv_down_, microbatch)), {latent_.kv_rank, latent_.rope_dim});
+    if (context_.spec.index) choose(y, low_q, microbatch);
     const auto wide_q = tensor.column(low_q, drawn(q_up_, microbatch));
     const auto wide_kv = tensor.column(ops::rms_norm(low[0], *kv_norm_, kLatentNormEps), drawn(kv_up_, microbatch));
     const auto shared_key = tensor.enter(low[1]);
@@ -63,6 +68,28 @@ class LatentAttention : public Block {
   }
 
  private:
+  /// What this layer's tokens attend to. A sequence that is no longer than the choice is seen whole.
+  void choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) {
+    const auto& index = *context_.spec.index;
+    if (microbatch.length <= index.top_k) return;
+    auto& tensor = *context_.seams.tensor;
+    AUTOMODEL_CHECK(microbatch.choices != nullptr && context_.seams.context->size() == 1,
+                    "attention over chosen tokens has all tokens");
+    if (index.chooses(layer_)) {
+      const ops::NoGraph guard;
+      microbatch.choices->of_layer[layer_] =
+          index_.choose(tensor.enter(y.detach()), tensor.enter(low_q.detach()), microbatch);
+    }
+  }
+
+  /// Undefined: all tokens.
+  at::Tensor chosen(const Microbatch& microbatch) const {
+    if (!context_.spec.index || microbatch.length <= context_.spec.index->top_k) return {};
+    const auto found = microbatch.choices->of_layer.find(context_.spec.index->chooser(layer_));
+    AUTOMODEL_CHECK(found != microbatch.choices->of_layer.end(), "a stage begins with a layer that chooses tokens");
+    return found->second;
+  }
+
   at::Tensor turn(const at::Tensor& x, const Microbatch& microbatch) const {
     if (context_.rope == nullptr) return x;
     const auto angles = context_.rope->angles(microbatch.reach());
@@ -73,6 +100,7 @@ class LatentAttention : public Block {
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Microbatch& microbatch) const {
     auto options = options_;
     options.segments = microbatch.segments;
+    options.chosen = chosen(microbatch);
     const auto added = q.size(3) - v.size(3);
     const auto values = added > 0 ? at::constant_pad_nd(v, {0, added}) : v;
     if (microbatch.cache) {
@@ -92,6 +120,7 @@ class LatentAttention : public Block {
   ops::Parameter *q_norm_ = nullptr, *kv_norm_ = nullptr;
   std::int64_t heads_ = 1;
   ops::AttentionOptions options_ = {};
+  TokenIndex index_ = {};
 };
 
 }  // namespace

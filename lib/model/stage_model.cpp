@@ -4,11 +4,14 @@
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/tanh.h>
 
 #include "base/error.h"
+#include "model/token_index.h"
 #include "ops/checkpoint.h"
+#include "ops/element_type.h"
 #include "ops/embedding.h"
 #include "ops/graph.h"
 #include "ops/linear.h"
@@ -248,11 +251,20 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
   return stream;
 }
 
+/// Of the rows that are here, [vocabulary here]; part of the graph.
+at::Tensor StageModel::head_row_lengths(const at::Tensor& like) {
+  constexpr double kLeast = 1e-12;
+  const auto rows = ops::use(*head_, like).to(ops::compute_type(like.scalar_type()));
+  // Not the root itself: a root's slope at zero is infinite, and rows that fill a vocabulary up are zero.
+  return at::clamp_min((rows * rows).sum(1), kLeast * kLeast).sqrt().to(like.scalar_type());
+}
+
 at::Tensor StageModel::head_logits(const Stream& stream, const Microbatch& microbatch) {
   auto y = norm_                    ? norm_.after_adding(stream.x, stream.delta).second
            : stream.delta.defined() ? stream.x + stream.delta
                                     : stream.x;
   auto logits = options_.seams.tensor->column(y, drawn(head_product_, microbatch));
+  if (spec_.head_rows_normed) logits = logits / head_row_lengths(logits);
   if (spec_.logit_scale != 1) logits = logits * spec_.logit_scale;
   for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
     if (cap > 0) logits = at::tanh(logits / cap) * cap;
@@ -299,8 +311,13 @@ void StageModel::sum_statistics(RouterStatistics& routers) {
   routers.set_totals(sums);
 }
 
+Microbatch StageModel::prepared(Microbatch microbatch) const {
+  if (spec_.index) microbatch.choices = std::make_shared<TokenChoices>();
+  return microbatch;
+}
+
 at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options) {
-  const auto stream = run_layers(enter(microbatch, hidden), microbatch, options);
+  const auto stream = run_layers(enter(microbatch, hidden), prepared(microbatch), options);
   if (microbatch.routers) sum_statistics(*microbatch.routers);
   if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
   return observed_head(stream, [&](const Stream& in) {
@@ -314,7 +331,7 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
 
 at::Tensor StageModel::logits(const Microbatch& microbatch, const at::Tensor& hidden,
                               std::optional<std::int64_t> only) {
-  auto stream = run_layers(enter(microbatch, hidden), microbatch, {});
+  auto stream = run_layers(enter(microbatch, hidden), prepared(microbatch), {});
   // Where ranks have other tokens each, the one that is asked for is found only after the head.
   const bool early = only && stream.x.size(1) == microbatch.ids.size(1);
   if (early)

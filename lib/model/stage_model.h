@@ -102,6 +102,8 @@ class StageModel {
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   std::vector<at::Tensor> run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
                                     const ForwardOptions& options);
+  Microbatch prepared(Microbatch microbatch) const;
+  at::Tensor head_row_lengths(const at::Tensor& like);
   at::Tensor head_logits(const Stream& stream, const Microbatch& microbatch);
   void sum_statistics(RouterStatistics& routers);
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);

@@ -34,7 +34,7 @@ struct Document {
 /// The packed documents, where each of them is in one piece; none where a mask has to say who attends. Cut alike in all
 /// rows they are taken together.
 std::vector<Document> documents(const AttentionOptions& options, const at::Tensor& q) {
-  if (!options.segments.defined() || !q.is_cpu()) return {};
+  if (!options.segments.defined() || options.chosen.defined() || !q.is_cpu()) return {};
   const auto rows = q.size(0), tokens = q.size(1);
   const auto numbers = options.segments.to(at::kLong).contiguous();
   const auto* number = numbers.const_data_ptr<std::int64_t>();
@@ -217,9 +217,11 @@ at::Tensor device_attention(const at::Tensor& q, const at::Tensor& k, const at::
 }  // namespace
 
 at::Tensor attention_mask(std::int64_t tokens, const AttentionOptions& options, at::Device device) {
-  if (!options.segments.defined() && (options.window == 0 || options.window >= tokens)) return {};
+  const bool chosen = options.chosen.defined();
+  if (!options.segments.defined() && !chosen && (options.window == 0 || options.window >= tokens)) return {};
   const auto index = at::arange(tokens, at::TensorOptions().dtype(at::kLong).device(device));
-  return pair_mask(index, index, options);
+  const auto mask = pair_mask(index, index, options);
+  return chosen ? mask.logical_and(options.chosen.unsqueeze(1)) : mask;
 }
 
 at::Tensor pair_mask(const at::Tensor& queries, const at::Tensor& keys, const AttentionOptions& options) {

@@ -17,6 +17,7 @@ struct AttentionOptions {
   double softcap = 0;        ///< scores become softcap * tanh(score / softcap); 0: none
   at::Tensor segments = {};  ///< int64 [batch, tokens of the whole sequence]: tokens attend inside their segment only;
                              ///< undefined: one segment
+  at::Tensor chosen = {};  ///< bool [batch, tokens, tokens]: what query i sees of the rest that it may; undefined: all
   Parameter* sinks = nullptr;   ///< [heads]: a logit that takes part in every softmax and carries no value
   std::int64_t first_sink = 0;  ///< that of the first head here, where this is a part of the heads
 };

@@ -66,6 +66,11 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
             "use cp_size 1; tensor parallelism with sequence_parallel divides what is kept of a sequence");
         break;
       }
+  if (model != nullptr && model->spec.index)
+    report.refuse_plan("recurrent-context", "distributed.cp_size",
+                       "an index chooses the tokens that attention sees among all of a sequence, which are divided "
+                       "among context-parallel ranks",
+                       "use cp_size 1; tensor parallelism with sequence_parallel divides what is kept of a sequence");
   if (model == nullptr || plan.heads == 1) return plan;
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=

@@ -101,6 +101,10 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"shared_expert_intermediate_size", sizes.inner},
       {"moe_shared_expert_intermediate_size", sizes.inner},
       {"moe_latent_size", 16},
+      {"expert_hidden_dim", sizes.inner},
+      {"rotary_dim", kHeadDim / 2},
+      {"index_n_heads", 2},
+      {"index_head_dim", kHeadDim},
       // States: each tensor-parallel rank has a group of keys that serves two heads.
       {"linear_num_key_heads", mesh.tp},
       {"linear_num_value_heads", 2 * mesh.tp},
@@ -122,6 +126,9 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     const auto* found = config.find(key);
     if (found != nullptr && !found->is_null()) config.set(key, value);
   }
+  // Sequences are longer than the choice, where every stage can make its own.
+  if (spec.index && std::find(spec.index->layers.begin(), spec.index->layers.end(), false) == spec.index->layers.end())
+    config.set("index_topk", kHeadDim);
   // Families whose heads are not hidden_size / heads wide by default.
   const bool latent = config.find("kv_lora_rank") != nullptr;
   if (config.find("head_dim") == nullptr && !latent && spec.head_dim * spec.heads != spec.hidden)

@@ -315,6 +315,24 @@ config::Value acting_sections(const Recipe& recipe) {
   return out;
 }
 
+/// Layers that see the tokens that an earlier layer chose have it in their own stage, where sequences are longer than
+/// the choice.
+void check_token_index(const TrainingPlan& plan, Located& report) {
+  if (!plan.model || !plan.model->spec.index || !plan.pipeline) return;
+  const auto& index = *plan.model->spec.index;
+  if (plan.batch.planned_length() <= index.top_k) return;
+  for (const auto& stage : plan.pipeline->stages) {
+    if (stage.part.layers.empty() || index.chooses(stage.part.layers.front())) continue;
+    const int layer = stage.part.layers.front();
+    report.refuse_plan("split-conflict", "distributed.pipeline",
+                       fmt::format("stage {} begins with layer {}, which sees the tokens that layer {} chose",
+                                   stage.stage, layer, index.chooser(layer)),
+                       fmt::format("begin stages with layers that choose tokens themselves, or train with sequences of "
+                                   "at most {} tokens",
+                                   index.top_k));
+  }
+}
+
 }  // namespace
 
 PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request, const Costs& costs) {
@@ -376,6 +394,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       plan_pipeline(plan, loaded, request, costs, report);
     else if (plan.pipelined)
       check_schedule_name(loaded, report);
+    check_token_index(plan, report);
     costs.check_machine(plan, recipe, report);
     plan.ignored = loaded.ignored;
     plan.unsupported = loaded.unsupported;

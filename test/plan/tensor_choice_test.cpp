@@ -199,6 +199,26 @@ TEST_CASE("states are divided by heads, and not by tokens", "[plan]") {
   CHECK(tokens.exit == ExitCode::kRefused);
 }
 
+TEST_CASE("an index chooses tokens where all of them are", "[plan]") {
+  const auto glm = [](const std::string& kinds) {
+    return "model_type: glm_moe_dsa, hidden_size: 64, intermediate_size: 96, moe_intermediate_size: 32, "
+           "num_hidden_layers: 4, num_attention_heads: 8, num_key_value_heads: 8, vocab_size: 99, "
+           "max_position_embeddings: 128, n_routed_experts: 4, num_experts_per_tok: 2, q_lora_rank: 16, "
+           "kv_lora_rank: 16, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8, index_head_dim: 16, "
+           "index_n_heads: 2, indexer_types: [" +
+           kinds + "], index_topk: ";
+  };
+  const std::string in_pairs = glm("full, shared, full, shared"), one = glm("full, shared, shared, shared");
+  const std::string two_stages = "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}";
+  CHECK(planned("tp_size: 2", in_pairs + "8").plan);
+  CHECK(only_problem(planned("strategy: ddp, cp_size: 2", in_pairs + "8")) == "recurrent-context distributed.cp_size");
+  CHECK(planned(two_stages, in_pairs + "8").plan);
+  const auto apart = planned(two_stages, one + "8");
+  CHECK(only_problem(apart) == "split-conflict distributed.pipeline");
+  CHECK(apart.problems[0].message == "stage 1 begins with layer 2, which sees the tokens that layer 0 chose");
+  CHECK(planned(two_stages, one + "60").plan);  // of 60 tokens all are chosen
+}
+
 TEST_CASE("levels of context parallelism follow Megatron's keys", "[plan]") {
   const auto levels = [](const std::string& keys, const std::string& sizes = "cp_size: 2") {
     return planned("strategy: ddp, " + sizes, "", "model_parallel: {" + keys + "}\n");

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <string>
 
+#include <fmt/format.h>
+
 namespace automodel::arch {
 namespace {
 
@@ -57,6 +59,31 @@ void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer, const 
 
 void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer) {
   lay_out_latent_attention(spec, layer, {});
+}
+
+void read_token_index(ConfigReader& config, ModelSpec& spec, const IndexDefaults& defaults) {
+  auto& index = spec.index.emplace();
+  index.top_k = config.integer({"index_topk"}, 2048, 1, kMostPositions);
+  index.heads = config.integer({"index_n_heads"}, defaults.heads, 1, kMostWidth);
+  index.dim = config.integer({"index_head_dim"}, 128, 1, kMostWidth);
+  index.interleaved = config.boolean({"indexer_rope_interleave"}, defaults.interleaved);
+  index.layers.assign(static_cast<std::size_t>(spec.layers), true);
+  if (config.good({"index_head_dim", "qk_rope_head_dim"}) && index.dim < spec.latent->rope_dim)
+    config.bad_value("index_head_dim", fmt::format("'index_head_dim' is {}", index.dim),
+                     fmt::format("it must be at least qk_rope_head_dim: {}", spec.latent->rope_dim));
+  if (spec.latent->q_rank == 0)
+    config.bad_value("q_lora_rank",
+                     "the tokens that attention sees are chosen by queries of low rank, and there is none",
+                     "give q_lora_rank");
+}
+
+void lay_out_indexed_attention(const ModelSpec& spec, LayerBuilder& layer) {
+  lay_out_latent_attention(spec, layer, {});
+  const auto& index = *spec.index;
+  layer.linear(Part::kIndexQuery, "self_attn.indexer.wq_b", spec.latent->q_rank, std::int64_t{index.heads} * index.dim);
+  layer.linear(Part::kIndexKey, "self_attn.indexer.wk", spec.hidden, index.dim);
+  layer.layer_norm(Part::kIndexKeyNorm, "self_attn.indexer.k_norm", index.dim);
+  layer.linear(Part::kIndexWeights, "self_attn.indexer.weights_proj", spec.hidden, index.heads);
 }
 
 }  // namespace automodel::arch

@@ -15,6 +15,13 @@ struct LatentDefaults {
 void read_latent_decoder(ConfigReader& config, ModelSpec& spec, DecoderDefaults defaults,
                          const LatentDefaults& latent_defaults = {});
 
+/// The keys of what chooses the tokens that attention sees (ModelSpec::index).
+struct IndexDefaults {
+  int heads = 64;
+  bool interleaved = false;
+};
+void read_token_index(ConfigReader& config, ModelSpec& spec, const IndexDefaults& defaults);
+
 /// What its modules are called; without a name there is no gate.
 struct LatentNames {
   std::string_view module = "self_attn";
@@ -26,5 +33,7 @@ struct LatentNames {
 void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer, const LatentNames& names);
 /// The same under DeepSeek's names.
 void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer);
+/// The same with what chooses tokens: self_attn.indexer.{wq_b,wk,k_norm,weights_proj}.
+void lay_out_indexed_attention(const ModelSpec& spec, LayerBuilder& layer);
 
 }  // namespace automodel::arch

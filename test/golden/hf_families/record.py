@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Records what transformers computes from a tiny model of a family, with weights and data that are functions of a seed.
 
-    record.py OUTPUT.json --config CONFIG.json [--like MODEL.safetensors] [--set KEY=JSON ...] [--eval] [--seed N]
+    record.py OUTPUT.json --config CONFIG.json [--like MODEL.safetensors] [--set KEY=JSON ...] [--eval] [--classes FILE.py]
 
 CONFIG.json is the model's configuration. Weights are uniform about a mean: mean and spread of each tensor are those of
 MODEL.safetensors where it is given, else they follow from the shape and from what transformers initialises. README.md
 says what stands in the result. Needs torch 2.11 and transformers 5.23."""
-import argparse, json, math, pathlib, tempfile
+import argparse, json, math, pathlib, runpy, tempfile
 
 import numpy as np
 import torch
@@ -51,6 +51,8 @@ def weight(seed, name, rule):
 def rule_of(name, stored, trained, plain):
     """Mean and spread of a tensor; what is not trained and what has few elements is kept as it is."""
     rule = {"shape": list(stored.shape)}
+    if not trained and stored.ndim == 1 and not stored.any():  # a bias that begins at zero would decide nothing
+        return rule | {"values": [round(0.2 * (2 * float(u) / 2**32 - 1), 3) for u in words(1, name, stored.size)]}
     if not trained or stored.size <= 2:
         return rule | {"values": [float(x) for x in stored.reshape(-1)]}
     mean = 0.0 if stored.ndim > 1 and "norm" not in name else round(float(stored.mean()), 2)
@@ -117,8 +119,11 @@ def main():
     parser.add_argument("--config", required=True)
     parser.add_argument("--like")
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--classes", help="a Python file that makes further classes known to transformers")
     parser.add_argument("--eval", action="store_true", help="without what transformers does in training mode only")
     a = parser.parse_args()
+    if a.classes:
+        runpy.run_path(a.classes)
     config = json.load(open(a.config))
     for pair in a.set:
         key, value = pair.split("=", 1)

@@ -1,0 +1,75 @@
+#include "model/token_index.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
+
+#include "ops/attention.h"
+#include "ops/element_type.h"
+#include "ops/graph.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+#include "ops/split.h"
+
+namespace automodel::model {
+
+using arch::Part;
+
+namespace {
+
+constexpr double kKeyNormEps = 1e-6;  // whatever rms_norm_eps says
+
+at::Tensor product(const at::Tensor& x, const ops::Parameter& weight) {
+  return at::matmul(x, weight.value.t());
+}
+
+}  // namespace
+
+TokenIndex::TokenIndex(const BlockContext& context, int layer) : index_(&*context.spec.index), table_(context.rope) {
+  const LayerWeights weights(context, layer);
+  query_ = weights.weight(Part::kIndexQuery);
+  key_ = weights.weight(Part::kIndexKey);
+  key_norm_ = weights.weight(Part::kIndexKeyNorm);
+  key_norm_bias_ = weights.bias(Part::kIndexKeyNorm);
+  weights_ = weights.weight(Part::kIndexWeights);
+}
+
+/// The first elements of every head, as many as RoPE's table is wide, turned: [batch, tokens, heads, width].
+at::Tensor TokenIndex::turned(const at::Tensor& x, const Microbatch& microbatch) const {
+  if (table_ == nullptr) return x;
+  const auto angles = table_->angles(microbatch.reach());
+  const auto parts = ops::split(x, {table_->width(), x.size(-1) - table_->width()});
+  const auto first =
+      ops::rope(parts[0].contiguous(), angles.cos, angles.sin, microbatch.positions, index_->interleaved);
+  return at::cat({first, parts[1]}, -1);
+}
+
+at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const {
+  const ops::NoGraph guard;
+  const auto batch = y.size(0), tokens = y.size(1);
+  const auto heads = std::int64_t{index_->heads}, dim = std::int64_t{index_->dim};
+  const auto type = ops::compute_type(y.scalar_type());
+  const auto q = turned(product(low_q, *query_).view({batch, tokens, heads, dim}), microbatch).to(type);
+  const auto normed = ops::layer_norm(product(y, *key_), key_norm_, key_norm_bias_, kKeyNormEps);
+  const auto k = turned(normed.unsqueeze(2), microbatch).to(type).squeeze(2);
+  const auto weights = at::matmul(y.to(type), weights_->value.to(type).t()) / std::sqrt(static_cast<double>(heads));
+  const auto places = at::arange(tokens, at::TensorOptions().dtype(at::kLong).device(y.device()));
+  const auto may = ops::pair_mask(places, places, {.segments = microbatch.segments});
+  auto sums = at::zeros({batch, tokens, tokens}, k.options());
+  const auto keys = k.transpose(1, 2) / std::sqrt(static_cast<double>(dim));
+  for (std::int64_t h = 0; h < heads; ++h)  // one head at a time: a matrix of all tokens by all tokens each
+    sums.add_(at::relu(at::matmul(q.select(2, h), keys)).mul_(weights.select(2, h).unsqueeze(2)));
+  sums.masked_fill_(may.squeeze(1).logical_not(), -std::numeric_limits<double>::infinity());
+  const auto best = std::get<1>(at::topk(sums, std::min<std::int64_t>(index_->top_k, tokens)));
+  return at::zeros({batch, tokens, tokens}, y.options().dtype(at::kBool)).scatter_(2, best, true);
+}
+
+}  // namespace automodel::model
