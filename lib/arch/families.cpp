@@ -126,9 +126,10 @@ Layout layout_of(const ModelSpec& spec) {
   const Family& family = known != nullptr ? *known : kUnknownFamily;
   Layout out;
   (family.lay_out_ends != nullptr ? family.lay_out_ends : lay_out_llama_ends)(spec, out);
-  std::map<std::tuple<Mixer, bool, bool>, int> kinds;  // by mixer, feed-forward block, experts
+  std::map<std::tuple<Mixer, bool, bool, bool>, int> kinds;  // by mixer, feed-forward block, experts, index of tokens
   for (int layer = 0; layer < spec.layers; ++layer) {
-    const auto [kind, fresh] = kinds.try_emplace({spec.mixer(layer), spec.has_feed(layer), spec.is_moe(layer)},
+    const bool chooses = spec.index && spec.index->chooses(layer);
+    const auto [kind, fresh] = kinds.try_emplace({spec.mixer(layer), spec.has_feed(layer), spec.is_moe(layer), chooses},
                                                  static_cast<int>(out.kinds.size()));
     out.kind_of.push_back(kind->second);
     if (!fresh) continue;
