@@ -161,8 +161,26 @@ constexpr std::array<std::string_view, 26> kEncoders = {"albert",
                                                         "siglip_vision_model",
                                                         "xlm-roberta"};
 
-bool is_encoder(std::string_view model_type) {
-  return std::find(kEncoders.begin(), kEncoders.end(), model_type) != kEncoders.end();
+/// Refuses what does not predict the next token: true where it did.
+bool refuse_encoder(ConfigReader& top, ConfigReader& config, std::string_view model_type) {
+  constexpr std::string_view kNeeded = "a decoder-only language model is needed";
+  if (top.boolean({"is_encoder_decoder"}, false)) {
+    top.refuse("unsupported-model", "is_encoder_decoder", "encoder-decoder models are not supported",
+               std::string(kNeeded));
+    return true;
+  }
+  if (std::find(kEncoders.begin(), kEncoders.end(), model_type) != kEncoders.end()) {
+    config.refuse(
+        "unsupported-model", "model_type",
+        fmt::format("'{}' does not predict the next token: it is an encoder, or has one for its input", model_type),
+        std::string(kNeeded));
+    return true;
+  }
+  const auto names = config.texts("architectures");
+  if (find_family(model_type) != nullptr || names.empty() || generates(names.front())) return false;
+  config.refuse("unsupported-model", "architectures", fmt::format("'{}' is no causal language model", names.front()),
+                "a model that predicts the next token is needed");
+  return true;
 }
 
 class Parser {
@@ -178,15 +196,7 @@ class Parser {
     spec.model_type = config.text({"model_type"}, nested ? top.text({"model_type"}, "") : "");
     if (nested || document.contains("vision_config")) spec.nested_in = top.text({"model_type"}, "unknown");
     if (const auto family = decoder_family(spec.model_type); !family.empty()) spec.model_type = family;
-    if (top.boolean({"is_encoder_decoder"}, false))
-      return top.refuse("unsupported-model", "is_encoder_decoder", "encoder-decoder models are not supported",
-                        "a decoder-only language model is needed");
-    if (is_encoder(spec.model_type))
-      return config.refuse(
-          "unsupported-model", "model_type",
-          fmt::format("'{}' does not predict the next token: it is an encoder, or has one for its input",
-                      spec.model_type),
-          "a decoder-only language model is needed");
+    if (refuse_encoder(top, config, spec.model_type)) return;
     const Family* family = choose(config, spec);
     if (family == nullptr) return;
     pass_over_common(config);
@@ -204,12 +214,6 @@ class Parser {
   /// The family to read with; nullptr after an error.
   const Family* choose(ConfigReader& config, ModelSpec& spec) {
     if (const Family* family = find_family(spec.model_type)) return family;
-    if (const auto names = config.texts("architectures"); !names.empty() && !generates(names.front())) {
-      config.refuse("unsupported-model", "architectures",
-                    fmt::format("'{}' is no causal language model", names.front()),
-                    "a model that predicts the next token is needed");
-      return nullptr;
-    }
     const auto message = spec.model_type.empty() ? std::string("'model_type' is missing")
                                                  : fmt::format("unknown model_type '{}'", spec.model_type);
     const auto known = family_names();

@@ -108,18 +108,26 @@ Tower named(std::string_view fqn, std::string_view what) {
   return out;
 }
 
-/// CLIP and SigLIP: LayerNorms, an MLP of two products, biases everywhere.
-Tower two_product_vit(const Json& section, std::string_view fqn, bool clip) {
-  auto out = named(fqn, clip ? "CLIP" : "SigLIP");
-  Sizes size(section);
+/// Width of the layers and of their MLPs, and the encoder with what follows from the sizes of images; fills the
+/// tower's.
+struct ImageSizes {
+  std::int64_t hidden = 0, wide = 0;
+  Encoder encoder = {};
+};
+ImageSizes image_sizes(Sizes& size, Tower& out) {
   const auto h = size("hidden_size"), f = size("intermediate_size"), patch = size("patch_size"),
              image = size("image_size"), channels = size("num_channels", 3);
   out.hidden = h;
   out.layers = static_cast<int>(size("num_hidden_layers"));
-  Encoder e;
-  e.patches = (image / patch) * (image / patch);
+  return {h, f, {.patch_weights = channels * patch * patch * h, .patches = (image / patch) * (image / patch)}};
+}
+
+/// CLIP and SigLIP: LayerNorms, an MLP of two products, biases everywhere.
+Tower two_product_vit(const Json& section, std::string_view fqn, bool clip) {
+  auto out = named(fqn, clip ? "CLIP" : "SigLIP");
+  Sizes size(section);
+  auto [h, f, e] = image_sizes(size, out);
   e.class_tokens = clip ? 1 : 0;
-  e.patch_weights = channels * patch * patch * h;
   e.layer_weights = 4 * h * h + 2 * h * f;
   e.layer_rest = 4 * h + f + h + 4 * h;
   e.rest = (e.patches + e.class_tokens) * h + 2 * h;  // positions, last norm
@@ -136,13 +144,7 @@ Tower two_product_vit(const Json& section, std::string_view fqn, bool clip) {
 Tower pixtral(const Json& section, std::string_view fqn) {
   auto out = named(fqn, "Pixtral");
   Sizes size(section);
-  const auto h = size("hidden_size"), f = size("intermediate_size"), patch = size("patch_size"),
-             image = size("image_size"), channels = size("num_channels", 3);
-  out.hidden = h;
-  out.layers = static_cast<int>(size("num_hidden_layers"));
-  Encoder e;
-  e.patches = (image / patch) * (image / patch);
-  e.patch_weights = channels * patch * patch * h;
+  auto [h, f, e] = image_sizes(size, out);
   e.layer_weights = 4 * h * h + 3 * h * f;
   e.layer_rest = 2 * h;
   e.rest = h;

@@ -107,7 +107,30 @@ inline std::string state_type(const DType& type) {
   return type == DType::kFloat32 || type == DType::kBFloat16 ? "" : "must be float32 or bfloat16";
 }
 
-struct AdamWConfig {
+/// What Adam and AdamW have in common.
+struct AdamFields {
+  Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
+  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment.", fractions};
+  Field<double> eps{"eps", 1e-8, "Added to the root of the second moment.", at_least<0>};
+  Field<bool> amsgrad{"amsgrad", false, "Keep the largest second moment."};
+  Field<bool> maximize{"maximize", false, "Ascend."};
+  Field<std::vector<ParamGroupOverride>> param_group_overrides{
+      "param_group_overrides", {}, "Factors for groups of parameters."};
+  Field<std::optional<DType>> exp_avg_dtype{"exp_avg_dtype", std::nullopt,
+                                            "Type in which the first moment is kept; null: the masters'.", state_type};
+  Field<std::optional<DType>> exp_avg_sq_dtype{
+      "exp_avg_sq_dtype", std::nullopt, "Type in which the second moment is kept; null: the masters'.", state_type};
+  Field<std::optional<DType>> main_grads_dtype{
+      "main_grads_dtype", std::nullopt,
+      "Type in which gradients are summed over microbatches; null: the masters' (docs/precision.md).", state_type};
+  Field<std::optional<DType>> main_params_dtype{
+      "main_params_dtype", std::nullopt, "Type of the values that the optimizer changes; null: float32.", state_type};
+  Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};
+  Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
+                                     Ignored{"the optimizer is always fused"}};
+  Field<bool> capturable{"capturable", false, "CUDA graphs.", Ignored{"steps are not captured in CUDA graphs"}};
+};
+struct AdamWConfig : AdamFields {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("adamw"),
                                          std::string_view("torch.optim.AdamW"),
@@ -117,65 +140,25 @@ struct AdamWConfig {
                                          std::string_view("flashoptim.FlashAdamW")};
   static constexpr std::string_view kDoc = "Adam with decoupled weight decay (Loshchilov and Hutter).";
   static constexpr bool kImplied = true;
-  Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
   Field<double> weight_decay{"weight_decay", 0.01,
                              "Weight decay, on every parameter unless param_group_overrides says otherwise.",
                              at_least<0>};
-  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment.", fractions};
-  Field<double> eps{"eps", 1e-8, "Added to the root of the second moment.", at_least<0>};
-  Field<bool> amsgrad{"amsgrad", false, "Keep the largest second moment."};
-  Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};
-  Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
-                                     Ignored{"the optimizer is always fused"}};
-  Field<bool> capturable{"capturable", false, "CUDA graphs.", Ignored{"steps are not captured in CUDA graphs"}};
   Field<Value> adam_w_mode{"adam_w_mode", nullptr, "Decoupled weight decay.", Ignored{"_target_ says so"}};
   Field<Value> bias_correction{"bias_correction", nullptr, "Bias correction.", Ignored{"moments are always corrected"}};
   Field<Value> master_weights{"master_weights", nullptr, "Float32 masters.",
                               Ignored{"the strategy's mixed-precision policy says so"}};
   Field<Value> store_param_remainders{"store_param_remainders", nullptr, "Masters in parts.",
                                       Ignored{"masters are whole"}};
-  Field<std::optional<DType>> exp_avg_dtype{"exp_avg_dtype", std::nullopt,
-                                            "Type in which the first moment is kept; null: the masters'.", state_type};
-  Field<std::optional<DType>> exp_avg_sq_dtype{
-      "exp_avg_sq_dtype", std::nullopt, "Type in which the second moment is kept; null: the masters'.", state_type};
-  Field<std::optional<DType>> main_grads_dtype{
-      "main_grads_dtype", std::nullopt,
-      "Type in which gradients are summed over microbatches; null: the masters' (docs/precision.md).", state_type};
-  Field<std::optional<DType>> main_params_dtype{
-      "main_params_dtype", std::nullopt, "Type of the values that the optimizer changes; null: float32.", state_type};
   Field<Value> master_weight_bits{"master_weight_bits", nullptr, "Size of masters.",
                                   Ignored{"the strategy's mixed-precision policy says so"}};
-  Field<bool> maximize{"maximize", false, "Ascend."};
-  Field<std::vector<ParamGroupOverride>> param_group_overrides{
-      "param_group_overrides", {}, "Factors for groups of parameters."};
 };
-struct AdamConfig {
+struct AdamConfig : AdamFields {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("adam"), std::string_view("torch.optim.Adam"),
                                          std::string_view("torch.optim.adam.Adam")};
   static constexpr std::string_view kDoc = "Adam; weight decay is added to the gradient.";
-  Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
   Field<double> weight_decay{
       "weight_decay", 0.01, "L2 penalty, on every parameter unless param_group_overrides says otherwise.", at_least<0>};
-  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment.", fractions};
-  Field<double> eps{"eps", 1e-8, "Added to the root of the second moment.", at_least<0>};
-  Field<bool> amsgrad{"amsgrad", false, "Keep the largest second moment."};
-  Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};
-  Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
-                                     Ignored{"the optimizer is always fused"}};
-  Field<bool> capturable{"capturable", false, "CUDA graphs.", Ignored{"steps are not captured in CUDA graphs"}};
-  Field<std::optional<DType>> exp_avg_dtype{"exp_avg_dtype", std::nullopt,
-                                            "Type in which the first moment is kept; null: the masters'.", state_type};
-  Field<std::optional<DType>> exp_avg_sq_dtype{
-      "exp_avg_sq_dtype", std::nullopt, "Type in which the second moment is kept; null: the masters'.", state_type};
-  Field<std::optional<DType>> main_grads_dtype{
-      "main_grads_dtype", std::nullopt,
-      "Type in which gradients are summed over microbatches; null: the masters' (docs/precision.md).", state_type};
-  Field<std::optional<DType>> main_params_dtype{
-      "main_params_dtype", std::nullopt, "Type of the values that the optimizer changes; null: float32.", state_type};
-  Field<bool> maximize{"maximize", false, "Ascend."};
-  Field<std::vector<ParamGroupOverride>> param_group_overrides{
-      "param_group_overrides", {}, "Factors for groups of parameters."};
 };
 struct SgdConfig {
   using IsSection = void;
