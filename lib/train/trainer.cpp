@@ -7,7 +7,7 @@
 
 #include <ATen/ops/tensor.h>
 
-#include "data/sampler.h"
+#include "train/loss_scale.h"
 #include "train/microbatches.h"
 #include "train/stop_signal.h"
 
@@ -19,23 +19,6 @@ std::vector<double> sum_over_world(comm::World& world, const std::vector<double>
   auto tensor = at::tensor(values, at::TensorOptions().dtype(at::kDouble));
   world.control().all_reduce(tensor, comm::ReduceOp::kSum)->wait();
   return {tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + values.size()};
-}
-
-/// Of the rows of microbatch `m`, whole sequences.
-std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
-  const auto values = static_cast<std::ptrdiff_t>(rows * batch.length);
-  const auto begin = batch.labels.begin() + static_cast<std::ptrdiff_t>(m) * values;
-  return std::count_if(begin, begin + values, [](std::int64_t label) { return label != data::kIgnoredLabel; });
-}
-
-/// Microbatches with at least one sample: what an epoch's last step is filled up with is none.
-std::int64_t count_microbatches(const data::Batch& batch, int rows) {
-  std::int64_t out = 0;
-  for (std::int64_t first = 0; first < batch.rows; first += rows) {
-    const auto begin = batch.samples.begin() + static_cast<std::ptrdiff_t>(first);
-    out += std::any_of(begin, begin + rows, [](std::int64_t sample) { return sample != data::kNoSample; }) ? 1 : 0;
-  }
-  return out;
 }
 
 [[noreturn]] void stop_for(const BadStep& bad, std::int64_t step) {
@@ -55,36 +38,25 @@ Trainer::Trainer(Runtime& runtime, plan::LrSchedule schedule, StepHooks hooks)
 StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
   auto& world = runtime_.world();
   const auto& place = runtime_.place();
-  // The divisor of the loss is known before the first backward pass. Ranks of one data-parallel coordinate have the
-  // same rows; one of them counts.
+  // Ranks of one data-parallel coordinate have the same rows; one of them counts.
   const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
-  double tokens = 0, labels = 0, filled = 0;
-  for (const auto& batch : batches) {
-    if (runtime_.plan().levers.scale_in_schedule)
-      filled += static_cast<double>(count_microbatches(batch, runtime_.plan().batch.microbatch));
-    tokens += static_cast<double>(batch.num_tokens);
-    labels += static_cast<double>(batch.num_label_tokens);
-  }
+  const int rows = runtime_.plan().batch.microbatch;
+  const auto mine = counts ? count_losses(batches, rows) : LossCounts{};
   world.activity().begin_action("count tokens");
-  const auto totals =
-      sum_over_world(world, {counts ? tokens : 0, counts ? labels : 0, stop ? 1.0 : 0.0, counts ? filled : 0});
-  // scale_grads_in_schedule: a mean over microbatches of each one's own mean.
-  const double divisor = runtime_.plan().levers.scale_in_schedule ? std::max(1.0, totals[3]) : 1;
-  if (runtime_.plan().levers.scale_in_schedule)
-    for (auto* stage : runtime_.stages()) stage->set_divisor(divisor);
+  const auto totals = sum_over_world(world, {mine.tokens, mine.labels, mine.microbatches, stop ? 1.0 : 0.0});
   StepResult result{.tokens = static_cast<std::int64_t>(totals[0]),
                     .label_tokens = static_cast<std::int64_t>(totals[1]),
-                    .stop_requested = totals[2] > 0};
+                    .stop_requested = totals[3] > 0};
   result.grad_scale = hooks_.grad_scale ? hooks_.grad_scale(step)
                       : scaler_         ? static_cast<double>(scaler_->scale())
                                         : 1.0;
-  const double factor = 1 / std::max(1.0, totals[1]);
+  const LossScale scale({totals[0], totals[1], totals[2]}, runtime_.plan().levers.scale_in_schedule, result.grad_scale);
+  for (auto* stage : runtime_.stages()) stage->set_divisor(scale.divisor());
 
   runtime_.begin_step();
   double loss = 0;
   for (std::size_t run = 0; run < batches.size(); ++run) {
-    auto microbatches =
-        make_microbatches(batches[run], runtime_.plan().batch.microbatch, world.device(), place.context());
+    auto microbatches = make_microbatches(batches[run], rows, world.device(), place.context());
     if (runtime_.plan().adapters && runtime_.plan().adapters->spec.dropout > 0)
       draw_dropout(microbatches,
                    {.seed = runtime_.plan().weights.seed,
@@ -92,15 +64,11 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
                     .first_row = (static_cast<std::int64_t>(run) * place.dp_size + place.dp) * batches[run].rows,
                     .context = place.context()});
     runtime_.set_length(batches[run].length);
-    pipeline::RunOptions options{.loss_scales = std::vector<double>(microbatches.size(), factor),
-                                 .seed = result.grad_scale,
-                                 .last_run = run + 1 == batches.size(),
-                                 .keep = keep_rule(),
-                                 .delay_weight_gradients = runtime_.plan().levers.delay_weight_gradients};
-    if (runtime_.plan().levers.scale_in_schedule)  // each microbatch's own mean; the schedule divides by their number
-      for (std::size_t m = 0; m < microbatches.size(); ++m)
-        options.loss_scales[m] = 1.0 / static_cast<double>(std::max<std::int64_t>(
-                                           1, count_labels(batches[run], m, runtime_.plan().batch.microbatch)));
+    const pipeline::RunOptions options{.loss_scales = scale.factors(batches[run], rows),
+                                       .seed = scale.backward(),
+                                       .last_run = run + 1 == batches.size(),
+                                       .keep = keep_rule(),
+                                       .delay_weight_gradients = runtime_.plan().levers.delay_weight_gradients};
     loss += runtime_.executor().run(microbatches, options);
   }
   end(StepPhase::kCompute);
@@ -109,19 +77,20 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
 
   const auto [dense, expert] = runtime_.optimizer().square_sums();
   end(StepPhase::kGradients);
-  std::vector<double> mine = {place.tp == 0 ? loss / divisor : 0, dense + expert,
-                              StopSignal::received() != 0 ? 1.0 : 0.0};
+  std::vector<double> shared = {place.tp == 0 ? scale.loss(loss) : 0, dense + expert,
+                                StopSignal::received() != 0 ? 1.0 : 0.0};
   // A column of each rank, of which every other rank adds zeros.
-  const auto counts_of_step = static_cast<std::ptrdiff_t>(mine.size());
+  const auto counts_of_step = static_cast<std::ptrdiff_t>(shared.size());
   if (const auto window = clock_ ? clock_->take_window() : std::nullopt) {
-    mine.resize(mine.size() + kStepPhases * static_cast<std::size_t>(world.size()));
-    std::ranges::copy(*window, mine.begin() + counts_of_step + static_cast<std::ptrdiff_t>(kStepPhases) * world.rank());
+    shared.resize(shared.size() + kStepPhases * static_cast<std::size_t>(world.size()));
+    std::ranges::copy(*window,
+                      shared.begin() + counts_of_step + static_cast<std::ptrdiff_t>(kStepPhases) * world.rank());
   }
-  const auto sums = sum_over_world(world, mine);
+  const auto sums = sum_over_world(world, shared);
   for (auto at = sums.begin() + counts_of_step; at != sums.end(); at += kStepPhases)
     std::copy_n(at, kStepPhases, result.rank_seconds.emplace_back().begin());
   result.loss = sums[0];
-  result.grad_norm = std::sqrt(sums[1]) / result.grad_scale;
+  result.grad_norm = scale.unscale(std::sqrt(sums[1]));
   result.stop_requested |= sums[2] > 0;  // a signal that came during the step
   return result;
 }
