@@ -13,6 +13,8 @@ LONG_FILE = 500  # think again at 400; a table or a test may be longer when it s
 FORBIDDEN_NAME = re.compile(r"(^|_)(util|utils|helper|helpers|common|misc|manager)(_|\.|$)")
 HEAVY = re.compile(r"#include <(torch/torch\.h|torch/nn\.h|torch/all\.h|ATen/ATen\.h)>")
 CORE = ["base", "config", "arch", "mesh", "schedule", "plan", "estimate", "report", "launch", "metrics", "tokenizer"]
+# What runs takes the plan, not the recipe.
+ENGINES = re.compile(r"lib/(ops|comm|model|parallel|pipeline|optim)/|lib/train/(runtime|trainer|loss_scale|microbatches|evaluate|snapshot|gather)\.")
 RUNTIME_HEADERS = re.compile(r"#include <(ATen|c10|torch|mpi|nccl|cuda)")
 TOP = {"CMakeLists.txt", "CMakePresets.json", "README.md", "CHANGELOG.md", "app", "lib", "recipes", "scripts", "test",
        "third_party", "docs", "bench", "build", "runs", "compile_commands.json"}
@@ -67,6 +69,8 @@ for source in sorted([*LIB.rglob("*.h"), *LIB.rglob("*.cpp"), *LIB.rglob("*.cu")
                 problems.append(f"{shown}:{number}: no folder lib/{folder}")
             elif target in allowed and target not in closure(library):
                 problems.append(f"{shown}:{number}: {library} may not include {target} (see DEPENDS)")
+        if include and ENGINES.match(str(shown)) and include.group(1).split("/")[0] == "config":
+            problems.append(f"{shown}:{number}: the engines take the plan and include no header of config/")
         if HEAVY.match(line):
             problems.append(f"{shown}:{number}: include narrowly (ATen/core/Tensor.h, ATen/ops/*.h)")
         if library in CORE and RUNTIME_HEADERS.match(line):

@@ -33,7 +33,7 @@ struct Estimate {
 /// The machine of a plan whose mesh, types and microbatches are chosen.
 Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
                        const Calibration* calibration, Diagnostics& problems);
-Moments moments_of(const config::OptimizerConfig& optimizer);
+Moments moments_of(const plan::OptimizerPlan& optimizer);
 /// Estimates for a plan that has a pipeline.
 /// What memory and time are asked for: the plan's own decisions and the machine.
 MemoryRequest memory_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware);

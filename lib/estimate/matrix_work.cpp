@@ -28,7 +28,7 @@ MatrixWork& MatrixWork::operator+=(const MatrixWork& other) {
 
 MatrixWork matrix_work(const plan::TrainingPlan& plan, const plan::Sharding& sharding, int stage) {
   MatrixWork out;
-  const auto* muon = std::get_if<config::MuonConfig>(&plan.optimizer);
+  const auto* muon = std::get_if<plan::MuonRule>(&plan.optimizer.rule);
   if (muon == nullptr) return out;
   const auto& sizes = plan.mesh.sizes();
   const auto elements = stage_elements(plan, stage);
@@ -39,7 +39,7 @@ MatrixWork matrix_work(const plan::TrainingPlan& plan, const plan::Sharding& sha
   for (const int layer : plan.pipeline->stages[static_cast<std::size_t>(stage)].part.layers) {
     const auto& shares = plan.shares.layer(layer);
     const double experts = shares.expert_orthogonal / (sizes.ep * plan.expert_tensor) / sharding.expert_shards;
-    out.flops += muon->ns_steps() * (shares.orthogonal / sharding.shards + experts);
+    out.flops += muon->iterations * (shares.orthogonal / sharding.shards + experts);
   }
   return out;
 }

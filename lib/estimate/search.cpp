@@ -10,6 +10,7 @@
 #include "arch/counts.h"
 #include "base/bytes.h"
 #include "estimate/coarse_cost.h"
+#include "plan/optimizer_choice.h"
 
 namespace automodel::estimate {
 namespace {
@@ -89,7 +90,7 @@ class Search {
     auto result = make_plan(loaded, plan);
     problems = std::move(result.problems);
     if (strategy_ == std::nullopt) strategy_ = loaded.recipe.distributed();
-    moments_ = moments_of(loaded.recipe.optimizer());
+    moments_ = moments_of(plan::plan_optimizer(loaded.recipe.optimizer()));
     return std::move(result.plan);
   }
 

@@ -1,6 +1,5 @@
 #include "estimate/state_bytes.h"
 
-#include "config/optimizer_basics.h"
 #include "estimate/estimate.h"
 #include "plan/training_plan.h"
 
@@ -8,7 +7,7 @@ namespace automodel::estimate {
 namespace {
 
 /// The mean of what the optimizer keeps for an element; `tensors` has the second moment and its largest value.
-double moment_bytes(const plan::TypePlan& types, const config::OptimizerConfig& optimizer) {
+double moment_bytes(const plan::TypePlan& types, const plan::OptimizerPlan& optimizer) {
   const int second = moments_of(optimizer).of_rest - 1;
   return second < 1 ? size_of(types.first_moment)
                     : (size_of(types.first_moment) + second * size_of(types.second_moment)) / (1.0 + second);
@@ -53,8 +52,7 @@ StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sha
                    : plan.zero_level ? megatron_bytes(plan.types)
                                      : pytorch_bytes(plan.types, sharding);
   // PyTorch's moments have the type of its weights where the recipe names none.
-  const auto asked = config::types_of(plan.optimizer);
-  out.moment = !own && !plan.zero_level && !asked.first_moment && !asked.second_moment
+  out.moment = !own && !plan.zero_level && !plan.optimizer.first_moment && !plan.optimizer.second_moment
                    ? size_of(plan.types.stored)
                    : moment_bytes(plan.types, plan.optimizer);
   out.by_unit = out.lean = !own;

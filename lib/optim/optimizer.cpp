@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
 
 #include <fmt/format.h>
 
@@ -11,7 +10,6 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "config/optimizer_basics.h"
 #include "ops/adam.h"
 #include "ops/graph.h"
 
@@ -22,63 +20,24 @@ namespace {
 constexpr std::int64_t kPart = 1 << 20;  ///< elements that temporaries are made for
 
 /// Of what recipes may ask for (config::state_type).
-at::ScalarType scalar_type(DType type) {
-  return type == DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
+at::ScalarType type_of(std::optional<DType> asked, at::ScalarType otherwise) {
+  return !asked ? otherwise : *asked == DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
 }
 
 }  // namespace
-
-Factors factors_of(const std::vector<config::ParamGroupOverride>& overrides, const std::string& name) {
-  for (const auto& each : overrides)
-    if (std::regex_search(name, std::regex(each.pattern()))) return {each.lr_mult(), each.wd_mult()};
-  return {};
-}
 
 double clip_factor(double norm, double max_norm) {
   return std::min(1.0, max_norm / (norm + 1e-6));
 }
 
-bool takes_whole(const config::OptimizerConfig& config, const arch::Parameter& parameter) {
-  return std::holds_alternative<config::MuonConfig>(config) && parameter.trained() && arch::is_hidden_matrix(parameter);
+bool takes_whole(const plan::OptimizerPlan& plan, const arch::Parameter& parameter) {
+  return plan.takes_matrices() && parameter.trained() && arch::is_hidden_matrix(parameter);
 }
 
-Optimizer::Optimizer(const config::OptimizerConfig& config, std::vector<Target> targets)
-    : targets_(std::move(targets)) {
-  const auto read = [&](const auto& c) {
-    using Config = std::remove_cvref_t<decltype(c)>;
-    if constexpr (std::is_same_v<Config, config::SgdConfig>) {
-      rule_ = Sgd{c.momentum(), c.dampening(), c.nesterov(), c.maximize()};
-    } else if constexpr (std::is_same_v<Config, config::MuonConfig>) {
-      const double rest = c.scalar_lr().value_or(c.lr());
-      const auto factor = [&](double rate) { return c.lr() > 0 ? rate / c.lr() : 1; };  // the schedule's rate is 0 then
-      rule_ = Muon{.momentum = c.momentum(),
-                   .nesterov = c.nesterov(),
-                   .iteration = {c.ns_coefficients(), c.ns_steps(), c.eps()},
-                   .scale = c.adjust_lr_fn().value_or(config::MuonScale::kOriginal),
-                   .rest = {.beta1 = c.scalar_betas()[0],
-                            .beta2 = c.scalar_betas()[1],
-                            .eps = c.scalar_eps(),
-                            .decoupled = true,
-                            .amsgrad = false,
-                            .maximize = false},
-                   .rest_factor = factor(rest),
-                   .embedding_factor = factor(c.embed_lr().value_or(rest)),
-                   .head_factor = factor(c.lm_head_lr().value_or(rest))};
-    } else {
-      rule_ = Adam{.beta1 = c.betas()[0],
-                   .beta2 = c.betas()[1],
-                   .eps = c.eps(),
-                   .decoupled = std::is_same_v<Config, config::AdamWConfig>,
-                   .amsgrad = c.amsgrad(),
-                   .maximize = c.maximize()};
-    }
-  };
-  std::visit(read, config);
-  const auto types = config::types_of(config);
-  if (types.first_moment) first_type_ = scalar_type(*types.first_moment);
-  if (types.second_moment) second_type_ = scalar_type(*types.second_moment);
+Optimizer::Optimizer(plan::OptimizerPlan plan, std::vector<Target> targets)
+    : plan_(std::move(plan)), targets_(std::move(targets)) {
   for (const auto& target : targets_) {
-    add_pieces(target, config);
+    add_pieces(target);
     add_states(target);
     exchanges_.push_back(target.matrices.empty() ? nullptr
                                                  : std::make_unique<MatrixExchange>(target.matrices, target.groups));
@@ -86,20 +45,20 @@ Optimizer::Optimizer(const config::OptimizerConfig& config, std::vector<Target> 
 }
 
 double Optimizer::rate_factor(const Range& range) const {
-  const auto* muon = std::get_if<Muon>(&rule_);
+  const auto* muon = std::get_if<plan::MuonRule>(&plan_.rule);
   if (muon == nullptr || range.matrix >= 0) return 1;
   return range.place == Place::kEmbedding ? muon->embedding_factor
          : range.place == Place::kHead    ? muon->head_factor
                                           : muon->rest_factor;
 }
 
-void Optimizer::add_pieces(const Target& target, const config::OptimizerConfig& config) {
-  const auto overrides = config::basics_of(config).overrides;
+void Optimizer::add_pieces(const Target& target) {
   auto& pieces = pieces_.emplace_back();
   for (const auto& range : target.ranges) {
     if (!range.trained) continue;
-    auto factors =
-        overrides.empty() ? Factors{} : factors_of(overrides, range.group.empty() ? range.name : range.group);
+    auto factors = plan_.groups.empty()
+                       ? plan::Factors{}
+                       : plan::factors_of(plan_.groups, range.group.empty() ? range.name : range.group);
     factors.lr *= rate_factor(range);
     const bool joins = !pieces.empty() && pieces.back().offset + pieces.back().length == range.offset &&
                        pieces.back().lr_factor == factors.lr && pieces.back().decay_factor == factors.weight_decay &&
@@ -115,7 +74,7 @@ void Optimizer::add_states(const Target& target) {
   auto& states = states_.emplace_back();
   const auto& pieces = pieces_.back();
   if (pieces.empty()) return;
-  if (!std::holds_alternative<Muon>(rule_)) {
+  if (!plan_.takes_matrices()) {
     for (const auto& name : state_names())
       states.push_back({at::zeros_like(target.value, state_type(name, target.value.scalar_type()))});
     return;
@@ -165,12 +124,12 @@ std::string Optimizer::not_finite() const {
 void Optimizer::step(double lr, double weight_decay, double gradient_scale) {
   const ops::NoGraph guard;
   ++steps_;
-  if (const auto* adam = std::get_if<Adam>(&rule_))
+  if (const auto* adam = std::get_if<plan::AdamRule>(&plan_.rule))
     step_adam(*adam, lr, weight_decay, gradient_scale);
-  else if (const auto* sgd = std::get_if<Sgd>(&rule_))
+  else if (const auto* sgd = std::get_if<plan::SgdRule>(&plan_.rule))
     step_sgd(*sgd, lr, weight_decay, gradient_scale);
   else
-    step_muon(std::get<Muon>(rule_), lr, weight_decay, gradient_scale);
+    step_muon(std::get<plan::MuonRule>(plan_.rule), lr, weight_decay, gradient_scale);
 }
 
 template <class Update>
@@ -188,7 +147,7 @@ void Optimizer::for_pieces(const Update& update) {
   }
 }
 
-void Optimizer::step_adam(const Adam& rule, double lr, double weight_decay, double gradient_scale) {
+void Optimizer::step_adam(const plan::AdamRule& rule, double lr, double weight_decay, double gradient_scale) {
   const ops::AdamStep step{.lr = lr,
                            .beta1 = rule.beta1,
                            .beta2 = rule.beta2,
@@ -227,7 +186,7 @@ void Optimizer::step_adam(const Adam& rule, double lr, double weight_decay, doub
 
 /// torch.optim.SGD: the buffer begins as the first gradient, undamped. In parts, so that what is computed on the way
 /// stays small.
-void Optimizer::step_sgd(const Sgd& rule, double lr, double weight_decay, double gradient_scale) {
+void Optimizer::step_sgd(const plan::SgdRule& rule, double lr, double weight_decay, double gradient_scale) {
   const double sign = rule.maximize ? -1 : 1;
   for_pieces([&](const at::Tensor& value, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                  const Piece& piece) {
@@ -253,7 +212,7 @@ void Optimizer::step_sgd(const Sgd& rule, double lr, double weight_decay, double
 }
 
 /// torch.optim.Muon of PyTorch 2.11 for the matrices, AdamW for the rest.
-void Optimizer::step_muon(const Muon& rule, double lr, double weight_decay, double gradient_scale) {
+void Optimizer::step_muon(const plan::MuonRule& rule, double lr, double weight_decay, double gradient_scale) {
   step_adam(rule.rest, lr, weight_decay, gradient_scale);
   for (std::size_t i = 0; i < targets_.size(); ++i) {
     if (!exchanges_[i]) continue;
@@ -269,13 +228,15 @@ void Optimizer::step_muon(const Muon& rule, double lr, double weight_decay, doub
       part(update, piece).copy_(rule.nesterov ? g.lerp(momentum, rule.momentum) : momentum);
     }
     const auto there = update.to(targets_[i].groups.device);  // masters that are offloaded come to the model's device
-    exchanges_[i]->run(there, [&](const at::Tensor& matrix) { return ops::orthogonalised(matrix, rule.iteration); });
+    exchanges_[i]->run(there, [&](const at::Tensor& matrix) {
+      return ops::orthogonalised(matrix, {rule.coefficients, rule.iterations, rule.eps});
+    });
     if (!there.is_same(update)) update.copy_(there);
     for (const auto& piece : pieces_[i]) {
       if (piece.matrix < 0) continue;
       const auto& shape = exchanges_[i]->matrices()[static_cast<std::size_t>(piece.matrix)].shape;
       const auto rows = static_cast<double>(shape.end()[-2]), columns = static_cast<double>(shape.back());
-      const double scale = rule.scale == config::MuonScale::kOriginal ? std::sqrt(std::max(1.0, rows / columns))
+      const double scale = rule.scale == plan::MatrixScale::kOriginal ? std::sqrt(std::max(1.0, rows / columns))
                                                                       : 0.2 * std::sqrt(std::max(rows, columns));
       const double rate = lr * piece.lr_factor;
       part(value, piece).mul_(1 - rate * weight_decay * piece.decay_factor).add_(part(update, piece), -rate * scale);
@@ -284,24 +245,24 @@ void Optimizer::step_muon(const Muon& rule, double lr, double weight_decay, doub
 }
 
 std::vector<std::string> Optimizer::state_names(bool whole) const {
-  if (const auto* sgd = std::get_if<Sgd>(&rule_))
+  if (const auto* sgd = std::get_if<plan::SgdRule>(&plan_.rule))
     return sgd->momentum > 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
-  if (std::holds_alternative<Muon>(rule_) && whole) return {"momentum_buffer"};
+  if (plan_.takes_matrices() && whole) return {"momentum_buffer"};
   std::vector<std::string> out = {"exp_avg", "exp_avg_sq"};
-  if (const auto* adam = std::get_if<Adam>(&rule_); adam != nullptr && adam->amsgrad)
+  if (const auto* adam = std::get_if<plan::AdamRule>(&plan_.rule); adam != nullptr && adam->amsgrad)
     out.emplace_back("max_exp_avg_sq");
   return out;
 }
 
 at::ScalarType Optimizer::state_type(std::string_view name, at::ScalarType master) const {
-  if (name == "exp_avg") return first_type_.value_or(master);
-  return name == "exp_avg_sq" || name == "max_exp_avg_sq" ? second_type_.value_or(master) : master;
+  if (name == "exp_avg") return type_of(plan_.first_moment, master);
+  return name == "exp_avg_sq" || name == "max_exp_avg_sq" ? type_of(plan_.second_moment, master) : master;
 }
 
 std::vector<State> Optimizer::states(std::size_t index) const {
   std::vector<State> out;
   const auto names = state_names();
-  const bool muon = std::holds_alternative<Muon>(rule_);
+  const bool muon = plan_.takes_matrices();
   for (std::size_t i = 0; i < states_[index].size(); ++i) {
     const auto& [tensor, first] = states_[index][i];
     if (muon && i == 0) out.push_back({state_names(true)[0], tensor, first, State::Of::kMatrices});

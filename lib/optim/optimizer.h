@@ -12,9 +12,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "arch/modules.h"
-#include "config/training_config.h"
 #include "ops/orthogonal.h"
 #include "optim/matrix_exchange.h"
+#include "plan/optimizer_plan.h"
 
 namespace automodel::optim {
 
@@ -46,7 +46,7 @@ struct Target {
 };
 
 /// True where an optimizer of this kind needs the whole of `parameter` to change a part of it.
-bool takes_whole(const config::OptimizerConfig& config, const arch::Parameter& parameter);
+bool takes_whole(const plan::OptimizerPlan& plan, const arch::Parameter& parameter);
 
 /// The states that a checkpoint holds, beside the master values.
 struct State {
@@ -62,7 +62,7 @@ struct State {
 
 class Optimizer {
  public:
-  Optimizer(const config::OptimizerConfig& config, std::vector<Target> targets);
+  Optimizer(plan::OptimizerPlan plan, std::vector<Target> targets);
 
   const std::vector<Target>& targets() const { return targets_; }
   /// Sum of squares of the counted gradients, in float64: {dense, expert} parameters.
@@ -85,22 +85,6 @@ class Optimizer {
   std::int64_t state_bytes() const;
 
  private:
-  struct Adam {
-    double beta1, beta2, eps;
-    bool decoupled, amsgrad, maximize;
-  };
-  struct Sgd {
-    double momentum, dampening;
-    bool nesterov, maximize;
-  };
-  struct Muon {
-    double momentum;
-    bool nesterov;
-    ops::NewtonSchulz iteration;
-    config::MuonScale scale;
-    Adam rest;                                          ///< of what is no matrix
-    double rest_factor, embedding_factor, head_factor;  ///< of its rates
-  };
   /// Neighbouring ranges with the same factors.
   struct Piece {
     std::int64_t offset, length;
@@ -114,18 +98,17 @@ class Optimizer {
     at::Tensor part(const Piece& piece) const { return tensor.narrow(0, piece.offset - first, piece.length); }
   };
 
-  void step_adam(const Adam& rule, double lr, double weight_decay, double gradient_scale);
-  void step_sgd(const Sgd& rule, double lr, double weight_decay, double gradient_scale);
-  void step_muon(const Muon& rule, double lr, double weight_decay, double gradient_scale);
-  void add_pieces(const Target& target, const config::OptimizerConfig& config);
+  void step_adam(const plan::AdamRule& rule, double lr, double weight_decay, double gradient_scale);
+  void step_sgd(const plan::SgdRule& rule, double lr, double weight_decay, double gradient_scale);
+  void step_muon(const plan::MuonRule& rule, double lr, double weight_decay, double gradient_scale);
+  void add_pieces(const Target& target);
   void add_states(const Target& target);
   double rate_factor(const Range& range) const;
   /// Calls `update(value, gradient, states, piece)` for every piece of every trained target.
   template <class Update>
   void for_pieces(const Update& update);
 
-  std::variant<Adam, Sgd, Muon> rule_;
-  std::optional<at::ScalarType> first_type_, second_type_;  ///< of Adam's moments; absent: the masters'
+  plan::OptimizerPlan plan_;
   std::vector<Target> targets_;
   /// Of a target, in the order of state_names(); under Muon the first is the momentum of matrices and the first moment
   /// of the rest, the second AdamW's. None where all is frozen.
@@ -134,13 +117,6 @@ class Optimizer {
   std::vector<std::unique_ptr<MatrixExchange>> exchanges_;  ///< of a target, where it has matrices
   std::int64_t steps_ = 0;
 };
-
-/// Factors of parameter `name`: those of the first override whose pattern it matches, else 1 and 1.
-struct Factors {
-  double lr = 1;
-  double weight_decay = 1;
-};
-Factors factors_of(const std::vector<config::ParamGroupOverride>& overrides, const std::string& name);
 
 /// The factor for gradients that makes their norm at most `max_norm` (torch.nn.utils.clip_grad_norm_).
 double clip_factor(double norm, double max_norm);

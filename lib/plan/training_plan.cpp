@@ -9,6 +9,7 @@
 #include "plan/costs.h"
 #include "plan/facts.h"
 #include "plan/lr_schedule.h"
+#include "plan/optimizer_choice.h"
 #include "plan/pipeline_plan.h"
 #include "plan/tensor_choice.h"
 #include "plan/type_choice.h"
@@ -382,7 +383,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.batch.multiple = token_multiple(plan);
     plan.communication = communication_of(recipe, plan.cuda, report);
     plan.weights = weight_origin(plan, recipe);
-    plan.optimizer = recipe.optimizer();
+    plan.optimizer = plan_optimizer(recipe.optimizer());
     plan.first_step = recipe.step_scheduler->start_step();
     plan.settings = acting_sections(recipe);
     if (plan.model) plan.shares = tensor_shares(*plan.model, plan.tensor, sizes->tp);

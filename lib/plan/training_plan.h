@@ -17,6 +17,7 @@
 #include "plan/levers.h"
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
+#include "plan/optimizer_plan.h"
 #include "plan/sharding.h"
 #include "plan/stage_shapes.h"
 #include "plan/tensor_shares.h"
@@ -96,7 +97,7 @@ struct TrainingPlan {
   CommunicationPlan communication = {};
   WeightOrigin weights = {};
   std::int64_t first_step = 0;  ///< step_scheduler.start_step
-  config::OptimizerConfig optimizer = config::AdamWConfig{};
+  OptimizerPlan optimizer = {};
   /// The sections of the recipe that act as they are written: what `plan --json` prints of them.
   config::Value settings = {};
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown

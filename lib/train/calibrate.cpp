@@ -255,7 +255,7 @@ class Meter {
       elements += static_cast<double>(storage->elements());
       targets.push_back(std::move(target));
     }
-    optim::Optimizer optimizer(recipe_.optimizer(), std::move(targets));
+    optim::Optimizer optimizer(plan_.optimizer, std::move(targets));
     const ops::NoGraph guard;
     const double seconds = time_of(world_, Pick::kMedian, [&] {
       optimizer.square_sums();

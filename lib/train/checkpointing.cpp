@@ -75,10 +75,6 @@ std::string adapter_config_of(const Setup& setup) {
   return to_json(out);
 }
 
-std::string optimizer_name(const config::OptimizerConfig& config) {
-  return std::visit([](const auto& each) { return std::string(std::decay_t<decltype(each)>::targets[0]); }, config);
-}
-
 }  // namespace
 
 Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::string&)> say, const fs::path& from,
@@ -200,7 +196,7 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
   if (const auto* scaler = trainer_->scaler())
     out.loss_scale =
         checkpoint::LossScale{scaler->state().scale, scaler->state().growth_steps, scaler->state().hysteresis};
-  out.optimizer = optimizer_name(setup_.recipe().optimizer());
+  out.optimizer = setup_.plan.optimizer.name;
   out.seed = setup_.seed();
   out.lr_schedule = config::to_json(config::to_dict(trainer_->schedule().settings()));
   out.loss = loss;

@@ -7,6 +7,7 @@
 #include <c10/util/BFloat16.h>
 
 #include "optim/optimizer.h"
+#include "plan/optimizer_choice.h"
 #include "torch_catch.h"
 
 namespace automodel::optim {
@@ -32,7 +33,7 @@ TEST_CASE("moments are rounded to the types that the recipe names, once a step",
         auto gradient = at::zeros({kLength}, at::kFloat);
         Target target{.value = at::zeros({kLength}, at::kFloat), .gradient = [&] { return gradient; }};
         target.ranges = {{.name = "a", .length = 20}, {.name = "b", .offset = 20, .length = kLength - 20}};
-        Optimizer optimizer(config, {target});
+        Optimizer optimizer(plan::plan_optimizer(config), {target});
         const auto state_bytes = (first ? 2 : 4) + (second ? 2 : 4) * (amsgrad ? 2 : 1);
         CHECK(optimizer.state_bytes() == kLength * state_bytes);
         CHECK(optimizer.state_type("exp_avg", at::kFloat) == (first ? at::kBFloat16 : at::kFloat));

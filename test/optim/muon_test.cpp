@@ -14,6 +14,7 @@
 #include "comm/loopback/loopback.h"
 #include "golden_file.h"
 #include "optim/optimizer.h"
+#include "plan/optimizer_choice.h"
 #include "torch_catch.h"
 
 namespace automodel::optim {
@@ -83,7 +84,7 @@ TEST_CASE("Muon gives PyTorch's numbers for matrices", "[optim][golden]") {
     target.ranges.push_back({.name = "w", .length = count, .matrix = 0});
     target.matrices.push_back({.name = "w", .shape = shape, .offset = 0, .length = count});
     const auto config = config_of(row["setting"], lr);
-    Optimizer optimizer(config, {target});
+    Optimizer optimizer(plan::plan_optimizer(config), {target});
     CHECK(optimizer.state_bytes() == 4 * count);
     const int steps = recorded["steps"];
     for (int step = 0; step < steps; ++step) {
@@ -121,7 +122,7 @@ TEST_CASE("what is no matrix of a layer is AdamW's, at rates of its own", "[opti
                    {.name = "head", .offset = kMatrix + kVector, .length = kVector, .place = Place::kHead}};
   target.matrices = {{.name = "matrix", .shape = {3, 4}, .length = kMatrix}};
   const auto before = target.value.clone();
-  Optimizer optimizer(muon, {target});
+  Optimizer optimizer(plan::plan_optimizer(muon), {target});
   CHECK(optimizer.state_bytes() == 4 * (kMatrix + 4 * kVector));
   for (const double rate : {0.02, 0.03}) {
     const auto at = rate == 0.02 ? kMatrix : kMatrix + kVector;
@@ -130,7 +131,7 @@ TEST_CASE("what is no matrix of a layer is AdamW's, at rates of its own", "[opti
     Target alone{.value = before.narrow(0, at, kVector).clone(),
                  .gradient = [&, at] { return gradient.narrow(0, at, kVector); }};
     alone.ranges = {{.name = "v", .length = kVector}};
-    Optimizer reference(adamw, {alone});
+    Optimizer reference(plan::plan_optimizer(adamw), {alone});
     for (int i = 0; i < 3; ++i) reference.step(rate, 0.01, 1);
     if (rate == 0.02)
       for (int i = 0; i < 3; ++i) optimizer.step(0.1, 0.01, 1);

@@ -8,6 +8,7 @@
 
 #include "config/recipe.h"
 #include "optim/optimizer.h"
+#include "plan/optimizer_choice.h"
 #include "torch_catch.h"
 
 namespace automodel::optim {
@@ -75,7 +76,7 @@ TEST_CASE("SGD gives PyTorch's numbers, in one shard as in several, and after a 
           target.ranges.push_back({.name = "w", .first = first, .offset = 0, .length = length});
           targets.push_back(std::move(target));
         }
-        return Optimizer(config_of(setting), std::move(targets));
+        return Optimizer(plan::plan_optimizer(config_of(setting)), std::move(targets));
       };
       auto optimizer = make();
       CHECK(optimizer.state_bytes() == (setting.momentum > 0 ? kLength * 8 : 0));

@@ -12,8 +12,8 @@ data::Batch batch() {
   data::Batch out;
   out.rows = 4;
   out.length = 2;
-  out.labels = {5, 6, 7, data::kIgnoredLabel, data::kIgnoredLabel, data::kIgnoredLabel, data::kIgnoredLabel,
-                data::kIgnoredLabel};
+  out.labels = {
+      5, 6, 7, data::kIgnoredLabel, data::kIgnoredLabel, data::kIgnoredLabel, data::kIgnoredLabel, data::kIgnoredLabel};
   out.samples = {0, 1, 2, data::kNoSample};
   out.num_tokens = 6;
   out.num_label_tokens = 3;
