@@ -118,6 +118,7 @@ class Resolution {
 void check_recipe(LoadedRecipe& loaded) {
   const Recipe& recipe = loaded.recipe;
   add_located(loaded, loaded.problems, check(recipe.distributed()), "distributed");
+  if (recipe.freeze_config()) add_located(loaded, loaded.problems, check(*recipe.freeze_config()), "freeze_config");
   if (recipe.peft()) add_located(loaded, loaded.problems, check(*recipe.peft()), "peft");
   const auto refuse = [&](std::string id, std::string key, std::string message, std::string help) {
     const auto where = loaded.origins.nearest(key);

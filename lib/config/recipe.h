@@ -12,8 +12,10 @@
 #include "config/distributed_config.h"
 #include "config/environment.h"
 #include "config/fault_tolerance_config.h"
+#include "config/freeze_config.h"
 #include "config/model_config.h"
 #include "config/model_parallel_config.h"
+#include "config/neftune_config.h"
 #include "config/override.h"
 #include "config/peft_config.h"
 #include "config/reader.h"
@@ -52,6 +54,9 @@ struct Recipe {
   Field<PackedSequenceConfig> packed_sequence{"packed_sequence", {}, "Several rows of training data in one sequence."};
   Field<std::optional<PeftConfig>> peft{"peft", std::nullopt,
                                         "Low-rank adapters (LoRA) that are trained instead of the model's weights."};
+  Field<std::optional<FreezeConfig>> freeze_config{"freeze_config", std::nullopt,
+                                                   "Modules whose parameters stay as they are."};
+  Field<std::optional<NeftuneConfig>> neftune{"neftune", std::nullopt, "Noise on token embeddings (NEFTune)."};
   Field<OptimizerConfig> optimizer{"optimizer", AdamWConfig{}, "The optimizer."};
   Field<std::optional<LrSchedulerConfig>> lr_scheduler{"lr_scheduler", std::nullopt,
                                                        "Learning-rate schedule; none: a constant rate."};
@@ -87,8 +92,6 @@ struct Recipe {
   Field<Value> quantization{"quantization", nullptr, "Quantized base weights.",
                             Unsupported{"base weights stay in floating point"}};
   Field<Value> qat{"qat", nullptr, "Quantization-aware training.", Unsupported{"weights stay in floating point"}};
-  Field<Value> neftune{"neftune", nullptr, "Noise on embeddings.", Unsupported{"no noise is added to embeddings"}};
-  Field<Value> freeze_config{"freeze_config", nullptr, "Frozen modules.", Unsupported{"all parameters are trained"}};
   Field<Value> tokenizer{"tokenizer", nullptr, "Tokenizer of all data sets.",
                          Unsupported{"a tokenizer is an option of a data set: dataset.tokenizer"}};
   Field<Value> tool_call_eval{"tool_call_eval", nullptr, "Evaluation of tool calls.",

@@ -51,6 +51,23 @@ void add_adapters(const plan::TrainingPlan& plan, const plan::StagePart& part, S
   out.expert += out.trained_expert;
 }
 
+void leave_out_frozen(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
+  const auto frozen = plan::frozen_elements(plan, part);
+  const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
+  out.trained_dense -= frozen.dense;
+  out.trained_expert -= frozen.expert;
+  out.dense_matrices -= frozen.dense_matrices;
+  out.expert_matrices -= frozen.expert_matrices;
+  double largest = 0, ends = out.trained();
+  for (const int layer : part.layers) {
+    const auto& shares = plan.shares.layer(layer);
+    const double trained = shares.dense + shares.expert / expert_ranks - frozen.layers[static_cast<std::size_t>(layer)];
+    largest = std::max(largest, trained);
+    ends -= trained;
+  }
+  out.largest_trained = std::max(largest, std::min(ends, out.largest_unit));
+}
+
 /// What a stage keeps of a microbatch and works with.
 struct StageCost {
   double kept = 0, kept_for_weights = 0, working = 0;  ///< of the layers
@@ -214,6 +231,7 @@ class RankWalk {
     for (const int layer : stage.part.layers) {
       auto request = activation;
       if (plan_.adapters) request.trained = plan_.adapters->layers[static_cast<std::size_t>(layer)];
+      if (plan_.frozen) request.trained = plan_.frozen->layers[static_cast<std::size_t>(layer)];
       const auto each = layer_activations(spec, layer, request);
       // What the attention kernel keeps does not leave.
       const double away = layer < offloaded ? each.kept - each.of_kernel : 0;
@@ -431,6 +449,7 @@ StageElements stage_elements(const plan::TrainingPlan& plan, int stage) {
     out.trained_expert = out.expert;
     out.largest_trained = out.largest_unit;
   }
+  if (plan.frozen) leave_out_frozen(plan, part, out);
   return out;
 }
 

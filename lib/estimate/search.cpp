@@ -181,9 +181,11 @@ class Search {
 
   std::int64_t sequence() const { return base_->batch.planned_length(); }
   double trained_share() const {
+    const auto all = static_cast<double>(arch::count_parameters(base_->model->spec).total());
+    if (base_->frozen) return 1 - static_cast<double>(base_->frozen->elements) / all;
     if (!base_->adapters) return 1;
     const auto elements = static_cast<double>(base_->adapters->elements);
-    return elements / (elements + static_cast<double>(arch::count_parameters(base_->model->spec).total()));
+    return elements / (elements + all);
   }
 
   double mean_moments() const {

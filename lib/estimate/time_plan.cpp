@@ -59,7 +59,7 @@ class Timing {
     out_.overhead = hardware_.step_overhead;
     out_.step = out_.schedule + out_.communication + out_.optimizer + out_.overhead;
     double flops = 0;
-    for (const auto& stage : plan_.pipeline->stages) flops += 3 * stage.flops - frozen_flops(stage);
+    for (const auto& stage : plan_.pipeline->stages) flops += 3 * stage.flops - plan::frozen_flops(plan_, stage.part);
     out_.flops = flops * plan_.batch.microbatches * plan_.batch.runs * sizes_.dp();
     const double tokens = static_cast<double>(plan_.batch.global) * static_cast<double>(sequence_);
     out_.tokens_per_second = tokens / out_.step;
@@ -82,20 +82,10 @@ class Timing {
     return flops / (hardware_.peak * efficiency) + moved / hardware_.memory_bandwidth;
   }
 
-  /// Of weight gradients that nobody computes: a third of the products with frozen weights, of a microbatch.
-  double frozen_flops(const plan::StagePlan& stage) const {
-    if (!plan_.adapters) return 0;
-    double out = stage.part.has_head ? arch::head_flops_per_token(plan_.model->spec) : 0;
-    for (const int layer : stage.part.layers)
-      out += arch::layer_product_flops_per_token(plan_.model->spec, plan_.model->layout, layer);
-    return out * static_cast<double>(plan_.batch.microbatch * sequence_);
-  }
-
   /// Frozen weights have no gradients.
-  PartTime trained(PartTime part) const {
-    if (!plan_.adapters) return part;
-    part.backward -= part.backward_weight;
-    part.backward_weight = 0;
+  static PartTime trained(PartTime part, double share) {
+    part.backward -= (1 - share) * part.backward_weight;
+    part.backward_weight *= share;
     return part;
   }
 
@@ -164,7 +154,8 @@ class Timing {
     const auto& shares = plan_.shares.layer(layer);
     const auto part =
         trained(layer_time(layer, tokens_ * 2 * shares.products,
-                           tokens_ * arch::layer_score_flops_per_token(spec, layer, sequence_) / shares.widths.heads));
+                           tokens_ * arch::layer_score_flops_per_token(spec, layer, sequence_) / shares.widths.heads),
+                plan::trained_share(plan_, layer));
     double again = 0;
     if (request_.recompute == config::ActivationCheckpointing::kFull) again = part.forward;
     if (request_.recompute == config::ActivationCheckpointing::kSelective)
@@ -200,7 +191,7 @@ class Timing {
     join.forward = join.backward_input = join.backward_weight =
         pass_seconds(join.work, hardware_.forward_efficiency, 0);
     join.backward = 2 * join.forward;
-    add(out, trained(join));
+    add(out, trained(join, plan_.adapters ? 0 : 1));
     add_layer(out, spec.layers - 1);
     add_head(out);
   }
@@ -216,7 +207,7 @@ class Timing {
       part.forward = 2 * stream / hardware_.memory_bandwidth;
       part.backward = part.backward_weight = 4 * stream / hardware_.memory_bandwidth;
     }
-    part = trained(part);
+    part = trained(part, plan::trains_embedding(plan_) ? 1 : 0);
     part.work = 0;
     if (sharding_.sequence_parallel) {
       const double gather = all_gather_seconds(stream, sizes_.tp, tp_.link);
@@ -241,7 +232,7 @@ class Timing {
       part.backward_input = part.backward_weight = part.forward;
       part.backward = 2 * part.forward;
     }
-    part = trained(part);
+    part = trained(part, plan::trains_head(plan_) ? 1 : 0);
     part.work = flops;
     part.forward += sizes_.tp > 1 ? 3 * tp_.link.latency * sizes_.tp : 0;
     const double stream = tokens_ * spec.hidden * compute_;

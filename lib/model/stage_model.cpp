@@ -9,6 +9,7 @@
 #include <ATen/ops/tanh.h>
 
 #include "base/error.h"
+#include "model/embedding_noise.h"
 #include "model/token_index.h"
 #include "ops/checkpoint.h"
 #include "ops/element_type.h"
@@ -22,11 +23,12 @@ namespace {
 
 /// The parameters of the stage's modules. A tied head stands in the list only where the embedding does not.
 std::vector<arch::Parameter> parameters_of(const arch::Layout& layout, const StageModules& modules,
-                                           const arch::AdapterSpec* adapters) {
+                                           const arch::AdapterSpec* adapters, const std::set<std::string>* frozen) {
   std::vector<arch::Parameter> out;
   auto all = arch::parameters(layout);
   if (adapters != nullptr) all = arch::with_adapters(std::move(all), *adapters);
   for (auto& parameter : all) {
+    parameter.frozen = parameter.frozen || (frozen != nullptr && frozen->contains(parameter.fqn));
     const bool end = parameter.layer < 0;
     const bool embedding = parameter.role == arch::Role::kEmbedding || parameter.role == arch::Role::kPositions;
     const bool head = parameter.role == arch::Role::kHead || parameter.role == arch::Role::kAdapter;
@@ -126,7 +128,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     : spec_(spec),
       modules_(std::move(modules)),
       options_(std::move(options)),
-      weights_(parameters_of(layout, modules_, options_.adapters),
+      weights_(parameters_of(layout, modules_, options_.adapters, options_.frozen),
                options_.placement ? options_.placement : PlacementRule(whole), options_.whole_stage) {
   AUTOMODEL_CHECK(spec_.plan_only.empty(), "a model that can only be planned was built: " + spec_.plan_only);
   if (options_.seams.tensor == nullptr) options_.seams.tensor = &no_tensor_;
@@ -185,13 +187,24 @@ std::vector<at::Tensor> StageModel::observed(
   return values;
 }
 
+at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) {
+  if (options_.embedding_noise == 0 || !microbatch.draw) return x;
+  const auto tokens = microbatch.draw->tokens_on(at::kCPU).view(microbatch.ids.sizes());
+  const double magnitude = options_.embedding_noise / std::sqrt(static_cast<double>(microbatch.length * spec_.hidden));
+  return x +
+         embedding_noise(*microbatch.draw, options_.seams.tensor->tokens(tokens), x.size(-1), magnitude, x.options());
+}
+
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
   if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
   const auto part = [&](const std::vector<at::Tensor>& in) {
     auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
+    // What scales in the type of the weights is a part of the embedding in transformers: noise comes behind it there.
+    if (!spec_.round_embedding_scale) x = noisy(x, microbatch);
     if (spec_.embedding_scale != 1)
       x = x *
           (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
+    if (spec_.round_embedding_scale) x = noisy(x, microbatch);
     if (positions_ != nullptr) {
       const auto rows = microbatch.positions + spec_.first_position_row;
       x = x + ops::embedding(options_.seams.tensor->tokens(rows), *positions_, in[0]);

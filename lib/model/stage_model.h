@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,15 +43,17 @@ struct StageOptions {
   Seams seams = {};
   PlacementRule placement = {};  ///< empty: every weight whole
   std::int64_t ignore_label = -100;
-  std::optional<at::ScalarType> autocast = {};  ///< of matrix products
-  double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
-  const arch::AdapterSpec* adapters = nullptr;  ///< outlives the stage; null: the weights themselves are trained
-  bool fused_accumulation = false;              ///< weight gradients are summed in their own type, never rounded first
-  bool cast_inputs = true;                      ///< what comes from another stage takes `type`, else it keeps its own
-  std::optional<at::ScalarType> output = {};    ///< that logits are cast to before the loss
-  bool whole_stage = false;                     ///< the layers' weights are one unit
-  ops::ActivationOffload* offload = nullptr;    ///< null: activations stay where they are
-  int offloaded_layers = 0;                     ///< the first so many layers of the model leave the device
+  std::optional<at::ScalarType> autocast = {};    ///< of matrix products
+  double logit_softcap = 0;                       ///< of the loss function; the model's own comes first
+  double embedding_noise = 0;                     ///< NEFTune's alpha, where a microbatch has a draw
+  const arch::AdapterSpec* adapters = nullptr;    ///< outlives the stage; null: the weights themselves are trained
+  const std::set<std::string>* frozen = nullptr;  ///< parameters that stay as they are; outlives the stage
+  bool fused_accumulation = false;            ///< weight gradients are summed in their own type, never rounded first
+  bool cast_inputs = true;                    ///< what comes from another stage takes `type`, else it keeps its own
+  std::optional<at::ScalarType> output = {};  ///< that logits are cast to before the loss
+  bool whole_stage = false;                   ///< the layers' weights are one unit
+  ops::ActivationOffload* offload = nullptr;  ///< null: activations stay where they are
+  int offloaded_layers = 0;                   ///< the first so many layers of the model leave the device
 };
 
 /// What a layer keeps between its forward and its backward pass.
@@ -99,6 +102,8 @@ class StageModel {
     at::Tensor x, delta;
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
+  /// Token embeddings with their noise.
+  at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   std::vector<at::Tensor> run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
                                     const ForwardOptions& options);

@@ -36,7 +36,8 @@ Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& 
     weight->parameter.name = info.fqn;
     weight->parameter.frozen = !weight->trained;
     weight->parameter.shape = weight->slice.shape(weight->full);
-    const std::string name = unit_name(info, whole_stage);
+    // What is frozen has no gradients beside those of trained parameters.
+    const std::string name = unit_name(info, whole_stage) + (info.frozen ? ", frozen" : "");
     const auto unit = std::find_if(units_.begin(), units_.end(),
                                    [&](const Unit& u) { return u.name == name && u.expert == weight->expert; });
     weight->unit = static_cast<int>(unit - units_.begin());

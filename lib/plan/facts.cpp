@@ -138,6 +138,8 @@ constexpr std::array kExecution = {
     fact<&Levers::ignore_label>("ignore_label", "Labels with this value do not count."),
     fact<&Levers::logit_softcap>("logit_softcap",
                                  "Soft cap of the logits before the loss that the recipe adds; 0: none."),
+    fact<&Levers::embedding_noise>("embedding_noise",
+                                   "Noise on token embeddings in training: NEFTune's alpha; 0: none."),
     fact<&Levers::offloading>("offloading", "Activations in host memory: of how many layers, and how."),
 };
 

@@ -153,6 +153,7 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
   out.ignore_label = std::visit([](const auto& loss) -> std::int64_t { return loss.ignore_index(); }, recipe.loss_fn());
   if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe.loss_fn()))
     out.logit_softcap = fused->logit_softcapping();
+  if (recipe.neftune()) out.embedding_noise = recipe.neftune()->noise_alpha();
   check_weight_shards(m, loaded, report);
   return out;
 }

@@ -69,7 +69,8 @@ struct Levers {
   bool scale_in_schedule = false;
   std::optional<double> max_norm = {};  ///< of gradients; absent: they are not clipped
   std::int64_t ignore_label = -100;
-  double logit_softcap = 0;  ///< before the loss, where the recipe gives one
+  double logit_softcap = 0;    ///< before the loss, where the recipe gives one
+  double embedding_noise = 0;  ///< NEFTune's alpha
 };
 
 /// What the switches are checked against.

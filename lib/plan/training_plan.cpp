@@ -375,6 +375,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }
     if (model) plan.adapters = choose_adapters(loaded, *model, report);
+    if (model) plan.frozen = choose_frozen(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
     plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
@@ -411,7 +412,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
 }
 
 std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan) {
-  return plan.adapters ? plan.adapters->all : arch::parameters(plan.model->layout);
+  return plan.adapters ? plan.adapters->all : plan.frozen ? plan.frozen->all : arch::parameters(plan.model->layout);
 }
 
 void mix_work(TextHash& hash, const TrainingPlan& plan) {
@@ -431,6 +432,8 @@ void mix_work(TextHash& hash, const TrainingPlan& plan) {
                          static_cast<int>(spec.start)));
     for (const auto& weight : spec.weights) hash.mix(weight);
   }
+  if (plan.frozen)
+    for (const auto& name : plan.frozen->names) hash.mix(name);
   hash.mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
 }
 

@@ -14,6 +14,7 @@
 #include "mesh/device_mesh.h"
 #include "plan/adapter_choice.h"
 #include "plan/context_choice.h"
+#include "plan/frozen_part.h"
 #include "plan/levers.h"
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
@@ -102,6 +103,7 @@ struct TrainingPlan {
   config::Value settings = {};
   std::optional<ModelChoice> model = {};      ///< absent where the model's sizes are unknown
   std::optional<AdapterPlan> adapters = {};   ///< absent where the model's own weights are trained
+  std::optional<FrozenPart> frozen = {};      ///< absent where all of them are
   std::optional<PipelinePlan> pipeline = {};  ///< absent only where the model is
   arch::TensorPlan tensor = {};               ///< of modules; empty without tensor parallelism
   TensorShares shares = {};                   ///< what that leaves on a rank; empty where the model is absent

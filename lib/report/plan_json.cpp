@@ -173,6 +173,14 @@ void write_adapters(JsonWriter& json, const plan::TrainingPlan& plan) {
   json.end_object();
 }
 
+void write_frozen(JsonWriter& json, const plan::TrainingPlan& plan) {
+  if (!plan.frozen) return json.value(nullptr);
+  json.begin_object();
+  json.member("parameters", plan.frozen->elements);
+  json.member("names", std::vector<std::string>(plan.frozen->names.begin(), plan.frozen->names.end()));
+  json.end_object();
+}
+
 }  // namespace
 
 std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions) {
@@ -197,6 +205,8 @@ std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions) {
   write_parts(json, plan);
   json.key("adapters");
   write_adapters(json, plan);
+  json.key("frozen");
+  write_frozen(json, plan);
   json.key("pipeline");
   write_pipeline(json, plan, actions);
   if (plan.estimate) write_members(json, *plan.estimate);

@@ -116,6 +116,15 @@ std::string adapters_text(const plan::TrainingPlan& plan) {
       names, format_count(trained), 100 * trained / static_cast<double>(all));
 }
 
+std::string frozen_text(const plan::TrainingPlan& plan) {
+  if (!plan.frozen) return "";
+  double all = 0;
+  for (const auto& parameter : plan.frozen->all)
+    if (parameter.tied_to.empty()) all += static_cast<double>(parameter.shape.elements());
+  return fmt::format("frozen    {} of {} parameters\n", format_count(static_cast<double>(plan.frozen->elements)),
+                     format_count(all));
+}
+
 std::string batch_text(const plan::TrainingPlan& plan) {
   const auto& b = plan.batch;
   std::string out = fmt::format("batch     {} sequences a step = {} data-parallel x {} run{} x {} microbatch{} of {}",
@@ -126,6 +135,7 @@ std::string batch_text(const plan::TrainingPlan& plan) {
                      name_of(plan.types.master), name_of(plan.types.gradient));
   if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
   if (plan.levers.loss_scaler) out += ", dynamic loss scale";
+  if (plan.levers.embedding_noise > 0) out += fmt::format(", embedding noise {:g}", plan.levers.embedding_noise);
   const auto& [first, second] = std::pair(plan.types.first_moment, plan.types.second_moment);
   if (first != plan.types.master || second != plan.types.master)
     out += first == second ? fmt::format(", moments {}", name_of(first))
@@ -182,7 +192,7 @@ std::string schedule_text(const plan::TrainingPlan& plan) {
 
 std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions) {
   std::string out = fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + sharing_text(plan) +
-                    model_text(plan) + adapters_text(plan) + batch_text(plan);
+                    model_text(plan) + adapters_text(plan) + frozen_text(plan) + batch_text(plan);
   if (plan.pipeline) {
     if (!plan.pipeline->stages.empty()) out += stages_text(plan);
     if (plan.pipelined) {

@@ -83,6 +83,7 @@ checkpoint::IdentityPart data_of(const Setup& setup) {
 
 checkpoint::IdentityPart method_of(const Setup& setup) {
   std::string name = "training of all parameters";
+  if (const auto& frozen = setup.plan.frozen) name = fmt::format("training of all but {} parameters", frozen->elements);
   if (const auto& adapters = setup.plan.adapters) name = fmt::format("adapters of rank {}", adapters->spec.rank);
   return {name, name};
 }

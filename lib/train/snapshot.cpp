@@ -152,12 +152,13 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
   const auto& optimizer = runtime_.optimizer();
   std::vector<checkpoint::TensorInfo> weights, states;
   for (const auto& info : plan::all_parameters(runtime_.plan())) {
-    if (!info.tied_to.empty() || info.frozen) continue;
+    if (!info.tied_to.empty() || (adapters_only() && info.frozen)) continue;
     const std::vector<std::int64_t> shape(info.shape.begin(), info.shape.end());
     weights.push_back(
         {adapters_only() ? checkpoint::stored_adapter_name(info.fqn) : info.fqn, element_type(stored_), shape});
-    if (stored_ != master_) states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});
-    if (!info.trainable) continue;
+    if (stored_ != master_ && !info.frozen)
+      states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});
+    if (!info.trained()) continue;
     for (const auto& state : optimizer.state_names(takes_whole(info)))
       states.push_back({state_name(info.fqn, state), element_type(optimizer.state_type(state, master_)), shape});
   }
@@ -166,12 +167,13 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
                                       : checkpoint::lay_out_folder(weights, "model", most_bytes);
   checkpoint::TensorPart model{"model", layout, {}};
   checkpoint::TensorPart optim{"optim", checkpoint::lay_out_folder(states, kOptimizerStem, kOptimizerFile), {}};
+  const auto not_frozen = [](const Share& share) { return !share.weight->info.frozen; };
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].shares.empty()) continue;
     std::size_t which = 0;
     const auto values = on_host(buffers_[i], which++, optimizer.targets()[i].value, 0, copy);
     add_pieces(model, buffers_[i], values, "");
-    if (stored_ != master_) add_pieces(optim, buffers_[i], values, kMasterState);
+    if (stored_ != master_) add_pieces(optim, buffers_[i], values, kMasterState, not_frozen);
     at::Tensor live;
     Host host;
     for (const auto& state : optimizer.states(i)) {

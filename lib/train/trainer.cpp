@@ -21,6 +21,11 @@ std::vector<double> sum_over_world(comm::World& world, const std::vector<double>
   return {tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + values.size()};
 }
 
+/// Something in training depends on numbers that belong to its tokens.
+bool draws_numbers(const plan::TrainingPlan& plan) {
+  return (plan.adapters && plan.adapters->spec.dropout > 0) || plan.levers.embedding_noise > 0;
+}
+
 [[noreturn]] void stop_for(const BadStep& bad, std::int64_t step) {
   throw Error(ExitCode::kNonFinite,
               {bad.spike ? "loss-spike" : "non-finite", fmt::format("step {}: {}", step, bad.reason),
@@ -57,7 +62,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   double loss = 0;
   for (std::size_t run = 0; run < batches.size(); ++run) {
     auto microbatches = make_microbatches(batches[run], rows, world.device(), place.context());
-    if (runtime_.plan().adapters && runtime_.plan().adapters->spec.dropout > 0)
+    if (draws_numbers(runtime_.plan()))
       draw_dropout(microbatches,
                    {.seed = runtime_.plan().weights.seed,
                     .step = step,

@@ -106,6 +106,9 @@ const std::map<std::string, std::vector<std::string>> kValues = {
     {"peft.target_modules", {"[q_proj]"}},
     {"peft.exclude_modules", {"[q_proj]"}},
     {"peft.dim", {"8"}},
+    {"neftune.noise_alpha", {"3.0"}},
+    {"freeze_config.freeze_modules", {"[{path: lm_head}]"}},
+    {"freeze_config.unfreeze_modules", {"[{path: nowhere}]"}},
     {"dataset._target_", {}},
 };
 

@@ -6,57 +6,20 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
 
-#include "estimate/estimated_plan.h"
-#include "parity/parity.h"
+#include "parity/session.h"
 #include "rank_suite.h"
-#include "train/gather.h"
-#include "train/initial_values.h"
-#include "train/setup.h"
-#include "train/trainer.h"
 
 namespace automodel {
 namespace {
 
-using Tensors = std::map<std::string, at::Tensor>;
+using test::Session;
+using test::source_of;
 
 const std::string kAttention = "peft: {dim: 4, alpha: 6, target_modules: ['*attn*_proj*', c_attn]}\n";
 const std::string kAll = "peft: {dim: 4, alpha: 6, match_all_linear: true}\n";
 const std::string kUsual = "peft: {dim: 4, alpha: 6}\n";  // *_proj
 
 // --- against the merged weights, on one rank
-
-/// A run of one rank, step by step.
-class Session {
- public:
-  Session(comm::World& world, const std::string& text, const parallel::WeightSource& source = {})
-      : loaded_(test::load_recipe(text)),
-        setup_(loaded_, world),
-        runtime_(setup_.plan, world, source ? source : train::initial_values(setup_.plan)),
-        trainer_(runtime_, *setup_.rates) {}
-
-  void step(std::int64_t step) { trainer_.step(step, batches(step), false); }
-  train::StepResult gradients(std::int64_t step) { return trainer_.gradients(step, batches(step), false); }
-  train::Runtime& runtime() { return runtime_; }
-  const estimate::EstimatedPlan& plan() const { return setup_.plan; }
-
- private:
-  std::vector<data::Batch> batches(std::int64_t step) const {
-    const auto plan = setup_.steps->plan(step);
-    return setup_.loader->load(plan.epoch, plan.step_in_epoch);
-  }
-  config::LoadedRecipe loaded_;
-  train::Setup setup_;
-  train::Runtime runtime_;
-  train::Trainer trainer_;
-};
-
-/// Whole tensors as what a rank asks for.
-parallel::WeightSource source_of(const Tensors& values) {
-  return [&values](const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
-    const auto& name = weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to;
-    out.copy_(values.at(name).reshape({-1}).narrow(0, first, out.numel()));
-  };
-}
 
 double apart(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).norm().item<double>() / std::max(b.norm().item<double>(), 1e-12);

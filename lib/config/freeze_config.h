@@ -1,0 +1,45 @@
+// `freeze_config:` modules whose parameters stay as they are, with the fields of NeMo AutoModel's FreezeConfig.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "config/types.h"
+
+namespace automodel::config {
+
+/// Modules with all that is below them; one of the two keys is given.
+struct ModuleSelector {
+  using IsSection = void;
+  Field<std::optional<std::string>> path{"path", std::nullopt, "Whole name of a module."};
+  Field<std::optional<std::string>> glob{"glob", std::nullopt,
+                                         "Pattern for whole names: * and ? stand for anything, dots too."};
+};
+
+struct FreezeConfig {
+  using IsSection = void;
+  Field<std::vector<ModuleSelector>> freeze_modules{
+      "freeze_modules", {}, "Modules that are frozen, with all below them: entries {path: ...} or {glob: ...}."};
+  Field<std::vector<ModuleSelector>> unfreeze_modules{
+      "unfreeze_modules", {}, "Of those, modules that are trained all the same."};
+  Field<std::optional<bool>> freeze_vision_tower{"freeze_vision_tower", std::nullopt, "Images.",
+                                                 Ignored{"no tower of images is trained"}};
+  Field<std::optional<bool>> freeze_audio_tower{"freeze_audio_tower", std::nullopt, "Sounds.",
+                                                Ignored{"no tower of sounds is trained"}};
+  Field<std::optional<bool>> freeze_video_embedder{"freeze_video_embedder", std::nullopt, "Videos.",
+                                                   Ignored{"no embedder of videos is trained"}};
+  Field<std::optional<bool>> freeze_language_model{
+      "freeze_language_model", std::nullopt, "The tower of text.",
+      Ignored{"no module of a language model has such a name, in NeMo AutoModel neither; freeze_modules freezes its "
+              "parts"}};
+  Field<std::optional<bool>> freeze_embeddings{
+      "freeze_embeddings", std::nullopt, "Token embeddings.",
+      Ignored{"NeMo AutoModel does not read it; freeze_modules: [{glob: '*embed_tokens'}] does it"}};
+};
+
+/// Rules inside the section that no single key can check; keys are relative to it.
+Diagnostics check(const FreezeConfig& config);
+
+}  // namespace automodel::config

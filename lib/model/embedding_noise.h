@@ -1,0 +1,17 @@
+// Noise on token embeddings (NEFTune): numbers that belong to a step, a token and a feature, whichever rank has them.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/low_rank.h"
+
+namespace automodel::model {
+
+/// Uniform numbers in (-magnitude, magnitude) for `tokens` (int64 [batch, tokens here], numbers of `draw`) and all
+/// `width` features: [batch, tokens here, width].
+at::Tensor embedding_noise(const ops::DropoutDraw& draw, const at::Tensor& tokens, std::int64_t width, double magnitude,
+                           const at::TensorOptions& options);
+
+}  // namespace automodel::model

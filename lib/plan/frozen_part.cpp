@@ -1,0 +1,187 @@
+#include "plan/frozen_part.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include "arch/counts.h"
+#include "base/spelling.h"
+#include "plan/training_plan.h"
+
+namespace automodel::plan {
+namespace {
+
+using config::ModuleSelector;
+
+class Selectors {
+ public:
+  Selectors(std::string key, const std::vector<ModuleSelector>& list)
+      : key_(std::move(key)), list_(list), used_(list.size(), false) {}
+
+  /// True where the module or one above it is meant.
+  bool match(std::string_view module) {
+    bool any = false;
+    for (std::size_t end = 0; end != std::string_view::npos;) {
+      end = module.find('.', end == 0 ? 0 : end + 1);
+      any = match_one(std::string(module.substr(0, end))) || any;
+    }
+    return any;
+  }
+
+  /// As in NeMo AutoModel: a selector that means nothing is a mistake.
+  void refuse_unused(const std::vector<std::string_view>& modules, Located& report) const {
+    for (std::size_t i = 0; i < list_.size(); ++i)
+      if (!used_[i])
+        report.refuse("freeze-target", key_, fmt::format("no module of this model matches '{}'", text_of(list_[i])),
+                      suggestion(text_of(list_[i]), modules));
+  }
+
+ private:
+  static const std::string& text_of(const ModuleSelector& selector) {
+    return selector.path() ? *selector.path() : *selector.glob();
+  }
+  bool match_one(const std::string& module) {
+    bool any = false;
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+      const bool here = list_[i].path() ? module == *list_[i].path()
+                                        : fnmatch(list_[i].glob()->c_str(), module.c_str(), FNM_NOESCAPE) == 0;
+      if (here) used_[i] = any = true;
+    }
+    return any;
+  }
+
+  std::string key_;
+  const std::vector<ModuleSelector>& list_;
+  std::vector<bool> used_;
+};
+
+bool& product_of(TrainedProducts& products, const arch::Parameter& weight) {
+  const auto part = weight.part;
+  if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
+    return part == arch::Part::kAttentionOut || part == arch::Part::kStateOut ? products.output : products.queries;
+  return part == arch::Part::kDown || part == arch::Part::kSharedDown || part == arch::Part::kExpertDown ? products.down
+                                                                                                         : products.up;
+}
+
+void count_products(FrozenPart& out, int layers) {
+  out.layers.assign(static_cast<std::size_t>(layers), {false, false, false, false});
+  std::vector<double> all(static_cast<std::size_t>(layers), 0.0), trained = all;
+  for (const auto& parameter : out.all) {
+    if (parameter.layer < 0 || !arch::is_hidden_matrix(parameter)) continue;
+    const auto layer = static_cast<std::size_t>(parameter.layer);
+    const auto elements = static_cast<double>(parameter.shape.elements());
+    all[layer] += elements;
+    if (!parameter.trained()) continue;
+    trained[layer] += elements;
+    product_of(out.layers[layer], parameter) = true;
+  }
+  for (std::size_t layer = 0; layer < all.size(); ++layer)
+    out.trained_products.push_back(all[layer] > 0 ? trained[layer] / all[layer] : 1);
+}
+
+/// Among how many ranks of the tp group the engine divides a parameter (parallel/tensor/placement.h).
+int ranks_of(const TrainingPlan& plan, const arch::Parameter& info) {
+  const int tp = plan.mesh.sizes().tp;
+  using arch::Role;
+  if (tp == 1 || info.role == Role::kNorm || info.role == Role::kRouter || info.role == Role::kPositions) return 1;
+  if (info.role == Role::kEmbedding || info.role == Role::kHead)
+    return arch::divides_vocabulary(plan.tensor, plan.model->layout, info.role) ? tp : 1;
+  const auto style = plan.tensor.style_of(arch::plan_name(info.fqn));
+  if (arch::divides_columns(style)) return result_shares(plan.model->spec, info.part, style, tp);
+  return arch::divides_rows(style) && !info.fqn.ends_with(".bias") ? tp : 1;
+}
+
+bool is_here(const StagePart& part, const arch::Parameter& info) {
+  if (info.layer >= 0) return std::find(part.layers.begin(), part.layers.end(), info.layer) != part.layers.end();
+  if (info.role == arch::Role::kEmbedding || info.role == arch::Role::kPositions) return part.has_embedding;
+  if (info.role == arch::Role::kHead) return part.has_head && (info.tied_to.empty() || !part.has_embedding);
+  return part.has_norm;
+}
+
+}  // namespace
+
+std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, const ModelChoice& model, Located& report) {
+  const std::string key = "freeze_config";
+  if (!recipe.recipe.freeze_config()) return std::nullopt;
+  const auto& section = *recipe.recipe.freeze_config();
+  if (section.freeze_modules->empty() && section.unfreeze_modules->empty()) return std::nullopt;
+  if (recipe.recipe.peft()) {
+    report.refuse("unsupported-option", key, "beside adapters no module of the model is trained",
+                  "peft.target_modules and peft.exclude_modules say where adapters are trained");
+    return std::nullopt;
+  }
+  Selectors freeze(key + ".freeze_modules", section.freeze_modules()),
+      spare(key + ".unfreeze_modules", section.unfreeze_modules());
+  FrozenPart out;
+  out.all = arch::parameters(model.layout);
+  std::map<std::string, std::pair<bool, bool>> named;  // storage: frozen, spared
+  std::set<std::string> modules;
+  for (const auto& parameter : out.all) {
+    auto& [frozen, spared] = named[parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to];
+    const auto module = std::string(parameter.module());
+    frozen = freeze.match(module) || frozen;
+    spared = spare.match(module) || spared;
+    modules.insert(module);
+  }
+  const std::vector<std::string_view> names(modules.begin(), modules.end());
+  freeze.refuse_unused(names, report);
+  spare.refuse_unused(names, report);
+  bool any_trained = false;
+  for (auto& parameter : out.all) {
+    const auto& [frozen, spared] = named.at(parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to);
+    parameter.frozen = frozen && !spared;
+    any_trained = any_trained || parameter.trained();
+    if (!parameter.frozen) continue;
+    out.names.insert(parameter.fqn);
+    out.embedding = out.embedding || parameter.role == arch::Role::kEmbedding;
+    out.head = out.head || (parameter.role == arch::Role::kHead && parameter.shape.rank() == 2);
+    if (parameter.tied_to.empty()) out.elements += parameter.shape.elements();
+  }
+  if (!any_trained)
+    report.refuse("freeze-target", key + ".freeze_modules", "nothing of the model would be trained",
+                  "unfreeze_modules names what is trained all the same");
+  if (out.names.empty()) return std::nullopt;
+  count_products(out, model.layout.layer_count());
+  return out;
+}
+
+FrozenElements frozen_elements(const TrainingPlan& plan, const StagePart& part) {
+  FrozenElements out;
+  out.layers.assign(static_cast<std::size_t>(plan.model->layout.layer_count()), 0.0);
+  const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
+  for (const auto& info : plan.frozen->all) {
+    if (!info.frozen || !is_here(part, info)) continue;
+    const double here =
+        static_cast<double>(info.shape.elements()) / (info.is_expert() ? expert_ranks : ranks_of(plan, info));
+    (info.is_expert() ? out.expert : out.dense) += here;
+    if (arch::is_hidden_matrix(info)) (info.is_expert() ? out.expert_matrices : out.dense_matrices) += here;
+    if (info.layer >= 0) out.layers[static_cast<std::size_t>(info.layer)] += here;
+  }
+  return out;
+}
+
+double trained_share(const TrainingPlan& plan, int layer) {
+  if (plan.adapters) return 0;
+  return plan.frozen ? plan.frozen->trained_products[static_cast<std::size_t>(layer)] : 1;
+}
+
+bool trains_embedding(const TrainingPlan& plan) {
+  return !plan.adapters && !(plan.frozen && plan.frozen->embedding);
+}
+
+bool trains_head(const TrainingPlan& plan) {
+  return !plan.adapters && !(plan.frozen && plan.frozen->head);
+}
+
+double frozen_flops(const TrainingPlan& plan, const StagePart& part) {
+  double out = part.has_head && !trains_head(plan) ? arch::head_flops_per_token(plan.model->spec) : 0;
+  for (const int layer : part.layers)
+    if (const double share = trained_share(plan, layer); share < 1)
+      out += (1 - share) * arch::layer_product_flops_per_token(plan.model->spec, plan.model->layout, layer);
+  return out * static_cast<double>(plan.batch.microbatch * plan.batch.planned_length());
+}
+
+}  // namespace automodel::plan
