@@ -204,7 +204,9 @@ struct FSDP2Config {
   bool offloads() const { return offload_policy() && !offload_policy->target->is(OffloadClass::kNone); }
   Field<bool> enable_compile{"enable_compile", false, "torch.compile every layer.",
                              Ignored{"there is nothing to compile: the layers are compiled C++ already"}};
-  Field<bool> enable_fsdp2_prefetch{"enable_fsdp2_prefetch", false, "Gather the parameters of the next units ahead."};
+  Field<bool> enable_fsdp2_prefetch{
+      "enable_fsdp2_prefetch", false,
+      "Gather the parameters of as many units ahead as the two depths say; without it the next one, as FSDP2 does."};
   Field<int> fsdp2_backward_prefetch_depth{"fsdp2_backward_prefetch_depth", 2,
                                            "Units gathered ahead in the backward pass.", at_least<0>};
   Field<int> fsdp2_forward_prefetch_depth{"fsdp2_forward_prefetch_depth", 1,

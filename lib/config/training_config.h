@@ -72,7 +72,10 @@ struct FusedLinearCrossEntropyConfig {
   static constexpr std::array targets = {
       std::string_view("fused_linear_ce"),
       std::string_view("nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy")};
-  static constexpr std::string_view kDoc = "Cross-entropy joined with the head's product.";
+  static constexpr std::string_view kDoc =
+      "Cross-entropy joined with the head's product, chunk of tokens by chunk: logits never exist as a whole. A chunk "
+      "has "
+      "so many tokens that its logits are about as large as the hidden states, at least 256.";
   Field<int> ignore_index{"ignore_index", -100, "Label that does not count."};
   Field<double> logit_softcapping{"logit_softcapping", 0.0, "Soft cap of the logits; 0: none.", at_least<0>};
   Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
@@ -84,9 +87,9 @@ struct ChunkedCrossEntropyConfig {
   static constexpr std::array targets = {
       std::string_view("chunked_ce"),
       std::string_view("nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy")};
-  static constexpr std::string_view kDoc = "Cross-entropy in chunks of rows.";
-  Field<int> chunk_len{"chunk_len", 512, "Rows of a chunk.",
-                       Ignored{"the loss is computed in place, without a copy that chunks could make smaller"}};
+  static constexpr std::string_view kDoc =
+      "The head's product and cross-entropy in chunks of a given length: logits never exist as a whole.";
+  Field<int> chunk_len{"chunk_len", 512, "Tokens of a chunk.", at_least<1>};
   Field<bool> compile{"compile", true, "torch.compile.", Ignored{"there is nothing to compile"}};
   Field<int> ignore_index{"ignore_index", -100, "Label that does not count."};
   Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "arch/loss_chunk.h"
+
 namespace automodel::estimate {
 namespace {
 
@@ -170,16 +172,27 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   return out;
 }
 
-HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& r, bool fused_loss) {
+HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& r, const LossRequest& loss) {
   const double tokens = static_cast<double>(r.tokens);
   const double stream = r.sequence_parallel ? static_cast<double>(spec.hidden) / r.tp : spec.hidden;
   const double vocabulary = static_cast<double>(spec.vocab) / (r.shares != nullptr ? r.shares->vocabulary : r.tp);
   HeadActivations out;
   out.kept = tokens * r.bytes * (stream + spec.hidden);
   out.forward = tokens * r.bytes * (2 * stream + spec.hidden);  // the stream is still in two parts
+  if (loss.chunk) {
+    const auto columns = static_cast<std::int64_t>(vocabulary);
+    const auto rows = arch::loss_chunk(r.tokens, spec.hidden, columns, *loss.chunk);
+    // In float32: 16-bit gradients of logits on their way into the weight's, and a cap's slope.
+    const double wide = (r.bytes < 4 && loss.gradient_bytes > 0 ? 4 : 0) + (spec.logit_softcap > 0 ? 4 : 0);
+    out.chunk = static_cast<double>(rows) * vocabulary * (r.bytes + wide);
+    // The sum over chunks of a 16-bit weight's gradient.
+    if (rows < r.tokens && loss.gradient_bytes == 2) out.chunk += 4 * vocabulary * spec.hidden;
+    out.chunk += tokens * r.bytes * spec.hidden;  // the gradient of the product's input is there beside the input
+    return out;
+  }
   out.logits = tokens * r.bytes * vocabulary;
   if (spec.logit_softcap > 0) out.logits *= 3;  // before the cap, the tanh, the result
-  if (!fused_loss) out.working = tokens * vocabulary * 8;
+  if (!loss.fused) out.working = tokens * vocabulary * 8;
   return out;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "arch/model_spec.h"
 #include "config/distributed_config.h"
@@ -56,7 +57,15 @@ struct HeadActivations {
   double forward = 0;  ///< the same of a pass without a backward pass
   double logits = 0;   ///< kept until the backward pass, which overwrites them with their gradient
   double working = 0;  ///< copies of the logits in float32 that a device without the fused kernel makes for a while
+  double chunk = 0;    ///< logits of a chunk of tokens and what their gradient takes, only while the loss is computed
 };
-HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& request, bool fused_loss);
+/// How the loss is computed.
+struct LossRequest {
+  bool fused = true;                       ///< in place of the logits
+  std::optional<std::int64_t> chunk = {};  ///< Levers::loss_chunk
+  int gradient_bytes = 4;                  ///< of an element of the head's gradient; 0: it is not trained
+};
+HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& request,
+                                 const LossRequest& loss);
 
 }  // namespace automodel::estimate

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "arch/counts.h"
+#include "arch/loss_chunk.h"
 #include "estimate/activation_memory.h"
 #include "estimate/layer_traffic.h"
 #include "estimate/recompute_time.h"
@@ -85,7 +86,10 @@ Parts parts_of(const CoarseRequest& r) {
   out.expert_elements = experts / r.sizes.ep * out.per_rank;
   out.kept = kept.kept;
   out.working = kept.working;
-  out.logits = tokens * spec.vocab * bytes / r.sizes.tp;
+  const auto whole = static_cast<std::int64_t>(tokens);
+  const auto chunk =
+      r.loss_chunk ? arch::loss_chunk(whole, spec.hidden, spec.vocab / r.sizes.tp, *r.loss_chunk) : whole;
+  out.logits = static_cast<double>(chunk) * spec.vocab * bytes / r.sizes.tp;
   return out;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "arch/layout.h"
 #include "arch/model_spec.h"
@@ -32,7 +33,8 @@ struct CoarseRequest {
   ScheduleKind schedule = ScheduleKind::kNone;
   int stages_per_rank = 1;
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
-  double moments = 2;  ///< tensors that the optimizer keeps, a trained parameter on average
+  std::optional<std::int64_t> loss_chunk = {};  ///< Levers::loss_chunk
+  double moments = 2;                           ///< tensors that the optimizer keeps, a trained parameter on average
   double trained = 1;  ///< share of the parameters that is trained; below 1 no frozen weight has a gradient
 };
 struct CoarseCost {

@@ -173,7 +173,7 @@ class RankWalk {
   /// Reduced gradients that stay until the next step has its own.
   double reduced() const { return request_.sharding.optimizer ? trained_shard() * bytes_.reduced : 0; }
   double between_steps() const {
-    const double reduced_here = request_.sharding.offloaded || bytes_.by_unit ? 0 : reduced();
+    const double reduced_here = request_.sharding.offloaded || bytes_.lean ? 0 : reduced();
     return (request_.sharding.gradients ? 0 : whole_gradients()) + reduced_here;
   }
 
@@ -223,6 +223,12 @@ class RankWalk {
             .modules = plan_.recompute_modules};
   }
 
+  LossRequest loss_request() const {
+    return {.fused = !plan_.cuda,
+            .chunk = plan_.levers.loss_chunk,
+            .gradient_bytes = plan_.adapters ? 0 : static_cast<int>(bytes_.gradient)};
+  }
+
   StageCost cost_of(const plan::StagePlan& stage, const ActivationRequest& activation) const {
     StageCost out;
     const auto& spec = plan_.model->spec;
@@ -245,16 +251,17 @@ class RankWalk {
     }
     // Late in a backward pass one offloaded layer is in use and the next is being copied back.
     out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
-    if (stage.part.has_head) out.head = head_activations(spec, activation, !plan_.cuda);
+    if (stage.part.has_head) out.head = head_activations(spec, activation, loss_request());
     add_towers(stage, out);
     for (int i = 0; i < stage.mtp_layers; ++i) {
       const auto each = layer_activations(spec, spec.layers - 1, activation);
-      const auto head = head_activations(spec, activation, !plan_.cuda);
+      const auto head = head_activations(spec, activation, loss_request());
       out.kept += each.kept + head.kept;
       out.kept_for_weights += each.kept_for_weights;
       out.working = std::max(out.working, each.working);
       out.head.logits += head.logits;
       out.head.working = std::max(out.head.working, head.working);
+      out.head.chunk = std::max(out.head.chunk, head.chunk);
     }
     return out;
   }
@@ -286,7 +293,7 @@ class RankWalk {
   void add_evaluation(MemoryShares& shares) const {
     for (const auto& cost : validation_costs_) shares.activations = std::max(shares.activations, cost.forward);
     for (const auto& cost : validation_costs_) {
-      const double logits = cost.head.logits + cost.head.working;
+      const double logits = cost.head.logits + cost.head.working + cost.head.chunk;
       if (cost.head.forward + logits <= shares.activations + shares.logits) continue;
       shares.activations = cost.head.forward;
       shares.logits = logits;
@@ -303,6 +310,7 @@ class RankWalk {
     most_ = now_ = {};
     now_gathered_ = most_gathered_ = 0;
     is_gathered_.assign(costs_.size(), false);
+    has_sums_.assign(costs_.size(), false);
     now_.gradients = (s.gradients ? 0 : whole_gradients()) + old;
     has_gradients_.assign(costs_.size(), !s.gradients || (plan_.batch.runs > 1 && adds_up_));
     if (s.gradients && has_gradients_[0]) now_.gradients += whole_gradients();
@@ -311,10 +319,14 @@ class RankWalk {
     // All reductions on their way: whole gradients, their sums, and copies where they travel in another type.
     const double whole = old + (adds_up_ || !s.gradients ? whole_gradients() : 0);
     now_.gradients = std::max(now_.gradients, whole);
+    const double parts = 2 * bytes_.reduced / s.shards;  // of sums that have just arrived
     if (!bytes_.by_unit)
       now_.gradients += reduced() + total_.trained() * bytes_.travelling;
     else if (s.gradients)  // a unit's whole gradients go as its part of the sum comes
-      now_.gradients = std::max(whole + 2 * total_.largest_trained * bytes_.travelling, reduced());
+      now_.gradients =
+          bytes_.lean ? std::max(whole + 2 * total_.largest_trained * bytes_.travelling, reduced())
+                      : std::max(whole + total_.largest_trained * (bytes_.travelling + parts),
+                                 (s.offloaded ? 0 : reduced()) + total_.largest_trained * (unit_gradients() + parts));
     else
       now_.gradients += reduced();
     note(0, 0, 0);
@@ -335,7 +347,7 @@ class RankWalk {
       gather(action.stage().at());
       now_.activations += cost.kept + cost.head.kept;
       now_.logits += cost.head.logits;
-      note(2 * stream, 0, 0);
+      note(2 * stream, cost.head.chunk, 0);
     } else if (action.op() == schedule::Op::kFullBackward || action.op() == schedule::Op::kBackwardInput) {
       note(stream, cost.head.working, 0);
       go_backward(action.stage().at());
@@ -359,19 +371,28 @@ class RankWalk {
     most_gathered_ = std::max(most_gathered_, now_gathered_);
   }
 
+  /// Bytes an element of the largest unit while units are reduced one after the other: one is computed, one travels.
+  double unit_gradients() const {
+    if (bytes_.lean) return bytes_.values + 2 * bytes_.travelling;
+    return bytes_.by_unit ? 2 * bytes_.gradient + bytes_.travelling : bytes_.gradient;
+  }
+
   /// The head's part first, then the layers', whose gradients of parameters come unit by unit.
   void go_backward(std::size_t stage) {
     const auto& cost = costs_[stage];
-    // Of two units one is computed while the other is reduced.
-    const double unit = bytes_.by_unit ? bytes_.values + 2 * bytes_.travelling : bytes_.gradient;
     const bool allocate = !has_gradients_[stage];
     now_.activations -= cost.head.kept;
     now_.logits -= cost.head.logits;
-    note(cost.working, 0, allocate ? elements_[stage].largest_trained * unit : 0);
+    note(cost.working, 0, allocate ? elements_[stage].largest_trained * unit_gradients() : 0);
     now_.activations -= cost.kept;
-    if (!allocate || !adds_up_) return;
-    has_gradients_[stage] = true;
-    now_.gradients += elements_[stage].trained() * bytes_.gradient;
+    if (!allocate) return;
+    if (adds_up_) {
+      has_gradients_[stage] = true;
+      now_.gradients += elements_[stage].trained() * bytes_.gradient;
+    } else if (!bytes_.lean && bytes_.by_unit && !request_.sharding.offloaded && !has_sums_[stage]) {
+      has_sums_[stage] = true;  // sums over the microbatches so far
+      now_.gradients += shard_of(elements_[stage].trained_dense, elements_[stage].trained_expert) * bytes_.reduced;
+    }
   }
 
   const plan::TrainingPlan& plan_;
@@ -386,8 +407,8 @@ class RankWalk {
   StageElements total_ = {};
   Moment most_ = {}, now_ = {};
   double most_activations_ = 0;
-  double now_gathered_ = 0, most_gathered_ = 0;              ///< elements of gathered stages
-  std::vector<bool> has_gradients_ = {}, is_gathered_ = {};  ///< by stage
+  double now_gathered_ = 0, most_gathered_ = 0;                              ///< elements of gathered stages
+  std::vector<bool> has_gradients_ = {}, has_sums_ = {}, is_gathered_ = {};  ///< by stage
 };
 
 }  // namespace

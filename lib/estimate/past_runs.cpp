@@ -37,10 +37,10 @@ std::string run_key(const EstimatedPlan& plan) {
   hash.mix(fmt::format("{} {} {} {} {} {} {} {} {}", sharding.optimizer, sharding.gradients, sharding.parameters,
                        sharding.reshard_after_forward, sharding.keep_experts, sharding.defer_reduction,
                        sharding.offloaded, sharding.sequence_parallel, sharding.prefetch()));
-  hash.mix(fmt::format("{} {} {} {} {} {}", static_cast<int>(estimate.recompute), levers.kept_microbatches.value_or(-1),
-                       levers.deferred_head.value_or(-1), levers.delay_weight_gradients,
-                       levers.autocast ? name_of(*levers.autocast) : "",
-                       levers.offloading ? levers.offloading->layers : 0));
+  hash.mix(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(estimate.recompute),
+                       levers.kept_microbatches.value_or(-1), levers.deferred_head.value_or(-1),
+                       levers.delay_weight_gradients, levers.autocast ? name_of(*levers.autocast) : "",
+                       levers.offloading ? levers.offloading->layers : 0, levers.loss_chunk.value_or(-1)));
   hash.mix(fmt::format("{} {}", estimate.moments.of_matrices, estimate.moments.of_rest));
   hash.mix(plan.pipeline->name);
   for (const auto& stage : plan.pipeline->stages)

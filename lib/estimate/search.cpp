@@ -213,6 +213,7 @@ class Search {
                           .hardware = out_.hardware,
                           .cuda = base_->cuda,
                           .sequence = sequence(),
+                          .loss_chunk = base_->levers.loss_chunk,
                           .moments = mean_moments(),
                           .trained = trained_share()};
     for (const int microbatch : kMicrobatches) {

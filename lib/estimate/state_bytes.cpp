@@ -55,7 +55,8 @@ StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sha
   out.moment = !own && !plan.zero_level && !plan.optimizer.first_moment && !plan.optimizer.second_moment
                    ? size_of(plan.types.stored)
                    : moment_bytes(plan.types, plan.optimizer);
-  out.by_unit = out.lean = !own;
+  out.lean = !own;
+  out.by_unit = !own || (sharding.gradients && sharding.overlap_reduction && !sharding.whole_stage);
   out.reserved = plan.cuda ? 0.04 : 0;
   return out;
 }

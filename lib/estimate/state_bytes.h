@@ -14,8 +14,8 @@ struct StateBytes {
   double gradient = 0;    ///< whole ones, added up over microbatches
   double reduced = 0;     ///< this rank's part of their sum
   double travelling = 0;  ///< a copy of whole gradients while they are reduced; 0: they are reduced where they are
-  /// Sharded gradients are reduced unit by unit in the last backward pass, and earlier ones are freed before a step;
-  /// else all of them are on their way at its end.
+  /// Sharded gradients are reduced unit by unit in the last backward pass, each unit's whole ones are freed as its sum
+  /// arrives, and reduced ones of the step before are freed at its begin; else all are on their way at the end.
   bool by_unit = false;
   double reserved = 0;  ///< share of all tensors that an allocator of a GPU holds beside them
   /// Expert rows, residual streams and whole parameters are kept once.

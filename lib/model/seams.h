@@ -11,6 +11,7 @@
 
 #include "ops/attention.h"
 #include "ops/linear.h"
+#include "ops/linear_cross_entropy.h"
 #include "ops/parameter.h"
 
 namespace automodel::model {
@@ -51,6 +52,12 @@ class TensorSeam {
                            std::int64_t padding);
   /// Cross-entropy of logits whose vocabulary may be shared among ranks; see ops::cross_entropy.
   virtual at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore);
+  /// column() by the head and loss() in one, chunk of tokens by chunk; see ops::linear_cross_entropy. `loss.first`,
+  /// `columns` and `gather` are set here.
+  virtual at::Tensor head_loss(const at::Tensor& x, const ops::Linear& head, const at::Tensor& labels,
+                               const ops::HeadLoss& loss) {
+    return ops::linear_cross_entropy(x, head, labels, loss);
+  }
   /// Whole logits, for generation and tests.
   virtual at::Tensor whole_logits(const at::Tensor& logits) { return logits; }
   /// Each rank works on other tokens: x of the residual stream as a part of its tokens; the same where ranks have

@@ -8,6 +8,7 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/tanh.h>
 
+#include "arch/loss_chunk.h"
 #include "base/error.h"
 #include "model/embedding_noise.h"
 #include "model/token_index.h"
@@ -272,17 +273,44 @@ at::Tensor StageModel::head_row_lengths(const at::Tensor& like) {
   return at::clamp_min((rows * rows).sum(1), kLeast * kLeast).sqrt().to(like.scalar_type());
 }
 
+at::Tensor StageModel::head_input(const Stream& stream) {
+  if (norm_) return norm_.after_adding(stream.x, stream.delta).second;
+  return stream.delta.defined() ? stream.x + stream.delta : stream.x;
+}
+
+std::vector<double> StageModel::soft_caps() const {
+  std::vector<double> out;
+  for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
+    if (cap > 0) out.push_back(cap);
+  return out;
+}
+
 at::Tensor StageModel::head_logits(const Stream& stream, const Microbatch& microbatch) {
-  auto y = norm_                    ? norm_.after_adding(stream.x, stream.delta).second
-           : stream.delta.defined() ? stream.x + stream.delta
-                                    : stream.x;
-  auto logits = options_.seams.tensor->column(y, drawn(head_product_, microbatch));
+  auto logits = options_.seams.tensor->column(head_input(stream), drawn(head_product_, microbatch));
   if (spec_.head_rows_normed) logits = logits / head_row_lengths(logits);
   if (spec_.logit_scale != 1) logits = logits * spec_.logit_scale;
-  for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
-    if (cap > 0) logits = at::tanh(logits / cap) * cap;
+  for (const double cap : soft_caps()) logits = at::tanh(logits / cap) * cap;
   if (options_.output) logits = logits.to(*options_.output);
   return logits;
+}
+
+at::Tensor StageModel::head_loss(const Stream& stream, const Microbatch& microbatch, const ForwardOptions& options) {
+  auto& seam = *options_.seams.tensor;
+  if (!options_.loss_chunk)
+    return seam.loss(head_logits(stream, microbatch), microbatch.labels, options.loss_scale, options_.ignore_label);
+  const auto& head = drawn(head_product_, microbatch);
+  if (observer_ != nullptr && c10::GradMode::is_enabled())
+    for (const int unit : {head_ == embedding_ ? embedding_unit_ : head_weight_unit_, head_adapter_unit_})
+      if (unit >= 0) observer_->before_gradients(unit);
+  return seam.head_loss(
+      head_input(stream), head, microbatch.labels,
+      {.scale = options.loss_scale,
+       .seed = options.seed,
+       .ignore = options_.ignore_label,
+       .rows = arch::loss_chunk(microbatch.labels.numel(), spec_.hidden, head_->shape[0], *options_.loss_chunk),
+       .logit_scale = spec_.logit_scale,
+       .caps = soft_caps(),
+       .output = options_.output});
 }
 
 std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
@@ -335,8 +363,7 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
   if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
   return observed_head(stream, [&](const Stream& in) {
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
-    const auto loss = options_.seams.tensor->loss(head_logits(in, microbatch), microbatch.labels, options.loss_scale,
-                                                  options_.ignore_label);
+    const auto loss = head_loss(in, microbatch, options);
     // Ranks that share the tokens of a microbatch add up their losses; this part is the same on all of them.
     return microbatch.routers ? loss + microbatch.routers->loss() / options_.seams.context->size() : loss;
   })[0];

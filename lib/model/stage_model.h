@@ -35,6 +35,8 @@ class UnitObserver {
   virtual void after_forward(int unit) = 0;
   virtual void before_backward(int unit) = 0;
   virtual void after_backward(int unit) = 0;
+  /// Gradients of the unit's weights are added in the forward pass that runs now.
+  virtual void before_gradients(int unit) = 0;
 };
 
 struct StageOptions {
@@ -43,8 +45,10 @@ struct StageOptions {
   Seams seams = {};
   PlacementRule placement = {};  ///< empty: every weight whole
   std::int64_t ignore_label = -100;
-  std::optional<at::ScalarType> autocast = {};    ///< of matrix products
-  double logit_softcap = 0;                       ///< of the loss function; the model's own comes first
+  std::optional<at::ScalarType> autocast = {};  ///< of matrix products
+  double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
+  /// The head's product and the loss go by chunks of so many tokens (0: arch::loss_chunk); absent: logits are whole.
+  std::optional<std::int64_t> loss_chunk = {};
   double embedding_noise = 0;                     ///< NEFTune's alpha, where a microbatch has a draw
   const arch::AdapterSpec* adapters = nullptr;    ///< outlives the stage; null: the weights themselves are trained
   const std::set<std::string>* frozen = nullptr;  ///< parameters that stay as they are; outlives the stage
@@ -109,7 +113,11 @@ class StageModel {
                                     const ForwardOptions& options);
   Microbatch prepared(Microbatch microbatch) const;
   at::Tensor head_row_lengths(const at::Tensor& like);
+  /// What the head's product sees.
+  at::Tensor head_input(const Stream& stream);
   at::Tensor head_logits(const Stream& stream, const Microbatch& microbatch);
+  std::vector<double> soft_caps() const;
+  at::Tensor head_loss(const Stream& stream, const Microbatch& microbatch, const ForwardOptions& options);
   void sum_statistics(RouterStatistics& routers);
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);
   /// Runs `part` as unit `unit`, telling the observer.

@@ -10,25 +10,29 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/log_softmax.h>
 
+#include "base/error.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
 
 namespace automodel::ops {
 namespace {
 
+constexpr const char* kNoCap = "only a device's kernel caps logits itself";
+
 template <class T>
 const CrossEntropyKernels<T>& loss_kernels() {
   return pick<T>(kernels().cross_entropy_float, kernels().cross_entropy_double, kernels().cross_entropy_bfloat16);
 }
 
-cuda::Logits logits_of(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns) {
+cuda::Logits logits_of(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns,
+                       double cap) {
   return {.logits = logits.mutable_data_ptr(),
           .stride = logits.stride(0),
           .rows = logits.size(0),
           .columns = columns,
           .first = first,
           .labels = labels.const_data_ptr<std::int64_t>(),
-          .cap = 0};
+          .cap = cap};
 }
 
 /// The sum; where `gradient`, logits [rows, columns] become scale * (softmax - onehot).
@@ -84,6 +88,20 @@ class CrossEntropyBackward : public Backward {
 
 }  // namespace
 
+at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore,
+                                  bool gradient, double cap) {
+  if (const auto* device = device_kernels(logits); device != nullptr && logits.is_contiguous()) {
+    const auto losses = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
+    device->cross_entropy(element_of(logits), logits_of(logits, labels, 0, logits.size(1), cap),
+                          losses.mutable_data_ptr<double>(), ignore, scale, gradient, device->stream());
+    return losses.sum();
+  }
+  AUTOMODEL_CHECK(cap == 0, kNoCap);
+  if (has_kernel(logits) && logits.is_contiguous())
+    return at::full({}, fused(logits, labels, scale, ignore, gradient), at::TensorOptions().dtype(at::kDouble));
+  return composed(logits, labels, scale, ignore, gradient);
+}
+
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
   const bool recorded = records({logits});
   at::Tensor matrix, loss;
@@ -91,30 +109,22 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, dou
     NoGraph guard;
     matrix = logits.detach().reshape({-1, logits.size(-1)});
     const auto flat = labels.reshape({-1}).contiguous();
-    if (const auto* device = device_kernels(matrix); device != nullptr && matrix.is_contiguous()) {
-      const auto losses = at::empty({matrix.size(0)}, matrix.options().dtype(at::kDouble));
-      device->cross_entropy(element_of(matrix), logits_of(matrix, flat, 0, matrix.size(1)),
-                            losses.mutable_data_ptr<double>(), ignore, scale, recorded, device->stream());
-      loss = losses.sum() * scale;
-    } else if (has_kernel(matrix) && matrix.is_contiguous()) {
-      loss = at::full({}, fused(matrix, flat, scale, ignore, recorded) * scale, at::TensorOptions().dtype(at::kDouble));
-    } else {
-      loss = composed(matrix, flat, scale, ignore, recorded) * scale;
-    }
+    loss = cross_entropy_in_place(matrix, flat, scale, ignore, recorded) * scale;
   }
   if (recorded) record({loss}, {logits}, std::make_unique<CrossEntropyBackward>(matrix, logits.sizes().vec()));
   return loss;
 }
 
 at::Tensor logit_statistics(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
-                            std::int64_t columns) {
+                            std::int64_t columns, double cap) {
   const auto type = compute_type(logits.scalar_type());
   auto out = at::empty({logits.size(0), 3}, logits.options().dtype(type));
   if (const auto* device = device_kernels(logits)) {
-    device->logit_statistics(element_of(logits), logits_of(logits, labels, first, columns), out.mutable_data_ptr(),
+    device->logit_statistics(element_of(logits), logits_of(logits, labels, first, columns, cap), out.mutable_data_ptr(),
                              device->stream());
     return out;
   }
+  AUTOMODEL_CHECK(cap == 0, kNoCap);
   if (has_kernel(logits)) {
     for_type(logits.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
@@ -157,12 +167,13 @@ JoinedStatistics join_statistics(const at::Tensor& statistics, const at::Tensor&
 }
 
 void logit_gradient(at::Tensor logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns,
-                    const at::Tensor& shares, double scale) {
+                    const at::Tensor& shares, double scale, double cap) {
   if (const auto* device = device_kernels(logits)) {
-    device->logit_gradient(element_of(logits), logits_of(logits, labels, first, columns), shares.const_data_ptr(),
+    device->logit_gradient(element_of(logits), logits_of(logits, labels, first, columns, cap), shares.const_data_ptr(),
                            scale, device->stream());
     return;
   }
+  AUTOMODEL_CHECK(cap == 0, kNoCap);
   if (has_kernel(logits)) {
     for_type(logits.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;

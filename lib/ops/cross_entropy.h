@@ -12,13 +12,19 @@ namespace automodel::ops {
 /// int64 [...]; rows whose label is `ignore` count nothing. Without a graph nothing but the sum is computed.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore = -100);
 
+/// The same for a matrix of logits and without a graph: the sum itself, not scaled; where `gradient`, logits become
+/// scale * (softmax - onehot). `cap` > 0: each logit x counts as cap tanh(x / cap), on devices with kernels of ours.
+at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore,
+                                  bool gradient, double cap = 0);
+
 // Logits whose vocabulary several ranks share: what each computes before and after they exchange statistics. `logits`
-// [rows, stride] holds tokens first ... first + columns - 1, and filling behind them. Nothing is recorded.
+// [rows, stride] holds tokens first ... first + columns - 1, and filling behind them; `cap` as above. Nothing is
+// recorded.
 
 /// [rows, 3] in float32 (float64 for float64): largest logit, sum of exp(logit - largest), the label's logit (0 where
 /// it is not here). Without columns: {-inf, 0, 0}.
 at::Tensor logit_statistics(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
-                            std::int64_t columns);
+                            std::int64_t columns, double cap = 0);
 
 /// What the statistics of all parts [parts, rows, 3] make of the rows.
 struct JoinedStatistics {
@@ -30,6 +36,6 @@ JoinedStatistics join_statistics(const at::Tensor& statistics, const at::Tensor&
 
 /// Logits become their gradient, scale * (softmax - onehot); filling becomes 0.
 void logit_gradient(at::Tensor logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns,
-                    const at::Tensor& shares, double scale);
+                    const at::Tensor& shares, double scale, double cap = 0);
 
 }  // namespace automodel::ops

@@ -140,6 +140,9 @@ constexpr std::array kExecution = {
                                  "Soft cap of the logits before the loss that the recipe adds; 0: none."),
     fact<&Levers::embedding_noise>("embedding_noise",
                                    "Noise on token embeddings in training: NEFTune's alpha; 0: none."),
+    fact<&Levers::loss_chunk>("loss_chunk",
+                              "Tokens of a chunk of the head's product and loss (0: as many as make logits about as "
+                              "large as the hidden states, at least 256); null: logits are whole."),
     fact<&Levers::offloading>("offloading", "Activations in host memory: of how many layers, and how."),
 };
 

@@ -152,7 +152,22 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
   if (recipe.clip_grad_norm()) out.max_norm = recipe.clip_grad_norm()->max_norm();
   out.ignore_label = std::visit([](const auto& loss) -> std::int64_t { return loss.ignore_index(); }, recipe.loss_fn());
   if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe.loss_fn()))
-    out.logit_softcap = fused->logit_softcapping();
+    out.logit_softcap = fused->logit_softcapping(), out.loss_chunk = 0;
+  if (const auto* chunked = std::get_if<config::ChunkedCrossEntropyConfig>(&recipe.loss_fn()))
+    out.loss_chunk = chunked->chunk_len();
+  if (out.loss_chunk && request.head_rows_normed) {
+    report.warn("no-effect", "loss_fn._target_",
+                "logits are whole: this model divides them by the lengths of the head's rows, whose gradient is not "
+                "computed by chunks",
+                "set loss_fn._target_: masked_ce");
+    out.loss_chunk.reset();
+  }
+  if (out.loss_chunk && out.deferred_head) {
+    report.warn("no-effect", "model_parallel.defer_embedding_wgrad_compute",
+                "the head's weight gradient does not wait: it is computed with the loss, chunk of tokens by chunk",
+                "remove it, or set loss_fn._target_: masked_ce");
+    out.deferred_head.reset();
+  }
   if (recipe.neftune()) out.embedding_noise = recipe.neftune()->noise_alpha();
   check_weight_shards(m, loaded, report);
   return out;

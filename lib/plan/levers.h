@@ -2,6 +2,7 @@
 // runtime both read.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "base/dtype.h"
@@ -71,6 +72,8 @@ struct Levers {
   std::int64_t ignore_label = -100;
   double logit_softcap = 0;    ///< before the loss, where the recipe gives one
   double embedding_noise = 0;  ///< NEFTune's alpha
+  /// The head's product and the loss go by chunks of so many tokens (0: arch::loss_chunk); absent: logits are whole.
+  std::optional<std::int64_t> loss_chunk = {};
 };
 
 /// What the switches are checked against.
@@ -79,6 +82,7 @@ struct LeverRequest {
   DType compute = DType::kFloat32;
   bool cuda = false;
   std::optional<int> layers = {};  ///< of the model; absent where its sizes are unknown
+  bool head_rows_normed = false;   ///< arch::ModelSpec
 };
 Levers plan_levers(const config::LoadedRecipe& recipe, const LeverRequest& request, Located& report);
 /// Parts of layers that are computed again. They are planned: a run refuses them.

@@ -21,9 +21,10 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
     out.defer_reduction = fsdp->defer_fsdp_grad_sync() && passes > 1;
     out.offloaded = fsdp->offloads();
     out.sequence_parallel = fsdp->sequence_parallel() && sizes.tp > 1;
-    out.overlap_gather = fsdp->enable_fsdp2_prefetch();
-    out.forward_prefetch = fsdp->fsdp2_forward_prefetch_depth();
-    out.backward_prefetch = fsdp->fsdp2_backward_prefetch_depth();
+    out.overlap_gather = true;
+    const bool deeper = fsdp->enable_fsdp2_prefetch();
+    out.forward_prefetch = deeper ? fsdp->fsdp2_forward_prefetch_depth() : 1;
+    out.backward_prefetch = deeper ? fsdp->fsdp2_backward_prefetch_depth() : 1;
   } else if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy)) {
     const int level = megatron->zero_dp_strategy();
     out.optimizer = level >= 1;

@@ -358,7 +358,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                               {.pp = sizes->pp,
                                .compute = plan.types.compute,
                                .cuda = plan.cuda,
-                               .layers = spec != nullptr ? std::optional<int>(spec->layers) : std::nullopt},
+                               .layers = spec != nullptr ? std::optional<int>(spec->layers) : std::nullopt,
+                               .head_rows_normed = spec != nullptr && spec->head_rows_normed},
                               report);
     plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
     check_optimizer(recipe, report);

@@ -7,6 +7,7 @@
 
 #include "arch/counts.h"
 #include "arch/families.h"
+#include "arch/loss_chunk.h"
 #include "base/bytes.h"
 #include "base/text_table.h"
 #include "plan/model_names.h"
@@ -141,6 +142,16 @@ std::string batch_text(const plan::TrainingPlan& plan) {
     out += first == second ? fmt::format(", moments {}", name_of(first))
                            : fmt::format(", moments {} and {}", name_of(first), name_of(second));
   if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
+  if (plan.levers.loss_chunk) {
+    const auto tokens = b.microbatch * b.planned_length() / plan.mesh.sizes().cp;
+    const auto asked = *plan.levers.loss_chunk;
+    const bool known = plan.model && tokens > 0;
+    const auto rows = known ? arch::loss_chunk(tokens, plan.model->spec.hidden,
+                                               plan.model->spec.vocab / plan.shares.vocabulary, asked)
+                            : asked;
+    out += fmt::format("\nloss      with the head's product in chunks of {} tokens: logits never exist as a whole",
+                       rows > 0 ? fmt::format("{}{}", rows, known ? fmt::format(" of {}", tokens) : "") : "some");
+  }
   if (plan.cuda && plan.levers.offloading)
     out += fmt::format("\noffload   activations of the first {} layers wait in host memory for their backward pass{}",
                        plan.levers.offloading->layers,

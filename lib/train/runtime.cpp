@@ -183,6 +183,7 @@ model::StageOptions Runtime::stage_options() const {
       .placement = [this](const arch::Parameter& parameter) { return placement(parameter, place_); },
       .ignore_label = plan_.levers.ignore_label,
       .logit_softcap = plan_.levers.logit_softcap,
+      .loss_chunk = plan_.levers.loss_chunk,
       .embedding_noise = plan_.levers.embedding_noise,
       .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
       .frozen = plan_.frozen ? &plan_.frozen->names : nullptr,

@@ -117,7 +117,8 @@ TEST_CASE("gradients are reduced unit by unit where one microbatch is a step", "
   CHECK(gradients(one) < 0.6 * 4 * elements(one));
   CHECK(gradients(plan("pytorch", 16)) > 4 * elements(one));   // added up over two microbatches
   CHECK(gradients(plan("own", 8)) < 0.6 * 4 * elements(one));  // nothing is deferred where there is one
-  CHECK(gradients(plan("own", 16)) > 4 * elements(one));
+  // Sums come as whole gradients go, when the activations of the backward pass have gone.
+  CHECK(gradients(plan("own", 16)) >= 4 * elements(one));
   const auto each =
       plan_of(kLlama, "strategy: fsdp2, dp_size: 8, defer_fsdp_grad_sync: false", "pytorch", "bfloat16", 16);
   CHECK(gradients(each) == gradients(one));

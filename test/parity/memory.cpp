@@ -1,4 +1,6 @@
 // What a rank holds falls as 1/N where the strategy says so: read from the engine's own accounting after a step.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "parity/parity.h"
@@ -80,7 +82,83 @@ void check(comm::World& world, const Strategy& strategy, int shards, const std::
   near(held.optimizer, 2 * expected(strategy.optimizer, 4), 2 * held.slack, what + "optimizer states");
 }
 
+/// The most bytes of gradients that exist at once, whole and reduced ones and those on their way.
+class GradientPeak : public model::UnitObserver {
+ public:
+  explicit GradientPeak(train::LocalStage& stage) : stage_(stage) { stage.model().set_observer(this); }
+  ~GradientPeak() override { stage_.model().set_observer(&stage_.data_parallel()); }
+  void before_forward(int unit) override { engine().before_forward(unit), look(); }
+  void after_forward(int unit) override { engine().after_forward(unit), look(); }
+  void before_backward(int unit) override { engine().before_backward(unit), look(); }
+  void after_backward(int unit) override { look(), engine().after_backward(unit), look(); }
+  void before_gradients(int unit) override { engine().before_gradients(unit), look(); }
+  std::int64_t most() const { return most_; }
+
+ private:
+  parallel::DataParallel& engine() { return stage_.data_parallel(); }
+  void look() { most_ = std::max(most_, engine().bytes().gradients); }
+
+  train::LocalStage& stage_;
+  std::int64_t most_ = 0;
+};
+
+/// Of the second step of a run on one stage, with what the sum of a rank's parts and a whole unit take.
+struct Peak {
+  std::int64_t most = 0, whole = 0, largest = 0, slack = 0;
+};
+
+Peak peak_of_gradients(comm::World& world, const std::string& distributed, int microbatches, const std::string& loss) {
+  test::TinyRun run{.layers = 8, .global_batch = 2 * world.size() * microbatches, .local_batch = 2, .dtype = "float32"};
+  run.distributed = distributed;
+  run.sections = loss;
+  const auto loaded = test::load_recipe(test::recipe_text(run, false));
+  const train::Setup setup(loaded, world);
+  train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}));
+  train::Trainer trainer(runtime, *setup.rates);
+  const auto step = [&](std::int64_t number) {
+    const auto plan = setup.steps->plan(number);
+    trainer.step(number, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
+  };
+  step(0);
+  auto& stage = *runtime.stages().front();
+  Peak out;
+  {
+    GradientPeak peak(stage);
+    step(1);
+    out.most = peak.most();
+  }
+  for (const auto* storage : stage.data_parallel().storages()) {
+    out.whole += 4 * storage->elements();
+    out.largest = std::max(out.largest, 4 * storage->elements());
+    out.slack += std::int64_t{4} * 16 * 4 * world.size();
+  }
+  return out;
+}
+
+void check_peak(comm::World& world, const std::string& distributed, int shards, int microbatches,
+                const std::string& loss = "") {
+  const auto peak = peak_of_gradients(world, distributed, microbatches, loss);
+  // Two whole units, and this rank's parts of those that have just arrived beside the sums that they are added to.
+  const auto bound = peak.whole / shards + 2 * peak.largest + 2 * peak.largest / shards + peak.slack;
+  if (peak.most > bound || peak.most < peak.whole / shards)
+    test::rank_check_failed(__FILE__, __LINE__,
+                            fmt::format("{}, {} microbatches: {} bytes of gradients, at most {} of {} expected",
+                                        distributed, microbatches, peak.most, bound, peak.whole));
+}
+
 const std::vector<test::RankCase> kCases = {
+    {"of sharded gradients two units are whole at most",
+     [](comm::World& w) {
+       const int n = w.size();
+       check_peak(w, "strategy: fsdp2", n, 1);
+       check_peak(w, "strategy: fsdp2", n, 1, "loss_fn: {_target_: chunked_ce, chunk_len: 7}\n");
+       check_peak(w, "strategy: fsdp2, reshard_after_forward: false, defer_fsdp_grad_sync: false", n, 3);
+       check_peak(w, "strategy: megatron_fsdp, zero_dp_strategy: 2", n, 1);
+       check_peak(w, "strategy: megatron_fsdp, zero_dp_strategy: 3", n, 2);
+       if (n % 2 == 0 && n > 2)
+         check_peak(w, fmt::format("strategy: fsdp2, dp_replicate_size: 2, dp_size: {}", n), n / 2, 1);
+     },
+     2, 4},
     {"a rank holds its share between steps",
      [](comm::World& w) {
        for (const auto& strategy : kStrategies) check(w, strategy, w.size(), "", 4);

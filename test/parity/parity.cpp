@@ -34,7 +34,7 @@ std::string recipe_text(const TinyRun& run, bool single) {
   if (single) return text + "distributed: {strategy: ddp}\n";
   text += fmt::format("distributed: {{{}}}\n", run.distributed);
   if (!run.model_parallel.empty()) text += fmt::format("model_parallel: {{{}}}\n", run.model_parallel);
-  return text;
+  return text + run.mesh_sections;
 }
 
 config::LoadedRecipe load_recipe(const std::string& text) {

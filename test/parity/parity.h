@@ -29,6 +29,7 @@ struct TinyRun {
   /// lr, up on one mesh and down on another; with an eps above the noise of float32 it does not.
   std::string optimizer = "lr: 0.01, eps: 0.001";
   std::string sections = {};           ///< whole lines that both recipes have
+  std::string mesh_sections = {};      ///< those that the mesh's alone has
   train::RuntimeOptions runtime = {};  ///< of the mesh
   int steps = 2;
 };

@@ -90,6 +90,7 @@ class WatchedUnits : public model::UnitObserver {
     });
   }
   void after_backward(int unit) override { stage_.data_parallel().after_backward(unit); }
+  void before_gradients(int unit) override { stage_.data_parallel().before_gradients(unit); }
 
  private:
   template <class Visit>

@@ -1,5 +1,7 @@
 #include "parallel/data/data_parallel.h"
 
+#include <utility>
+
 #include "ops/parameter.h"
 
 namespace automodel::parallel {
@@ -57,14 +59,19 @@ void DataParallel::after_backward(int unit) {
     if (weight->parameter.waiting != nullptr && !weight->parameter.waiting->empty()) return;
   if (options_.whole_stage) return;  // other layers of the unit are still to come
   if (last_backward_ && options_.overlap_reduction)
-    at(unit).start_reduce(true);
+    start_reduce(at(unit), true);
   else if (!options_.defer_reduction && options_.shard_gradients)
-    reduce_microbatch(at(unit));
+    start_reduce(at(unit), last_backward_);
 }
 
-void DataParallel::reduce_microbatch(UnitStorage& storage) {
-  storage.start_reduce(last_backward_);
-  storage.finish_reduce();
+void DataParallel::start_reduce(UnitStorage& storage, bool last) {
+  if (!storage.unit().trained()) return;
+  storage.start_reduce(last);
+  auto* const before = std::exchange(travelling_, &storage);
+  if (before == nullptr || before == &storage || !options_.shard_gradients) return;
+  before->advance_reduce();
+  auto* const earlier = std::exchange(arrived_, before);
+  if (earlier != nullptr && earlier != before && earlier != &storage) earlier->finish_reduce();
 }
 
 void DataParallel::weight_gradients_begin() {
@@ -73,17 +80,18 @@ void DataParallel::weight_gradients_begin() {
 
 void DataParallel::weight_gradients_done() {
   if (options_.defer_reduction || !options_.shard_gradients || last_backward_ || options_.whole_stage) return;
-  for (auto& storage : storages_) reduce_microbatch(*storage);
+  for (auto storage = storages_.rbegin(); storage != storages_.rend(); ++storage) start_reduce(**storage, false);
 }
 
 void DataParallel::begin_step() {
   last_backward_ = false;
+  travelling_ = arrived_ = nullptr;
   for (auto& storage : storages_) storage->begin_step();
 }
 
 void DataParallel::reduce() {
   // In the order in which the backward pass made them ready: from the last unit to the first.
-  for (auto storage = storages_.rbegin(); storage != storages_.rend(); ++storage) (*storage)->start_reduce(true);
+  for (auto storage = storages_.rbegin(); storage != storages_.rend(); ++storage) start_reduce(**storage, true);
 }
 
 void DataParallel::finish() {

@@ -49,6 +49,7 @@ class DataParallel : public model::UnitObserver {
   void after_forward(int unit) override;
   void before_backward(int unit) override;
   void after_backward(int unit) override;
+  void before_gradients(int unit) override { at(unit).need_gradients(); }
 
  private:
   UnitStorage& at(int unit) { return *storages_[static_cast<std::size_t>(unit)]; }
@@ -58,13 +59,16 @@ class DataParallel : public model::UnitObserver {
     return options_.reshard_after_forward && !options_.whole_stage &&
            !(options_.keep_experts && at(unit).unit().expert);
   }
-  /// Reduces what this microbatch added to `unit`.
-  void reduce_microbatch(UnitStorage& storage);
+  /// Sends on its way what was added to the unit. While one unit travels the next is computed: those before it have
+  /// arrived, so that of sharded gradients two units at most are whole.
+  void start_reduce(UnitStorage& storage, bool last);
 
   DataParallelOptions options_;
   ReduceGroups dense_, expert_;
   std::vector<std::unique_ptr<UnitStorage>> storages_;
   bool last_backward_ = false;
+  UnitStorage* travelling_ = nullptr;  ///< the unit whose reduction was started last
+  UnitStorage* arrived_ = nullptr;     ///< the one before it: other copies' parts of its sum may be under way
 };
 
 }  // namespace automodel::parallel

@@ -125,10 +125,13 @@ void UnitStorage::begin_step() {
   for (auto* weight : unit_.weights) weight->parameter.fresh = true;
   accumulated_ = false;
   reduced_ = false;
+  if (options_.shard_gradients) reduced_gradient_ = at::Tensor();
 }
 
 void UnitStorage::need_gradients() {
-  if (!trained_ || grads_.defined()) return;
+  if (!trained_ || (reduced_ && options_.shard_gradients)) return;
+  if (options_.shard_gradients) advance_reduce();  // those that are on their way are not to be added to
+  if (grads_.defined()) return;
   ops::NoGraph guard;
   grads_ = at::empty({padded_}, at::TensorOptions().dtype(options_.gradient).device(options_.device));
   grads_.narrow(0, elements_, padded_ - elements_).zero_();
@@ -151,7 +154,8 @@ void UnitStorage::zero_untouched() {
 }
 
 void UnitStorage::start_reduce(bool last) {
-  if (!trained_ || reduced_ || !reducing_.empty()) return;
+  if (!trained_ || reduced_) return;
+  finish_reduce();
   need_gradients();
   ops::NoGraph guard;
   zero_untouched();
@@ -166,6 +170,8 @@ void UnitStorage::start_reduce(bool last) {
                                                       comm::ReduceOp::kSum));
     }
     in_flight_ = {travelling};
+  } else if (options_.shard_gradients && groups_.shard->size() == 1) {
+    in_flight_ = {travelling};  // the whole is the part
   } else {
     auto part = at::empty({shard_}, travelling.options());
     reducing_.push_back(groups_.shard->reduce_scatter(part, travelling, comm::ReduceOp::kSum));
@@ -174,13 +180,30 @@ void UnitStorage::start_reduce(bool last) {
   reduced_ = last;
 }
 
+void UnitStorage::free_gradients() {
+  for (auto* weight : unit_.weights) weight->parameter.grad = at::Tensor();
+  grads_ = at::Tensor();
+}
+
+void UnitStorage::advance_reduce() {
+  if (in_flight_.empty() || advanced_) return;
+  wait_all(reducing_);
+  advanced_ = true;
+  ops::NoGraph guard;
+  if (groups_.replicate) reducing_.push_back(groups_.replicate->all_reduce(in_flight_.front(), comm::ReduceOp::kSum));
+  if (!options_.shard_gradients) return;
+  in_flight_.resize(1);
+  free_gradients();
+}
+
 void UnitStorage::finish_reduce() {
   if (in_flight_.empty()) return;
+  advance_reduce();
   wait_all(reducing_);
   ops::NoGraph guard;
   auto sum = in_flight_.front();
   in_flight_.clear();
-  if (groups_.replicate) groups_.replicate->all_reduce(sum, comm::ReduceOp::kSum)->wait();
+  advanced_ = false;
   const auto home = options_.offloaded ? options_.offload : options_.device;
   if (!options_.shard_optimizer && !options_.offloaded && !sum.is_alias_of(grads_))
     sum = grads_.copy_(sum);  // it travelled in another type; there is no second whole buffer
@@ -190,9 +213,6 @@ void UnitStorage::finish_reduce() {
   else
     reduced_gradient_ = sum;
   accumulated_ = true;
-  if (!options_.shard_gradients) return;
-  for (auto* weight : unit_.weights) weight->parameter.grad = at::Tensor();
-  grads_ = at::Tensor();
 }
 
 StorageBytes UnitStorage::bytes() const {
@@ -202,6 +222,8 @@ StorageBytes UnitStorage::bytes() const {
   out.gradients = bytes_of(grads_);
   if (reduced_gradient_.defined() && !(grads_.defined() && reduced_gradient_.is_alias_of(grads_)))
     out.gradients += bytes_of(reduced_gradient_);
+  for (const auto& each : in_flight_)
+    if (!(grads_.defined() && each.is_alias_of(grads_))) out.gradients += bytes_of(each);
   return out;
 }
 

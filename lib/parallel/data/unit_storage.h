@@ -59,10 +59,14 @@ class UnitStorage {
   // Gradients.
   /// Nothing was added yet: contents are undefined.
   void begin_step();
-  /// Makes sure that gradients have memory to be added to (with shard_gradients they come and go).
+  /// Makes sure that gradients have memory to be added to (with shard_gradients they come and go). None is needed once
+  /// the step's last reduction is on its way.
   void need_gradients();
   /// Sends what was added so far on its way; with `last` the sum is complete afterwards.
   void start_reduce(bool last);
+  /// This rank has its part of the sum when this returns, and with shard_gradients the whole gradients are freed. Other
+  /// copies' parts may still be on their way.
+  void advance_reduce();
   /// The reduced gradients are in gradient() when this returns.
   void finish_reduce();
   bool reduced() const { return reduced_; }
@@ -83,6 +87,7 @@ class UnitStorage {
  private:
   void view_values(const at::Tensor& flat);
   void clear_values();
+  void free_gradients();
   void zero_untouched();
 
   const model::Unit& unit_;
@@ -102,6 +107,7 @@ class UnitStorage {
   std::vector<comm::WorkPtr> gathering_, reducing_;
   bool accumulated_ = false;  ///< reduced_gradient_ holds sums of earlier microbatches
   bool reduced_ = false;
+  bool advanced_ = false;  ///< what is in flight is this rank's part alone
 };
 
 }  // namespace automodel::parallel

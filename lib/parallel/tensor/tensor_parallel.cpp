@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 
 #include "base/error.h"
 #include "ops/embedding.h"
@@ -149,6 +150,21 @@ at::Tensor TensorParallel::embed(const at::Tensor& ids, ops::Parameter& table, c
 at::Tensor TensorParallel::loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
   if (!head_divided_) return TensorSeam::loss(logits, labels, scale, ignore);
   return vocabulary_loss(*group_, logits, labels, scale, ignore, VocabularyShare::of(vocab_, size(), rank()));
+}
+
+at::Tensor TensorParallel::head_loss(const at::Tensor& x, const ops::Linear& head, const at::Tensor& labels,
+                                     const ops::HeadLoss& loss) {
+  if (!head_divided_) return ops::linear_cross_entropy(enter_alike(x), head, labels, loss);
+  const auto share = VocabularyShare::of(vocab_, size(), rank());
+  auto mine = loss;
+  mine.first = share.first;
+  mine.columns = share.rows;
+  mine.gather = [this](const at::Tensor& statistics) {
+    auto all = at::empty({size(), statistics.size(0), statistics.size(1)}, statistics.options());
+    group_->all_gather(all, statistics)->wait();
+    return all;
+  };
+  return ops::linear_cross_entropy(enter(x), head, labels, mine);
 }
 
 at::Tensor TensorParallel::whole_logits(const at::Tensor& logits) {

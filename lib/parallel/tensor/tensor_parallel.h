@@ -37,6 +37,8 @@ class TensorParallel : public model::TensorSeam {
   at::Tensor embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
                    std::int64_t padding) override;
   at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) override;
+  at::Tensor head_loss(const at::Tensor& x, const ops::Linear& head, const at::Tensor& labels,
+                       const ops::HeadLoss& loss) override;
   at::Tensor whole_logits(const at::Tensor& logits) override;
   at::Tensor part(const at::Tensor& x) override;
   at::Tensor whole(const at::Tensor& y) override;
