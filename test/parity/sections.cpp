@@ -54,7 +54,9 @@ void check_noise(comm::World& world) {
   test::TinyRun run{.global_batch = 1, .local_batch = 1, .config = kGpt2};
   test::Session plain(world, test::recipe_text(run, true));
   auto moved = train::gather_values(plain.runtime());
-  ops::DropoutDraw draw{.seed = plain.plan().weights.seed, .step = kStep};
+  ops::DropoutDraw draw;
+  draw.seed = plain.plan().weights.seed;
+  draw.step = kStep;
   for (std::int64_t t = 0; t < kLength; ++t) draw.tokens.push_back(t);
   const double most = kAlpha / std::sqrt(static_cast<double>(kLength * kWidth));
   const auto noise =
