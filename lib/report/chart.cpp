@@ -13,7 +13,6 @@ namespace automodel::report {
 namespace {
 
 constexpr double kWide = 1000, kHigh = 400;  // of the drawing, stretched to the page
-constexpr std::size_t kBuckets = 500;
 constexpr std::size_t kPoints = 200;
 
 struct Scale {
@@ -164,7 +163,7 @@ std::string short_number(double value) {
 std::string to_html(const Chart& chart) {
   std::vector<Drawn> drawn;
   for (const auto& series : chart.series)
-    if (auto buckets = buckets_of(*series.column, series.points ? kPoints : kBuckets); !buckets.empty())
+    if (auto buckets = buckets_of(*series.column, series.points ? kPoints : chart.buckets); !buckets.empty())
       drawn.push_back({&series, std::move(buckets)});
   if (drawn.empty()) return "";
   const auto [x, y] = scales_of(chart, drawn);

@@ -41,6 +41,7 @@ struct Chart {
   bool logarithmic = false;
   std::vector<Series> series = {};
   std::vector<Mark> marks = {};  ///< events, as thin vertical lines
+  std::size_t buckets = 500;     ///< of a line at most
 };
 
 /// Empty where no series has a finite value.

@@ -60,6 +60,7 @@ border-radius:2px;margin-right:5px;vertical-align:middle;background:var(--c)}.ke
 .k-f{--c:var(--s0);fill:var(--s0)}.k-b{--c:var(--s1);fill:var(--s1)}.k-i{--c:var(--s3);fill:var(--s3)}.k-w{--c:var(--s2);fill:var(--s2)}.k-c{--c:var(--soft);fill:var(--soft)}
 .lane{display:grid;grid-template-columns:54px 1fr 50px;align-items:center;gap:6px;font-size:12px;color:var(--soft)}
 .lane svg{width:100%;height:20px;background:var(--grid);border-radius:3px;margin:1px 0}.lane span:last-child{text-align:right}
+.lane.rank{grid-template-columns:70px 1fr 50px}.slow{color:var(--s7)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;width:100%}th{text-align:left;color:var(--soft);font-weight:600}
 th,td{padding:4px 10px 4px 0;border-bottom:1px solid var(--grid);vertical-align:top;overflow-wrap:anywhere}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 pre{font-size:12px;overflow-x:auto;background:var(--card);border:1px solid var(--grid);border-radius:8px;padding:8px}summary{cursor:pointer}
@@ -257,7 +258,7 @@ std::string to_page(const std::vector<RunFiles>& runs) {
   }
   out += "<h2>Steps</h2>\n" + charts(runs);
   for (const auto& run : runs) {
-    const auto rest = estimate(run) + time_lines(run) + events(run) + recipes(run);
+    const auto rest = estimate(run) + rank_phases_html(run) + time_lines(run) + events(run) + recipes(run);
     if (runs.size() > 1 && !rest.empty()) out += fmt::format("<h1>{}</h1>\n", escaped(run.name));
     out += rest;
   }

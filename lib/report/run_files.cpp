@@ -115,6 +115,7 @@ RunFiles read_run(const fs::path& folder) {
   RunFiles out{.name = folder.native()};
   read_metrics(folder / "training.jsonl", out.metrics);
   read_events(folder / "events.jsonl", out);
+  out.ranks = read_ranks(folder / "ranks.jsonl");
   read_estimate(folder / "estimate.json", out.estimate);
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder, error))

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "report/rank_phases.h"
 #include "report/time_line.h"
 
 namespace automodel::report {
@@ -44,6 +45,7 @@ struct RunFiles {
   std::vector<std::pair<std::int64_t, FlatRecipe>> recipes = {};  ///< (first step, recipe) of each start
   std::vector<PlannedAndMeasured> estimate = {};
   std::vector<StepTrace> traces = {};
+  RankColumns ranks = {};
 };
 
 /// Reads the folder of a run (checkpoint.checkpoint_dir). Lines that are no records (one torn by a crash) are passed

@@ -99,6 +99,57 @@ TEST_CASE("a page holds everything and needs nothing") {
   CHECK(count(page, "<script>") == 1);
 }
 
+/// Steps of `ranks` ranks, of which rank 1 computes twice as long and is named for it; the last line is torn.
+void write_ranks(const test::TemporaryFolder& folder, const std::string& name, int records, int ranks) {
+  std::string lines;
+  for (int record = 0; record < records; ++record) {
+    json line = {{"step", 20 * record + 19}, {"steps", 20}};
+    for (int rank = 0; rank < ranks; ++rank) {
+      line["data"].push_back(0.01);
+      line["compute"].push_back(rank == 1 ? 0.8 : 0.4);
+      line["gradients"].push_back(0.05);
+      line["optimizer"].push_back(0.04);
+      line["waiting"].push_back(rank == 1 ? 0.0 : 0.4);
+    }
+    lines += line.dump() + "\n";
+  }
+  folder.write(name + "/ranks.jsonl", lines + "{\"step\": 3");
+  folder.write(name + "/events.jsonl",
+               "{\"event\": \"slow-rank\", \"step\": 39, \"rank\": 1, \"host\": \"<b>\", \"phase\": \"compute\", "
+               "\"message\": \"rank 1 is slow\"}\n");
+}
+
+TEST_CASE("ranks have bars and lines by phase, and slow ones are marked") {
+  test::TemporaryFolder folder;
+  write_run(folder, "run", 100);
+  CHECK(to_page({read_run(folder.path() / "run")}).find("<h2>Ranks</h2>") == std::string::npos);
+  write_ranks(folder, "run", 5, 4);
+  const auto run = read_run(folder.path() / "run");
+  REQUIRE(run.ranks[1].size() == 4);
+  CHECK(run.ranks[1][1].steps == std::vector<std::int64_t>{19, 39, 59, 79, 99});
+  CHECK(run.ranks[1][1].values == std::vector<double>(5, 0.8));
+  const auto page = to_page({run});
+  CHECK(count(page, "class=\"lane rank\"") == 4);
+  CHECK(count(page, "<b class=\"slow\"") == 1);
+  CHECK(count(page, "rank 1<b class=\"slow\" title=\"slow: &lt;b&gt;, compute\">") == 1);
+  for (const char* phase : {"data", "compute", "gradients", "optimizer", "waiting"})
+    CHECK(count(page, fmt::format("data-key=\"ranks.{}\"", phase)) == 1);
+  CHECK(count(page, "rank 1 (slow: &lt;b&gt;, compute)</span>") == 5);
+  CHECK(count(page, "<title>rank 1 is slow</title>") == 5);
+  CHECK(page.find("median of") == std::string::npos);
+}
+
+TEST_CASE("of a thousand ranks the slow ones and the longest are shown beside the median") {
+  test::TemporaryFolder folder;
+  write_run(folder, "run", 100);
+  write_ranks(folder, "run", 100, 1000);
+  const auto page = to_page({read_run(folder.path() / "run")});
+  CHECK(count(page, "class=\"lane rank\"") == 64);
+  CHECK(count(page, "<b class=\"slow\"") == 1);
+  CHECK(count(page, "median of 1000 ranks</span>") == 5);
+  CHECK(page.size() < 700000);
+}
+
 TEST_CASE("several runs lie over each other, each with its name") {
   test::TemporaryFolder folder;
   write_run(folder, "one", 100);

@@ -1,0 +1,36 @@
+// What each rank did in its steps, from ranks.jsonl.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automodel::report {
+
+struct Column;
+struct RunFiles;
+
+struct RankPhase {
+  std::string_view key;  ///< of ranks.jsonl
+  std::string_view title;
+};
+/// Those of a rank's own work first, then its waiting.
+inline constexpr std::array kRankPhases = {
+    RankPhase{"data", "Waiting for the next batch"}, RankPhase{"compute", "Forward and backward passes"},
+    RankPhase{"gradients", "Gradients after the passes"}, RankPhase{"optimizer", "Optimizer"},
+    RankPhase{"waiting", "Waiting for other ranks"}};
+inline constexpr std::size_t kOwnPhases = kRankPhases.size() - 1;
+
+/// Seconds of a step over the steps, by phase and rank.
+using RankColumns = std::array<std::vector<Column>, kRankPhases.size()>;
+
+/// Empty lists where there is no such file. Ranks that a later start does not have end there.
+RankColumns read_ranks(const std::filesystem::path& file);
+
+/// A bar of each rank, a chart of each phase; ranks that were named as slow are marked. Empty where nothing is known.
+std::string rank_phases_html(const RunFiles& run);
+
+}  // namespace automodel::report
