@@ -24,31 +24,7 @@ std::int64_t most_id(std::size_t entries) {
 
 }  // namespace
 
-std::unique_ptr<BpeModel> BpeModel::read(const JsonPart& part, bool byte_level) {
-  const std::size_t before = part.problems().size();
-  if (const auto type = part.text_if("type"); type && *type != "BPE") {
-    part.refuse_type("model", {"BPE"});
-    return nullptr;
-  }
-  auto model = std::make_unique<BpeModel>();
-  model->byte_level_ = byte_level;
-  model->byte_fallback_ = part.flag("byte_fallback", false);
-  model->fuse_unknown_ = part.flag("fuse_unk", false);
-  model->ignore_merges_ = part.flag("ignore_merges", false);
-  if (const auto dropout = part.at("dropout"); !dropout.is_null() && dropout.node() != 0.0)
-    dropout.fail("dropout makes tokens random", "set it to null");
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
-    if (!part.text_if(key).value_or("").empty()) part.at(key).fail("is not supported", "set it to null");
-  if (model->read_vocabulary(part)) model->read_merges(part);
-  if (const auto unknown = part.text_if("unk_token")) {
-    model->unknown_ = model->tokens_.find(*unknown);
-    if (model->unknown_ == kNoId) part.at("unk_token").fail(fmt::format("'{}' is not in the vocabulary", *unknown));
-  }
-  if (part.problems().size() > before) return nullptr;
-  return model;
-}
-
-bool BpeModel::read_vocabulary(const JsonPart& part) {
+bool read_vocabulary(const JsonPart& part, std::vector<std::pair<std::string, Id>>& vocabulary, TokenTable& tokens) {
   const JsonPart vocab = part.at("vocab");
   if (!vocab.node().is_object()) {
     vocab.fail("an object of tokens and ids is expected");
@@ -61,19 +37,45 @@ bool BpeModel::read_vocabulary(const JsonPart& part) {
     vocab.fail("the vocabulary has more than 4 GiB");
     return false;
   }
-  tokens_.reserve(vocab.node().size(), bytes);
-  vocabulary_.reserve(vocab.node().size());
+  tokens.reserve(vocab.node().size(), bytes);
+  vocabulary.reserve(vocab.node().size());
   for (const auto& [token, id] : vocab.node().items()) {
     if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > most) {
       vocab.fail(fmt::format("the id of '{}' is {}; ids of {} tokens lie between 0 and {}", token,
                              id.is_primitive() ? id.dump() : "no number", vocab.node().size(), most));
       return false;
     }
-    vocabulary_.emplace_back(token, id.get<Id>());
-    tokens_.insert(token, id.get<Id>());
-    if (!byte_level_) continue;
-    if (const auto raw = bytes_of(token)) whole_.insert(*raw, id.get<Id>());
+    vocabulary.emplace_back(token, id.get<Id>());
+    tokens.insert(token, id.get<Id>());
   }
+  return true;
+}
+
+std::unique_ptr<const BpeModel> BpeModel::read(const JsonPart& part, bool byte_level) {
+  const std::size_t before = part.problems().size();
+  auto model = std::make_unique<BpeModel>();
+  model->byte_level_ = byte_level;
+  model->byte_fallback_ = part.flag("byte_fallback", false);
+  model->fuse_unknown_ = part.flag("fuse_unk", false);
+  model->ignore_merges_ = part.flag("ignore_merges", false);
+  if (const auto dropout = part.at("dropout"); !dropout.is_null() && dropout.node() != 0.0)
+    dropout.fail("dropout makes tokens random", "set it to null");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (!part.text_if(key).value_or("").empty()) part.at(key).fail("is not supported", "set it to null");
+  if (model->take_vocabulary(part)) model->read_merges(part);
+  if (const auto unknown = part.text_if("unk_token")) {
+    model->unknown_ = model->tokens_.find(*unknown);
+    if (model->unknown_ == kNoId) part.at("unk_token").fail(fmt::format("'{}' is not in the vocabulary", *unknown));
+  }
+  if (part.problems().size() > before) return nullptr;
+  return model;
+}
+
+bool BpeModel::take_vocabulary(const JsonPart& part) {
+  if (!read_vocabulary(part, vocabulary_, tokens_)) return false;
+  if (byte_level_)
+    for (const auto& [token, id] : vocabulary_)
+      if (const auto raw = bytes_of(token)) whole_.insert(*raw, id);
   for (std::size_t byte = 0; byte < 256; ++byte) {
     std::string token;
     append_utf8(byte_characters()[byte], token);
@@ -153,7 +155,7 @@ void BpeModel::start_bytes(std::string_view piece, std::vector<Id>& ids) const {
     if (const Id id = bytes_[static_cast<unsigned char>(c)]; id != kNoId) ids.push_back(id);
 }
 
-void BpeModel::encode(std::string_view piece, BpeScratch& scratch, std::vector<Id>& out) const {
+void BpeModel::encode(std::string_view piece, PieceScratch& scratch, std::vector<Id>& out) const {
   if (piece.empty()) return;
   if (ignore_merges_) {
     if (const Id id = (byte_level_ ? whole_ : tokens_).find(piece); id != kNoId) {
@@ -172,7 +174,7 @@ void BpeModel::encode(std::string_view piece, BpeScratch& scratch, std::vector<I
     merge_long(scratch, out);
 }
 
-void BpeModel::merge_short(BpeScratch& scratch, std::vector<Id>& out) const {
+void BpeModel::merge_short(PieceScratch& scratch, std::vector<Id>& out) const {
   auto& ids = scratch.ids;
   auto& ranks = scratch.ranks;  // of the pair that begins at each id
   const auto rank_at = [&](std::size_t i) {
@@ -195,7 +197,7 @@ void BpeModel::merge_short(BpeScratch& scratch, std::vector<Id>& out) const {
   out.insert(out.end(), ids.begin(), ids.end());
 }
 
-void BpeModel::merge_long(BpeScratch& scratch, std::vector<Id>& out) const {
+void BpeModel::merge_long(PieceScratch& scratch, std::vector<Id>& out) const {
   auto& symbols = scratch.symbols;
   auto& queue = scratch.queue;
   symbols.clear();
@@ -205,7 +207,7 @@ void BpeModel::merge_long(BpeScratch& scratch, std::vector<Id>& out) const {
     symbols.push_back({scratch.ids[static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1, false});
   const auto symbol = [&](std::int32_t i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
   // The lowest rank first, then the leftmost.
-  const auto later = [](const BpeScratch::Candidate& a, const BpeScratch::Candidate& b) {
+  const auto later = [](const PieceScratch::Candidate& a, const PieceScratch::Candidate& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
   };
   const auto offer = [&](std::int32_t left, std::int32_t right) {

@@ -11,11 +11,9 @@
 #include <vector>
 
 #include "tokenizer/json_part.h"
+#include "tokenizer/piece_model.h"
 
 namespace automodel::tokenizer {
-
-using Id = std::int32_t;
-inline constexpr Id kNoId = -1;
 
 /// Strings to ids: open addressing over one block of text.
 class TokenTable {
@@ -70,54 +68,27 @@ class MergeTable {
   int shift_ = 60;  ///< 64 less log2 of the slots
 };
 
-/// The memory that encoding one piece needs; one a thread.
-struct BpeScratch {
-  struct Symbol {
-    Id id;
-    std::int32_t previous;
-    std::int32_t next;
-    bool gone;
-  };
-  struct Candidate {
-    std::uint32_t rank;
-    std::int32_t at;
-    Id id;
-  };
-  std::vector<Symbol> symbols = {};
-  std::vector<Candidate> queue = {};
-  std::vector<std::uint32_t> ranks = {};
-  std::vector<Id> ids = {};
-};
+/// The `vocab` object of a model: tokens and their ids. False after a problem.
+bool read_vocabulary(const JsonPart& part, std::vector<std::pair<std::string, Id>>& vocabulary, TokenTable& tokens);
 
-class BpeModel {
+class BpeModel final : public PieceModel {
  public:
-  /// The `model` of tokenizer.json. `byte_level`: pieces are bytes, each standing for its character of the byte
-  /// alphabet. Null after problems.
-  static std::unique_ptr<BpeModel> read(const JsonPart& part, bool byte_level);
+  static std::unique_ptr<const BpeModel> read(const JsonPart& part, bool byte_level);
 
-  /// Appends the ids of a piece that is valid UTF-8 (any bytes where byte_level).
-  void encode(std::string_view piece, BpeScratch& scratch, std::vector<Id>& out) const;
-  Id find(std::string_view token) const { return tokens_.find(token); }
-  /// The vocabulary: token of each entry, with its id.
-  const std::vector<std::pair<std::string, Id>>& vocabulary() const { return vocabulary_; }
-  /// Where a text may be cut without a difference to the ids: before every `mark` (a character) that stands behind a
-  /// character that is not in `joined`, because no merge gives a token with such a pair inside. Nothing where that
-  /// cannot be told.
-  struct Cuts {
-    std::string mark;
-    std::vector<char32_t> joined;  ///< ordered
-  };
-  std::optional<Cuts> cuts(std::string_view mark) const;
+  void encode(std::string_view piece, PieceScratch& scratch, std::vector<Id>& out) const override;
+  Id find(std::string_view token) const override { return tokens_.find(token); }
+  const std::vector<std::pair<std::string, Id>>& vocabulary() const override { return vocabulary_; }
+  std::optional<Cuts> cuts(std::string_view mark) const override;
 
  private:
-  using Symbol = BpeScratch::Symbol;
-  bool read_vocabulary(const JsonPart& part);
+  using Symbol = PieceScratch::Symbol;
+  bool take_vocabulary(const JsonPart& part);
   void read_merges(const JsonPart& part);
   void add_merge(const JsonPart& at, std::string_view left, std::string_view right, std::uint32_t rank);
   void start(std::string_view piece, std::vector<Id>& ids) const;
   void start_bytes(std::string_view piece, std::vector<Id>& ids) const;
-  void merge_short(BpeScratch& scratch, std::vector<Id>& out) const;
-  void merge_long(BpeScratch& scratch, std::vector<Id>& out) const;
+  void merge_short(PieceScratch& scratch, std::vector<Id>& out) const;
+  void merge_long(PieceScratch& scratch, std::vector<Id>& out) const;
 
   bool byte_level_ = false;
   bool byte_fallback_ = false;

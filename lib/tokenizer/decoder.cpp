@@ -1,5 +1,6 @@
 #include "tokenizer/decoder.h"
 
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -127,6 +128,36 @@ class Metaspace final : public Decoder::Step {
   bool prepended_;
 };
 
+/// Tokens inside of words lose their prefix, all others stand behind a space; spaces that English does not write go.
+class WordPiece final : public Decoder::Step {
+ public:
+  WordPiece(std::string prefix, bool clean) : prefix_(std::move(prefix)), clean_(clean) {}
+  void apply(std::vector<std::string>& tokens, PatternMatcher&) const override {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      auto& token = tokens[i];
+      if (i > 0 && !prefix_.empty() && token.starts_with(prefix_))
+        token.erase(0, prefix_.size());
+      else if (i > 0)
+        token.insert(0, 1, ' ');
+      if (clean_) clean(token);
+    }
+  }
+
+ private:
+  static void clean(std::string& token) {
+    using Row = std::pair<std::string_view, std::string_view>;
+    constexpr std::array kRows = {Row{" .", "."},   Row{" ?", "?"},     Row{" !", "!"},    Row{" ,", ","},
+                                  Row{" ' ", "'"},  Row{" n't", "n't"}, Row{" 'm", "'m"},  Row{" do not", " don't"},
+                                  Row{" 's", "'s"}, Row{" 've", "'ve"}, Row{" 're", "'re"}};
+    for (const auto& [from, to] : kRows)
+      for (std::size_t at = token.find(from); at != std::string::npos; at = token.find(from, at + to.size()))
+        token.replace(at, from.size(), to);
+  }
+
+  std::string prefix_;
+  bool clean_;
+};
+
 constexpr std::int64_t kMostStripped = 1'000'000;
 
 /// The one character of a member; a problem where it is something else.
@@ -171,8 +202,11 @@ void Decoder::add(const JsonPart& part) {
   } else if (type == "Strip") {
     steps_.push_back(std::make_unique<Strip>(character(part, "content", " "), part.integer("start", 0, kMostStripped),
                                              part.integer("stop", 0, kMostStripped)));
+  } else if (type == "WordPiece") {
+    steps_.push_back(std::make_unique<WordPiece>(part.text_if("prefix").value_or("##"), part.flag("cleanup", true)));
   } else {
-    part.refuse_type("decoder", {"ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip", "Sequence"});
+    part.refuse_type("decoder",
+                     {"ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip", "WordPiece", "Sequence"});
   }
 }
 

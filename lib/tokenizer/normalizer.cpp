@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tokenizer/text_cleaning.h"
 #include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
@@ -148,8 +149,11 @@ void Normalizer::add(const JsonPart& part) {
       steps_.push_back(std::make_unique<Replace>(std::move(*needle), part.text("content")));
   } else if (type == "Strip") {
     steps_.push_back(std::make_unique<Strip>(part.flag("strip_left", true), part.flag("strip_right", true)));
+  } else if (type == "BertNormalizer" || type == "Lowercase" || type == "StripAccents" || type == "Precompiled") {
+    if (auto step = read_cleaning(part)) steps_.push_back(std::move(step));
   } else {
-    part.refuse_type("normalizer", {"NFC", "NFD", "Prepend", "Replace", "Strip", "Sequence"});
+    part.refuse_type("normalizer", {"NFC", "NFD", "Prepend", "Replace", "Strip", "BertNormalizer", "Lowercase",
+                                    "StripAccents", "Precompiled", "Sequence"});
   }
 }
 

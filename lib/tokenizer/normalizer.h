@@ -13,7 +13,8 @@ namespace automodel::tokenizer {
 
 class Normalizer {
  public:
-  /// The `normalizer` of tokenizer.json: NFC, NFD, Prepend, Replace, Strip, Sequence, or null. Adds problems.
+  /// The `normalizer` of tokenizer.json: NFC, NFD, Prepend, Replace, Strip, those of text_cleaning.h, Sequence, or
+  /// null. Adds problems.
   static Normalizer read(const JsonPart& part);
 
   bool empty() const { return steps_.empty(); }

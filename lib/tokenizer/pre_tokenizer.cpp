@@ -104,24 +104,27 @@ class Split final : public PreTokenizer::Step {
 /// Cuts where a property of characters changes, or at each character that has it.
 class CharacterSplit final : public PreTokenizer::Step {
  public:
-  CharacterSplit(Pattern pattern, Behavior behavior) : pattern_(std::move(pattern)), behavior_(behavior) {}
+  /// `only`: what lies between what is found is left out.
+  CharacterSplit(Pattern pattern, Behavior behavior, bool only = false)
+      : pattern_(std::move(pattern)), behavior_(behavior), only_(only) {}
   void run(const Piece& piece, PatternMatcher& matcher, const PieceSink& sink) const override {
     Cutter cutter(piece, behavior_, sink);
     std::size_t done = 0;
     while (done < piece.text.size()) {
       const auto match = matcher.find(pattern_, piece.text, done);
       if (!match) break;
-      if (match->begin > done) cutter.add(done, match->begin, false);
+      if (match->begin > done && !only_) cutter.add(done, match->begin, false);
       cutter.add(match->begin, match->end, true);
       done = match->end;
     }
-    if (done < piece.text.size()) cutter.add(done, piece.text.size(), false);
+    if (done < piece.text.size() && !only_) cutter.add(done, piece.text.size(), false);
     cutter.flush();
   }
 
  private:
   Pattern pattern_;
   Behavior behavior_;
+  bool only_;
 };
 
 class PrefixSpace final : public PreTokenizer::Step {
@@ -233,7 +236,12 @@ void PreTokenizer::add(const JsonPart& part) {
     byte_level_ = true;
     return;
   }
-  if (type == "Split")
+  if (type == "BertPreTokenizer") {  // words, then marks of punctuation each for itself
+    steps_.push_back(std::make_unique<CharacterSplit>(pattern_of("\\s"), Behavior::kRemoved));
+    step = std::make_unique<CharacterSplit>(pattern_of("[\\p{P}$+<=>^`|~]"), Behavior::kIsolated);
+  } else if (type == "Whitespace") {
+    step = std::make_unique<CharacterSplit>(pattern_of("\\w+|[^\\w\\s]+"), Behavior::kIsolated, true);
+  } else if (type == "Split")
     step = read_split(part);
   else if (type == "Metaspace")
     step = read_metaspace(part);
@@ -243,7 +251,8 @@ void PreTokenizer::add(const JsonPart& part) {
   else if (type == "WhitespaceSplit")
     step = std::make_unique<CharacterSplit>(pattern_of("\\s"), Behavior::kRemoved);
   else
-    part.refuse_type("pre_tokenizer", {"ByteLevel", "Split", "Metaspace", "Digits", "WhitespaceSplit", "Sequence"});
+    part.refuse_type("pre_tokenizer", {"ByteLevel", "Split", "Metaspace", "Digits", "WhitespaceSplit", "Whitespace",
+                                       "BertPreTokenizer", "Sequence"});
   if (step) steps_.push_back(std::move(step));
 }
 

@@ -37,8 +37,8 @@ class PieceSink {
 
 class PreTokenizer {
  public:
-  /// The `pre_tokenizer` of tokenizer.json: ByteLevel, Split, Metaspace, Digits, WhitespaceSplit, Sequence, or null.
-  /// Adds problems.
+  /// The `pre_tokenizer` of tokenizer.json: ByteLevel, Split, Metaspace, Digits, WhitespaceSplit, Whitespace,
+  /// BertPreTokenizer, Sequence, or null. Adds problems.
   static PreTokenizer read(const JsonPart& part);
 
   /// Gives the pieces of `piece` in order. Where byte_level(), pieces are bytes that stand for their characters.

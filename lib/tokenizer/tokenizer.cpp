@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/unicode.h"
 
@@ -102,7 +103,7 @@ bool Tokenizer::read(const JsonPart& part) {
   if (model.is_null())
     model.fail("the model is missing");
   else
-    model_ = BpeModel::read(model, pre_tokenizer_.byte_level());
+    model_ = PieceModel::read(model, pre_tokenizer_.byte_level());
   if (!model_ || part.problems().size() > before) return false;
   for (const auto& [token, id] : model_->vocabulary()) name_id(id, token, false);
   if (!pre_tokenizer_.byte_level()) cuts_ = model_->cuts(kMark);

@@ -13,9 +13,9 @@
 
 #include "base/diagnostic.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/bpe.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/normalizer.h"
+#include "tokenizer/piece_model.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/surround.h"
 
@@ -78,7 +78,7 @@ class Tokenizer {
 
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
-  std::unique_ptr<const BpeModel> model_;
+  std::unique_ptr<const PieceModel> model_;
   Decoder decoder_;
   Surround surround_;
   std::vector<AddedToken> added_;
@@ -90,7 +90,7 @@ class Tokenizer {
   std::optional<std::string> chat_template_;
   std::optional<std::string> tool_template_;
   std::map<std::string, std::string> settings_;
-  std::optional<BpeModel::Cuts> cuts_;
+  std::optional<PieceModel::Cuts> cuts_;
   Id vocab_size_ = 0;
   std::uint64_t fingerprint_ = 0;
 };
@@ -137,7 +137,7 @@ class Encoder {
 
   const Tokenizer& tokenizer_;
   PatternMatcher matcher_;
-  BpeScratch scratch_;
+  PieceScratch scratch_;
   PieceCache cache_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tokenizer/sentencepiece_file.h"
 #include "tokenizer/tokenizer.h"
 
 namespace automodel::tokenizer {
@@ -26,22 +27,25 @@ std::optional<std::string> read_file(const fs::path& path) {
 std::unique_ptr<const Tokenizer> Tokenizer::load(const fs::path& path, Diagnostics& problems) {
   std::error_code error;
   const bool folder = fs::is_directory(path, error);
-  const fs::path file = folder ? path / "tokenizer.json" : path;
+  const fs::path file = folder ? path / "tokenizer.json" : path, parent = file.parent_path();
   auto text = read_file(file);
+  const auto config = read_file(parent / "tokenizer_config.json");
+  // A folder of old has what the sentencepiece library wrote; a file may be named too.
+  const fs::path model = text ? file : parent / "tokenizer.model";
+  if (auto bytes = text ? (is_sentencepiece_file(*text) ? text : std::nullopt) : read_file(model)) {
+    text = json_of_sentencepiece(*bytes, config, model.native(), problems);
+    if (!text) return nullptr;
+  }
   if (!text) {
-    const bool sentencepiece = folder && fs::exists(path / "tokenizer.model", error);
     problems.push_back({"missing-file",
                         fmt::format("there is no tokenizer in '{}'", path.native()),
-                        sentencepiece ? "tokenizer.model alone is not enough: save the tokenizer with transformers, "
-                                        "which writes tokenizer.json"
-                                      : "name a folder with tokenizer.json",
+                        "name a folder with tokenizer.json or tokenizer.model",
                         {},
                         ""});
     return nullptr;
   }
-  const fs::path parent = file.parent_path();
   return parse({.tokenizer = std::move(*text),
-                .config = read_file(parent / "tokenizer_config.json"),
+                .config = config,
                 .chat_template = read_file(parent / "chat_template.jinja"),
                 .folder = parent.native()},
                problems);

@@ -102,4 +102,46 @@ TEST_CASE("an encoder gives the same ids whatever it has seen before", "[tokeniz
   }
 }
 
+// --- other models than byte-pair encoding (test/golden/tokenizer/record_pieces.py)
+
+TEST_CASE("unigrams and word pieces have the recorded ids and texts", "[tokenizer]") {
+  for (const char* name : {"unigram", "unigram_bytes", "bert", "bert_cased"}) {
+    const auto tokenizer = open_golden(name);
+    Encoder encoder(*tokenizer);
+    const auto cases = golden::load(std::string("tokenizer/") + name + "/cases.json");
+    REQUIRE(cases["strings"].size() == 20);
+    for (const auto& row : cases["strings"]) {
+      const auto text = row["text"].get<std::string>();
+      INFO(name << ": " << text);
+      Ids ids, special;
+      encoder.encode(text, false, ids);
+      encoder.encode(text, true, special);
+      CHECK(ids == row["ids"].get<Ids>());
+      CHECK(special == row.value("ids_with_special", row["ids"]).get<Ids>());
+      const auto recorded = row["ids"].get<Ids>();
+      CHECK(tokenizer->decode(recorded, false) == row["decode"].get<std::string>());
+      CHECK(tokenizer->decode(recorded, true) == row.value("decode_skip", row["decode"]).get<std::string>());
+    }
+  }
+}
+
+TEST_CASE("tokenizer.model gives the ids of the sentencepiece library", "[tokenizer]") {
+  for (const char* name : {"spm_bpe", "spm_unigram"}) {
+    const auto tokenizer = open_golden(name);
+    Encoder encoder(*tokenizer);
+    const auto cases = golden::load(std::string("tokenizer/") + name + "/cases.json");
+    REQUIRE(cases["strings"].size() == 19);
+    for (const auto& row : cases["strings"]) {
+      const auto text = row["text"].get<std::string>();
+      INFO(name << ": " << text);
+      Ids ids, special;
+      encoder.encode(text, false, ids);
+      encoder.encode(text, true, special);
+      CHECK(ids == row["ids"].get<Ids>());
+      ids.insert(ids.begin(), cases["bos"].get<Id>());
+      CHECK(special == ids);
+    }
+  }
+}
+
 }  // namespace automodel::tokenizer

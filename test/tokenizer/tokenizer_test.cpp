@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "golden_file.h"
 #include "temporary_folder.h"
 #include "tokenizer/unicode.h"
@@ -93,17 +94,17 @@ TEST_CASE("what is not UTF-8 counts as U+FFFD", "[tokenizer]") {
 
 TEST_CASE("everything that is not supported is named at once", "[tokenizer]") {
   auto file = small();
-  file["normalizer"] = {{"type", "Lowercase"}};
-  file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "BertPreTokenizer"}}}}};
-  file["decoder"] = {{"type", "WordPiece"}};
+  file["normalizer"] = {{"type", "NFKC"}};
+  file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "UnicodeScripts"}}}}};
+  file["decoder"] = {{"type", "CTC"}};
   file["post_processor"] = {{"type", "X"}};
-  file["model"]["type"] = "Unigram";
+  file["model"]["type"] = "WordLevel";
   const auto problems = problems_of(file);
   REQUIRE(problems.size() == 5);
-  CHECK(problems[0].message == "normalizer: the normalizer 'Lowercase' is not supported");
-  CHECK(problems[1].message == "pre_tokenizer.pretokenizers[0]: the pre_tokenizer 'BertPreTokenizer' is not supported");
-  CHECK(problems[4].message == "model: the model 'Unigram' is not supported");
-  CHECK(problems[4].help == "supported are BPE");
+  CHECK(problems[0].message == "normalizer: the normalizer 'NFKC' is not supported");
+  CHECK(problems[1].message == "pre_tokenizer.pretokenizers[0]: the pre_tokenizer 'UnicodeScripts' is not supported");
+  CHECK(problems[4].message == "model: the model 'WordLevel' is not supported");
+  CHECK(problems[4].help.find("Unigram") != std::string::npos);
   for (const auto& problem : problems) CHECK(problem.id == "bad-tokenizer");
 }
 
@@ -138,7 +139,44 @@ TEST_CASE("a folder without a tokenizer is named", "[tokenizer]") {
   CHECK(!Tokenizer::load(folder.path(), problems));
   REQUIRE(problems.size() == 2);
   CHECK(problems[0].id == "missing-file");
-  CHECK(problems[1].help.find("tokenizer.model alone") == 0);
+  CHECK(problems[1].id == "bad-tokenizer");
+  CHECK(problems[1].message == "the file is no model of the sentencepiece library");
+}
+
+TEST_CASE("broken models of unigrams and word pieces are problems with a place", "[tokenizer]") {
+  const auto message = [](const json& model, const json& normalizer = nullptr) {
+    auto file = small();
+    file["model"] = model;
+    file["normalizer"] = normalizer;
+    file["added_tokens"] = json::array();
+    const auto found = problems_of(file);
+    return found.empty() ? "" : found[0].message;
+  };
+  const auto good = json::parse(R"({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["a", -1.5]]})");
+  const auto with = [](json model, const char* key, const json& value) {
+    model[key] = value;
+    return model;
+  };
+  CHECK(message(with(good, "vocab", json::array())) == "model.vocab: a list of tokens and scores is expected");
+  CHECK(message(with(good, "vocab", json::array({json::array({"a", -1}), "b"}))) ==
+        "model.vocab: item 1 is no token with a score");
+  CHECK(message(with(good, "unk_id", 2)).starts_with("model.unk_id: "));
+  CHECK(message({{"type", "WordPiece"}, {"vocab", {{"a", 0}}}}) == "model.unk_token: '[UNK]' is not in the vocabulary");
+  CHECK(message(good, {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}) ==
+        "normalizer.precompiled_charsmap: it is no table that SentencePiece compiled");
+  auto bytes = small();
+  bytes["model"] = good;
+  bytes["added_tokens"] = json::array();
+  bytes["pre_tokenizer"] = {{"type", "ByteLevel"}};
+  CHECK(problems_of(bytes).at(0).message == "model: Unigram does not work on bytes");
+}
+
+TEST_CASE("a character without a token is an error where nothing stands for it", "[tokenizer]") {
+  auto file = small();
+  file["model"] = json::parse(R"({"type": "Unigram", "vocab": [["a", -1.5]]})");
+  file["added_tokens"] = json::array();
+  CHECK(ids_of(file, "aa") == Ids{0, 0});
+  CHECK_THROWS_AS(ids_of(file, "ab"), Error);
 }
 
 TEST_CASE("roles and templates come from the files beside it", "[tokenizer]") {
