@@ -204,6 +204,9 @@ class RankWalk {
       const int ahead = bytes_.lean ? std::max(1, s.prefetch()) : s.prefetch();
       return std::min(all, unit * (1 + ahead) + unit / s.shards);
     };
+    // A unit that nobody shares is its own gathered value; what is gathered ahead are experts then.
+    if (!bytes_.lean && bytes_.values == bytes_.master && s.shards == 1 && s.expert_shards > 1 && total_.expert > 0)
+      return freed(total_.expert, total_.largest_unit - total_.largest_dense) * compute;
     if (s.keep_experts) return (expert + freed(total_.dense, total_.largest_dense)) * compute;
     return freed(total_.total(), total_.largest_unit) * compute;
   }

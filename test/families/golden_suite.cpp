@@ -227,6 +227,8 @@ void check_documents(comm::World& world, const Fixture& fixture) {
   // These kinds of RoPE choose their frequencies by the length of the row, which the pack's documents share.
   const auto kind = session.runtime().plan().model->spec.rope.kind;
   if (kind == arch::RopeKind::kLongRope || kind == arch::RopeKind::kDynamic) return;
+  // Among equal scores topk chooses by the length of the row, and with a tiny model's few heads many scores are 0.
+  if (session.runtime().plan().model->spec.index) return;
   const std::vector<std::int32_t> lengths = {13, 1, 18};
   const auto whole = case_batch(fixture, "plain", 0);
   std::vector<std::int32_t> ids;
