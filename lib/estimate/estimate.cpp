@@ -216,35 +216,24 @@ Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& rec
   return out;
 }
 
-Moments moments_of(const plan::OptimizerPlan& optimizer) {
-  if (const auto* adam = std::get_if<plan::AdamRule>(&optimizer.rule))
-    return adam->amsgrad ? Moments{3, 3} : Moments{2, 2};
-  if (const auto* sgd = std::get_if<plan::SgdRule>(&optimizer.rule))
-    return sgd->momentum > 0 ? Moments{1, 1} : Moments{0, 0};
-  return {1, 2};  // Muon: the momentum of matrices, AdamW's moments of the rest
-}
-
-MemoryRequest memory_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware) {
-  return {.sharding = plan.sharding,
-          .recompute = recipe.distributed->checkpointing(),
-          .moments = moments_of(plan.optimizer),
+MemoryRequest memory_request(const config::Recipe& recipe, const Hardware& hardware) {
+  return {.recompute = recipe.distributed->checkpointing(),
           .saves = recipe.checkpoint->enabled(),
           .saves_in_background = recipe.checkpoint->is_async(),
           .capacity = hardware.memory,
           .framework = hardware.framework};
 }
 
-TimeRequest time_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware) {
-  return {.hardware = hardware, .sharding = plan.sharding, .recompute = recipe.distributed->checkpointing()};
+TimeRequest time_request(const config::Recipe& recipe, const Hardware& hardware) {
+  return {.hardware = hardware, .recompute = recipe.distributed->checkpointing()};
 }
 
 Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware) {
   Estimate out;
   out.hardware = std::move(hardware);
   out.recompute = recipe.distributed->checkpointing();
-  out.moments = moments_of(plan.optimizer);
-  out.memory = plan_memory(plan, memory_request(plan, recipe, out.hardware));
-  out.time = plan_time(plan, time_request(plan, recipe, out.hardware));
+  out.memory = plan_memory(plan, memory_request(recipe, out.hardware));
+  out.time = plan_time(plan, time_request(recipe, out.hardware));
   return out;
 }
 

@@ -24,7 +24,6 @@ struct PastCorrection {
 struct Estimate {
   Hardware hardware = {};
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
-  Moments moments = {};
   MemoryPlan memory = {};
   TimePlan time = {};
   PastCorrection past = {};
@@ -33,11 +32,10 @@ struct Estimate {
 /// The machine of a plan whose mesh, types and microbatches are chosen.
 Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
                        const Calibration* calibration, Diagnostics& problems);
-Moments moments_of(const plan::OptimizerPlan& optimizer);
+/// What the estimates need beside the plan: of the recipe and the machine.
+MemoryRequest memory_request(const config::Recipe& recipe, const Hardware& hardware);
+TimeRequest time_request(const config::Recipe& recipe, const Hardware& hardware);
 /// Estimates for a plan that has a pipeline.
-/// What memory and time are asked for: the plan's own decisions and the machine.
-MemoryRequest memory_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware);
-TimeRequest time_request(const plan::TrainingPlan& plan, const config::Recipe& recipe, const Hardware& hardware);
 Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware);
 
 /// The tables of `automodel plan`: memory by rank, phases of the heaviest, step time and what it is made of.

@@ -12,20 +12,18 @@ class MachineCosts : public plan::Costs {
 
   bool is_gpu(std::string_view profile) const override { return find_device(profile) != nullptr; }
 
-  void check_machine(const plan::TrainingPlan& plan, const config::Recipe& recipe,
-                     plan::Located& report) const override {
-    Diagnostics problems;
-    hardware(plan, recipe, problems);
-    report.refuse_all(std::move(problems), "");
+  void check_machine(const plan::TrainingPlan& plan, const config::Recipe& recipe, plan::Located& report) override {
+    machine(plan, recipe);
+    report.refuse_all(std::move(problems_), "");
   }
 
-  plan::SplitCost layers(const plan::TrainingPlan& plan, const config::Recipe& recipe) const override {
-    return split_cost(plan, time_request(plan, recipe, hardware(plan, recipe)));
+  plan::SplitCost layers(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
+    return split_cost(plan, time_request(recipe, machine(plan, recipe)));
   }
 
-  plan::PeakMemory memory(const plan::TrainingPlan& plan, const config::Recipe& recipe) const override {
+  plan::PeakMemory memory(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
     // Copies for checkpoints come and go: a split is not changed for them.
-    auto request = memory_request(plan, recipe, hardware(plan, recipe));
+    auto request = memory_request(recipe, machine(plan, recipe));
     request.saves = request.saves_in_background = false;
     const auto planned = plan_memory(plan, request);
     plan::PeakMemory out{.capacity = planned.capacity};
@@ -33,23 +31,22 @@ class MachineCosts : public plan::Costs {
     return out;
   }
 
-  Hardware hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, Diagnostics& problems) const {
-    return plan_hardware(plan, recipe, request_.ranks_per_node, request_.calibration, problems);
-  }
-  /// Problems are check_machine's to report.
-  Hardware hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe) const {
-    Diagnostics reported;
-    return hardware(plan, recipe, reported);
+  /// Looked up once: nothing that it depends on changes after the first question.
+  const Hardware& machine(const plan::TrainingPlan& plan, const config::Recipe& recipe) {
+    if (!machine_) machine_ = plan_hardware(plan, recipe, request_.ranks_per_node, request_.calibration, problems_);
+    return *machine_;
   }
 
  private:
   const PlanRequest& request_;
+  std::optional<Hardware> machine_ = {};
+  Diagnostics problems_ = {};
 };
 
 }  // namespace
 
 PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request) {
-  const MachineCosts costs(request);
+  MachineCosts costs(request);
   auto made = plan::make_plan(
       loaded,
       {.world_size = request.world_size, .training = request.training, .cuda_available = request.cuda_available},
@@ -58,7 +55,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   if (!made.plan) return out;
   auto& plan = out.plan.emplace(EstimatedPlan{std::move(*made.plan)});
   if (plan.pipeline && plan.model)
-    plan.estimate = make_estimate(plan, loaded.recipe, costs.hardware(plan, loaded.recipe));
+    plan.estimate = make_estimate(plan, loaded.recipe, costs.machine(plan, loaded.recipe));
   if (request.calibration != nullptr) apply_past_runs(*request.calibration, plan);
   return out;
 }

@@ -26,11 +26,12 @@ MatrixWork& MatrixWork::operator+=(const MatrixWork& other) {
   return *this;
 }
 
-MatrixWork matrix_work(const plan::TrainingPlan& plan, const plan::Sharding& sharding, int stage) {
+MatrixWork matrix_work(const plan::TrainingPlan& plan, int stage) {
   MatrixWork out;
   const auto* muon = std::get_if<plan::MuonRule>(&plan.optimizer.rule);
   if (muon == nullptr) return out;
   const auto& sizes = plan.mesh.sizes();
+  const auto& sharding = plan.sharding;
   const auto elements = stage_elements(plan, stage);
   out.dense = bytes_of(elements.dense_matrices, sharding.shards, sharding.optimizer);
   out.expert = bytes_of(elements.expert_matrices, sharding.expert_shards, sharding.optimizer);
@@ -44,11 +45,10 @@ MatrixWork matrix_work(const plan::TrainingPlan& plan, const plan::Sharding& sha
   return out;
 }
 
-double matrix_seconds(const plan::TrainingPlan& plan, const plan::Sharding& sharding, const Hardware& hardware,
-                      const MatrixLinks& links) {
+double matrix_seconds(const plan::TrainingPlan& plan, const Hardware& hardware, const MatrixLinks& links) {
   std::vector<double> seconds(static_cast<std::size_t>(plan.mesh.sizes().pp));
   for (const auto& stage : plan.pipeline->stages) {
-    const auto work = matrix_work(plan, sharding, stage.stage);
+    const auto work = matrix_work(plan, stage.stage);
     auto& mine = seconds[static_cast<std::size_t>(stage.pp_rank)];
     mine += work.flops / (hardware.peak * hardware.forward_efficiency);
     const auto add = [&](double bytes, const Link& link) {  // there and back, for each layer

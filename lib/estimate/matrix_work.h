@@ -2,7 +2,6 @@
 #pragma once
 
 #include "estimate/hardware.h"
-#include "plan/sharding.h"
 #include "plan/training_plan.h"
 
 namespace automodel::estimate {
@@ -17,14 +16,13 @@ struct MatrixWork {
   MatrixWork& operator+=(const MatrixWork& other);
 };
 /// Nothing for other optimizers. Needs the plan's pipeline.
-MatrixWork matrix_work(const plan::TrainingPlan& plan, const plan::Sharding& sharding, int stage);
+MatrixWork matrix_work(const plan::TrainingPlan& plan, int stage);
 
 /// Links of the ranks that share dense parameters, hold the same experts, are tensor-parallel.
 struct MatrixLinks {
   Link dense, expert, tensor;
 };
 /// Seconds of all that on the pipeline rank that takes longest.
-double matrix_seconds(const plan::TrainingPlan& plan, const plan::Sharding& sharding, const Hardware& hardware,
-                      const MatrixLinks& links);
+double matrix_seconds(const plan::TrainingPlan& plan, const Hardware& hardware, const MatrixLinks& links);
 
 }  // namespace automodel::estimate

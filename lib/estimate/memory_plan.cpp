@@ -90,7 +90,8 @@ class RankWalk {
         request_(request),
         rank_(pp_rank),
         sizes_(plan.mesh.sizes()),
-        bytes_(state_bytes(plan, request.sharding)) {
+        bytes_(state_bytes(plan, plan.sharding)),
+        moments_(moments_of(plan.optimizer)) {
     activation_ = of_length(sequence());
     const auto validated = plan.batch.validation_length > 0 ? plan.batch.validation_length : sequence();
     for (const auto& stage : plan.pipeline->stages) {
@@ -113,7 +114,7 @@ class RankWalk {
     const Moment first = busiest(false), steady = busiest(true);
     out.most_activations = most_activations_;
     for (auto& shares : out.phases) shares = standing();
-    at(Phase::kInitialization).gradients = request_.sharding.gradients ? 0 : whole_gradients();
+    at(Phase::kInitialization).gradients = plan_.sharding.gradients ? 0 : whole_gradients();
     for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
       const auto& moment = phase == Phase::kSteady ? steady : first;
       auto& shares = at(phase);
@@ -142,17 +143,17 @@ class RankWalk {
  private:
   std::int64_t sequence() const { return plan_.batch.planned_length(); }
   double shard_of(double dense, double expert) const {
-    return dense / request_.sharding.shards + expert / request_.sharding.expert_shards;
+    return dense / plan_.sharding.shards + expert / plan_.sharding.expert_shards;
   }
   double trained_shard() const { return shard_of(total_.trained_dense, total_.trained_expert); }
-  double optimizer_elements() const { return request_.sharding.optimizer ? trained_shard() : total_.trained(); }
+  double optimizer_elements() const { return plan_.sharding.optimizer ? trained_shard() : total_.trained(); }
   bool separate_masters() const {
-    return request_.sharding.optimizer || request_.sharding.offloaded || bytes_.master != bytes_.values;
+    return plan_.sharding.optimizer || plan_.sharding.offloaded || bytes_.master != bytes_.values;
   }
   double trained_masters() const { return separate_masters() ? optimizer_elements() * bytes_.master : 0; }
   /// Frozen values are kept in the type that they are computed with in, beside gathered ones only as shards.
   double frozen_shards() const {
-    if (!request_.sharding.parameters) return 0;
+    if (!plan_.sharding.parameters) return 0;
     return shard_of(total_.dense - total_.trained_dense, total_.expert - total_.trained_expert) *
            size_of(plan_.types.compute);
   }
@@ -160,27 +161,27 @@ class RankWalk {
   double matrices_shard() const { return shard_of(total_.dense_matrices, total_.expert_matrices); }
   double moments() const {
     const double matrices =
-        request_.sharding.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;
-    return request_.moments.tensors(optimizer_elements(), matrices) * bytes_.moment;
+        plan_.sharding.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;
+    return moments_.tensors(optimizer_elements(), matrices) * bytes_.moment;
   }
   /// Copies of the values and moments that this rank writes into checkpoints. They stay after the first save.
   double snapshot() const {
     if (!request_.saves || !(plan_.cuda || request_.saves_in_background)) return 0;
-    const double moments = request_.moments.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
-    return (trained_shard() * bytes_.master + moments) / request_.sharding.replicas;
+    const double moments = moments_.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
+    return (trained_shard() * bytes_.master + moments) / plan_.sharding.replicas;
   }
   double whole_gradients() const { return total_.trained() * bytes_.gradient; }
   /// Reduced gradients that stay until the next step has its own.
-  double reduced() const { return request_.sharding.optimizer ? trained_shard() * bytes_.reduced : 0; }
+  double reduced() const { return plan_.sharding.optimizer ? trained_shard() * bytes_.reduced : 0; }
   double between_steps() const {
-    const double reduced_here = request_.sharding.offloaded || bytes_.lean ? 0 : reduced();
-    return (request_.sharding.gradients ? 0 : whole_gradients()) + reduced_here;
+    const double reduced_here = plan_.sharding.offloaded || bytes_.lean ? 0 : reduced();
+    return (plan_.sharding.gradients ? 0 : whole_gradients()) + reduced_here;
   }
 
   /// What is there all the time.
   MemoryShares standing() const {
     MemoryShares out;
-    const auto& s = request_.sharding;
+    const auto& s = plan_.sharding;
     if (!s.parameters) out.weights = total_.total() * bytes_.values;
     (s.offloaded ? out.host : out.weights) += masters();
     (s.offloaded ? out.host : out.optimizer) += moments();
@@ -191,7 +192,7 @@ class RankWalk {
 
   /// Parameters gathered for use.
   double gathered() const {
-    const auto& s = request_.sharding;
+    const auto& s = plan_.sharding;
     if (!s.parameters) return 0;
     const double compute = bytes_.values;
     // Where nobody shares them whole values are the shards, if these have their type.
@@ -216,7 +217,7 @@ class RankWalk {
             .sequence = length / sizes_.cp,
             .bytes = size_of(plan_.types.compute),
             .tp = sizes_.tp,
-            .sequence_parallel = request_.sharding.sequence_parallel,
+            .sequence_parallel = plan_.sharding.sequence_parallel,
             .shares = &plan_.shares,
             .expert_tensor = plan_.expert_tensor,
             .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
@@ -306,7 +307,7 @@ class RankWalk {
   /// Follows the rank's row of the schedule. Gradients of a sharded stage come with its first backward pass; in a
   /// steady state the reduced ones of the last step are still there.
   Moment busiest(bool steady) {
-    const auto& s = request_.sharding;
+    const auto& s = plan_.sharding;
     const double old = s.offloaded || !steady || bytes_.by_unit ? 0 : reduced();
     const int passes = plan_.batch.runs * plan_.batch.microbatches;
     adds_up_ = s.defer_reduction && !(bytes_.by_unit && passes == 1);
@@ -392,7 +393,7 @@ class RankWalk {
     if (adds_up_) {
       has_gradients_[stage] = true;
       now_.gradients += elements_[stage].trained() * bytes_.gradient;
-    } else if (!bytes_.lean && bytes_.by_unit && !request_.sharding.offloaded && !has_sums_[stage]) {
+    } else if (!bytes_.lean && bytes_.by_unit && !plan_.sharding.offloaded && !has_sums_[stage]) {
       has_sums_[stage] = true;  // sums over the microbatches so far
       now_.gradients += shard_of(elements_[stage].trained_dense, elements_[stage].trained_expert) * bytes_.reduced;
     }
@@ -403,6 +404,7 @@ class RankWalk {
   int rank_;
   const mesh::MeshSizes& sizes_;
   StateBytes bytes_;
+  Moments moments_;
   bool adds_up_ = false;  ///< whole gradients stay from microbatch to microbatch
   ActivationRequest activation_ = {};
   std::vector<StageCost> costs_ = {}, validation_costs_ = {};

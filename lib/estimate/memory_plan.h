@@ -10,7 +10,6 @@
 
 #include "estimate/activation_memory.h"
 #include "estimate/hardware.h"
-#include "plan/sharding.h"
 #include "plan/training_plan.h"
 
 namespace automodel::estimate {
@@ -58,20 +57,9 @@ struct MemoryPlan {
   double peak() const { return heaviest_rank().most().total(); }
 };
 
-/// Tensors that the optimizer keeps for each parameter: for those in matrices that it changes as wholes, and the rest.
-struct Moments {
-  int of_matrices = 2;
-  int of_rest = 2;
-  double tensors(double elements, double in_matrices) const {
-    return of_rest * (elements - in_matrices) + of_matrices * in_matrices;
-  }
-};
-
 /// What the estimate needs beside the plan.
 struct MemoryRequest {
-  plan::Sharding sharding = {};
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
-  Moments moments = {};
   bool saves = false;                ///< checkpoints are written
   bool saves_in_background = false;  ///< and training goes on meanwhile
   std::optional<double> capacity = {};

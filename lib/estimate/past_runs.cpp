@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/median.h"
+#include "estimate/state_bytes.h"
 
 namespace automodel::estimate {
 namespace {
@@ -41,7 +42,8 @@ std::string run_key(const EstimatedPlan& plan) {
                        levers.kept_microbatches.value_or(-1), levers.deferred_head.value_or(-1),
                        levers.delay_weight_gradients, levers.autocast ? name_of(*levers.autocast) : "",
                        levers.offloading ? levers.offloading->layers : 0, levers.loss_chunk.value_or(-1)));
-  hash.mix(fmt::format("{} {}", estimate.moments.of_matrices, estimate.moments.of_rest));
+  const auto moments = moments_of(plan.optimizer);
+  hash.mix(fmt::format("{} {}", moments.of_matrices, moments.of_rest));
   hash.mix(plan.pipeline->name);
   for (const auto& stage : plan.pipeline->stages)
     hash.mix(fmt::format("{} {}", stage.pp_rank, stage.part.layers.size()));

@@ -10,7 +10,6 @@
 #include "arch/counts.h"
 #include "base/bytes.h"
 #include "estimate/coarse_cost.h"
-#include "plan/optimizer_choice.h"
 
 namespace automodel::estimate {
 namespace {
@@ -90,7 +89,6 @@ class Search {
     auto result = make_plan(loaded, plan);
     problems = std::move(result.problems);
     if (strategy_ == std::nullopt) strategy_ = loaded.recipe.distributed();
-    moments_ = moments_of(plan::plan_optimizer(loaded.recipe.optimizer()));
     return std::move(result.plan);
   }
 
@@ -189,12 +187,13 @@ class Search {
   }
 
   double mean_moments() const {
-    if (base_->adapters) return moments_.of_matrices;
+    const auto moments = moments_of(base_->optimizer);
+    if (base_->adapters) return moments.of_matrices;
     double matrices = 0;
     for (int layer = 0; layer < base_->model->spec.layers; ++layer)
       matrices += base_->shares.layer(layer).dense_matrices + base_->shares.layer(layer).expert_matrices;
     const auto all = static_cast<double>(arch::count_parameters(base_->model->spec).total());
-    return moments_.tensors(all, std::min(all, matrices)) / all;
+    return moments.tensors(all, std::min(all, matrices)) / all;
   }
 
   void draft_mesh(const mesh::MeshSizes& sizes) {
@@ -433,7 +432,6 @@ class Search {
   SearchResult out_ = {};
   std::optional<EstimatedPlan> base_ = {};
   std::optional<config::DistributedConfig> strategy_ = {};
-  Moments moments_ = {};
   std::vector<Draft> drafts_ = {};
   std::map<std::string, Refusal> refused_ = {};
   double smallest_unfit_ = 0;

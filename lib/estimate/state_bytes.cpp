@@ -1,6 +1,5 @@
 #include "estimate/state_bytes.h"
 
-#include "estimate/estimate.h"
 #include "plan/training_plan.h"
 
 namespace automodel::estimate {
@@ -45,6 +44,14 @@ StateBytes megatron_bytes(const plan::TypePlan& types) {
 }
 
 }  // namespace
+
+Moments moments_of(const plan::OptimizerPlan& optimizer) {
+  if (const auto* adam = std::get_if<plan::AdamRule>(&optimizer.rule))
+    return adam->amsgrad ? Moments{3, 3} : Moments{2, 2};
+  if (const auto* sgd = std::get_if<plan::SgdRule>(&optimizer.rule))
+    return sgd->momentum > 0 ? Moments{1, 1} : Moments{0, 0};
+  return {1, 2};  // Muon: the momentum of matrices, AdamW's moments of the rest
+}
 
 StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sharding) {
   const bool own = !plan.cuda || plan.stack == config::Stack::kOwn;

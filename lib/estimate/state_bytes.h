@@ -6,6 +6,16 @@
 
 namespace automodel::estimate {
 
+/// Tensors that the optimizer keeps for each parameter: for those in matrices that it changes as wholes, and the rest.
+struct Moments {
+  int of_matrices = 2;
+  int of_rest = 2;
+  double tensors(double elements, double in_matrices) const {
+    return of_rest * (elements - in_matrices) + of_matrices * in_matrices;
+  }
+};
+Moments moments_of(const plan::OptimizerPlan& optimizer);
+
 /// Bytes an element.
 struct StateBytes {
   double values = 0;      ///< that are computed with

@@ -23,7 +23,7 @@ class Timing {
   Timing(const plan::TrainingPlan& plan, const TimeRequest& request)
       : plan_(plan),
         hardware_(request.hardware),
-        sharding_(request.sharding),
+        sharding_(plan.sharding),
         request_(request),
         sizes_(plan.mesh.sizes()),
         sequence_(plan.batch.planned_length()),
@@ -372,7 +372,7 @@ class Timing {
       }
       most = std::max(most, elements);
     }
-    const double matrices = matrix_seconds(plan_, sharding_, hardware_, {shard_.link, expert_shard_.link, tp_.link});
+    const double matrices = matrix_seconds(plan_, hardware_, {shard_.link, expert_shard_.link, tp_.link});
     if (hardware_.optimizer_rate > 0) return most / hardware_.optimizer_rate + matrices;
     // Reads gradient (twice: the norm), value and moments; writes value and moments.
     const double moved = 2 * size_of(plan_.types.gradient) + 2 * size_of(plan_.types.master) +
@@ -400,7 +400,7 @@ class Timing {
         out.layers += passes.backward;
       }
       out.elements += stage_elements(plan_, stages[s].stage);
-      out.matrices += matrix_work(plan_, sharding_, stages[s].stage);
+      out.matrices += matrix_work(plan_, stages[s].stage);
     }
     return out;
   }

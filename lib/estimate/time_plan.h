@@ -58,7 +58,6 @@ struct TimePlan {
 
 struct TimeRequest {
   Hardware hardware = {};
-  plan::Sharding sharding = {};
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
 };
 /// Needs the plan's pipeline.

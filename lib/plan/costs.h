@@ -19,17 +19,18 @@ struct PeakMemory {
   std::optional<double> capacity = {};
 };
 
+/// Of one plan: what is asked for once its model, types, mesh and microbatches are chosen.
 class Costs {
  public:
   virtual ~Costs() = default;
   /// Whether `hardware.profile` names a GPU.
   virtual bool is_gpu(std::string_view profile) const = 0;
   /// Refuses sections of the recipe that describe a machine which cannot be.
-  virtual void check_machine(const TrainingPlan& plan, const config::Recipe& recipe, Located& report) const = 0;
+  virtual void check_machine(const TrainingPlan& plan, const config::Recipe& recipe, Located& report) = 0;
   /// What `layers_per_stage: auto` balances. Needs the plan's model and batch.
-  virtual SplitCost layers(const TrainingPlan& plan, const config::Recipe& recipe) const = 0;
+  virtual SplitCost layers(const TrainingPlan& plan, const config::Recipe& recipe) = 0;
   /// Needs the plan's stages.
-  virtual PeakMemory memory(const TrainingPlan& plan, const config::Recipe& recipe) const = 0;
+  virtual PeakMemory memory(const TrainingPlan& plan, const config::Recipe& recipe) = 0;
 };
 
 }  // namespace automodel::plan

@@ -151,8 +151,10 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
       pp > 1 && recipe.distributed->pipeline() && recipe.distributed->pipeline()->scale_grads_in_schedule();
   if (recipe.clip_grad_norm()) out.max_norm = recipe.clip_grad_norm()->max_norm();
   out.ignore_label = std::visit([](const auto& loss) -> std::int64_t { return loss.ignore_index(); }, recipe.loss_fn());
-  if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe.loss_fn()))
-    out.logit_softcap = fused->logit_softcapping(), out.loss_chunk = 0;
+  if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe.loss_fn())) {
+    out.logit_softcap = fused->logit_softcapping();
+    out.loss_chunk = 0;
+  }
   if (const auto* chunked = std::get_if<config::ChunkedCrossEntropyConfig>(&recipe.loss_fn()))
     out.loss_chunk = chunked->chunk_len();
   if (out.loss_chunk && request.head_rows_normed) {

@@ -50,8 +50,8 @@ const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline
 /// What is decided step by step; every step may end it with a problem.
 class PipelinePlanning {
  public:
-  PipelinePlanning(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request,
-                   const Costs& costs, Located& report)
+  PipelinePlanning(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request, Costs& costs,
+                   Located& report)
       : plan_(plan),
         recipe_(recipe),
         request_(request),
@@ -442,7 +442,7 @@ class PipelinePlanning {
   TrainingPlan& plan_;
   const config::LoadedRecipe& recipe_;
   const PlanRequest& request_;
-  const Costs& costs_;
+  Costs& costs_;
   Located& report_;
   int ranks_;
   config::PipelineConfig settings_;
@@ -460,8 +460,8 @@ class PipelinePlanning {
 
 }  // namespace
 
-void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request,
-                   const Costs& costs, Located& report) {
+void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request, Costs& costs,
+                   Located& report) {
   PipelinePlanning(plan, recipe, request, costs, report).run();
 }
 

@@ -336,7 +336,7 @@ void check_token_index(const TrainingPlan& plan, Located& report) {
 
 }  // namespace
 
-PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request, const Costs& costs) {
+PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request, Costs& costs) {
   Located report(loaded);
   PlanResult result;
   const Recipe& recipe = loaded.recipe;

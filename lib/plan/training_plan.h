@@ -135,7 +135,7 @@ struct PlanResult {
 
 /// Plans the recipe, or says everything that keeps it from being planned. Commands call estimate::make_plan, which
 /// knows what plans cost.
-PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& request, const Costs& costs);
+PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& request, Costs& costs);
 
 /// Everything of the model that has values: parameters and buffers, and the matrices of adapters.
 std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan);
