@@ -1,5 +1,6 @@
 #include "arch/modules.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "arch/counts.h"
@@ -33,6 +34,14 @@ bool is_matrix(Role role, const Shape& shape, bool apart) {
 }
 
 }  // namespace
+
+bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head) {
+  if (parameter.layer >= 0) return std::find(layers.begin(), layers.end(), parameter.layer) != layers.end();
+  if (parameter.role == Role::kEmbedding || parameter.role == Role::kPositions) return embeddings;
+  if (parameter.role == Role::kHead || parameter.role == Role::kAdapter)
+    return head && (parameter.tied_to.empty() || !embeddings);
+  return norm;
+}
 
 bool is_hidden_matrix(const Parameter& parameter) {
   return parameter.layer >= 0 && is_matrix(parameter.role, parameter.shape, parameter.expert >= 0);

@@ -35,6 +35,10 @@ struct Parameter {
   std::string_view module() const { return std::string_view(fqn).substr(0, fqn.rfind('.')); }
 };
 
+/// Whether a parameter stands in a part of the model that has these layers and ends. A tied head stands only where the
+/// embedding does not; an adapter outside the layers goes with the head.
+bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head);
+
 /// A matrix inside a layer, or a stack of them, one for each expert: what optimizers that work on whole matrices take.
 /// Embeddings, positions, the head, norms, biases and convolutions are none.
 bool is_hidden_matrix(const Parameter& parameter);

@@ -23,25 +23,12 @@ void add_unit(StageElements& out, double dense, double expert = 0) {
   out.largest_dense = std::max(out.largest_dense, dense);
 }
 
-/// Elements of an adapter's matrix on one rank of the tp group: parallel/tensor/placement.h says which is cut.
-double local_elements(const plan::TrainingPlan& plan, const arch::Parameter& adapter) {
-  const auto module = arch::plan_name(adapter.adapts);
-  const auto style = plan.tensor.style_of(module);
-  const int tp = plan.mesh.sizes().tp;
-  int ranks = 1;
-  if (arch::is_last_matrix(adapter) && arch::divides_columns(style))
-    ranks = plan::result_shares(plan.model->spec, adapter.part, style, tp);
-  else if (!arch::is_last_matrix(adapter) && arch::divides_rows(style))
-    ranks = tp;
-  return static_cast<double>(adapter.shape.elements()) / ranks;
-}
-
 void add_adapters(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
   std::map<int, double> units;
   for (const auto& info : plan.adapters->all) {
     if (!part.has_adapter(info)) continue;
     const double here = info.is_expert() ? static_cast<double>(info.shape.elements()) / plan.mesh.sizes().ep
-                                         : local_elements(plan, info);
+                                         : static_cast<double>(info.shape.elements()) / plan::tensor_ranks(plan, info);
     units[info.layer] += here;
     (info.is_expert() ? out.trained_expert : out.trained_dense) += here;
     if (arch::is_hidden_matrix(info)) (info.is_expert() ? out.expert_matrices : out.dense_matrices) += here;
@@ -118,7 +105,7 @@ class RankWalk {
     for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
       const auto& moment = phase == Phase::kSteady ? steady : first;
       auto& shares = at(phase);
-      shares.weights += gathered();
+      shares.weights += gathered(true);
       shares.activations = moment.activations;
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
@@ -126,7 +113,7 @@ class RankWalk {
       for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
-    evaluation.weights += gathered();
+    evaluation.weights += gathered(false);
     evaluation.gradients = between_steps();
     add_evaluation(evaluation);
     evaluation.buffers = messages();
@@ -190,8 +177,19 @@ class RankWalk {
     return out;
   }
 
+  /// Elements of the units that are gathered ahead of a layer. Its experts are a unit behind the rest: in a forward pass
+  /// the next unit is the next layer's rest, in a backward pass the experts of the layer before.
+  double ahead_of(double unit, bool backward) const {
+    const auto& s = plan_.sharding;
+    const int units = backward ? s.prefetch() : s.overlap_gather ? s.forward_prefetch : 0;
+    const double experts = unit - total_.largest_dense;
+    if (experts <= 0) return units * unit;
+    const int first = (units + 1) / 2, second = units / 2;
+    return (backward ? first : second) * experts + (backward ? second : first) * total_.largest_dense;
+  }
+
   /// Parameters gathered for use.
-  double gathered() const {
+  double gathered(bool backward) const {
     const auto& s = plan_.sharding;
     if (!s.parameters) return 0;
     const double compute = bytes_.values;
@@ -202,12 +200,9 @@ class RankWalk {
     if (!s.reshard_after_forward || s.whole_stage)
       return std::max(0.0, most_gathered_ - (total_.expert - expert)) * compute;
     const auto freed = [&](double all, double unit) {
-      const int ahead = bytes_.lean ? std::max(1, s.prefetch()) : s.prefetch();
-      return std::min(all, unit * (1 + ahead) + unit / s.shards);
+      const double ahead = bytes_.lean ? std::max(1, s.prefetch()) * unit : ahead_of(unit, backward);
+      return std::min(all, unit + ahead + unit / s.shards);
     };
-    // A unit that nobody shares is its own gathered value; what is gathered ahead are experts then.
-    if (!bytes_.lean && bytes_.values == bytes_.master && s.shards == 1 && s.expert_shards > 1 && total_.expert > 0)
-      return freed(total_.expert, total_.largest_unit - total_.largest_dense) * compute;
     if (s.keep_experts) return (expert + freed(total_.dense, total_.largest_dense)) * compute;
     return freed(total_.total(), total_.largest_unit) * compute;
   }

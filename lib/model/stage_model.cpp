@@ -30,15 +30,8 @@ std::vector<arch::Parameter> parameters_of(const arch::Layout& layout, const Sta
   if (adapters != nullptr) all = arch::with_adapters(std::move(all), *adapters);
   for (auto& parameter : all) {
     parameter.frozen = parameter.frozen || (frozen != nullptr && frozen->contains(parameter.fqn));
-    const bool end = parameter.layer < 0;
-    const bool embedding = parameter.role == arch::Role::kEmbedding || parameter.role == arch::Role::kPositions;
-    const bool head = parameter.role == arch::Role::kHead || parameter.role == arch::Role::kAdapter;
-    if (!end && std::find(modules.layers.begin(), modules.layers.end(), parameter.layer) == modules.layers.end())
-      continue;
-    if (end && embedding && !modules.embeddings) continue;
-    if (end && head && (!modules.head || (!parameter.tied_to.empty() && modules.embeddings))) continue;
-    if (end && !embedding && !head && !modules.norm) continue;
-    out.push_back(std::move(parameter));
+    if (arch::stands_in(parameter, modules.layers, modules.embeddings, modules.norm, modules.head))
+      out.push_back(std::move(parameter));
   }
   return out;
 }

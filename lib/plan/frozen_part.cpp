@@ -82,25 +82,6 @@ void count_products(FrozenPart& out, int layers) {
     out.trained_products.push_back(all[layer] > 0 ? trained[layer] / all[layer] : 1);
 }
 
-/// Among how many ranks of the tp group the engine divides a parameter (parallel/tensor/placement.h).
-int ranks_of(const TrainingPlan& plan, const arch::Parameter& info) {
-  const int tp = plan.mesh.sizes().tp;
-  using arch::Role;
-  if (tp == 1 || info.role == Role::kNorm || info.role == Role::kRouter || info.role == Role::kPositions) return 1;
-  if (info.role == Role::kEmbedding || info.role == Role::kHead)
-    return arch::divides_vocabulary(plan.tensor, plan.model->layout, info.role) ? tp : 1;
-  const auto style = plan.tensor.style_of(arch::plan_name(info.fqn));
-  if (arch::divides_columns(style)) return result_shares(plan.model->spec, info.part, style, tp);
-  return arch::divides_rows(style) && !info.fqn.ends_with(".bias") ? tp : 1;
-}
-
-bool is_here(const StagePart& part, const arch::Parameter& info) {
-  if (info.layer >= 0) return std::find(part.layers.begin(), part.layers.end(), info.layer) != part.layers.end();
-  if (info.role == arch::Role::kEmbedding || info.role == arch::Role::kPositions) return part.has_embedding;
-  if (info.role == arch::Role::kHead) return part.has_head && (info.tied_to.empty() || !part.has_embedding);
-  return part.has_norm;
-}
-
 }  // namespace
 
 std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, const ModelChoice& model, Located& report) {
@@ -153,9 +134,9 @@ FrozenElements frozen_elements(const TrainingPlan& plan, const StagePart& part) 
   out.layers.assign(static_cast<std::size_t>(plan.model->layout.layer_count()), 0.0);
   const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
   for (const auto& info : plan.frozen->all) {
-    if (!info.frozen || !is_here(part, info)) continue;
+    if (!info.frozen || !part.has(info)) continue;
     const double here =
-        static_cast<double>(info.shape.elements()) / (info.is_expert() ? expert_ranks : ranks_of(plan, info));
+        static_cast<double>(info.shape.elements()) / (info.is_expert() ? expert_ranks : tensor_ranks(plan, info));
     (info.is_expert() ? out.expert : out.dense) += here;
     if (arch::is_hidden_matrix(info)) (info.is_expert() ? out.expert_matrices : out.dense_matrices) += here;
     if (info.layer >= 0) out.layers[static_cast<std::size_t>(info.layer)] += here;

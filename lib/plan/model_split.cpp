@@ -182,11 +182,6 @@ class Check {
 
 }  // namespace
 
-bool StagePart::has_adapter(const arch::Parameter& parameter) const {
-  if (parameter.role != arch::Role::kAdapter) return false;
-  return parameter.layer < 0 ? has_head : std::find(layers.begin(), layers.end(), parameter.layer) != layers.end();
-}
-
 std::vector<StagePart> split_model(const ModuleTree& tree, const StageFqns& names) {
   std::vector<StagePart> out(names.size());
   std::vector<int> marks(tree.modules().size(), -1);

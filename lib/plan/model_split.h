@@ -24,8 +24,13 @@ struct StagePart {
   bool has_embedding = false;
   bool has_norm = false;
   bool has_head = false;
+  bool has(const arch::Parameter& parameter) const {
+    return arch::stands_in(parameter, layers, has_embedding, has_norm, has_head);
+  }
   /// True for a matrix of a low-rank adapter beside a weight that is here.
-  bool has_adapter(const arch::Parameter& parameter) const;
+  bool has_adapter(const arch::Parameter& parameter) const {
+    return parameter.role == arch::Role::kAdapter && has(parameter);
+  }
 };
 
 /// Cuts `tree` as NeMo AutoModel's split_model_into_stages does: a module is kept with all below it where its FQN is

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arch/modules.h"
+#include "plan/training_plan.h"
 
 namespace automodel::plan {
 namespace {
@@ -158,6 +159,20 @@ TensorShares tensor_shares(const ModelChoice& model, const arch::TensorPlan& pla
 int result_shares(const arch::ModelSpec& spec, Part part, arch::TensorStyle style, int tp) {
   const bool of_keys = part == Part::kKey || part == Part::kValue;
   return of_keys && style == TensorStyle::kColwise ? std::min(tp, spec.kv_heads) : tp;
+}
+
+int tensor_ranks(const TrainingPlan& plan, const arch::Parameter& info) {
+  using arch::Role;
+  const int tp = plan.mesh.sizes().tp;
+  if (tp == 1 || info.role == Role::kNorm || info.role == Role::kRouter || info.role == Role::kPositions) return 1;
+  if (info.role == Role::kEmbedding || info.role == Role::kHead)
+    return arch::divides_vocabulary(plan.tensor, plan.model->layout, info.role) ? tp : 1;
+  // Of an adapter's two matrices the one is cut that has the dimension which the weight beside it is cut along.
+  const bool adapter = !info.adapts.empty();
+  const bool last = adapter && arch::is_last_matrix(info);
+  const auto style = plan.tensor.style_of(arch::plan_name(adapter ? info.adapts : info.fqn));
+  if (arch::divides_columns(style)) return adapter && !last ? 1 : result_shares(plan.model->spec, info.part, style, tp);
+  return arch::divides_rows(style) && !last && !info.fqn.ends_with(".bias") ? tp : 1;
 }
 
 }  // namespace automodel::plan

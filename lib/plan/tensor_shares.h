@@ -52,4 +52,9 @@ TensorShares tensor_shares(const ModelChoice& model, const arch::TensorPlan& pla
 /// heads of keys and values, neighbours hold the same head.
 int result_shares(const arch::ModelSpec& spec, arch::Part part, arch::TensorStyle style, int tp);
 
+struct TrainingPlan;
+/// Among how many ranks of the tp group the engine divides a parameter or an adapter's matrix
+/// (parallel/tensor/placement.h).
+int tensor_ranks(const TrainingPlan& plan, const arch::Parameter& info);
+
 }  // namespace automodel::plan
