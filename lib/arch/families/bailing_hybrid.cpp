@@ -1,3 +1,4 @@
+#include "arch/families/bailing.h"
 #include "arch/families/family.h"
 #include "arch/families/kda.h"
 
@@ -23,9 +24,6 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }
 
 void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
-  const auto experts = [](const ModelSpec& of, LayerBuilder& to) {
-    lay_out_experts(of, to, {.router_bias = "mlp.gate.expert_bias"});
-  };
   const auto state = [](const ModelSpec& of, LayerBuilder& to) {
     lay_out_channel_delta(of, to,
                           {.module = "attention", .output = "attention.dense", .decay = "f_proj", .gate = "g_proj"});
@@ -33,12 +31,8 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
   const auto attention = [](const ModelSpec& of, LayerBuilder& to) {
     lay_out_latent_attention(of, to, {.module = "attention", .output = "attention.dense", .gate = "attention.g_proj"});
   };
-  lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(experts) : LayOut(lay_out_mlp),
+  lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(lay_out_bailing_experts) : LayOut(lay_out_mlp),
                  spec.attends(number) ? LayOut(attention) : LayOut(state));
-}
-
-void lay_out_names(const ModelSpec& spec, Layout& layout) {
-  lay_out_ends(spec, layout, {.embedding = "word_embeddings"});
 }
 
 }  // namespace
@@ -48,6 +42,6 @@ extern const Family kBailingHybrid = {"bailing_hybrid",
                                       "Ling 3: delta attention by channel, latent attention with a gate, experts",
                                       read,
                                       lay_out_layer,
-                                      lay_out_names};
+                                      lay_out_bailing_ends};
 
 }  // namespace automodel::arch

@@ -1,5 +1,5 @@
+#include "arch/families/bailing.h"
 #include "arch/families/decoder.h"
-#include "arch/families/experts.h"
 #include "arch/families/family.h"
 
 namespace automodel::arch {
@@ -17,8 +17,7 @@ void read_router(ConfigReader& config, ModelSpec& spec) {
   moe.top_groups = config.integer({"topk_group"}, 4, 1, kMostLayers);
   if (const auto given = config.text({"score_function"}, "sigmoid"); given != "sigmoid")
     config.bad_value("score_function", "'score_function' is '" + given + "'", "supported is sigmoid");
-  if (!config.boolean({"moe_router_enable_expert_bias"}, true))
-    config.bad_value("moe_router_enable_expert_bias", "'moe_router_enable_expert_bias' is false", "supported is true");
+  require_true(config, "moe_router_enable_expert_bias");
   leave_dense(spec, config.integer({"first_k_dense_replace"}, 1, 0, kMostLayers));
   check_experts(config, spec);
 }
@@ -52,15 +51,8 @@ void lay_out_joined_attention(const ModelSpec& spec, LayerBuilder& layer) {
 }
 
 void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
-  const auto experts = [](const ModelSpec& of, LayerBuilder& to) {
-    lay_out_experts(of, to, {.router_bias = "mlp.gate.expert_bias"});
-  };
-  lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(experts) : LayOut(lay_out_mlp),
+  lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(lay_out_bailing_experts) : LayOut(lay_out_mlp),
                  lay_out_joined_attention);
-}
-
-void lay_out_names(const ModelSpec& spec, Layout& layout) {
-  lay_out_ends(spec, layout, {.embedding = "word_embeddings"});
 }
 
 }  // namespace
@@ -70,6 +62,6 @@ extern const Family kBailingMoe = {"bailing_moe",
                                    "Ling 2: joined projections, norms of heads, sigmoid router in groups",
                                    read,
                                    lay_out_layer,
-                                   lay_out_names};
+                                   lay_out_bailing_ends};
 
 }  // namespace automodel::arch

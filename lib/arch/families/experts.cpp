@@ -86,6 +86,10 @@ int uniform(ConfigReader& config, std::string_view key, int otherwise) {
   return given.front();
 }
 
+void require_true(ConfigReader& config, const char* key) {
+  if (!config.boolean({key}, true)) config.bad_value(key, fmt::format("'{}' is false", key), "supported is true");
+}
+
 void leave_dense(ModelSpec& spec, int dense) {
   for (int i = 0; i < std::min(dense, spec.layers); ++i) spec.moe_layers[static_cast<std::size_t>(i)] = false;
 }

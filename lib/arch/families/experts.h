@@ -31,6 +31,8 @@ MixtureOfExperts& read_sigmoid_experts(ConfigReader& config, ModelSpec& spec, co
 void set_sigmoid_router(MixtureOfExperts& moe);
 /// A whole number, or a list of equal ones: sizes that a config gives for each layer.
 int uniform(ConfigReader& config, std::string_view key, int otherwise);
+/// Refuses a config whose key, true by default, is false.
+void require_true(ConfigReader& config, const char* key);
 /// The first `dense` layers have no experts.
 void leave_dense(ModelSpec& spec, int dense);
 /// `mlp_layer_types` ("dense", "sparse") where the config has it, else first_k_dense_replace with this default.

@@ -13,10 +13,7 @@ void read_router(ConfigReader& config, ModelSpec& spec) {
   moe.shared_ffn = moe.ffn * config.integer({"num_shared_experts"}, 1, 0, 256);
   moe.normalize_top_k = config.boolean({"route_norm"}, true);
   moe.scaling = config.number({"router_scaling_factor"}, 2.826);
-  if (!config.boolean({"moe_router_use_sigmoid"}, true))
-    config.bad_value("moe_router_use_sigmoid", "'moe_router_use_sigmoid' is false", "supported is true");
-  if (!config.boolean({"moe_router_enable_expert_bias"}, true))
-    config.bad_value("moe_router_enable_expert_bias", "'moe_router_enable_expert_bias' is false", "supported is true");
+  for (const char* key : {"moe_router_use_sigmoid", "moe_router_enable_expert_bias"}) require_true(config, key);
   read_mlp_layer_types(config, spec, 1);
   check_experts(config, spec);
 }
