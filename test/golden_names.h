@@ -10,17 +10,15 @@
 
 namespace automodel::golden {
 
+/// What NeMo AutoModel puts before the decoder of any model, whether it has them or not.
+inline constexpr std::array<std::string_view, 15> kEncoderNames = {
+    "vision_tower", "visual", "vision_model", "image_encoder", "vision_encoder", "embed_vision", "audio_tower",
+    "audio_encoder", "audio_model", "mm_projector", "multi_modal_projector", "multimodal_projector", "vision_projector",
+    "vit_large_projector", "audio_projector"};
+
 /// Words apart by spaces; "PREFIXlayers.A..B" is a run of layers, "PREFIX*" the fifteen multimodal modules under a
 /// prefix.
 inline std::vector<std::string> names(const std::string& text) {
-  constexpr std::array<std::string_view, 15> kModules = {"vision_tower",          "visual",
-                                                         "vision_model",          "image_encoder",
-                                                         "vision_encoder",        "embed_vision",
-                                                         "audio_tower",           "audio_encoder",
-                                                         "audio_model",           "mm_projector",
-                                                         "multi_modal_projector", "multimodal_projector",
-                                                         "vision_projector",      "vit_large_projector",
-                                                         "audio_projector"};
   std::vector<std::string> out;
   if (text.empty()) return out;
   for (const auto& word : split(text, ' ')) {
@@ -30,7 +28,7 @@ inline std::vector<std::string> names(const std::string& text) {
       for (int i = std::stoi(word.substr(number, dots - number)); i <= std::stoi(word.substr(dots + 2)); ++i)
         out.push_back(word.substr(0, number) + std::to_string(i));
     } else if (word.back() == '*') {
-      for (const auto module : kModules) out.push_back(word.substr(0, word.size() - 1) + std::string(module));
+      for (const auto module : kEncoderNames) out.push_back(word.substr(0, word.size() - 1) + std::string(module));
     } else {
       out.push_back(word);
     }

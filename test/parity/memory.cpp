@@ -3,11 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "parity/parity.h"
+#include "parity/session.h"
 #include "rank_suite.h"
-#include "train/initial_values.h"
-#include "train/setup.h"
-#include "train/trainer.h"
 
 namespace automodel {
 namespace {
@@ -23,12 +20,9 @@ Held held_after_a_step(comm::World& world, const std::string& distributed, const
   test::TinyRun run{.layers = 6, .global_batch = 2 * world.size(), .local_batch = 2, .dtype = "float32"};
   run.distributed = distributed;
   run.model_parallel = dtype;
-  const auto loaded = test::load_recipe(test::recipe_text(run, false));
-  const train::Setup setup(loaded, world);
-  train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}));
-  train::Trainer trainer(runtime, *setup.rates);
-  const auto plan = setup.steps->plan(0);
-  trainer.step(0, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
+  test::Session session(world, test::recipe_text(run, false));
+  session.step(0);
+  auto& runtime = session.runtime();
   Held out;
   for (auto* stage : runtime.stages()) {
     const auto bytes = stage->data_parallel().bytes();
@@ -111,20 +105,13 @@ Peak peak_of_gradients(comm::World& world, const std::string& distributed, int m
   test::TinyRun run{.layers = 8, .global_batch = 2 * world.size() * microbatches, .local_batch = 2, .dtype = "float32"};
   run.distributed = distributed;
   run.sections = loss;
-  const auto loaded = test::load_recipe(test::recipe_text(run, false));
-  const train::Setup setup(loaded, world);
-  train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}));
-  train::Trainer trainer(runtime, *setup.rates);
-  const auto step = [&](std::int64_t number) {
-    const auto plan = setup.steps->plan(number);
-    trainer.step(number, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
-  };
-  step(0);
-  auto& stage = *runtime.stages().front();
+  test::Session session(world, test::recipe_text(run, false));
+  session.step(0);
+  auto& stage = *session.runtime().stages().front();
   Peak out;
   {
     GradientPeak peak(stage);
-    step(1);
+    session.step(1);
     out.most = peak.most();
   }
   for (const auto* storage : stage.data_parallel().storages()) {

@@ -2,25 +2,14 @@
 // model that has what they say.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "golden_names.h"
 #include "plan/model_names.h"
 
 namespace automodel::plan {
-
-/// What it puts before the decoder of any model, whether it has them or not.
-inline constexpr std::array<std::string_view, 15> kEncoderNames = {"vision_tower",          "visual",
-                                                                   "vision_model",          "image_encoder",
-                                                                   "vision_encoder",        "embed_vision",
-                                                                   "audio_tower",           "audio_encoder",
-                                                                   "audio_model",           "mm_projector",
-                                                                   "multi_modal_projector", "multimodal_projector",
-                                                                   "vision_projector",      "vit_large_projector",
-                                                                   "audio_projector"};
 
 struct FqnSplitRequest {
   int stages = 1;
@@ -42,7 +31,7 @@ inline std::optional<StageFqns> nemo_stage_fqns(const FqnSplitRequest& request, 
                    .rotary = request.rotary ? request.prefix + "rotary_emb" : ""};
   if (request.embeddings) names.embeddings = {request.prefix + "embed_tokens"};
   if (request.encoders)
-    for (const auto name : kEncoderNames) names.encoders.push_back(request.prefix + std::string(name));
+    for (const auto name : golden::kEncoderNames) names.encoders.push_back(request.prefix + std::string(name));
   names.encoders.insert(names.encoders.end(), request.extra.begin(), request.extra.end());
   return stage_fqns(names, request.stages, 1, problems);
 }

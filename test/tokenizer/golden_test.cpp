@@ -20,6 +20,27 @@ std::unique_ptr<const Tokenizer> open_golden(const std::string& name) {
   return out;
 }
 
+/// The ids of a row's text, without and with special tokens.
+std::pair<Ids, Ids> ids_of(Encoder& encoder, const nlohmann::json& row) {
+  const auto text = row["text"].get<std::string>();
+  std::pair<Ids, Ids> out;
+  encoder.encode(text, false, out.first);
+  encoder.encode(text, true, out.second);
+  return out;
+}
+
+void check_ids(Encoder& encoder, const nlohmann::json& row) {
+  const auto [ids, special] = ids_of(encoder, row);
+  CHECK(ids == row["ids"].get<Ids>());
+  CHECK(special == row.value("ids_with_special", row["ids"]).get<Ids>());
+}
+
+void check_text(const Tokenizer& tokenizer, const nlohmann::json& row) {
+  const auto ids = row["ids"].get<Ids>();
+  CHECK(tokenizer.decode(ids, false) == row["decode"].get<std::string>());
+  CHECK(tokenizer.decode(ids, true) == row.value("decode_skip", row["decode"]).get<std::string>());
+}
+
 }  // namespace
 
 TEST_CASE("recorded strings have the recorded ids, with special tokens and without", "[tokenizer]") {
@@ -29,13 +50,8 @@ TEST_CASE("recorded strings have the recorded ids, with special tokens and witho
     const auto cases = golden::load("tokenizer/" + name + "/cases.json");
     REQUIRE(cases["strings"].size() == 240);
     for (const auto& row : cases["strings"]) {
-      const auto text = row["text"].get<std::string>();
-      INFO(name << ": " << text);
-      Ids ids, special;
-      encoder.encode(text, false, ids);
-      encoder.encode(text, true, special);
-      CHECK(ids == row["ids"].get<Ids>());
-      CHECK(special == row.value("ids_with_special", row["ids"]).get<Ids>());
+      INFO(name << ": " << row["text"].get<std::string>());
+      check_ids(encoder, row);
     }
   }
 }
@@ -45,10 +61,8 @@ TEST_CASE("recorded ids have the recorded text", "[tokenizer]") {
     const auto tokenizer = open_golden(name);
     const auto cases = golden::load("tokenizer/" + name + "/cases.json");
     for (const auto& row : cases["strings"]) {
-      const auto ids = row["ids"].get<Ids>();
       INFO(name << ": " << row["text"]);
-      CHECK(tokenizer->decode(ids, false) == row["decode"].get<std::string>());
-      CHECK(tokenizer->decode(ids, true) == row.value("decode_skip", row["decode"]).get<std::string>());
+      check_text(*tokenizer, row);
     }
     REQUIRE(cases["decode_cases"].size() == 40);
     for (const auto& row : cases["decode_cases"]) {
@@ -111,16 +125,9 @@ TEST_CASE("unigrams and word pieces have the recorded ids and texts", "[tokenize
     const auto cases = golden::load(std::string("tokenizer/") + name + "/cases.json");
     REQUIRE(cases["strings"].size() == 20);
     for (const auto& row : cases["strings"]) {
-      const auto text = row["text"].get<std::string>();
-      INFO(name << ": " << text);
-      Ids ids, special;
-      encoder.encode(text, false, ids);
-      encoder.encode(text, true, special);
-      CHECK(ids == row["ids"].get<Ids>());
-      CHECK(special == row.value("ids_with_special", row["ids"]).get<Ids>());
-      const auto recorded = row["ids"].get<Ids>();
-      CHECK(tokenizer->decode(recorded, false) == row["decode"].get<std::string>());
-      CHECK(tokenizer->decode(recorded, true) == row.value("decode_skip", row["decode"]).get<std::string>());
+      INFO(name << ": " << row["text"].get<std::string>());
+      check_ids(encoder, row);
+      check_text(*tokenizer, row);
     }
   }
 }
@@ -132,11 +139,8 @@ TEST_CASE("tokenizer.model gives the ids of the sentencepiece library", "[tokeni
     const auto cases = golden::load(std::string("tokenizer/") + name + "/cases.json");
     REQUIRE(cases["strings"].size() == 19);
     for (const auto& row : cases["strings"]) {
-      const auto text = row["text"].get<std::string>();
-      INFO(name << ": " << text);
-      Ids ids, special;
-      encoder.encode(text, false, ids);
-      encoder.encode(text, true, special);
+      INFO(name << ": " << row["text"].get<std::string>());
+      auto [ids, special] = ids_of(encoder, row);
       CHECK(ids == row["ids"].get<Ids>());
       ids.insert(ids.begin(), cases["bos"].get<Id>());
       CHECK(special == ids);
