@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <string>
 
 #include <fmt/format.h>
@@ -46,6 +47,12 @@ std::string attempt(const std::function<void()>& work) {
 }
 
 }  // namespace
+
+std::vector<int> all_ranks(const comm::World& world) {
+  std::vector<int> out(static_cast<std::size_t>(world.size()));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
 
 void together(comm::Communicator& group, const std::function<void()>& work) {
   const std::string mine = attempt(work);

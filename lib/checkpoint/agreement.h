@@ -7,8 +7,12 @@
 
 #include "base/diagnostic.h"
 #include "comm/communicator.h"
+#include "comm/world.h"
 
 namespace automodel::checkpoint {
+
+/// For World::group().
+std::vector<int> all_ranks(const comm::World& world);
 
 /// Runs `work` on every rank of the group; where it throws on some, throws on all of them Error (kCheckpoint) with the
 /// problem of the first of those. A rank that has failed itself does not leave the others waiting.

@@ -1,40 +1,20 @@
 // Writing a checkpoint on all ranks together, at once or in the background.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/format/folder_layout.h"
+#include "checkpoint/background.h"
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/piece_files.h"
 #include "comm/world.h"
 
 namespace automodel::checkpoint {
-
-/// Elements [first, first + count) of a tensor of the checkpoint, row-major, as they stand in host memory.
-struct Piece {
-  std::string tensor = {};
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-  ElementType type = ElementType::kF32;  ///< in memory; converted where the file has another
-  const char* data = nullptr;            ///< stays and keeps its content until the save is over
-};
-
-/// A folder of tensors inside the checkpoint, and what of it this rank writes. All ranks have the same layout; every
-/// element of every tensor is written by exactly one of them.
-struct TensorPart {
-  std::string folder = {};  ///< "model"
-  FolderLayout layout = {};
-  std::vector<Piece> pieces = {};
-};
 
 /// One checkpoint to be written.
 struct SaveRequest {
@@ -64,8 +44,6 @@ class Saver {
  public:
   /// All ranks make it together. `root` is a folder that all ranks see.
   Saver(comm::World& world, std::filesystem::path root);
-  /// Waits for the save under way, whatever becomes of it.
-  ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
@@ -73,23 +51,19 @@ class Saver {
   /// ranks where a rank cannot write (also for the save before).
   void save(SaveRequest request, bool background);
   /// Waits for the save under way. Throws as save() does. Its report, or that of a save that ended since the last call.
-  std::optional<SaveReport> finish();
+  std::optional<SaveReport> finish() { return work_.take(); }
   /// The report of a save that has ended since the last call. Throws as save() does, does not wait.
-  std::optional<SaveReport> poll();
-  bool busy() const { return thread_.joinable(); }
+  std::optional<SaveReport> poll() { return work_.poll(); }
+  bool busy() const { return work_.busy(); }
 
   const std::filesystem::path& root() const { return root_; }
 
  private:
   SaveReport write(const SaveRequest& request);
-  std::optional<SaveReport> take();
 
   std::filesystem::path root_;
   std::shared_ptr<comm::Communicator> group_;  ///< for saves alone: they run beside the steps
-  std::thread thread_;
-  std::atomic<bool> done_ = false;
-  std::exception_ptr failure_;
-  std::optional<SaveReport> report_;
+  Background<SaveReport> work_;                // ends before what it works with
 };
 
 }  // namespace automodel::checkpoint

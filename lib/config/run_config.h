@@ -45,6 +45,11 @@ struct CheckpointConfig {
                            "start anew."};
   Field<std::optional<int>> max_recent_checkpoints{"max_recent_checkpoints", std::nullopt,
                                                    "Checkpoints that are kept; null: all.", at_least<1>};
+  Field<std::optional<int>> memory_every_steps{"memory_every_steps", std::nullopt,
+                                               "Steps between copies of every rank's state in the memory of its host "
+                                               "and of another one, from which a run goes on "
+                                               "that lost a rank or a host; null: none.",
+                                               at_least<1>};
   Field<std::string> best_metric_key{"best_metric_key", "default", "Validation set whose loss LOWEST_VAL follows."};
   Field<std::optional<std::string>> staging_dir{"staging_dir", std::nullopt, "Scratch folder.",
                                                 Ignored{"a checkpoint is written beside its final place and renamed"}};

@@ -24,13 +24,26 @@ std::vector<int> shown_ranks(const MemoryPlan& memory) {
 }
 
 /// What of a rank lies in host memory instead of the device's.
-std::string host_text(const plan::TrainingPlan& plan, double bytes) {
+std::string host_text(const Estimate& estimate, const plan::TrainingPlan& plan, double bytes) {
   if (bytes <= 0) return "";
   std::vector<std::string_view> what;
   if (plan.sharding.offloaded) what.emplace_back("master weights, gradients and optimizer states");
   if (plan.levers.offloading) what.emplace_back("activations that wait for their backward pass");
+  if (estimate.copies) what.emplace_back("copies of the state");
   if (what.empty()) what.emplace_back("the checkpoint while it is written");
   return fmt::format("; and {} a rank in the host's memory: {}", format_bytes(bytes), join(what));
+}
+
+std::string copies_text(const Estimate& estimate) {
+  if (!estimate.copies) return "";
+  const auto& copies = *estimate.copies;
+  return fmt::format(
+      "          copies    every {} steps {} of state into the memory of {}: {} on each, {} while a newer one is made; "
+      "{} in that step, {} beside the next\n",
+      copies.every, format_bytes(copies.state),
+      copies.hosts == 1 ? "the host" : fmt::format("{} hosts, each part on two", copies.hosts),
+      format_bytes(copies.host), format_bytes(copies.most()), format_seconds(copies.waiting),
+      format_seconds(copies.background));
 }
 
 std::string memory_text(const Estimate& estimate, const plan::TrainingPlan& plan) {
@@ -62,8 +75,8 @@ std::string memory_text(const Estimate& estimate, const plan::TrainingPlan& plan
   else
     fit = fmt::format("{}: {} of {} ({:.0f}%)", name_of(memory.fit), format_bytes(heaviest.most().total()),
                       format_bytes(*memory.capacity), 100 * heaviest.most().total() / *memory.capacity);
-  return fmt::format("memory    {}{}\n", fit, host_text(plan, heaviest.most().host)) + table.text() +
-         fmt::format("          phases of the heaviest: {}\n", phases) + elsewhere;
+  return fmt::format("memory    {}{}\n", fit, host_text(estimate, plan, heaviest.most().host)) + table.text() +
+         fmt::format("          phases of the heaviest: {}\n", phases) + elsewhere + copies_text(estimate);
 }
 
 std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan) {
@@ -80,6 +93,8 @@ std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan) 
     out += fmt::format("          corrected by {} past run{} (last {}): computed {}, measured {}; tensors at most {}\n",
                        past.runs, past.runs == 1 ? "" : "s", past.when, format_seconds(past.uncorrected),
                        format_seconds(past.seconds), format_bytes(past.bytes));
+  if (estimate.copies)
+    out += fmt::format("          copies in memory add {} to it on average\n", format_seconds(time.copies));
   out += fmt::format(
       "          FLOPs a step {:.4g} = 3 x forward{} ({} tokens; attention causal, recomputation not counted)\n",
       time.flops, plan.adapters ? ", of frozen weights 2 x" : "", plan.batch.tokens());
@@ -132,6 +147,28 @@ void write_memory(JsonWriter& json, const MemoryPlan& memory) {
     json.value(static_cast<std::int64_t>(*memory.capacity));
   else
     json.value(nullptr);
+  json.end_object();
+}
+
+/// The step is longer by them, and all that is counted by its seconds.
+void add_copies(TimePlan& time, const CopyPlan& copies) {
+  time.copies = copy_seconds(copies, time.step);
+  const double before = time.step;
+  time.step += time.copies;
+  time.tokens_per_second *= before / time.step;
+  time.mfu *= before / time.step;
+}
+
+void write_copies(JsonWriter& json, const CopyPlan& copies) {
+  json.key("memory_copies");
+  json.begin_object();
+  json.member("every_steps", copies.every);
+  json.member("hosts", copies.hosts);
+  json.member("state_bytes", static_cast<std::int64_t>(copies.state));
+  json.member("host_bytes", static_cast<std::int64_t>(copies.host));
+  json.member("most_host_bytes", static_cast<std::int64_t>(copies.most()));
+  json.member("step_seconds", copies.waiting);
+  json.member("background_seconds", copies.background);
   json.end_object();
 }
 
@@ -232,8 +269,12 @@ Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& rec
   Estimate out;
   out.hardware = std::move(hardware);
   out.recompute = recipe.distributed->checkpointing();
-  out.memory = plan_memory(plan, memory_request(recipe, out.hardware));
+  out.copies = plan_copies(plan, recipe, out.hardware, moments_of(plan.optimizer));
+  auto memory = memory_request(recipe, out.hardware);
+  if (out.copies) memory.copies = out.copies->most() / std::clamp(out.hardware.per_node, 1, plan.mesh.world_size());
+  out.memory = plan_memory(plan, memory);
   out.time = plan_time(plan, time_request(recipe, out.hardware));
+  if (out.copies) add_copies(out.time, *out.copies);
   return out;
 }
 
@@ -252,6 +293,7 @@ void write_members(JsonWriter& json, const Estimate& estimate) {
   json.end_object();
   write_memory(json, estimate.memory);
   write_time(json, estimate);
+  if (estimate.copies) write_copies(json, *estimate.copies);
 }
 
 }  // namespace automodel::estimate

@@ -5,6 +5,7 @@
 
 #include "base/json_writer.h"
 #include "config/recipe.h"
+#include "estimate/copy_plan.h"
 #include "estimate/hardware.h"
 #include "estimate/memory_plan.h"
 #include "estimate/time_plan.h"
@@ -26,6 +27,7 @@ struct Estimate {
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
   MemoryPlan memory = {};
   TimePlan time = {};
+  std::optional<CopyPlan> copies = {};
   PastCorrection past = {};
 };
 

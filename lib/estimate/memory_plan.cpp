@@ -121,6 +121,9 @@ class RankWalk {
     checkpoint.gradients = between_steps();
     for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
       (plan_.cuda ? at(phase).host : at(phase).buffers) += snapshot();
+    // Files, not tensors: on a processor they stand beside what the program itself takes.
+    for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
+      (plan_.cuda ? at(phase).host : at(phase).framework) += copies();
     for (auto& shares : out.phases) shares.framework += bytes_.reserved * shares.tensors();
     for (std::size_t i = 0; i < kPhaseCount; ++i)
       if (out.phases[i].total() > out.most().total()) out.peak = static_cast<Phase>(i);
@@ -156,6 +159,13 @@ class RankWalk {
     if (!request_.saves || !(plan_.cuda || request_.saves_in_background)) return 0;
     const double moments = moments_.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
     return (trained_shard() * bytes_.master + moments) / plan_.sharding.replicas;
+  }
+  /// Copies in the memory of hosts; of a device's state they are made through a buffer.
+  double copies() const {
+    if (request_.copies == 0) return 0;
+    const double moments = request_.moments.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
+    const double buffer = (trained_shard() * bytes_.master + moments) / request_.sharding.replicas;
+    return request_.copies + (plan_.cuda ? buffer : 0);
   }
   double whole_gradients() const { return total_.trained() * bytes_.gradient; }
   /// Reduced gradients that stay until the next step has its own.

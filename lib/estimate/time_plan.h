@@ -49,6 +49,7 @@ struct TimePlan {
   double communication = 0;          ///< seconds of data-parallel and tied embeddings' communication that nothing hides
   double optimizer = 0;              ///< seconds
   double overhead = 0;               ///< seconds that no part explains: reading batches, starting kernels
+  double copies = 0;                 ///< seconds of copies in the memory of hosts, by step
   double step = 0;                   ///< seconds, all together
   double flops = 0;                  ///< model FLOPs of a step
   double tokens_per_second = 0;      ///< of all ranks

@@ -13,7 +13,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/find_file.h"
+#include "checkpoint/format/memory_folder.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/tensor_folder.h"
 #include "checkpoint/format/weight_names.h"
@@ -58,7 +60,7 @@ std::uint64_t size_of(const std::vector<std::string>& names, const fs::path& fol
 
 class Checks {
  public:
-  Checks(const config::LoadedRecipe& recipe, const plan::TrainingPlan& plan) : recipe_(recipe), plan_(plan) {}
+  Checks(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan) : recipe_(recipe), plan_(plan) {}
 
   Diagnostics run() {
     const auto& sections = recipe_.recipe;
@@ -67,6 +69,7 @@ class Checks {
     for (const auto& [name, config] : sections.validation_datasets()) check_data(config, "validation_dataset_" + name);
     check_weights();
     check_folder();
+    check_memory();
     for (auto& problem : problems_)
       if (problem.where.file.empty()) problem.where = recipe_.origins.nearest(problem.key);
     return std::move(problems_);
@@ -179,14 +182,41 @@ class Checks {
                          "checkpoint.restore_from"});
   }
 
+  /// Room for the copies of this host's ranks.
+  void check_memory() {
+    std::error_code error;
+    const bool elsewhere = plan_.cuda && !fs::exists("/proc/driver/nvidia/version", error);  // no host of such a run
+    if (!plan_.estimate || !plan_.estimate->copies || elsewhere) return;
+    const char* key = "checkpoint.memory_every_steps";
+    const auto folder = checkpoint::memory_folder(recipe_.recipe.checkpoint->checkpoint_dir());
+    const auto room = checkpoint::memory_room(folder);
+    const double most = plan_.estimate->copies->most();
+    if (!room)
+      problems_.push_back({"no-memory-folder",
+                           fmt::format("'{}' cannot be a folder of yours in memory", folder.native()),
+                           "copies need a file system in memory that can be written to; AUTOMODEL_MEMORY_DIR names "
+                           "another than /dev/shm",
+                           {},
+                           key});
+    else if (most > static_cast<double>(*room))
+      problems_.push_back(
+          {"memory-copies-too-large",
+           fmt::format("a host keeps two copies of {}, and '{}' here has room for {}",
+                       format_bytes(plan_.estimate->copies->host), folder.parent_path().native(),
+                       format_bytes(static_cast<double>(*room))),
+           "enlarge it (mount -o remount,size=...), use more hosts, or remove checkpoint.memory_every_steps",
+           {},
+           key});
+  }
+
   const config::LoadedRecipe& recipe_;
-  const plan::TrainingPlan& plan_;
+  const estimate::EstimatedPlan& plan_;
   Diagnostics problems_ = {};
 };
 
 }  // namespace
 
-Diagnostics check_files(const config::LoadedRecipe& recipe, const plan::TrainingPlan& plan) {
+Diagnostics check_files(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan) {
   return Checks(recipe, plan).run();
 }
 

@@ -27,12 +27,6 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kFewFiles = std::uint64_t{50} << 30;  // as transformers 5 cuts
 constexpr std::uint64_t kManyFiles = std::uint64_t{1} << 30;
 
-std::vector<int> all_ranks(const comm::World& world) {
-  std::vector<int> out;
-  for (int rank = 0; rank < world.size(); ++rank) out.push_back(rank);
-  return out;
-}
-
 /// The type of the model's files: what the recipe asks for, else what the model is computed in.
 at::ScalarType stored_type(const Setup& setup) {
   if (const auto& peft = setup.recipe().peft(); peft && peft->lora_dtype()) return scalar_type(*peft->lora_dtype());
@@ -83,18 +77,27 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
       say_(std::move(say)),
       note_(std::move(note)),
       root_(setup.recipe().checkpoint->checkpoint_dir()),
-      group_(setup.world.group(all_ranks(setup.world), "restore")),
+      group_(setup.world.group(checkpoint::all_ranks(setup.world), "restore")),
       identity_(identity_of(setup)),
       stored_(stored_type(setup)) {
   checkpoint::together(*group_, [&] {
     if (setup_.world.rank() == 0 && setup_.recipe().checkpoint->enabled()) probe_folder();
   });
-  resume_ = Resume::find(setup, identity_, *group_, from);
+  const auto& section = setup.recipe().checkpoint();
+  if (section.enabled() && section.memory_every_steps())
+    copies_ = std::make_unique<checkpoint::MemoryCopies>(setup.world, root_);
+  const auto copy = from.empty() ? newer_copy() : fs::path();
+  if (!copy.empty())
+    resume_ = Resume::from_memory(setup, identity_, *group_, copy);
+  else
+    resume_ = Resume::find(setup, identity_, *group_, from);
+  if (copies_) copies_->keep_only(copy.filename().native());
   if (setup.recipe().checkpoint->enabled()) saver_ = std::make_unique<checkpoint::Saver>(setup.world, root_);
   if (resume_) {
     best_ = resume_->state().best_val_loss;
     best_name_ = resume_->state().best;
-    say_(fmt::format("resume    {}: step {} is done", resume_->path().native(), resume_->state().step));
+    say_(fmt::format("resume    {}{}: step {} is done", resume_->in_memory() ? "copy in memory " : "",
+                     resume_->path().native(), resume_->state().step));
     for (const auto& warning : resume_->warnings()) {
       say_("resume    " + warning);
       note_({.event = "warning", .step = first_step(), .message = warning, .fields = {{"id", "resume"}}});
@@ -107,6 +110,23 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
   pretrained_ = WeightFiles::open(model.folder, model, setup.world.rank() == 0, problems);
   agree(setup.world, setup.loaded, std::move(problems));
   say_(fmt::format("weights   {}", model.folder.native()));
+}
+
+fs::path Checkpointing::newer_copy() const {
+  const auto& section = setup_.recipe().checkpoint();
+  if (!copies_ || section.restore_from() || section.resume() != config::ResumeMode::kAuto) return {};
+  std::int64_t saved = -1;
+  if (setup_.world.rank() == 0)
+    if (const auto name = checkpoint::parse_checkpoint_name(checkpoint::newest_checkpoint(root_).filename().native()))
+      saved = name->step;
+  saved = std::stoll(setup_.world.broadcast_text(std::to_string(saved)));
+  return copies_
+      ->find(identity_, saved,
+             [&](const std::string& why) {
+               say_("resume    " + why);
+               note_({.event = "warning", .step = saved + 1, .message = why, .fields = {{"id", "memory-copy"}}});
+             })
+      .value_or(fs::path());
 }
 
 /// A run that could not save must not run for hours first.
@@ -138,7 +158,11 @@ void Checkpointing::restore(Trainer& trainer) {
         {static_cast<float>(saved.scale), static_cast<int>(saved.growth_steps), static_cast<int>(saved.hysteresis)});
   }
   if (resume_) trainer.bad_steps().restore(resume_->state().recent_losses);
+  if (resume_) resume_->close();
   if (saver_) snapshot_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
+  if (!copies_) return;
+  copied_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
+  copies_->check_room(copied_->bytes());
 }
 
 plan::LrSchedule Checkpointing::rates() const {
@@ -238,7 +262,50 @@ void Checkpointing::check_finite(const StepPlan& step) const {
 void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<double> val_loss) {
   if (!saver_) return;
   say_done(saver_->poll());
-  if (!step.checkpoint) return;
+  if (copies_) say_copied(copies_->poll());
+  if (step.checkpoint) save(step, loss, val_loss);
+  const auto& section = setup_.recipe().checkpoint();
+  // A checkpoint that is complete is worth as much.
+  const bool complete = step.checkpoint && !section.is_async();
+  if (copies_ && !complete && !step.last && (step.step + 1) % *section.memory_every_steps() == 0)
+    copy(step, loss, val_loss);
+}
+
+void Checkpointing::copy(const StepPlan& step, double loss, std::optional<double> val_loss) {
+  say_copied(copies_->finish());
+  if (!step.checkpoint) check_finite(step);  // else it was done for the save
+  const bool live = setup_.world.device().is_cpu();
+  checkpoint::CopyRequest request{.name = to_text(checkpoint::CheckpointName{step.epoch, step.step}),
+                                  .parts = copied_->take(false, kManyFiles),
+                                  .texts = {{checkpoint::kStateName, to_json(state_after(step, loss, val_loss))}},
+                                  .run = identity_};
+  if (setup_.plan.adapters)
+    request.texts.emplace_back(fmt::format("model/{}", checkpoint::kAdapterConfig), adapter_config_of(setup_));
+  copies_->save(std::move(request), live);
+}
+
+void Checkpointing::say_copied(const std::optional<checkpoint::CopyReport>& report) {
+  if (!report || said_copied_) return;
+  said_copied_ = true;  // once: there are many
+  const auto name = checkpoint::parse_checkpoint_name(report->name);
+  const int hosts = copies_->hosts().count();
+  say_(fmt::format("copied    {}: {} a rank in {:.2f} s, kept in memory{}", (copies_->root() / report->name).native(),
+                   format_bytes(static_cast<double>(report->bytes)), report->seconds,
+                   hosts > 1 ? " of two hosts each" : ""));
+  note_({.event = "copied",
+         .step = name ? std::optional(name->step) : std::nullopt,
+         .message = "the first copy in the memory of hosts is complete",
+         .fields = {{"path", (copies_->root() / report->name).native()},
+                    {"bytes", static_cast<std::int64_t>(report->bytes)},
+                    {"seconds", report->seconds},
+                    {"hosts", static_cast<std::int64_t>(hosts)}}});
+}
+
+void Checkpointing::remove_copies() const {
+  if (copies_) copies_->remove();
+}
+
+void Checkpointing::save(const StepPlan& step, double loss, std::optional<double> val_loss) {
   say_done(saver_->finish());
   check_finite(step);
   const auto& section = setup_.recipe().checkpoint();
@@ -262,6 +329,7 @@ void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<
 
 void Checkpointing::finish() {
   if (saver_) say_done(saver_->finish());
+  if (copies_) say_copied(copies_->finish());
 }
 
 std::string Checkpointing::newest() const {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/memory_copies.h"
 #include "checkpoint/saver.h"
 #include "metrics/event_log.h"
 #include "plan/lr_schedule.h"
@@ -39,6 +40,7 @@ class Checkpointing {
   void restore(Trainer& trainer);
   std::int64_t first_step() const;
   /// The checkpoint that the run goes on from; empty for a new run.
+  bool resumed_in_memory() const { return resume_ && resume_->in_memory(); }
   std::string resumed_from() const { return resume_ ? resume_->path().native() : ""; }
 
   /// Saves where the step's plan says so. `val_loss`: of the validation set that checkpoint.best_metric_key names.
@@ -48,11 +50,18 @@ class Checkpointing {
   /// The folder of the newest checkpoint that this run has saved or goes on from; empty where there is none. After
   /// finish().
   std::string newest() const;
+  /// The run has ended well: no copy stays in the memory of hosts.
+  void remove_copies() const;
 
  private:
+  /// The copy in the hosts' memory that is newer than every checkpoint; empty where there is none.
+  std::filesystem::path newer_copy() const;
+  void save(const StepPlan& step, double loss, std::optional<double> val_loss);
+  void copy(const StepPlan& step, double loss, std::optional<double> val_loss);
   void probe_folder() const;
   /// Throws Error (kNonFinite) on all ranks where some rank would write what is not finite.
   void check_finite(const StepPlan& step) const;
+  void say_copied(const std::optional<checkpoint::CopyReport>& report);
   void say_done(const std::optional<checkpoint::SaveReport>& report) const;
   checkpoint::RunState state_after(const StepPlan& step, double loss, std::optional<double> val_loss);
   void add_files(checkpoint::SaveRequest& request, const checkpoint::RunState& state) const;
@@ -67,11 +76,14 @@ class Checkpointing {
   std::shared_ptr<const WeightFiles> pretrained_;
   Trainer* trainer_ = nullptr;
   std::unique_ptr<Snapshot> snapshot_;
+  std::unique_ptr<Snapshot> copied_;  ///< for copies in memory, which may be made beside a save
   at::ScalarType stored_;
   std::optional<double> best_;
   std::string best_name_;
   bool saved_ = false;
-  std::unique_ptr<checkpoint::Saver> saver_;  // ends before the memory that it writes from
+  bool said_copied_ = false;
+  std::unique_ptr<checkpoint::MemoryCopies> copies_;  // both end before the memory that they write from
+  std::unique_ptr<checkpoint::Saver> saver_;
 };
 
 }  // namespace automodel::train

@@ -137,9 +137,27 @@ std::unique_ptr<Resume> Resume::find(const Setup& setup, const checkpoint::RunId
   chosen = setup.world.broadcast_text(chosen);
   if (chosen.empty()) return nullptr;
   verify(chosen, group);
+  return open(setup, run, group, chosen);
+}
+
+std::unique_ptr<Resume> Resume::from_memory(const Setup& setup, const checkpoint::RunIdentity& run,
+                                            comm::Communicator& group, const fs::path& copy) {
+  auto out = open(setup, run, group, copy);
+  out->in_memory_ = true;
+  return out;
+}
+
+void Resume::close() {
+  model_.reset();
+  adapters_.reset();
+  optimizer_.reset();
+}
+
+std::unique_ptr<Resume> Resume::open(const Setup& setup, const checkpoint::RunIdentity& run, comm::Communicator& group,
+                                     const fs::path& path) {
   std::unique_ptr<Resume> out(new Resume);
-  out->path_ = chosen;
-  auto others = check_identity(chosen, run, setup);
+  out->path_ = path;
+  auto others = check_identity(path, run, setup);
   checkpoint::together(group, [&] {
     Diagnostics problems;
     if (auto state = checkpoint::read_run_state(out->path_, problems)) out->state_ = std::move(*state);

@@ -27,6 +27,9 @@ class Resume {
   /// state-syntax, weights-..., safetensors-...; Error (kBadInput): checkpoint-of-another-run.
   static std::unique_ptr<Resume> find(const Setup& setup, const checkpoint::RunIdentity& run, comm::Communicator& group,
                                       const std::filesystem::path& from = {});
+  /// Goes on from a copy in the memory of this rank's host, which was verified when it was found.
+  static std::unique_ptr<Resume> from_memory(const Setup& setup, const checkpoint::RunIdentity& run,
+                                             comm::Communicator& group, const std::filesystem::path& copy);
 
   const std::filesystem::path& path() const { return path_; }
   const checkpoint::RunState& state() const { return state_; }
@@ -37,10 +40,16 @@ class Resume {
   parallel::WeightSource weights() const;
   /// Optimizer states and their count of steps. Throws Error (kCheckpoint, optimizer-differs).
   void restore_optimizer(Runtime& runtime) const;
+  bool in_memory() const { return in_memory_; }
+  /// Lets go of the files, once everything is read: removed ones take room as long as they are open.
+  void close();
 
  private:
   Resume() = default;
+  static std::unique_ptr<Resume> open(const Setup& setup, const checkpoint::RunIdentity& run, comm::Communicator& group,
+                                      const std::filesystem::path& path);
   std::filesystem::path path_;
+  bool in_memory_ = false;
   checkpoint::RunState state_;
   std::vector<std::string> warnings_;
   std::shared_ptr<const WeightFiles> model_;      ///< null where adapters are trained

@@ -65,16 +65,20 @@ class Run {
                                          setup_->steps->end_step(), stream_);
     estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
     banner();
-    reports_->event({.event = "start",
-                     .step = first,
-                     .message = checkpointing_->resumed_from().empty()
-                                    ? "a new run"
-                                    : "goes on from " + checkpointing_->resumed_from(),
-                     .fields = {{"ranks", static_cast<std::int64_t>(world_.size())},
-                                {"end_step", setup_->steps->end_step()},
-                                {"folder", absolute_folder()},
-                                {"version", std::string(kVersion)},
-                                {"recipe", recorded_recipe(loaded_)}}});
+    const auto from = checkpointing_->resumed_from();
+    metrics::Event start{.event = "start",
+                         .step = first,
+                         .message = from.empty() ? "a new run" : "goes on from " + from,
+                         .fields = {{"ranks", static_cast<std::int64_t>(world_.size())},
+                                    {"end_step", setup_->steps->end_step()},
+                                    {"folder", absolute_folder()},
+                                    {"version", std::string(kVersion)},
+                                    {"recipe", recorded_recipe(loaded_)}}};
+    if (!from.empty()) {
+      start.fields.emplace_back("resumed_from", from);
+      start.fields.emplace_back("resumed_source", std::string(checkpointing_->resumed_in_memory() ? "memory" : "disk"));
+    }
+    reports_->event(start);
     for (const auto& warning : setup_->plan.warnings)
       reports_->event({.event = "warning", .message = warning.message, .fields = {{"id", warning.id}}});
     for (const auto& event : early_events_) reports_->event(event);
@@ -83,6 +87,7 @@ class Run {
     const auto code = loop(first);
     compare_with_plan();
     close_report(code);
+    checkpointing_->remove_copies();
     reports_->end(code);
     return code;
   }

@@ -147,6 +147,19 @@ std::string Snapshot::not_finite() const {
   return "";
 }
 
+std::uint64_t Snapshot::bytes() const {
+  const auto& optimizer = runtime_.optimizer();
+  std::uint64_t out = 0;
+  for (std::size_t i = 0; i < buffers_.size(); ++i)
+    for (const auto& share : buffers_[i].shares) {
+      std::uint64_t size = c10::elementSize(stored_) + (stored_ == master_ ? 0 : c10::elementSize(master_));
+      for (const auto& state : optimizer.states(i))
+        if (share.trained && state.belongs_to(share.whole)) size += state.tensor.element_size();
+      out += size * static_cast<std::uint64_t>(share.length);
+    }
+  return out;
+}
+
 std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most_bytes) {
   const ops::NoGraph guard;
   const auto& optimizer = runtime_.optimizer();

@@ -33,6 +33,8 @@ class Snapshot {
   /// Of what this rank writes, the first tensor with a value that is not finite, or would not be in the type of the
   /// model's files; empty where there is none. Reads everything once.
   std::string not_finite() const;
+  /// That this rank writes into files.
+  std::uint64_t bytes() const;
 
  private:
   /// A run of a parameter in a buffer, cut to what this rank writes.

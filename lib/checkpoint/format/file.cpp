@@ -88,8 +88,12 @@ void OutputFile::fail(const std::string& what, int error) const {
   fail_unwritable(fmt::format("'{}' {}", path_.native(), what), error);
 }
 
-void OutputFile::reserve(std::uint64_t size) {
+void OutputFile::lengthen(std::uint64_t size) {
   if (ftruncate(descriptor_, static_cast<off_t>(size)) != 0) fail(fmt::format("cannot have {} bytes", size), errno);
+}
+
+void OutputFile::reserve(std::uint64_t size) {
+  lengthen(size);
   if (size == 0 || fallocate(descriptor_, 0, 0, static_cast<off_t>(size)) == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) fail(fmt::format("cannot have {} bytes", size), errno);
 }

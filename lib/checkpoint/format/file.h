@@ -46,6 +46,8 @@ class OutputFile {
   /// Gives the file its size and, where the file system can, the blocks for it: a full disk is found before anything
   /// is written.
   void reserve(std::uint64_t size);
+  /// Gives the file its size alone: what is never written reads as zeros and takes no room.
+  void lengthen(std::uint64_t size);
   void write(std::uint64_t offset, std::string_view bytes);
   /// Everything written is on the disk when this returns.
   void sync();

@@ -1,0 +1,56 @@
+// One piece of work beside the steps, and what became of it.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace automodel::checkpoint {
+
+/// At most one is under way. What it throws is thrown by the next call that asks.
+template <class Report>
+class Background {
+ public:
+  Background() = default;
+  /// Waits for the work under way, whatever becomes of it.
+  ~Background() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  /// After take().
+  void start(std::function<Report()> work) {
+    done_ = false;
+    thread_ = std::thread([this, work = std::move(work)] {
+      try {
+        report_ = work();
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+      done_ = true;
+    });
+  }
+  /// For work that was not done in the background.
+  void put(Report report) { report_ = std::move(report); }
+  bool busy() const { return thread_.joinable(); }
+  /// Waits. The report of work that has ended since the last call.
+  std::optional<Report> take() {
+    if (thread_.joinable()) thread_.join();
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    return std::exchange(report_, std::nullopt);
+  }
+  /// The same without waiting.
+  std::optional<Report> poll() { return thread_.joinable() && !done_ ? std::nullopt : take(); }
+
+ private:
+  std::thread thread_;
+  std::atomic<bool> done_ = false;
+  std::exception_ptr failure_;
+  std::optional<Report> report_;
+};
+
+}  // namespace automodel::checkpoint

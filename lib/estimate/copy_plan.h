@@ -1,0 +1,31 @@
+// What copies of the state in the memory of hosts cost (checkpoint.memory_every_steps).
+#pragma once
+
+#include <optional>
+
+#include "config/recipe.h"
+#include "estimate/hardware.h"
+#include "plan/training_plan.h"
+
+namespace automodel::estimate {
+
+struct Moments;
+
+struct CopyPlan {
+  int every = 0;  ///< steps
+  int hosts = 1;
+  double state = 0;       ///< bytes of one whole copy
+  double host = 0;        ///< of it, bytes that a host keeps: the parts of its ranks, and of as many of another host
+  double waiting = 0;     ///< seconds that the step of a copy is longer
+  double background = 0;  ///< seconds until the copy is whole, beside the steps after it
+  /// Bytes on a host: the newer copy is whole before the older one goes.
+  double most() const { return 2 * host; }
+};
+
+/// Empty where the recipe asks for none. Its seconds are those without the steps beside them.
+std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config::Recipe& recipe,
+                                    const Hardware& hardware, const Moments& moments);
+/// Seconds that copies add to each step that takes `step` without them.
+double copy_seconds(const CopyPlan& copies, double step);
+
+}  // namespace automodel::estimate
