@@ -192,7 +192,7 @@ MemoryCopies::MemoryCopies(comm::World& world, const fs::path& run_folder)
     if (world_.rank() == 0) owner_ = owner_of(run_folder_);
     if (hosts_.first() && !memory_room(root_))
       throw Error(
-          ExitCode::kEnvironment,
+          ExitCode::kCheckpoint,
           {"no-memory-folder",
            fmt::format("'{}' on host {} cannot be a folder of yours in memory", root_.native(), world_.host_name()),
            "copies need a file system in memory that can be written to; AUTOMODEL_MEMORY_DIR names another "
@@ -214,7 +214,7 @@ void MemoryCopies::check_room(std::uint64_t mine) {
     }
     const auto room = memory_room(root_).value_or(0);
     if (2 * kept <= room) return;
-    throw Error(ExitCode::kEnvironment,
+    throw Error(ExitCode::kCheckpoint,
                 {"memory-copies-too-large",
                  fmt::format("host {} keeps two copies of {}, and '{}' has room for {}", world_.host_name(),
                              format_bytes(static_cast<double>(kept)), root_.parent_path().native(),

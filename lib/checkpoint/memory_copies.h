@@ -38,13 +38,13 @@ class MemoryCopies {
   using Say = std::function<void(const std::string&)>;
 
   /// All ranks make it together. `run_folder`: that of the run, whose copies these are as long as it is the same
-  /// folder: copies of one that was removed do not count. Throws Error (kEnvironment, no-memory-folder).
+  /// folder: copies of one that was removed do not count. Throws Error (kCheckpoint, no-memory-folder).
   MemoryCopies(comm::World& world, const std::filesystem::path& run_folder);
 
   const std::filesystem::path& root() const { return root_; }
   const MemoryHosts& hosts() const { return hosts_; }
 
-  /// `mine`: bytes of this rank's part. Throws Error (kEnvironment, memory-copies-too-large) on all ranks where a host
+  /// `mine`: bytes of this rank's part. Throws Error (kCheckpoint, memory-copies-too-large) on all ranks where a host
   /// has no room for two copies of what it keeps.
   void check_room(std::uint64_t mine);
   /// `live`: the pieces change with the next step; they are written before this returns. Everything else is done in the

@@ -19,7 +19,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "comm"), str(HERE.parent / "train")]
 from jobs import ENVIRONMENT  # noqa: E402
-from restart_test import LIMIT, RECIPE, STEPS, processes_below, workers_below  # noqa: E402
+from supervised import LIMIT, RECIPE, STEPS, processes_below, workers_below  # noqa: E402
 
 VALIDATED = RECIPE + """\
 validation_dataset: {_target_: mock, vocab_size: 127, seq_length: 64, num_samples: 32}

@@ -24,7 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "comm"))
 from jobs import ENVIRONMENT  # noqa: E402
-from restart_test import processes_below, workers_below  # noqa: E402
+from supervised import processes_below, workers_below  # noqa: E402
 
 LIMIT = 180  # seconds without a new step: the run hangs
 STEPS = 40
