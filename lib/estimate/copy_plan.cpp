@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "arch/modules.h"
-#include "estimate/memory_plan.h"
 #include "estimate/state_bytes.h"
 #include "plan/training_plan.h"
 
@@ -17,7 +16,9 @@ constexpr double kHostMemory = 200e9;
 /// Converted, written, and checked as it is sent: reads and writes of a byte of the state.
 constexpr double kMoved = 4;
 
-double bytes_of_state(const plan::TrainingPlan& plan, const StateBytes& bytes, const Moments& moments) {
+double bytes_of_state(const plan::TrainingPlan& plan) {
+  const auto bytes = state_bytes(plan, plan.sharding);
+  const auto moments = moments_of(plan.optimizer);
   const double stored = size_of(plan.types.compute), master = size_of(plan.types.master);
   double out = 0;
   for (const auto& each : plan::all_parameters(plan)) {
@@ -32,13 +33,13 @@ double bytes_of_state(const plan::TrainingPlan& plan, const StateBytes& bytes, c
 }  // namespace
 
 std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config::Recipe& recipe,
-                                    const Hardware& hardware, const Moments& moments) {
+                                    const Hardware& hardware) {
   const auto& section = recipe.checkpoint();
   if (!section.enabled() || !section.memory_every_steps()) return std::nullopt;
   CopyPlan out{.every = *section.memory_every_steps()};
   const int world = plan.mesh.world_size(), on_host = std::clamp(hardware.per_node, 1, world);
   out.hosts = (world + on_host - 1) / on_host;
-  out.state = bytes_of_state(plan, state_bytes(plan, plan.sharding), moments);
+  out.state = bytes_of_state(plan);
   const double rank = out.state / world, copies = out.hosts > 1 ? 2 : 1;
   out.host = rank * on_host * copies;
   const double memory = plan.cuda ? kHostMemory / on_host : hardware.memory_bandwidth;

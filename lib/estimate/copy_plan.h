@@ -9,8 +9,6 @@
 
 namespace automodel::estimate {
 
-struct Moments;
-
 struct CopyPlan {
   int every = 0;  ///< steps
   int hosts = 1;
@@ -24,7 +22,7 @@ struct CopyPlan {
 
 /// Empty where the recipe asks for none. Its seconds are those without the steps beside them.
 std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config::Recipe& recipe,
-                                    const Hardware& hardware, const Moments& moments);
+                                    const Hardware& hardware);
 /// Seconds that copies add to each step that takes `step` without them.
 double copy_seconds(const CopyPlan& copies, double step);
 

@@ -269,7 +269,7 @@ Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& rec
   Estimate out;
   out.hardware = std::move(hardware);
   out.recompute = recipe.distributed->checkpointing();
-  out.copies = plan_copies(plan, recipe, out.hardware, moments_of(plan.optimizer));
+  out.copies = plan_copies(plan, recipe, out.hardware);
   auto memory = memory_request(recipe, out.hardware);
   if (out.copies) memory.copies = out.copies->most() / std::clamp(out.hardware.per_node, 1, plan.mesh.world_size());
   out.memory = plan_memory(plan, memory);

@@ -154,19 +154,17 @@ class RankWalk {
         plan_.sharding.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;
     return moments_.tensors(optimizer_elements(), matrices) * bytes_.moment;
   }
-  /// Copies of the values and moments that this rank writes into checkpoints. They stay after the first save.
-  double snapshot() const {
-    if (!request_.saves || !(plan_.cuda || request_.saves_in_background)) return 0;
+  /// Values and moments that this rank writes into checkpoints, as tensors.
+  double written() const {
     const double moments = moments_.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
     return (trained_shard() * bytes_.master + moments) / plan_.sharding.replicas;
   }
-  /// Copies in the memory of hosts; of a device's state they are made through a buffer.
-  double copies() const {
-    if (request_.copies == 0) return 0;
-    const double moments = request_.moments.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
-    const double buffer = (trained_shard() * bytes_.master + moments) / request_.sharding.replicas;
-    return request_.copies + (plan_.cuda ? buffer : 0);
+  /// Their copies stay after the first save.
+  double snapshot() const {
+    return request_.saves && (plan_.cuda || request_.saves_in_background) ? written() : 0;
   }
+  /// Copies in the memory of hosts; of a device's state they are made through a buffer.
+  double copies() const { return request_.copies == 0 ? 0 : request_.copies + (plan_.cuda ? written() : 0); }
   double whole_gradients() const { return total_.trained() * bytes_.gradient; }
   /// Reduced gradients that stay until the next step has its own.
   double reduced() const { return plan_.sharding.optimizer ? trained_shard() * bytes_.reduced : 0; }
