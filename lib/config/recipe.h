@@ -88,7 +88,8 @@ struct Recipe {
   Field<Value> skypilot{"skypilot", nullptr, "SkyPilot launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> nemo_run{"nemo_run", nullptr, "NeMo-Run launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};
-  Field<Value> fp8{"fp8", nullptr, "Products in float8.", Unsupported{"there are no float8 products"}};
+  Field<std::optional<Float8Config>> fp8{"fp8", std::nullopt,
+                                         "Products of linear layers in float8, with scales of the moment."};
   Field<Value> quantization{"quantization", nullptr, "Quantized base weights.",
                             Unsupported{"base weights stay in floating point"}};
   Field<Value> qat{"qat", nullptr, "Quantization-aware training.", Unsupported{"weights stay in floating point"}};

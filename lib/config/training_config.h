@@ -97,6 +97,35 @@ struct ChunkedCrossEntropyConfig {
 };
 using LossConfig = std::variant<MaskedCrossEntropyConfig, FusedLinearCrossEntropyConfig, ChunkedCrossEntropyConfig>;
 
+/// Which operands of float8 products share a scale (torchao's Float8LinearConfig.from_recipe_name).
+enum class Float8RecipeName { kTensorwise, kRowwise, kRowwiseWithGwHp };
+template <>
+struct EnumNames<Float8RecipeName> {
+  using E = Float8RecipeName;
+  static constexpr std::array names = {EnumName<E>{"tensorwise", E::kTensorwise}, EnumName<E>{"rowwise", E::kRowwise},
+                                       EnumName<E>{"rowwise_with_gw_hp", E::kRowwiseWithGwHp}};
+};
+
+struct Float8Config {
+  using IsSection = void;
+  Field<bool> enabled{"enabled", false, "Compute products of linear layers in float8."};
+  Field<std::optional<Float8RecipeName>> recipe_name{"recipe_name", std::nullopt,
+                                                     "What shares a scale; null: tensorwise."};
+  Field<std::vector<std::string>> filter_fqns{
+      "filter_fqns", {}, "Modules in whose name one of these occurs keep their type."};
+  Field<bool> emulate{"emulate", false, "By products of float32, also on a GPU that has those of float8."};
+  Field<bool> enable_fsdp_float8_all_gather{
+      "enable_fsdp_float8_all_gather", false, "Gather weights in float8.",
+      Ignored{"weights are gathered in the type of computation and rounded where they are used; their scale is that of "
+              "the whole weight"}};
+  Field<bool> precompute_float8_dynamic_scale_for_fsdp{"precompute_float8_dynamic_scale_for_fsdp", false,
+                                                       "All scales of weights at once, after a step.",
+                                                       Ignored{"a weight's scale is computed where it is used"}};
+  Field<bool> force_recompute_fp8_weight_in_bwd{"force_recompute_fp8_weight_in_bwd", false,
+                                                "Round weights again in the backward pass.",
+                                                Ignored{"no rounded weight is kept"}};
+};
+
 struct ParamGroupOverride {
   using IsSection = void;
   Field<std::string> pattern{"pattern", "",

@@ -219,13 +219,6 @@ void write_time(JsonWriter& json, const Estimate& estimate) {
   json.end_object();
 }
 
-/// Whether a section that may be a switch is on.
-bool is_on(const config::Value& section) {
-  if (section.is_null() || section == config::Value(false)) return false;
-  const auto* enabled = section.find("enabled");
-  return enabled == nullptr || !(*enabled == config::Value(false));
-}
-
 }  // namespace
 
 Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, std::optional<int> ranks_per_node,
@@ -242,7 +235,7 @@ Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& rec
                               .world_size = plan.mesh.world_size(),
                               .per_node = ranks_per_node,
                               .stack = plan.stack,
-                              .float8 = is_on(recipe.fp8()),
+                              .float8 = plan.levers.float8 && !plan.levers.float8->emulate,
                               .calibration = calibration,
                               .rates = rates},
                              problems);

@@ -42,6 +42,8 @@ std::string run_key(const EstimatedPlan& plan) {
                        levers.kept_microbatches.value_or(-1), levers.deferred_head.value_or(-1),
                        levers.delay_weight_gradients, levers.autocast ? name_of(*levers.autocast) : "",
                        levers.offloading ? levers.offloading->layers : 0, levers.loss_chunk.value_or(-1)));
+  if (levers.float8)
+    hash.mix(fmt::format("float8 {} {}", static_cast<int>(levers.float8->recipe), levers.float8->emulate));
   const auto moments = moments_of(plan.optimizer);
   hash.mix(fmt::format("{} {}", moments.of_matrices, moments.of_rest));
   hash.mix(plan.pipeline->name);

@@ -163,11 +163,32 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     for (const auto& weight : weights_.all())
       if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() >= 2)
         weight->parameter.product_type = options_.autocast;
+  if (options_.float8) set_float8(layout);
   for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = options_.fused_accumulation;
   anchor_ = ops::anchor(options_.device);
 }
 
 StageModel::~StageModel() = default;
+
+/// Matrices of linear layers with a multiple of 16 inputs and outputs, whatever part of them is here. Embeddings,
+/// routers, stacked experts and GPT-2's transposed layers are none.
+void StageModel::set_float8(const arch::Layout& layout) {
+  const auto& float8 = *options_.float8;
+  const auto takes = [&](std::string_view module, const std::vector<std::int64_t>& shape) {
+    const auto named = [&](const std::string& part) { return module.find(part) != std::string_view::npos; };
+    return shape.size() == 2 && shape[0] % 16 == 0 && shape[1] % 16 == 0 &&
+           std::none_of(float8.left_out.begin(), float8.left_out.end(), named);
+  };
+  for (const auto& weight : weights_.all()) {
+    const auto role = weight->info.role;
+    const bool linear = role == arch::Role::kAttention || role == arch::Role::kMlp ||
+                        role == arch::Role::kSharedExpert || role == arch::Role::kRecurrence;
+    if (linear && !weight->info.transposed && takes(weight->info.module(), weight->full))
+      weight->parameter.float8 = float8.rule;
+  }
+  // A tied one is the embedding's matrix, which lookups leave as it is.
+  if (head_ != nullptr && modules_.head && takes(layout.head, {spec_.vocab, spec_.hidden})) head_->float8 = float8.rule;
+}
 
 std::vector<at::Tensor> StageModel::observed(
     int unit, std::vector<at::Tensor> values,

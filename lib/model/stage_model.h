@@ -39,6 +39,12 @@ class UnitObserver {
   virtual void before_gradients(int unit) = 0;
 };
 
+/// Linear layers whose products are of 8-bit operands.
+struct Float8Layers {
+  ops::Float8Rule rule = {};
+  std::vector<std::string> left_out = {};  ///< modules in whose name one of these occurs
+};
+
 struct StageOptions {
   at::ScalarType type = at::kFloat;  ///< that activations are computed in
   at::Device device = at::kCPU;
@@ -46,6 +52,7 @@ struct StageOptions {
   PlacementRule placement = {};  ///< empty: every weight whole
   std::int64_t ignore_label = -100;
   std::optional<at::ScalarType> autocast = {};  ///< of matrix products
+  std::optional<Float8Layers> float8 = {};      ///< absent: none
   double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
   /// The head's product and the loss go by chunks of so many tokens (0: arch::loss_chunk); absent: logits are whole.
   std::optional<std::int64_t> loss_chunk = {};
@@ -117,6 +124,7 @@ class StageModel {
   at::Tensor head_input(const Stream& stream);
   at::Tensor head_logits(const Stream& stream, const Microbatch& microbatch);
   std::vector<double> soft_caps() const;
+  void set_float8(const arch::Layout& layout);
   at::Tensor head_loss(const Stream& stream, const Microbatch& microbatch, const ForwardOptions& options);
   void sum_statistics(RouterStatistics& routers);
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);

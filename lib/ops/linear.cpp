@@ -38,7 +38,28 @@ void for_each_cast(const Linear& layer, at::ScalarType type, Run&& run) {
   }
 }
 
+bool any_float8(const Linear& layer) {
+  return std::any_of(layer.weights.begin(), layer.weights.end(),
+                     [](const Parameter* w) { return w->float8.has_value(); });
+}
+
+/// Calls `run` with each weight, the columns that are its, and the type of its product where it is not of 8 bits.
+template <class Run>
+void for_each_weight(const Linear& layer, at::ScalarType type, Run&& run) {
+  std::int64_t column = 0;
+  for (const auto* weight : layer.weights) {
+    run(*weight, column, weight->shape[0], weight->product_type.value_or(type));
+    column += weight->shape[0];
+  }
+}
+
 void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
+  if (any_float8(layer))
+    return for_each_weight(layer, x.scalar_type(), [&](const Parameter& weight, auto column, auto columns, auto type) {
+      out.narrow(1, column, columns)
+          .copy_(weight.float8 ? float8_result(x, weight.value, *weight.float8)
+                               : at::mm(x.to(type), weight.value.to(type).t()));
+    });
   if (const auto type = layer.weights.front()->product_type) {
     const auto low = x.to(*type);
     for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {
@@ -59,6 +80,16 @@ void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer)
 }
 
 at::Tensor base_input_gradient(const at::Tensor& gradient, const Linear& layer) {
+  if (any_float8(layer)) {
+    at::Tensor sum;
+    for_each_weight(layer, gradient.scalar_type(), [&](const Parameter& weight, auto column, auto columns, auto type) {
+      const auto mine = gradient.narrow(1, column, columns);
+      const auto part = weight.float8 ? float8_input_gradient(mine, weight.value, *weight.float8)
+                                      : at::mm(mine.to(type), weight.value.to(type)).to(gradient.scalar_type());
+      sum = sum.defined() ? sum.add_(part) : part;
+    });
+    return sum;
+  }
   if (const auto type = layer.weights.front()->product_type) {
     at::Tensor sum;
     for_each_cast(layer, *type, [&](const at::Tensor& weight, std::int64_t column, std::int64_t columns) {

@@ -1,5 +1,7 @@
 #include "ops/parameter.h"
 
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
@@ -49,6 +51,12 @@ void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tens
   } else {
     at::addmm_out(out, out, a.t(), b);
   }
+}
+
+/// True where a weight's gradient is a product of 8-bit operands.
+bool any_float8(const Parameters& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const Parameter* each) { return each->float8 && float8_weight_products(*each->float8); });
 }
 
 class UseBackward : public Backward {
@@ -107,6 +115,19 @@ at::Tensor joined_value(const Parameters& parameters) {
 
 void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gradient, const at::Tensor& whole_x) {
   NoGraph guard;
+  if (parameters.size() > 1 && any_float8(parameters)) {  // each its own product: gradients have their own scales
+    std::int64_t row = 0;
+    for (auto* parameter : parameters) {
+      accumulate_product({parameter}, whole_gradient.narrow(1, row, parameter->shape[0]), whole_x);
+      row += parameter->shape[0];
+    }
+    return;
+  }
+  if (auto& only = *parameters.front(); any_float8(parameters) && whole_x.size(0) > 0) {
+    if (!only.trained()) return;
+    const auto type = only.fused_accumulation ? only.grad.scalar_type() : whole_x.scalar_type();
+    return accumulate(only, float8_weight_gradient(whole_gradient, whole_x, type, *only.float8));
+  }
   const auto type = parameters.front()->product_type.value_or(whole_x.scalar_type());
   const auto gradient = whole_gradient.to(type), x = whole_x.to(type);
   bool all_trained = true, same_age = true;

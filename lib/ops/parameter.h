@@ -11,6 +11,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/float8.h"
+
 namespace automodel::ops {
 
 class WeightGradients;
@@ -24,6 +26,8 @@ struct Parameter {
   at::Tensor grad = {};
   /// Products with this parameter run in this type, results have the type of the other operand (autocast).
   std::optional<at::ScalarType> product_type = {};
+  /// Products with this parameter are of 8-bit operands.
+  std::optional<Float8Rule> float8 = {};
   bool frozen = false;  ///< never trained: operations need not keep what its gradient takes
   /// Weight gradients of low-precision operands are summed in the gradient's type, not rounded to theirs first.
   bool fused_accumulation = false;

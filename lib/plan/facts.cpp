@@ -48,6 +48,16 @@ Value value_of(const ActivationOffloading& value) {
   return out;
 }
 
+Value value_of(const Float8Plan& value) {
+  Value out;
+  out.set("recipe", config::to_dict(value.recipe));
+  Value::List names;
+  for (const auto& name : value.left_out) names.emplace_back(name);
+  out.set("left_out", std::move(names));
+  out.set("emulate", value.emulate);
+  return out;
+}
+
 template <class T>
 Value value_of(const std::optional<T>& value) {
   return value ? value_of(*value) : Value();
@@ -124,6 +134,9 @@ constexpr std::array kExecution = {
     fact<&Levers::delay_weight_gradients>("delay_weight_gradients",
                                           "An input gradient is sent before weight gradients are computed."),
     fact<&Levers::autocast>("autocast", "Type of matmuls where it is not that of computation."),
+    fact<&Levers::float8>("float8",
+                          "Products of linear layers in float8: torchao's recipe, modules that are left out, and "
+                          "whether GPUs emulate them too; null: none."),
     fact<&Levers::loss_scaler>("loss_scaler", "A dynamic loss scale (float16)."),
     fact<&Levers::check_gradients>("check_gradients", "A gradient that is not finite stops the run."),
     fact<&Levers::fused_accumulation>("fused_accumulation",

@@ -96,6 +96,19 @@ std::optional<ActivationOffloading> offloading_of(const config::ModelParallelCon
   return out;
 }
 
+std::optional<Float8Plan> float8_of(const config::Recipe& recipe, Located& report) {
+  if (!recipe.fp8()) return std::nullopt;
+  const auto& asked = *recipe.fp8();
+  if (asked.enabled())
+    return Float8Plan{.recipe = asked.recipe_name().value_or(config::Float8RecipeName::kTensorwise),
+                      .left_out = asked.filter_fqns(),
+                      .emulate = asked.emulate()};
+  for (const char* key : {"fp8.recipe_name", "fp8.filter_fqns", "fp8.emulate"})
+    if (report.given(key))
+      report.warn("no-effect", key, std::string(key) + " has no effect without fp8.enabled", "set fp8.enabled: true");
+  return std::nullopt;
+}
+
 /// Megatron Core's weight shards beyond the tensor-parallel ranks are gathered for each use; here sharding over
 /// data-parallel ranks does that.
 void check_weight_shards(const config::ModelParallelConfig& m, const config::LoadedRecipe& loaded, Located& report) {
@@ -132,6 +145,7 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
   if (m.defer_embedding_wgrad_compute() && pp > 1) out.deferred_head = m.wgrad_deferral_limit();
   out.delay_weight_gradients = m.delay_wgrad_compute();
   out.autocast = autocast_of(recipe, request.compute, report);
+  out.float8 = float8_of(recipe, report);
   out.loss_scaler = request.compute == DType::kFloat16;
   out.fused_accumulation = m.gradient_accumulation_fusion();
   out.deterministic = m.deterministic_mode();

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "config/recipe.h"
@@ -40,6 +42,13 @@ struct ActivationOffloading {
   bool retain_host_buffers = false;  ///< page-locked buffers are kept between microbatches and steps
 };
 
+/// Products of linear layers with 8-bit operands.
+struct Float8Plan {
+  config::Float8RecipeName recipe = config::Float8RecipeName::kTensorwise;
+  std::vector<std::string> left_out = {};  ///< modules in whose name one of these occurs
+  bool emulate = false;
+};
+
 struct Levers {
   Recompute recompute = Recompute::kNone;
   /// Of the microbatches that a rank has in flight, so many keep everything: forward number k recomputes where
@@ -52,6 +61,7 @@ struct Levers {
   bool delay_weight_gradients = false;
   /// Matrix products run in this type; the residual stream keeps its own.
   std::optional<DType> autocast = {};
+  std::optional<Float8Plan> float8 = {};
   /// Dynamic loss scale of float16 training.
   bool loss_scaler = false;
   /// A gradient that is not finite stops the run before the optimizer.

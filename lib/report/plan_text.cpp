@@ -135,6 +135,9 @@ std::string batch_text(const plan::TrainingPlan& plan) {
   out += fmt::format("\ntypes     compute {}, master weights {}, gradients {}", name_of(plan.types.compute),
                      name_of(plan.types.master), name_of(plan.types.gradient));
   if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
+  if (plan.levers.float8)
+    out += fmt::format(", linear layers in float8 ({}{})", *config::to_dict(plan.levers.float8->recipe).string(),
+                       !plan.cuda || plan.levers.float8->emulate ? ", emulated" : "");
   if (plan.levers.loss_scaler) out += ", dynamic loss scale";
   if (plan.levers.embedding_noise > 0) out += fmt::format(", embedding noise {:g}", plan.levers.embedding_noise);
   const auto& [first, second] = std::pair(plan.types.first_moment, plan.types.second_moment);

@@ -46,6 +46,16 @@ parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, at::De
   return out;
 }
 
+model::Float8Layers float8_layers(const plan::Float8Plan& plan) {
+  using Name = config::Float8RecipeName;
+  using Recipe = ops::Float8Recipe;
+  return {.rule = {.recipe = plan.recipe == Name::kTensorwise ? Recipe::kTensorwise
+                             : plan.recipe == Name::kRowwise  ? Recipe::kRowwise
+                                                              : Recipe::kRowwiseWideWeight,
+                   .emulate = plan.emulate},
+          .left_out = plan.left_out};
+}
+
 optim::Place place_of(const arch::Parameter& parameter) {
   if (parameter.role == arch::Role::kHead && parameter.tied_to.empty()) return optim::Place::kHead;
   const bool table = parameter.role == arch::Role::kHead || parameter.role == arch::Role::kEmbedding ||
@@ -193,6 +203,7 @@ model::StageOptions Runtime::stage_options() const {
       .offload = offload_.get(),
       .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
   if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
+  if (plan_.levers.float8) options.float8 = float8_layers(*plan_.levers.float8);
   if (plan_.types.output) options.output = scalar_type(*plan_.types.output);
   return options;
 }

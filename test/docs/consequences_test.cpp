@@ -65,6 +65,7 @@ const std::vector<std::string> kBases = {
     kDense + kRest + kCuda + "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 2}\n",
     kDense + kRest + kCuda + "model_parallel: {enable_autocast: true, autocast_dtype: float16}\n",
     kDense + kRest + kCuda + "peft: {dim: 4}\n",
+    kDense + kRest + kCuda + "fp8: {enabled: true}\n",
     kExperts + kRest + kCuda + "distributed: {dp_size: 4, ep_size: 2, moe: {}}\n",
     kExperts + kRest + kCuda + "distributed: {dp_size: 4, ep_size: 2, reshard_after_forward: true, moe: {}}\n",
 };
@@ -109,6 +110,8 @@ const std::map<std::string, std::vector<std::string>> kValues = {
     {"neftune.noise_alpha", {"3.0"}},
     {"freeze_config.freeze_modules", {"[{path: lm_head}]"}},
     {"freeze_config.unfreeze_modules", {"[{path: nowhere}]"}},
+    {"fp8.filter_fqns", {"[lm_head]"}},
+    {"fp8.recipe_name", {"rowwise"}},
     {"dataset._target_", {}},
 };
 

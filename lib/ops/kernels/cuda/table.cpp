@@ -9,9 +9,28 @@
 
 namespace automodel::ops {
 
+namespace {
+
+/// GPUs of compute capability 8.9 and later.
+bool has_float8() {
+  static const bool known = [] {
+    int device = 0, major = 0, minor = 0;
+    cuda::started(cudaGetDevice(&device));
+    cuda::started(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    cuda::started(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    return 10 * major + minor >= 89;
+  }();
+  return known;
+}
+
+}  // namespace
+
 const DeviceKernels* built_kernels() {
-  static const DeviceKernels kernels =
-      cuda::table([]() -> cuda::Stream { return c10::cuda::getCurrentCUDAStream().stream(); });
+  static const DeviceKernels kernels = [] {
+    auto out = cuda::table([]() -> cuda::Stream { return c10::cuda::getCurrentCUDAStream().stream(); });
+    out.has_float8 = has_float8;
+    return out;
+  }();
   return &kernels;
 }
 

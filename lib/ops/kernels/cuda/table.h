@@ -24,7 +24,8 @@ inline DeviceKernels table(Stream (*stream)()) {
           .dropout = dropout,
           .top_k = top_k,
           .sort_choices = sort_choices,
-          .stream = stream};
+          .stream = stream,
+          .has_float8 = nullptr};
 }
 
 }  // namespace automodel::ops::cuda

@@ -1,0 +1,121 @@
+#include "ops/float8.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_mm.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+
+#include "base/error.h"
+#include "ops/kernels/device.h"
+
+namespace automodel::ops {
+namespace {
+
+constexpr double kLeastMagnitude = 1e-12;  // a matrix of zeros has a scale too
+constexpr std::int64_t kGrain = 16;        // rows and columns that a GPU's products come in
+
+double largest_of(at::ScalarType type) {
+  return type == at::kFloat8_e5m2 ? 57344.0 : 448.0;
+}
+
+/// Gradients of results: tensorwise recipes want their range, scales by rows make that needless.
+at::ScalarType gradient_type(const Float8Rule& rule) {
+  return rule.recipe == Float8Recipe::kTensorwise ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn;
+}
+
+bool by_rows(const Float8Rule& rule) {
+  return rule.recipe != Float8Recipe::kTensorwise;
+}
+
+bool device_has_product(const Float8Matrix& a, const Float8Matrix& b) {
+  if (!a.data.is_cuda() || b.data.size(1) % kGrain != 0) return false;  // a tensor-parallel rank's part may be any
+  const auto* kernels = built_kernels();
+  return kernels != nullptr && kernels->has_float8 != nullptr && kernels->has_float8();
+}
+
+/// One value, or one a row or column, as the device's product takes it: as many as operands have scales of their own.
+at::Tensor expanded(const at::Tensor& scale, std::vector<std::int64_t> shape, bool rows) {
+  return rows && scale.numel() == 1 ? scale.expand(shape).contiguous() : scale;
+}
+
+at::Tensor on_device(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out, bool fast) {
+  auto left = a.data, right = b.data;
+  if (const auto missing = (kGrain - left.size(1) % kGrain) % kGrain; missing > 0) {  // tokens; zeros add nothing
+    left = at::constant_pad_nd(left.view(at::kByte), {0, missing}, 0).view(left.scalar_type());
+    right = at::constant_pad_nd(right.view(at::kByte), {0, 0, 0, missing}, 0).view(right.scalar_type());
+  }
+  left = left.contiguous();            // rows of a
+  right = right.t().contiguous().t();  // columns of b
+  const bool rows = a.scale.numel() > 1 || b.scale.numel() > 1;
+  const auto scale_a = expanded(a.scale.reciprocal(), {left.size(0), 1}, rows);
+  const auto scale_b = expanded(b.scale.reciprocal(), {1, right.size(1)}, rows);
+  // Products with scales by rows give bfloat16 alone.
+  const auto type = rows ? at::kBFloat16 : out;
+  return at::_scaled_mm(left, right, scale_a, scale_b, {}, {}, type, fast).to(out);
+}
+
+at::Tensor emulated(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out) {
+  auto sum = at::mm(a.data.to(at::kFloat), b.data.to(at::kFloat));
+  return sum.mul_(a.scale.reciprocal()).mul_(b.scale.reciprocal()).to(out);
+}
+
+at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out, const Float8Rule& rule,
+                   bool fast) {
+  if (!rule.emulate && device_has_product(a, b)) return on_device(a, b, out, fast);
+  return emulated(a, b, out);
+}
+
+Float8Matrix transposed(const Float8Matrix& x) {
+  return {x.data.t(), x.scale.dim() == 2 ? x.scale.t() : x.scale};
+}
+
+}  // namespace
+
+Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, bool power_of_two) {
+  AUTOMODEL_CHECK(x.dim() == 2, "a float8 product takes matrices");
+  const double largest = largest_of(type);
+  if (x.numel() == 0) return {x.to(type), at::full({1}, 1.0, x.options().dtype(at::kFloat))};
+  const auto magnitude = x.abs();
+  auto top = scale == ScaleOf::kMatrix ? magnitude.max().view({1})
+             : scale == ScaleOf::kRow  ? magnitude.amax(1, true)
+                                       : magnitude.amax(0, true);
+  auto factor = (top.to(at::kDouble).clamp_min_(kLeastMagnitude)).reciprocal_().mul_(largest);
+  if (power_of_two) factor = factor.log2_().floor_().exp2_();
+  factor = factor.to(at::kFloat);
+  // In float32 the largest one may be a little more than the type has.
+  return {x.to(at::kFloat).mul(factor).clamp_(-largest, largest).to(type), factor};
+}
+
+at::Tensor float8_product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out, const Float8Rule& rule) {
+  return product(a, b, out, rule, by_rows(rule));
+}
+
+at::Tensor float8_result(const at::Tensor& x, const at::Tensor& weight, const Float8Rule& rule) {
+  const auto scale = by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix;
+  const auto left = to_float8(x, at::kFloat8_e4m3fn, scale, by_rows(rule));
+  const auto right = to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule));
+  return product(left, transposed(right), x.scalar_type(), rule, true);
+}
+
+at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, const Float8Rule& rule) {
+  const auto left =
+      to_float8(gradient, gradient_type(rule), by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
+  const auto scale = rule.recipe == Float8Recipe::kRowwise ? ScaleOf::kColumn : ScaleOf::kMatrix;
+  const auto right = to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule));
+  return product(left, right, gradient.scalar_type(), rule, by_rows(rule));
+}
+
+bool float8_weight_products(const Float8Rule& rule) {
+  return rule.recipe != Float8Recipe::kRowwiseWideWeight;
+}
+
+at::Tensor float8_weight_gradient(const at::Tensor& gradient, const at::Tensor& x, at::ScalarType out,
+                                  const Float8Rule& rule) {
+  const auto scale = by_rows(rule) ? ScaleOf::kColumn : ScaleOf::kMatrix;
+  const auto left = to_float8(gradient, gradient_type(rule), scale, by_rows(rule));
+  const auto right = to_float8(x, at::kFloat8_e4m3fn, scale, by_rows(rule));
+  return product(transposed(left), right, out, rule, by_rows(rule));
+}
+
+}  // namespace automodel::ops

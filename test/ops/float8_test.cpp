@@ -1,0 +1,172 @@
+// Products of 8-bit operands: the grid, the scales, and each recipe's three products against ATen's operations.
+#include "ops/float8.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "ops/against_autograd.h"
+#include "ops/linear.h"
+#include "rounding.h"
+#include "torch_catch.h"
+
+namespace automodel::ops {
+namespace {
+
+/// All numbers of a type with an exponent of `exponent` bits and a mantissa of `mantissa`, from their definition.
+std::vector<double> grid(int exponent, int mantissa, double largest) {
+  std::vector<double> out;
+  const int bias = (1 << (exponent - 1)) - 1;
+  for (int e = 0; e < 1 << exponent; ++e)
+    for (int m = 0; m < 1 << mantissa; ++m) {
+      const double fraction = std::ldexp(m, -mantissa);
+      const double value = e == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, e - bias);
+      if (value <= largest) out.push_back(value);
+    }
+  return out;
+}
+
+/// The nearest of them; of two equally near ones that with an even last bit, which stands at an even place.
+double nearest(const std::vector<double>& grid, double x) {
+  const double size = std::abs(x);
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < grid.size(); ++i) {
+    const double away = std::abs(grid[i] - size), before = std::abs(grid[best] - size);
+    if (away < before || (away == before && i % 2 == 0)) best = i;
+  }
+  return std::copysign(grid[best], x);
+}
+
+/// x as the recipe's scale makes it, written apart from what is tested: divided by itself again, in float32.
+at::Tensor rounded(const at::Tensor& x, at::ScalarType type, int axis, bool power) {
+  const double largest = type == at::kFloat8_e5m2 ? 57344.0 : 448.0;
+  const auto top = axis < 0 ? x.abs().max() : x.abs().amax(axis, true);
+  auto scale = largest / top.to(at::kDouble).clamp_min(1e-12);
+  if (power) scale = scale.log2().floor().exp2();
+  scale = scale.to(at::kFloat);
+  return (x.to(at::kFloat) * scale).clamp(-largest, largest).to(type).to(at::kFloat) / scale;
+}
+
+struct Case {
+  Float8Recipe recipe;
+  at::ScalarType gradient;
+  bool by_rows, wide_weight;
+};
+const std::vector<Case> kCases = {{Float8Recipe::kTensorwise, at::kFloat8_e5m2, false, false},
+                                  {Float8Recipe::kRowwise, at::kFloat8_e4m3fn, true, false},
+                                  {Float8Recipe::kRowwiseWideWeight, at::kFloat8_e4m3fn, true, true}};
+
+}  // namespace
+
+TEST_CASE("rounding to 8 bits gives the type's nearest number", "[ops]") {
+  struct Type {
+    at::ScalarType type;
+    std::vector<double> numbers;
+    double largest;
+  };
+  for (const auto& [type, numbers, largest] :
+       {Type{at::kFloat8_e4m3fn, grid(4, 3, 448), 448}, Type{at::kFloat8_e5m2, grid(5, 2, 57344), 57344}}) {
+    // The largest magnitude is the type's own, so that the scale is 1.
+    auto x = at::randn({3000}, at::kFloat).mul(at::randn({3000}, at::kFloat).mul(4).exp2()).clamp(-largest, largest);
+    x = at::cat({x, at::zeros({1}), at::zeros({1}) + largest});
+    // Halfway between neighbours too.
+    std::vector<float> halves;
+    for (std::size_t i = 0; i + 1 < numbers.size(); ++i)
+      halves.push_back(static_cast<float>((numbers[i] + numbers[i + 1]) / 2));
+    for (const float each : halves) x = at::cat({x, at::zeros({1}) - each});
+    const auto made = to_float8(x.view({1, -1}), type, ScaleOf::kMatrix, false);
+    CHECK(made.scale.item<double>() == 1.0);
+    const auto values = made.data.to(at::kFloat).view({-1});
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      const double given = x[i].item<double>();
+      if (values[i].item<double>() != nearest(numbers, given)) {
+        INFO(type << " " << given);
+        CHECK(values[i].item<double>() == nearest(numbers, given));
+      }
+    }
+  }
+}
+
+TEST_CASE("a scale makes the largest magnitude the type's largest number", "[ops]") {
+  const auto x = at::randn({6, 10}, at::kFloat) * 3;
+  for (const auto type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
+    const double largest = type == at::kFloat8_e5m2 ? 57344.0 : 448.0;
+    const auto one = to_float8(x, type, ScaleOf::kMatrix, false);
+    CHECK(one.data.to(at::kFloat).abs().max().item<double>() == largest);
+    const auto rows = to_float8(x, type, ScaleOf::kRow, false);
+    CHECK(rows.scale.sizes() == at::IntArrayRef({6, 1}));
+    CHECK(rows.data.to(at::kFloat).abs().amax(1).eq(largest).all().item<bool>());
+    const auto columns = to_float8(x, type, ScaleOf::kColumn, false);
+    CHECK(columns.scale.sizes() == at::IntArrayRef({1, 10}));
+    const auto power = to_float8(x, type, ScaleOf::kRow, true);
+    CHECK(power.scale.log2().eq(power.scale.log2().round()).all().item<bool>());
+    CHECK(power.scale.le(rows.scale).all().item<bool>());
+    CHECK(power.scale.mul(2).gt(rows.scale).all().item<bool>());
+  }
+  const auto nothing = to_float8(at::zeros({2, 3}), at::kFloat8_e4m3fn, ScaleOf::kRow, true);
+  CHECK(nothing.data.to(at::kFloat).eq(0).all().item<bool>());
+  CHECK(nothing.scale.isfinite().all().item<bool>());
+}
+
+TEST_CASE("a linear layer in 8 bits: results and gradients by each recipe, of joined weights too", "[ops]") {
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    for (const auto& [recipe, gradient_type, by_rows, wide_weight] : kCases)
+      for (const bool mixed : {false, true}) {
+        INFO(type << " recipe " << static_cast<int>(recipe) << (mixed ? ", one weight in its own type" : ""));
+        auto a = make({32, 48}, type), b = make({16, 48}, type);
+        for (auto* each : {&a, &b}) each->grad = each->grad.to(at::kFloat), each->fused_accumulation = true;
+        a.float8 = Float8Rule{.recipe = recipe};
+        if (!mixed) b.float8 = a.float8;
+        const auto x = input({2, 10, 48}, type);
+        const auto y = linear(x, {&a, &b});
+        const auto gradient = at::randn(y.sizes()).to(type);
+        run_backward(Origin(y), gradient);
+        const auto flat = x.detach().view({20, 48});
+        const auto near = [&](const at::Tensor& mine, const at::Tensor& theirs, double terms) {
+          const double scale = theirs.abs().max().item<double>();
+          CHECK((mine.to(at::kFloat) - theirs).abs().max().item<double>() <= test::rounding(type, scale, terms, 1));
+        };
+        at::Tensor dx = at::zeros({20, 48});
+        std::int64_t column = 0;
+        for (auto* each : {&a, &b}) {
+          const bool low = each->float8.has_value();
+          const auto cast = [&](const at::Tensor& of, at::ScalarType to, int axis) {
+            return low ? rounded(of, to, by_rows ? axis : -1, by_rows) : of.to(at::kFloat);
+          };
+          const auto rows = each->shape[0];
+          const auto mine = gradient.view({20, 48}).narrow(1, column, rows);
+          const auto e4m3 = at::kFloat8_e4m3fn;
+          near(y.detach().view({20, 48}).narrow(1, column, rows),
+               at::matmul(cast(flat, e4m3, 1), cast(each->value, e4m3, 1).t()), 48);
+          dx += at::matmul(cast(mine, gradient_type, 1),
+                           low && wide_weight ? rounded(each->value, e4m3, -1, true) : cast(each->value, e4m3, 0));
+          const auto left = low && wide_weight ? mine.to(at::kFloat) : cast(mine, gradient_type, 0);
+          const auto right = low && wide_weight ? flat.to(at::kFloat) : cast(flat, e4m3, 0);
+          near(each->grad, at::matmul(left.t(), right), 20);
+          column += rows;
+        }
+        near(x.grad().view({20, 48}), dx, 48);
+      }
+}
+
+TEST_CASE("products in 8 bits are not those in the operands' type", "[ops]") {
+  auto low = make({32, 48}, at::kFloat);
+  auto wide = low;
+  low.float8 = Float8Rule{};
+  const auto x = at::randn({16, 48});
+  const NoGraph guard;
+  const auto a = linear(x, {&low}), b = linear(x, {&wide});
+  const double away = (a - b).norm().item<double>() / b.norm().item<double>();
+  CHECK(away > 0.005);  // a mantissa of three bits is off by up to 6 %
+  CHECK(away < 0.06);
+}
+
+}  // namespace automodel::ops
