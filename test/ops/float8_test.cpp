@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -11,8 +13,10 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include "golden_file.h"
 #include "ops/against_autograd.h"
 #include "ops/linear.h"
 #include "rounding.h"
@@ -155,6 +159,41 @@ TEST_CASE("a linear layer in 8 bits: results and gradients by each recipe, of jo
         }
         near(x.grad().view({20, 48}), dx, 48);
       }
+}
+
+TEST_CASE("a linear layer in 8 bits gives torchao's numbers", "[ops][golden]") {
+  const auto recorded = golden::load("torch/float8.json");
+  const auto matrix = [](const nlohmann::json& values, std::int64_t columns) {
+    const auto numbers = values.get<std::vector<float>>();
+    return at::tensor(numbers).view({-1, columns});
+  };
+  const auto weight = matrix(recorded["w"], 16), x = matrix(recorded["x"], 16), gradient = matrix(recorded["dy"], 8);
+  const std::map<std::string, Float8Recipe> recipes = {{"tensorwise", Float8Recipe::kTensorwise},
+                                                       {"rowwise", Float8Recipe::kRowwise},
+                                                       {"rowwise_with_gw_hp", Float8Recipe::kRowwiseWideWeight}};
+  int rows = 0;
+  for (const auto& row : recorded["rows"]) {
+    INFO(row["recipe"] << (row["bfloat16"] ? " bfloat16" : " float32"));
+    const auto type = row["bfloat16"] ? at::kBFloat16 : at::kFloat;
+    auto w = make({8, 16}, type);
+    w.value = weight.to(type);
+    w.float8 = Float8Rule{.recipe = recipes.at(row["recipe"])};
+    const auto in = leaf(x.to(type));
+    const auto y = linear(in, {&w});
+    run_backward(Origin(y), gradient.to(type));
+    // Both sum exact products of 8-bit numbers, in another order, and round once to the type.
+    const auto near = [&](const at::Tensor& mine, const nlohmann::json& theirs, double terms) {
+      const auto other = matrix(theirs, mine.size(1));
+      const double scale = other.abs().max().item<double>();
+      const double sums = test::rounding(at::kFloat, scale, terms, 1), last = 2 * test::roundoff(type) * scale;
+      CHECK((mine.to(at::kFloat) - other).abs().max().item<double>() <= sums + last);
+    };
+    near(y.detach(), row["y"], 16);
+    near(in.grad(), row["dx"], 8);
+    near(w.grad, row["dw"], 6);
+    ++rows;
+  }
+  CHECK(rows == 6);
 }
 
 TEST_CASE("products in 8 bits are not those in the operands' type", "[ops]") {
