@@ -215,6 +215,21 @@ TEST_CASE("a rank computes what the tensor-parallel plan leaves it", "[plan]") {
               "layers.*.mlp.down_proj: rowwise}") == 128 * (2 * (attention + mlp / 2) + head));
 }
 
+TEST_CASE("a loss by chunks computes the head's gradients in the forward pass", "[plan]") {
+  const auto stages = [](const std::string& loss) {
+    return planned(recipe(kLlama, "strategy: ddp, dp_size: 1, pp_size: 2, pipeline: {}", 2, 2, loss))
+        .estimate->time.stages;
+  };
+  const auto whole = stages(""), chunked = stages("loss_fn: {_target_: ChunkedCrossEntropy}\n");
+  CHECK(chunked[0].forward == whole[0].forward);
+  CHECK(chunked[0].backward == whole[0].backward);
+  const double moved = whole[1].backward - chunked[1].backward;
+  CHECK(moved > 0);
+  CHECK(chunked[1].forward - whole[1].forward == Approx(moved));
+  CHECK(chunked[1].backward_input < whole[1].backward_input);
+  CHECK(chunked[1].backward_weight < whole[1].backward_weight);
+}
+
 TEST_CASE("the gradients of a tied embedding are summed between its two ranks", "[plan]") {
   const std::string tied = std::string(kLlama) + ", tie_word_embeddings: true";
   const std::string_view what = "tied";
