@@ -11,10 +11,14 @@
 namespace automodel::golden {
 
 /// What NeMo AutoModel puts before the decoder of any model, whether it has them or not.
-inline constexpr std::array<std::string_view, 15> kEncoderNames = {
-    "vision_tower", "visual", "vision_model", "image_encoder", "vision_encoder", "embed_vision", "audio_tower",
-    "audio_encoder", "audio_model", "mm_projector", "multi_modal_projector", "multimodal_projector", "vision_projector",
-    "vit_large_projector", "audio_projector"};
+inline constexpr std::array<std::string_view, 15> kEncoderNames = {"vision_tower",          "visual",
+                                                                   "vision_model",          "image_encoder",
+                                                                   "vision_encoder",        "embed_vision",
+                                                                   "audio_tower",           "audio_encoder",
+                                                                   "audio_model",           "mm_projector",
+                                                                   "multi_modal_projector", "multimodal_projector",
+                                                                   "vision_projector",      "vit_large_projector",
+                                                                   "audio_projector"};
 
 /// Words apart by spaces; "PREFIXlayers.A..B" is a run of layers, "PREFIX*" the fifteen multimodal modules under a
 /// prefix.

@@ -160,9 +160,7 @@ class RankWalk {
     return (trained_shard() * bytes_.master + moments) / plan_.sharding.replicas;
   }
   /// Their copies stay after the first save.
-  double snapshot() const {
-    return request_.saves && (plan_.cuda || request_.saves_in_background) ? written() : 0;
-  }
+  double snapshot() const { return request_.saves && (plan_.cuda || request_.saves_in_background) ? written() : 0; }
   /// Copies in the memory of hosts; of a device's state they are made through a buffer.
   double copies() const { return request_.copies == 0 ? 0 : request_.copies + (plan_.cuda ? written() : 0); }
   double whole_gradients() const { return total_.trained() * bytes_.gradient; }
@@ -185,8 +183,8 @@ class RankWalk {
     return out;
   }
 
-  /// Elements of the units that are gathered ahead of a layer. Its experts are a unit behind the rest: in a forward pass
-  /// the next unit is the next layer's rest, in a backward pass the experts of the layer before.
+  /// Elements of the units that are gathered ahead of a layer. Its experts are a unit behind the rest: in a forward
+  /// pass the next unit is the next layer's rest, in a backward pass the experts of the layer before.
   double ahead_of(double unit, bool backward) const {
     const auto& s = plan_.sharding;
     const int units = backward ? s.prefetch() : s.overlap_gather ? s.forward_prefetch : 0;

@@ -233,7 +233,8 @@ class Timing {
       part.backward = 2 * part.forward;
     }
     part = trained(part, plan::trains_head(plan_) ? 1 : 0);
-    if (plan_.levers.loss_chunk) part = {.forward = part.forward + part.backward};  // gradients follow each chunk's loss
+    if (plan_.levers.loss_chunk)
+      part = {.forward = part.forward + part.backward};  // gradients follow each chunk's loss
     part.work = flops;
     part.forward += sizes_.tp > 1 ? 3 * tp_.link.latency * sizes_.tp : 0;
     const double stream = tokens_ * spec.hidden * compute_;
