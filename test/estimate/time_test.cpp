@@ -220,7 +220,7 @@ TEST_CASE("a loss by chunks computes the head's gradients in the forward pass", 
     return planned(recipe(kLlama, "strategy: ddp, dp_size: 1, pp_size: 2, pipeline: {}", 2, 2, loss))
         .estimate->time.stages;
   };
-  const auto whole = stages(""), chunked = stages("loss_fn: {_target_: ChunkedCrossEntropy}\n");
+  const auto whole = stages(""), chunked = stages("loss_fn: {_target_: chunked_ce}\n");
   CHECK(chunked[0].forward == whole[0].forward);
   CHECK(chunked[0].backward == whole[0].backward);
   const double moved = whole[1].backward - chunked[1].backward;
