@@ -61,6 +61,16 @@ class Help : public CLI::Formatter {
   std::span<const Command> commands_;
 };
 
+void add_restart_options(CLI::App& sub, Options& options) {
+  sub.add_option("--max-restarts", options.max_restarts,
+                 "Start the ranks again, from the newest checkpoint, so many times after one died, hung or lost its "
+                 "host (fault_tolerance.max_restarts)")
+      ->check(CLI::Range(0, 1 << 24, "COUNT"));
+  sub.add_option("--min-ranks", options.min_ranks,
+                 "Go on with so many ranks at least, on the hosts that are left (fault_tolerance.min_ranks)")
+      ->check(kCount);
+}
+
 void add_slurm_options(CLI::App& sub, Options& options) {
   sub.add_option("--nodes", options.nodes, "Machines")->required()->check(kCount);
   sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks of a machine (default: by device)")
@@ -90,6 +100,7 @@ void add_slurm_options(CLI::App& sub, Options& options) {
   sub.add_option("--launcher", options.launcher, "Who starts the ranks")
       ->check(CLI::IsMember({"srun", "mpirun"}))
       ->capture_default_str();
+  add_restart_options(sub, options);
 }
 
 void add_estimate_options(CLI::App& sub, Options& options) {
@@ -191,13 +202,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kProcesses) {
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
         ->check(kCount);
-    sub.add_option("--max-restarts", options.max_restarts,
-                   "Start the ranks again, from the newest checkpoint, so many times after one died, hung or lost its "
-                   "host (fault_tolerance.max_restarts)")
-        ->check(CLI::Range(0, 1 << 24, "COUNT"));
-    sub.add_option("--min-ranks", options.min_ranks,
-                   "Go on with so many ranks at least, on the hosts that are left (fault_tolerance.min_ranks)")
-        ->check(kCount);
+    add_restart_options(sub, options);
     sub.add_option("--start-with", options.start_with,
                    "Command that starts the ranks and can do so again: \"mpirun -np 16 --hostfile hosts\", \"srun\"")
         ->type_name("WORDS");

@@ -150,6 +150,11 @@ void check_words(const Options& options) {
     throw wrong_words("--mount is for a container", "add --container IMAGE, or leave --mount out");
   if (!options.container.empty() && options.launcher == "mpirun")
     throw wrong_words("--container is started by srun (pyxis)", "leave --launcher mpirun out");
+  if (!options.container.empty() && options.max_restarts.value_or(0) > 0)
+    throw wrong_words("--max-restarts starts ranks from the job's script, where the container's program is not",
+                      "leave --max-restarts out: a job that ends is requeued; or --container");
+  if (options.min_ranks && options.launcher == "mpirun")
+    throw wrong_words("--min-ranks asks srun which nodes are left", "leave --launcher mpirun out");
 }
 
 }  // namespace
@@ -183,28 +188,39 @@ int run_slurm(const Options& options) {
   if (options.container.empty()) err(to_text(preflight::check_files(loaded, *result.plan), "warning"));
   std::error_code error;
   const auto program = options.program.empty() ? this_program() : options.program;
+  const auto& faults = loaded.recipe.fault_tolerance();
+  const int restarts =
+      options.container.empty() ? options.max_restarts.value_or(faults.max_restarts()) : 0;  // no supervisor inside
+  const bool srun = options.launcher == "srun";
+  const auto least = options.min_ranks ? options.min_ranks : srun ? faults.min_ranks() : std::nullopt;
+  if (options.min_ranks && restarts == 0)
+    throw wrong_words("--min-ranks says what a restart goes on with, and there is none", "add --max-restarts N");
+  if (least && restarts > 0 && *least > request.world_size.value())
+    throw wrong_words(fmt::format("--min-ranks {} is more than the job's {} ranks", *least, *request.world_size),
+                      "at most nodes times ranks of a node");
   auto mounts = options.mounts;
   if (!options.container.empty())
     for (auto& folder : named_folders(loaded, *result.plan, program)) mounts.push_back(std::move(folder));
-  launch::SlurmJob job{
-      .name = options.job_name.empty() ? job_name_of(options.recipe) : options.job_name,
-      .nodes = *options.nodes,
-      .ranks_per_node = per_node,
-      .gpus_per_node = cuda ? per_node : 0,
-      .cpus_per_rank = options.cpus_per_rank.value_or(0),
-      .time = options.time,
-      .partition = options.partition,
-      .account = options.account,
-      .qos = options.qos,
-      .container = options.container,
-      .mounts = std::move(mounts),
-      .preamble = options.preamble.empty() ? "" : file_text(options.preamble),
-      .logs = options.logs,
-      .warning_seconds = options.warning,
-      .launcher = options.launcher == "mpirun" ? launch::SlurmLauncher::kMpirun : launch::SlurmLauncher::kSrun,
-      .program = program,
-      .recipe = fs::absolute(options.recipe, error).lexically_normal().string(),
-      .overrides = options.overrides};
+  launch::SlurmJob job{.name = options.job_name.empty() ? job_name_of(options.recipe) : options.job_name,
+                       .nodes = *options.nodes,
+                       .ranks_per_node = per_node,
+                       .gpus_per_node = cuda ? per_node : 0,
+                       .cpus_per_rank = options.cpus_per_rank.value_or(0),
+                       .time = options.time,
+                       .partition = options.partition,
+                       .account = options.account,
+                       .qos = options.qos,
+                       .container = options.container,
+                       .mounts = std::move(mounts),
+                       .preamble = options.preamble.empty() ? "" : file_text(options.preamble),
+                       .logs = options.logs,
+                       .warning_seconds = options.warning,
+                       .launcher = srun ? launch::SlurmLauncher::kSrun : launch::SlurmLauncher::kMpirun,
+                       .max_restarts = restarts,
+                       .min_ranks = restarts > 0 ? least : std::nullopt,
+                       .program = program,
+                       .recipe = fs::absolute(options.recipe, error).lexically_normal().string(),
+                       .overrides = options.overrides};
   out(launch::slurm_script(job));
   return code(ExitCode::kOk);
 }

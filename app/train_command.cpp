@@ -121,7 +121,9 @@ class Survivors {
     int left = 0;
     for (const auto& host : there) left += host.slots;
     left = std::min(left, whole_.ranks);
-    job.starter = launch::put_together(whole_);
+    auto here = whole_;
+    here.hosts = there;
+    job.starter = launch::put_together(here);
     job.ranks = whole_.ranks;
     job.overrides = options_.overrides;
     if (left == whole_.ranks) return job;
@@ -138,7 +140,8 @@ class Survivors {
       return std::nullopt;
     }
     job.ranks = smaller->plan.mesh.world_size();
-    job.starter = launch::put_together({whole_.words, job.ranks, there});
+    here.ranks = job.ranks;
+    job.starter = launch::put_together(here);
     job.overrides.insert(job.overrides.end(), smaller->words.begin(), smaller->words.end());
     err(fmt::format("{}: goes on with {} ranks, {}; the global batch of {} sequences stays\n{}", seen, job.ranks,
                     fmt::join(smaller->words, " "), smaller->plan.batch.global, report::to_text(smaller->plan)));
@@ -168,7 +171,7 @@ std::optional<Survivors> survivors_of(const config::LoadedRecipe& loaded, const 
   if (job.hosts.empty()) {
     if (options.min_ranks)
       throw wrong_words("--min-ranks goes on with the hosts that are left, and no hosts are named",
-                        "--start-with \"mpirun -np 16 --hostfile HOSTS\"");
+                        "--start-with \"mpirun -np 16 --hostfile HOSTS\", or \"srun\" in a Slurm allocation");
     err("fault_tolerance.min_ranks does not act: no hosts are named (--start-with \"mpirun -np 16 --hostfile "
         "HOSTS\")\n");
     return std::nullopt;

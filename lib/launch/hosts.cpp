@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "launch/srun.h"
 
 namespace automodel::launch {
 namespace {
@@ -112,6 +113,7 @@ std::vector<bool> ended_well(const std::vector<pid_t>& children, std::chrono::se
 }  // namespace
 
 HostJob take_apart(const std::vector<std::string>& starter) {
+  if (starts_with_srun(starter)) return take_apart_srun(starter, this_allocation());
   HostJob out;
   for (std::size_t i = 0; i < starter.size(); ++i) {
     const bool has_value = i + 1 < starter.size();
@@ -133,6 +135,7 @@ HostJob take_apart(const std::vector<std::string>& starter) {
 }
 
 std::vector<std::string> put_together(const HostJob& job) {
+  if (job.starter == Starter::kSrun) return put_together_srun(job);
   auto out = job.words;
   std::string hosts;
   for (const auto& host : job.hosts) hosts += fmt::format("{}{}:{}", hosts.empty() ? "" : ",", host.name, host.slots);
@@ -146,7 +149,10 @@ std::vector<Host> answering_hosts(const HostJob& job, std::chrono::seconds patie
     const auto end = std::min(job.hosts.size(), first + kAtOnce);
     std::vector<pid_t> children;
     for (auto i = first; i < end; ++i) {
-      auto words = put_together({job.words, 1, {{job.hosts[i].name, 1}}});
+      auto alone = job;
+      alone.ranks = 1;
+      alone.hosts = {{job.hosts[i].name, 1}};
+      auto words = put_together(alone);
       words.emplace_back("true");
       children.push_back(start_silently(std::move(words)));
     }
@@ -154,6 +160,7 @@ std::vector<Host> answering_hosts(const HostJob& job, std::chrono::seconds patie
     for (auto i = first; i < end; ++i)
       if (well[i - first]) out.push_back(job.hosts[i]);
   }
+  if (job.at_once > 0 && out.size() > job.at_once) out.resize(job.at_once);
   return out;
 }
 

@@ -28,15 +28,21 @@ std::string directives(const SlurmJob& job) {
   // To the ranks themselves under srun; mpirun is no job step, so there the script passes it on.
   add(fmt::format("signal={}USR1@{}", job.launcher == SlurmLauncher::kMpirun ? "B:" : "", job.warning_seconds));
   add("requeue");
+  if (job.min_ranks) add("no-kill");  // a lost node does not end the job
   add("open-mode=append");
   add(fmt::format("output={}/%x-%j.log", job.logs));
   return out;
 }
 
-std::string words_of(const SlurmJob& job) {
+/// A command that the script runs: what starts the ranks, and the program. With restarts the program runs once, in the
+/// script, and starts the ranks itself.
+std::string command_of(const SlurmJob& job, const std::string& starter) {
   std::string out = fmt::format("{} train {}", shell_quoted(job.program), shell_quoted(job.recipe));
+  if (job.max_restarts > 0) out += fmt::format(" --max-restarts {}", job.max_restarts);
+  if (job.max_restarts > 0 && job.min_ranks) out += fmt::format(" --min-ranks {}", *job.min_ranks);
+  if (job.max_restarts > 0) out += fmt::format(" \\\n  --start-with \"{}\"", starter);
   for (const auto& word : job.overrides) out += " " + shell_quoted(word);
-  return out;
+  return job.max_restarts > 0 ? out : starter + " \\\n  " + out;
 }
 
 /// ",/a:/a" for each folder.
@@ -48,7 +54,9 @@ std::string mounts_of(const SlurmJob& job) {
 }
 
 std::string srun_words(const SlurmJob& job) {
-  std::string out = "srun --kill-on-bad-exit=1 --mpi=\"$mpi\" --cpu-bind=cores --distribution=block:block";
+  std::string out = "srun --kill-on-bad-exit=1 --mpi=$mpi --cpu-bind=cores --distribution=block:block";
+  // The supervisor reads why ranks ended; and a step that has lost a node may hold the others for a while.
+  if (job.max_restarts > 0) return out + " --overlap";
   if (!job.container.empty())
     out += fmt::format(" --container-image={} --container-mounts=\"$PWD:$PWD\"{} --container-workdir=\"$PWD\"",
                        shell_quoted(job.container), mounts_of(job));
@@ -56,10 +64,10 @@ std::string srun_words(const SlurmJob& job) {
 }
 
 std::string mpirun_words(const SlurmJob& job) {
-  return fmt::format(
-      "mpirun -np {} --map-by ppr:{}:node --bind-to {} --output-filename {}/\"$SLURM_JOB_NAME-$SLURM_JOB_ID\"",
-      job.nodes * job.ranks_per_node, job.ranks_per_node, job.gpus_per_node > 0 ? "numa" : "core",
-      shell_quoted(job.logs));
+  auto out = fmt::format("mpirun -np {} --map-by ppr:{}:node --bind-to {}", job.nodes * job.ranks_per_node,
+                         job.ranks_per_node, job.gpus_per_node > 0 ? "numa" : "core");
+  if (job.max_restarts > 0) return out;
+  return out + fmt::format(" --output-filename {}/\"$SLURM_JOB_NAME-$SLURM_JOB_ID\"", shell_quoted(job.logs));
 }
 
 constexpr const char* kChooseMpi =
@@ -157,7 +165,7 @@ std::string slurm_script(const SlurmJob& job) {
   out += "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}\n";
   out += "echo \"$(date) job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}, on $SLURM_JOB_NODELIST\"\n\n";
   if (srun) out += kChooseMpi;
-  out += fmt::format("{} \\\n  {} &\n", srun ? srun_words(job) : mpirun_words(job), words_of(job));
+  out += command_of(job, srun ? srun_words(job) : mpirun_words(job)) + " &\n";
   out += kForward;
   out += "echo \"$(date) ended with exit code $code\"\n";
   return out + kRequeue;

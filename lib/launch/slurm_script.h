@@ -27,6 +27,8 @@ struct SlurmJob {
   std::string logs = "logs";  ///< folder
   int warning_seconds = 300;  ///< this long before the end the ranks are told to save and stop
   SlurmLauncher launcher = SlurmLauncher::kSrun;
+  int max_restarts = 0;               ///< inside the allocation, without the queue
+  std::optional<int> min_ranks = {};  ///< a restart goes on with the nodes that are left; srun alone
   std::string program = "automodel";
   std::string recipe = {};
   std::vector<std::string> overrides = {};
@@ -35,7 +37,8 @@ struct SlurmJob {
 /// The script. SIGUSR1 reaches every rank `warning_seconds` before the end of the time and ends the run with exit code
 /// 10 after a checkpoint; the script then requeues the job. A pre-emption's SIGTERM ends the run in the same way, and
 /// Slurm requeues the job itself. Under srun each rank's output is
-/// a file of its own, named by job and rank; mpirun makes a folder of such files.
+/// a file of its own, named by job and rank; mpirun makes a folder of such files. With restarts it all
+/// stands in the job's own file, where the supervisor reads why ranks ended.
 std::string slurm_script(const SlurmJob& job);
 
 /// Slurm may warn a job this much earlier than it was asked to (sbatch --signal), in seconds.

@@ -3,6 +3,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
+#include <string_view>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +17,21 @@ namespace {
 
 constexpr std::size_t kKept = 16384;  // bytes
 constexpr int kPatience = 100;        // milliseconds
+
+/// "rank 3: error[hang]: ..." or "error[cannot-start]: ...", also behind the number that srun --label puts there.
+bool says_cause(std::string_view line) {
+  const auto skip_numbered = [&](std::string_view before) {
+    auto rest = line;
+    if (!rest.starts_with(before)) return;
+    rest.remove_prefix(before.size());
+    const auto digits = rest.find_first_not_of("0123456789");
+    if (digits != 0 && digits != std::string_view::npos && rest.substr(digits).starts_with(": "))
+      line = rest.substr(digits + 2);
+  };
+  skip_numbered("");
+  skip_numbered("rank ");
+  return line.starts_with("error[");
+}
 
 }  // namespace
 
@@ -70,11 +87,16 @@ void StderrTail::read() {
 std::string StderrTail::finish() {
   ended_ = true;
   if (thread_.joinable()) thread_.join();
-  const auto end = tail_.find_last_not_of(" \r\n");
-  if (end == std::string::npos) return "";
-  const auto before = tail_.find_last_of("\r\n", end);
-  const auto begin = before == std::string::npos ? 0 : before + 1;
-  return tail_.substr(begin, end + 1 - begin);
+  std::istringstream lines(tail_);
+  std::string last, cause;
+  for (std::string line; std::getline(lines, line);) {
+    line.resize(line.find_last_not_of(" \r") + 1);
+    if (line.empty()) continue;
+    if (says_cause(line)) cause = line;
+    last = std::move(line);
+  }
+  cause_was_last_ = cause.empty() || cause == last;
+  return cause.empty() ? last : cause;
 }
 
 }  // namespace automodel::launch

@@ -21,8 +21,11 @@ class StderrTail {
   void become_stderr() const;
   /// In the parent, once the child is there.
   void start();
-  /// After the child has ended: the last line that is not empty.
+  /// After the child has ended: the last line in which a rank or a program of ours says why it ended; without one the
+  /// last that is not empty. Launchers go on about the processes that they then end.
   std::string finish();
+  /// Whether that was the last line of all.
+  bool cause_was_last() const { return cause_was_last_; }
 
  private:
   void read();
@@ -30,6 +33,7 @@ class StderrTail {
   int reading_ = -1, writing_ = -1;
   std::atomic<bool> ended_ = false;
   std::string tail_ = {};
+  bool cause_was_last_ = true;
   std::thread thread_ = {};
 };
 

@@ -47,7 +47,12 @@ Attempt supervise(const Supervision& supervision) {
         Attempt{.code = run.code, .told_to_stop = run.told_to_stop, .ranks = job.ranks, .cause = run.cause});
     supervision.look(attempt);
     auto decision = decide(attempts, supervision.max_restarts);
-    if (decision.next == Next::kEnd) return attempt;
+    if (decision.next == Next::kEnd) {
+      if (!run.cause_last && attempt.code != static_cast<int>(ExitCode::kOk) &&
+          attempt.code != static_cast<int>(ExitCode::kStopped))
+        say(attempt.cause);
+      return attempt;
+    }
     if (decision.next == Next::kRestart)
       if (const auto what = supervision.changed(); !what.empty())
         decision = {.next = Next::kGiveUp,

@@ -55,26 +55,28 @@ int become(const std::vector<std::string>& words, const std::string& hint) {
   return cannot_start(words[0], hint);
 }
 
-/// mpirun's own words about a rank that a signal has ended are not the last ones.
-std::string say_killed(int signal) {
+/// The launcher's own words about a rank that a signal has ended are not the last ones.
+std::string say_killed(int signal, const std::string& launcher) {
   const Diagnostic problem{"rank-killed",
                            fmt::format("a rank was ended by signal {} ({})", signal, strsignal(signal)),
-                           signal == SIGKILL ? "mpirun says above which; the kernel does this where memory is used up "
-                                               "(dmesg | grep -i oom), others with kill -9"
-                                             : "mpirun says above which",
+                           launcher + " says above which" +
+                               (signal == SIGKILL ? "; the kernel does this where memory is used up (dmesg | grep -i "
+                                                    "oom), others with kill -9"
+                                                  : ""),
                            {},
                            ""};
   std::fputs((to_text(problem) + "\n").c_str(), stderr);
   return fmt::format("error[rank-killed]: {}", problem.message);
 }
 
-/// Ranks have no such exit codes: they are mpirun's own.
-std::string say_host_lost(int code) {
-  const Diagnostic problem{"host-lost",
-                           fmt::format("mpirun has lost a host, or cannot start ranks on one (exit code {})", code),
-                           "mpirun says above which; --min-ranks goes on without it",
-                           {},
-                           ""};
+/// Ranks have no such exit codes: they are the launcher's own.
+std::string say_host_lost(int code, const std::string& launcher) {
+  const Diagnostic problem{
+      "host-lost",
+      fmt::format("{} has lost a host, or cannot start ranks on one (exit code {})", launcher, code),
+      launcher + " says above which; --min-ranks goes on without it",
+      {},
+      ""};
   std::fputs((to_text(problem) + "\n").c_str(), stderr);
   return fmt::format("error[host-lost]: {}", problem.message);
 }
@@ -86,8 +88,8 @@ int say_too_early() {
 }
 
 /// Passes the signals of `blocked` (which are blocked here) on to `child` until it ends. `tail`: its standard error;
-/// null where nobody wants its last line. `trains`: whether it has anything to save.
-RankRun wait_for(pid_t child, const sigset_t& blocked, bool trains, StderrTail* tail) {
+/// null where nobody wants its last line. `trains`: whether it has anything to save. `launcher`: its name.
+RankRun wait_for(pid_t child, const sigset_t& blocked, bool trains, StderrTail* tail, const std::string& launcher) {
   bool told_to_stop = false, interrupted = false;
   int repeats = kRepeats;
   while (true) {
@@ -95,15 +97,21 @@ RankRun wait_for(pid_t child, const sigset_t& blocked, bool trains, StderrTail* 
     if (waitpid(child, &status, WNOHANG) == child) {
       RankRun out{.code = WIFEXITED(status) ? WEXITSTATUS(status) : kKilledCode + WTERMSIG(status),
                   .told_to_stop = told_to_stop || interrupted};
-      if (tail != nullptr) out.cause = tail->finish();  // before anything is said here
+      if (tail != nullptr) {
+        out.cause = tail->finish();  // before anything is said here
+        out.cause_last = tail->cause_was_last();
+      }
+      // A rank that has said why it ends comes before those that the launcher ends for it.
+      const bool signalled = out.code > kKilledCode && out.code <= kKilledCode + SIGRTMAX &&
+                             !(out.code == kKilledCode + SIGKILL && out.cause.starts_with("rank "));
       if (told_to_stop && out.code == kKilledCode + SIGUSR1)
         out.code = say_too_early();
       else if (interrupted && out.code == 1)  // mpirun ends with 1 then, and leaves its ranks a second to save
         out.code = kKilledCode + SIGINT;
       else if (out.code > kKilledCode + SIGRTMAX)
-        out.cause = say_host_lost(out.code);
-      else if (out.code > kKilledCode && (WIFEXITED(status) || tail != nullptr))
-        out.cause = say_killed(out.code - kKilledCode);
+        out.cause = say_host_lost(out.code, launcher);
+      else if (signalled && (WIFEXITED(status) || tail != nullptr))
+        out.cause = say_killed(out.code - kKilledCode, launcher);
       // mpirun takes the exit code for a failure and says so, after the ranks' own last line.
       if (trains && out.code == static_cast<int>(ExitCode::kStopped))
         std::fputs("Stopped as asked (exit code 10). Run the same command to resume.\n", stderr);
@@ -213,7 +221,7 @@ RankRun run_job(const RankJob& job, StderrTail* tail) {
   if (child < 0) return {.code = cannot_start(words[0], "the limit on processes is reached")};
   if (child > 0) {
     if (tail != nullptr) tail->start();
-    auto out = wait_for(child, blocked, job.work == Work::kTrain, tail);
+    auto out = wait_for(child, blocked, job.work == Work::kTrain, tail, fs::path(words[0]).filename().string());
     sigprocmask(SIG_SETMASK, &before, nullptr);
     return out;
   }

@@ -47,7 +47,8 @@ int exec_worker(const RankJob& job);
 struct RankRun {
   int code = 0;               ///< as a shell would see it
   bool told_to_stop = false;  ///< a signal came for them
-  std::string cause = {};     ///< the last line on standard error
+  std::string cause = {};     ///< why, as standard error says
+  bool cause_last = true;     ///< nothing stands behind that there
 };
 
 /// Runs `mpirun -np RANKS worker ...`, or the worker itself for one rank, and waits; as exec_worker where that fails.

@@ -10,136 +10,14 @@ that reports how it was started and ends with 10 once, which the script must ans
 import json
 import os
 import pathlib
-import pwd
-import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 
-PROGRAMS = ["slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "squeue"]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from slurm_cluster import Cluster, missing_programs, wait_for  # noqa: E402
+
 SKIP = 77
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-class Cluster:
-    """One controller and one node with two slots, in a folder of its own."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.host = socket.gethostname().split(".")[0]
-        self.config = folder / "slurm.conf"
-        self.environment = dict(os.environ, SLURM_CONF=str(self.config))
-        self.daemons = []
-
-    def start(self):
-        controller, node = free_ports(2)
-        user = pwd.getpwuid(os.getuid()).pw_name
-        run = self.folder
-        for name in ("state", "spool", "log"):
-            (run / name).mkdir()
-        key = run / "munge.key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o600)
-        munge = [shutil.which("munged"), "--foreground", "--force", f"--key-file={key}", f"--socket={run}/munge.socket",
-                 f"--pid-file={run}/munged.pid", f"--log-file={run}/log/munged", f"--seed-file={run}/seed"]
-        self.daemons.append(subprocess.Popen(munge, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        self.config.write_text(f"""ClusterName=loopback
-SlurmctldHost={self.host}(127.0.0.1)
-SlurmctldPort={controller}
-SlurmdPort={node}
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-CredType=cred/munge
-AuthInfo=socket={run}/munge.socket,cred_expire=5
-StateSaveLocation={run}/state
-SlurmdSpoolDir={run}/spool
-SlurmctldPidFile={run}/slurmctld.pid
-SlurmdPidFile={run}/slurmd.pid
-SlurmctldLogFile={run}/log/slurmctld
-SlurmdLogFile={run}/log/slurmd
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SchedulerParameters=batch_sched_delay=0,sched_interval=1
-SwitchType=switch/none
-MpiDefault=none
-ReturnToService=2
-KillWait=5
-MinJobAge=300
-SlurmdParameters=config_overrides
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-NodeName={self.host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
-PartitionName=all Nodes={self.host} Default=YES MaxTime=INFINITE State=UP PriorityTier=1
-PartitionName=urgent Nodes={self.host} MaxTime=INFINITE State=UP PriorityTier=2
-""")
-        wait_for(lambda: (run / "munge.socket").exists(), 20, "munged")
-        for daemon in ("slurmctld", "slurmd"):
-            words = [shutil.which(daemon), "-D", "-f", str(self.config)]
-            log = open(run / "log" / f"{daemon}.out", "w")
-            self.daemons.append(subprocess.Popen(words, stdout=log, stderr=log, env=self.environment))
-        wait_for(lambda: "idle" in self.run(["sinfo", "-h", "-o", "%T"]).stdout, 60, "the node")
-
-    def run(self, words, **more):
-        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, **more)
-
-    def state(self, job):
-        out = self.run(["scontrol", "show", "job", str(job)]).stdout
-        return dict(word.split("=", 1) for word in out.split() if "=" in word)
-
-    def stop(self):
-        for daemon in reversed(self.daemons):
-            daemon.terminate()
-        for daemon in self.daemons:
-            try:
-                daemon.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-        # Steps and ranks of a job that still runs: slurmd does not take them with it.
-        for pid in self.left_over():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-    def left_over(self):
-        """Processes with this cluster's configuration in their environment."""
-        mark = f"SLURM_CONF={self.config}".encode()
-        found = []
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
-
-
-def wait_for(condition, seconds, what):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.3)
-    raise TimeoutError(f"{what} did not come up within {seconds} s")
-
 
 RECIPE = """device: cpu
 model:
@@ -187,9 +65,7 @@ def script_for(automodel, folder, launcher):
 def submit(cluster, folder, text):
     # The pause in which Slurm ends a requeued script.
     (folder / "job.sh").write_text(text.replace("sleep 60", "sleep 20"))
-    sent = cluster.run(["sbatch", "--parsable", "job.sh"], cwd=folder)
-    check(sent.returncode == 0, sent.stderr)
-    return int(sent.stdout.split(";")[0])
+    return cluster.submit(folder, "job.sh")
 
 
 def warn(cluster, job):
@@ -281,8 +157,7 @@ def train(cluster, folder, script):
 
 def main():
     automodel = str(pathlib.Path(sys.argv[1]).resolve())
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    if missing:
+    if missing := missing_programs():
         print(f"skipped: no {', '.join(missing)} here (Debian: slurm-wlm, munge)")
         return SKIP
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
@@ -297,7 +172,7 @@ def main():
                 cluster.start()
             except (TimeoutError, subprocess.CalledProcessError) as problem:
                 print(f"skipped: Slurm does not run here: {problem}")
-                for log in sorted((cluster.folder / "log").glob("*")):
+                for log in cluster.logs():
                     print(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-8:]))
                 return SKIP
             work = folder / "work"
@@ -313,7 +188,7 @@ def main():
                 print("requeued and started again")
         except (AssertionError, TimeoutError) as problem:
             print(f"failed: {problem}")
-            for log in sorted(path for path in (folder / "work" / "logs").rglob("*") if path.is_file()) + sorted((cluster.folder / "log").glob("*")):
+            for log in sorted(path for path in (folder / "work" / "logs").rglob("*") if path.is_file()) + cluster.logs():
                 print(f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]))
             return 1
         finally:

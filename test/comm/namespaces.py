@@ -1,0 +1,73 @@
+"""Hosts that are network namespaces of this machine, joined by a bridge. A command on one sees its own network, host name
+and hosts file, and may see folders of its own in the place of others. Needs root and iproute2.
+"""
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+
+SUBNET = "10.213.78"
+
+
+class Unavailable(Exception):
+    """Namespaces are not to be had here."""
+
+
+class Namespaces:
+    def __init__(self, folder, count):
+        mark = f"amn{os.getpid() % 10000}"
+        self.folder = pathlib.Path(folder)
+        self.hosts = [f"{mark}{letter}" for letter in "abcdefgh"[:count]]
+        self.addresses = [f"{SUBNET}.{number}" for number in range(1, count + 1)]
+        self.switch, self.switch_address = f"{mark}s", f"{SUBNET}.254"
+        self.mounts = {host: [] for host in self.hosts}
+
+    def start(self):
+        if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("nsenter") is None:
+            raise Unavailable("network namespaces need root, iproute2 and util-linux")
+        made = subprocess.run(["ip", "netns", "add", self.switch], capture_output=True, text=True)
+        if made.returncode != 0:
+            raise Unavailable("network namespaces are not allowed here: " + made.stderr.strip())
+        inside = ["ip", "-n", self.switch]
+        commands = [[*inside, "link", "add", "br0", "type", "bridge"], [*inside, "addr", "add", f"{self.switch_address}/24", "dev", "br0"],
+                    [*inside, "link", "set", "br0", "up"], [*inside, "link", "set", "lo", "up"]]
+        for host, address in zip(self.hosts, self.addresses):
+            there = ["ip", "-n", host]
+            commands += [["ip", "netns", "add", host],
+                         [*there, "link", "add", f"{host}0", "type", "veth", "peer", "name", f"{host}1", "netns", self.switch],
+                         [*inside, "link", "set", f"{host}1", "master", "br0", "up"],
+                         [*there, "addr", "add", f"{address}/24", "dev", f"{host}0"],
+                         [*there, "link", "set", f"{host}0", "up"], [*there, "link", "set", "lo", "up"]]
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                self.stop()
+                raise Unavailable(f"{' '.join(command)}: {done.stderr.strip()}")
+        names = [*zip(self.addresses, self.hosts), (self.switch_address, self.switch)]
+        (self.folder / "etc.hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for address, name in names))
+
+    def mount(self, host, origin, target):
+        """Commands on this host find `origin` at `target`, which is there already."""
+        self.mounts[host].append((origin, target))
+
+    def on(self, host, words):
+        """What runs these words there."""
+        binds = [(self.folder / "etc.hosts", "/etc/hosts"), *self.mounts.get(host, [])]
+        prepare = "".join(f"mount --bind {shlex.quote(str(origin))} {shlex.quote(str(target))} && " for origin, target in binds)
+        return ["nsenter", f"--net=/run/netns/{host}", "unshare", "--uts", "--mount", "sh", "-c", f'{prepare}hostname {host} && exec "$@"',
+                "sh", *map(str, words)]
+
+    def processes(self, host):
+        found = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True).stdout.split()
+        return list(map(int, found))
+
+    def stop(self):
+        for host in [*self.hosts, self.switch]:
+            for pid in self.processes(host):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            subprocess.run(["ip", "netns", "del", host], capture_output=True)

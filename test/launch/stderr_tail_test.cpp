@@ -1,0 +1,46 @@
+#include "launch/stderr_tail.h"
+
+#include <string>
+
+#include <catch2/catch.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace automodel::launch {
+namespace {
+
+struct Said {
+  std::string cause;
+  bool last = true;
+};
+
+/// Of a program that writes this to standard error.
+Said said(const std::string& text) {
+  StderrTail tail;
+  const pid_t child = fork();
+  if (child == 0) {
+    tail.become_stderr();
+    _exit(write(STDERR_FILENO, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  tail.start();
+  waitpid(child, nullptr, 0);
+  auto cause = tail.finish();
+  return {std::move(cause), tail.cause_was_last()};
+}
+
+TEST_CASE("a rank's own words come before what a launcher says about the others") {
+  const auto killed = said("rank 1: error[hang]: waited\nsrun: error: node2: task 0: Killed\n\n");
+  CHECK(killed.cause == "rank 1: error[hang]: waited");
+  CHECK_FALSE(killed.last);
+  CHECK(said("3: rank 3: error[non-finite]: step 2\n3: srun\n").cause == "3: rank 3: error[non-finite]: step 2");
+  CHECK(said("error[cannot-start]: no\nrank 0: error[io]: second \r\n").cause == "rank 0: error[io]: second");
+  CHECK(said("error[cannot-start]: no\n").last);
+  // What only mentions one is none.
+  CHECK(said("note: error[hang] is in docs/errors.md\nthe end\n").cause == "the end");
+  CHECK(said("rank: error[hang]\n").cause == "rank: error[hang]");
+  CHECK(said("rank x: error[hang]\nlast").cause == "last");
+  CHECK(said("").cause.empty());
+}
+
+}  // namespace
+}  // namespace automodel::launch
