@@ -113,8 +113,11 @@ PartitionName=urgent Nodes={names} MaxTime=INFINITE State=UP PriorityTier=2
 
     def daemon(self, program, host):
         words = self.on(host, [shutil.which(program), "-D", "-f", str(self.config)])
-        log = open(self.folder / "log" / f"{program}.{host}.out", "w")
-        self.daemons[program if program == "slurmctld" else host] = subprocess.Popen(words, stdout=log, stderr=log, env=self.environment)
+        name = program if program == "slurmctld" else host
+        if name in self.daemons:
+            self.daemons[name].wait(timeout=10)  # it was killed
+        with open(self.folder / "log" / f"{program}.{host}.out", "w") as log:
+            self.daemons[name] = subprocess.Popen(words, stdout=log, stderr=log, env=self.environment)
 
     def run(self, words, **more):
         return subprocess.run(self.on(self.controller[0], words), env=self.environment, capture_output=True, text=True, timeout=60, **more)
