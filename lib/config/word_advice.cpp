@@ -28,7 +28,9 @@ std::string word_advice(const std::string& given, const std::vector<std::string_
     return meant ? suggestion(given, names) : "there are " + join(plain);
   }
   for (const auto name : names)
-    if (edit_distance(word, last_part(name), reach) <= reach) return fmt::format("did you mean '{}'?", name);
+    if (edit_distance(word, last_part(name), reach) <= reach)
+      // Another package's class of the same name may take other keys: what there is says more.
+      return fmt::format("did you mean '{}'?{}{}", name, plain.empty() ? "" : " there are ", join(plain));
   return plain.empty() ? suggestion(given, names) : "there are " + join(plain);
 }
 

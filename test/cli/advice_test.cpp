@@ -86,6 +86,14 @@ TEST_CASE("advice is in the words of the command", "[cli]") {
   CHECK(holds(optimizer, "help: there are adamw, adam, sgd, muon"));
   CHECK(holds(said("plan r.yaml --optimizer._target_ lion"), "help: there are adamw, adam, sgd, muon"));
   CHECK(holds(said("plan r.yaml --optimizer._target_ adamv"), "did you mean 'adamw'?"));
+  // Every optimizer that NeMo AutoModel's recipes name is trained with, or refused with what there is.
+  for (const char* name : {"torch.optim.Adam", "torch.optim.AdamW", "transformer_engine.pytorch.optimizers.FusedAdam",
+                           "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", "flashoptim.FlashAdamW"}) {
+    INFO(name);
+    CHECK(run(folder, kModel + kMock, std::string("plan r.yaml --optimizer._target_ ") + name).code == 0);
+  }
+  CHECK(holds(said("plan r.yaml --optimizer '{_target_: dion.Muon, mu: 0.95}'"),
+              "did you mean 'torch.optim.Muon'? there are adamw, adam, sgd, muon"));
   CHECK(holds(said("plan r.yaml --optimizer '{_target_: muon, ns_steps: 100}'"), "below 100"));
   CHECK(holds(said("plan r.yaml --distributed.strategy fsdp3"), "'fsdp3' is not a valid distributed.strategy"));
   CHECK(holds(said("plan r.yaml --optimizer '{_target_: sgd, nesterov: true}'"), "nesterov needs momentum above 0"));

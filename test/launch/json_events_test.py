@@ -30,7 +30,7 @@ TWO = ("--nproc-per-node", "2")
 
 def documented():
     """Names of events and the fields that their rows of docs/events.md have in code font."""
-    rows = re.findall(r"^\| `([a-z-]+)` \| .* \| (.*) \|$", pathlib.Path(PAGE).read_text(), re.M)
+    rows = re.findall(r"^\| `([a-z-]+)` \| .* \|(.*)\|$", pathlib.Path(PAGE).read_text(), re.M)
     return {name: set(re.findall(r"`([a-z_]+)`", fields)) for name, fields in rows}
 
 
@@ -51,10 +51,10 @@ class JsonEvents(unittest.TestCase):
                     pass
             self.job.wait()
 
-    def start(self, *words, launcher=()):
+    def start(self, *words, launcher=(), environment=None):
         with open(self.folder / "errors", "w") as errors:
             self.job = subprocess.Popen([*launcher, str(pathlib.Path(BIN) / "automodel"), "train", "r.yaml", "--json", *words],
-                                        cwd=self.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=errors, text=True)
+                                        cwd=self.folder, env={**ENVIRONMENT, **(environment or {})}, stdout=subprocess.PIPE, stderr=errors, text=True)
         self.addCleanup(self.job.stdout.close)
         self.seen = []
         self.reader = threading.Thread(target=lambda: self.seen.extend(self.job.stdout), daemon=True)
@@ -124,6 +124,30 @@ class JsonEvents(unittest.TestCase):
         self.assertTrue(around[1]["cause"])
         steps = [event["step"] for event in events if event["event"] == "step"]
         self.assertEqual(sorted(set(steps)), list(range(STEPS)))
+
+    def test_copies_in_memory(self):
+        memory = {"AUTOMODEL_MEMORY_DIR": str(self.folder / "memory")}
+        (self.folder / "memory").mkdir()
+        words = (*TWO, "--max-restarts", "2", "--checkpoint.memory_every_steps", "4", "--step_scheduler.ckpt_every_steps", "1000")
+        self.start(*words, environment=memory)
+        self.wait_for("copied")
+        self.wait_for("step", 12)
+        os.kill(workers_below(self.job.pid)[1], signal.SIGKILL)
+        code, events = self.finish()
+        self.assertEqual(code, 0)
+        starts = [event for event in events if event["event"] == "start"]
+        self.assertEqual([event.get("resumed_source") for event in starts], [None, "memory"])
+        copied = [event for event in events if event["event"] == "copied"]
+        self.assertEqual(len(copied), 2)  # once a start
+        for event in copied:
+            self.assertEqual(set(event) - {"event", "timestamp", "step", "message"}, documented()["copied"])
+
+    def test_every_event_of_the_sources_is_on_the_page(self):
+        text = "".join(path.read_text() for folder in ("lib", "app") for path in (HERE.parents[1] / folder).rglob("*.cpp"))
+        said = set(re.findall(r'\.event = "([a-z-]+)"', text))
+        self.assertGreaterEqual(len(said), 9)
+        self.assertEqual(said - set(documented()), set())
+        self.assertEqual({name for name in documented() if f'"{name}"' not in text}, set())
 
     def test_the_cause_of_a_failure_is_in_the_end(self):
         self.start(*TWO)
