@@ -23,6 +23,9 @@ Ending ending() {
   } catch (const c10::OutOfMemoryError& error) {
     return {ExitCode::kEnvironment,
             fmt::format("error[out-of-memory]: the device's memory is used up: {}", error.what_without_backtrace())};
+  } catch (const c10::AcceleratorError& error) {
+    return {ExitCode::kEnvironment,
+            fmt::format("error[cuda-failed]: the device failed: {}", error.what_without_backtrace())};
   } catch (const c10::Error& error) {
     // LibTorch's allocator of host memory has no type for it.
     if (std::string_view(error.what_without_backtrace()).find("DefaultCPUAllocator") != std::string_view::npos)

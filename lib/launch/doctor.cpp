@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/nvidia_driver.h"
 #include "base/proc_field.h"
 #include "launch/build_facts.h"
 #include "launch/slurm_script.h"
@@ -72,10 +73,11 @@ Finding check_mpi() {
 }
 
 Finding check_cuda() {
-  std::ifstream file("/proc/driver/nvidia/version");
-  std::string line;
-  if (!std::getline(file, line))
-    return {"cuda", Health::kWarning, "no NVIDIA driver: training runs on the processor", ""};
+  const auto line = nvidia_driver();
+  if (line.empty()) return {"cuda", Health::kWarning, "no NVIDIA driver: training runs on the processor", ""};
+  if (const auto lack = driver_lack(line, kCudaMajor); !lack.empty())
+    return {"cuda", Health::kBad, line + "; " + lack,
+            "a newer driver, or NVIDIA's cuda-compat package for data centre GPUs"};
   if (!loads("libcuda.so.1"))
     return {"cuda", Health::kBad, line + ", but libcuda.so.1 cannot be loaded",
             "in a container, start it with the NVIDIA runtime"};

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
-  use_settings(world, loaded.recipe);
+  const auto note = use_settings(world, loaded.recipe);
   // Stages may be balanced by it: all ranks take that of the first.
   const auto calibration =
       estimate::parse_calibration(world.broadcast_text(world.rank() == 0 ? estimate::calibration_text() : ""));
@@ -40,6 +40,7 @@ estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::Worl
                                          "the program or the files that the recipe names differ between hosts",
                                          {},
                                          ""});
+  if (note) result.plan->warnings.push_back(*note);
   return std::move(*result.plan);
 }
 

@@ -1,16 +1,21 @@
 #include "train/world_settings.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <string>
+
+#include <fmt/format.h>
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 
+#include "base/nvidia_driver.h"
 #include "comm/backends.h"
+#include "comm/nccl/nccl.h"
 #include "estimate/hardware.h"
 
 namespace automodel::train {
@@ -45,21 +50,50 @@ void use_deterministic_kernels(bool only) {
   context.setDeterministicFillUninitializedMemory(false);  // nothing here reads what it did not write
 }
 
+/// Of all ranks: the first driver's line, and how many see no device.
+std::optional<Diagnostic> note_of_processor(comm::World& world, int devices) {
+  const auto drivers = world.gather_text(nvidia_driver());
+  auto without = at::full({}, devices > 0 ? 0 : 1, at::TensorOptions().dtype(at::kLong));
+  world.control().all_reduce(without, comm::ReduceOp::kSum)->wait();
+  const auto found = std::ranges::find_if(drivers, [](const std::string& line) { return !line.empty(); });
+  const auto driver = world.broadcast_text(found == drivers.end() ? "" : *found);
+  if (driver.empty()) return std::nullopt;
+  return processor_chosen(driver, without.item<int>(), world.size());
+}
+
 }  // namespace
 
-void use_settings(comm::World& world, const config::Recipe& recipe) {
+Diagnostic processor_chosen(std::string_view driver, int without, int ranks) {
+  auto why = comm::nccl_unavailable(at::kCUDA);
+  if (why.empty()) why = driver_lack(driver, kCudaMajor);
+  if (why.empty()) why = fmt::format("{} of {} ranks see no CUDA device", without, ranks);
+  return {"no-gpu-used",
+          fmt::format("device: auto takes the processor: {}", why),
+          "automodel doctor looks at the driver and the libraries; device: cpu says that this is meant",
+          {},
+          "device"};
+}
+
+std::optional<Diagnostic> use_settings(comm::World& world, const config::Recipe& recipe) {
   use_deterministic_kernels(recipe.model_parallel->deterministic_mode());
   if (const auto minutes = recipe.dist_env->timeout_minutes())
     world.set_deadline(std::chrono::milliseconds(std::llround(*minutes * 60'000)));
   const int devices = cuda_devices();
   const bool everywhere = least(world, devices) > 0;
-  const bool cuda =
-      recipe.device() == config::Device::kCuda || (recipe.device() == config::Device::kAuto && everywhere);
-  if (!cuda) return world.use_device(at::kCPU, {});
-  const bool enough = least(world, devices - world.local_size()) >= 0;
-  const auto fallback = enough ? config::Backend::kNccl : config::Backend::kMpi;
+  const bool automatic = recipe.device() == config::Device::kAuto;
+  if (!(recipe.device() == config::Device::kCuda || (automatic && everywhere))) {
+    world.use_device(at::kCPU, {});
+    return automatic ? note_of_processor(world, devices) : std::nullopt;
+  }
+  // Launches of several communicators on a device follow the program's order, and streams do not share a hardware
+  // queue, where a kernel of NCCL would hold up what stands behind it.
+  set_default("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+  const bool apart = everywhere && !comm::shared_gpu(world.control(), world.local_rank() % devices);
+  const auto fallback = apart ? config::Backend::kNccl : config::Backend::kMpi;
   const bool nccl = config::backend_of(recipe).value_or(fallback) == config::Backend::kNccl;
   comm::use_device(world, at::kCUDA, nccl ? "nccl" : "mpi");
+  return std::nullopt;
 }
 
 void use_threads(const comm::World& world) {

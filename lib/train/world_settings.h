@@ -1,6 +1,10 @@
 // What a recipe says about the machine: the device and its kernels, who carries its tensors, how long a wait may take.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
+#include "base/diagnostic.h"
 #include "comm/world.h"
 #include "config/recipe.h"
 
@@ -12,7 +16,11 @@ namespace automodel::train {
 /// host tensors always travel through it. With `model_parallel.deterministic_mode`
 /// PyTorch takes only kernels that give the same bits in every run, of the whole process. Throws Error (kEnvironment,
 /// id `no-device` or `backend-unavailable`; kBadInput, id `unknown-backend`).
-void use_settings(comm::World& world, const config::Recipe& recipe);
+/// Where `device: auto` takes the processor although there is an NVIDIA driver on some host: a warning that says why.
+std::optional<Diagnostic> use_settings(comm::World& world, const config::Recipe& recipe);
+
+/// That warning, for a job of which `without` of `ranks` see no device. `driver` is the line of a host that has one.
+Diagnostic processor_chosen(std::string_view driver, int without, int ranks);
 
 /// Computes with as many threads as estimate::threads_of_rank says, OMP_NUM_THREADS or this rank's share of the cores.
 void use_threads(const comm::World& world);

@@ -12,12 +12,14 @@
 #include "checkpoint/agreement.h"
 #include "comm/backends.h"
 #include "comm/loopback/loopback.h"
+#include "comm/nccl/nccl.h"
 #include "config/recipe.h"
 #include "temporary_folder.h"
 #include "torch_catch.h"
 #include "train/run.h"
 #include "train/setup.h"
 #include "train/verify_run.h"
+#include "train/world_settings.h"
 
 namespace automodel::train {
 namespace {
@@ -58,6 +60,17 @@ TEST_CASE("a backend that is none, and a device that is not there", "[train]") {
   CHECK(id_of(ExitCode::kBadInput, [] { comm::open_world("gossip", {}); }) == "unknown-backend");
   if (at::Context::hasCUDA()) return;
   CHECK(id_of(ExitCode::kEnvironment, [] { comm::open_world("loopback", {.device = at::kCUDA}); }) == "no-device");
+}
+
+TEST_CASE("device: auto says why it takes the processor although there is a driver", "[train]") {
+  const std::string old = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12  Release Build";
+  const auto note = train::processor_chosen(old, 2, 4);
+  CHECK(note.id == "no-gpu-used");
+  CHECK(note.key == "device");
+  const auto lack = comm::nccl_unavailable(at::kCUDA);  // of a build without CUDA; else the driver's
+  CHECK(note.message ==
+        "device: auto takes the processor: " +
+            (lack.empty() ? "driver 535 runs CUDA 12; this program needs CUDA 13, driver 580 or later" : lack));
 }
 
 TEST_CASE("a backend that this build or machine lacks", "[train]") {

@@ -1,0 +1,39 @@
+#include "base/nvidia_driver.h"
+
+#include <cctype>
+#include <charconv>
+#include <fstream>
+
+#include <fmt/format.h>
+
+namespace automodel {
+
+std::string nvidia_driver() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+int driver_branch(std::string_view line) {
+  // The first word of digits and points: "x86_64" begins with a letter.
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    const bool begins = at == 0 || line[at - 1] == ' ';
+    if (!begins || std::isdigit(static_cast<unsigned char>(line[at])) == 0) continue;
+    int branch = 0;
+    const auto [end, error] = std::from_chars(line.data() + at, line.data() + line.size(), branch);
+    if (error == std::errc() && end != line.data() + line.size() && *end == '.') return branch;
+  }
+  return 0;
+}
+
+std::string driver_lack(std::string_view line, int major) {
+  const int branch = driver_branch(line);
+  const auto least = [](int cuda) { return cuda >= 13 ? 580 : cuda == 12 ? 525 : 450; };
+  if (branch == 0 || branch >= least(major)) return "";
+  const std::string able = branch >= 525 ? "CUDA 12" : branch >= 450 ? "CUDA 11" : "nothing newer than CUDA 10";
+  return fmt::format("driver {} runs {}; this program needs CUDA {}, driver {} or later", branch, able, major,
+                     least(major));
+}
+
+}  // namespace automodel
