@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "comm/backends.h"
+#include "comm/carrier.h"
 #include "comm/loopback/loopback.h"
 
 namespace automodel::test {
@@ -61,10 +62,14 @@ int run_threads(const SuiteOptions& options, const std::vector<RankCase>& cases)
   for (const RankCase& row : cases) {
     if (!chosen(row, options, options.ranks)) continue;
     const auto outcome = comm::run_ranks(
-        options.ranks, [&](comm::World& world) { run_case(row, world); }, options.world);
+        options.ranks, [&](comm::World& world) { run_case(row, world); }, carried(options.world));
     if (!outcome.ok()) {
       std::fprintf(stderr, "rank %d: %s\n", outcome.rank, outcome.text.c_str());
       return static_cast<int>(outcome.code);
+    }
+    if (const auto mistake = carrier_mistake(); !mistake.empty()) {
+      std::fprintf(stderr, "'%s': %s\n", row.name, mistake.c_str());
+      return 1;
     }
     ++ran;
   }

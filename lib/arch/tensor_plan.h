@@ -54,6 +54,8 @@ struct TensorOverlap {
   bool scatter_under_weights = false;  ///< input gradients are summed under the weights' (tp_comm_bulk_dgrad)
   bool gather_attention = true;        ///< gather also before queries, keys and values (tp_comm_overlap_disable_qkv)
   bool gather_mlp = true;              ///< and before the MLP (tp_comm_overlap_disable_fc1)
+  /// Whether shares of tokens travel one by one, as messages.
+  bool by_shares() const { return gather || scatter || scatter_in_backward; }
   bool operator==(const TensorOverlap&) const = default;
 };
 

@@ -187,7 +187,7 @@ MemoryCopies::MemoryCopies(comm::World& world, const fs::path& run_folder)
       root_(memory_root() /
             world.broadcast_text(world.rank() == 0 ? memory_folder(run_folder).filename().native() : "")),
       hosts_(texts_of_all(world, place_of(memory_root())), world.rank()),
-      group_(world.group(all_ranks(world), "copies")) {
+      group_(world.group(all_ranks(world), "copies", comm::kHostTensors)) {
   together(*group_, [&] {
     if (world_.rank() == 0) owner_ = owner_of(run_folder_);
     if (hosts_.first() && !memory_room(root_))

@@ -116,7 +116,7 @@ class Save {
 }  // namespace
 
 Saver::Saver(comm::World& world, fs::path root)
-    : root_(std::move(root)), group_(world.group(all_ranks(world), "checkpoint")) {}
+    : root_(std::move(root)), group_(world.group(all_ranks(world), "checkpoint", comm::kHostTensors)) {}
 
 SaveReport Saver::write(const SaveRequest& request) {
   const auto begin = Clock::now();

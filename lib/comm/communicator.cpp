@@ -55,13 +55,19 @@ std::int64_t row_bytes(const at::Tensor& tensor) {
 Communicator::Communicator(std::vector<int> ranks, int rank, std::string name)
     : ranks_(std::move(ranks)), rank_(rank), name_(std::move(name)) {}
 
+void Communicator::check_traffic(bool carried, const char* verb) const {
+  AUTOMODEL_CHECK(carried || !traffic_.any(), fmt::format("{} in group '{}', which was not made for it", verb, name()));
+}
+
 WorkPtr Communicator::all_reduce(const at::Tensor& inout, ReduceOp op) {
+  check_traffic(traffic_.collectives, "all_reduce");
   check_contiguous(inout, "all_reduce");
   check_reducible(inout, "all_reduce");
   return start_all_reduce(inout, op);
 }
 
 WorkPtr Communicator::all_gather(const at::Tensor& out, const at::Tensor& in) {
+  check_traffic(traffic_.collectives, "all_gather");
   check_alike(out, in, "all_gather");
   AUTOMODEL_CHECK(out.numel() == size() * in.numel(),
                   fmt::format("all_gather of {} x {} elements into {}", size(), in.numel(), out.numel()));
@@ -69,6 +75,7 @@ WorkPtr Communicator::all_gather(const at::Tensor& out, const at::Tensor& in) {
 }
 
 WorkPtr Communicator::reduce_scatter(const at::Tensor& out, const at::Tensor& in, ReduceOp op) {
+  check_traffic(traffic_.collectives, "reduce_scatter");
   check_alike(out, in, "reduce_scatter");
   check_reducible(in, "reduce_scatter");
   AUTOMODEL_CHECK(in.numel() == size() * out.numel(),
@@ -78,6 +85,7 @@ WorkPtr Communicator::reduce_scatter(const at::Tensor& out, const at::Tensor& in
 
 WorkPtr Communicator::all_to_all(const at::Tensor& out, const at::Tensor& in, std::span<const std::int64_t> out_rows,
                                  std::span<const std::int64_t> in_rows) {
+  check_traffic(traffic_.all_to_all, "all_to_all");
   check_alike(out, in, "all_to_all");
   check_rows(out, out_rows, size());
   check_rows(in, in_rows, size());
@@ -86,12 +94,14 @@ WorkPtr Communicator::all_to_all(const at::Tensor& out, const at::Tensor& in, st
 }
 
 WorkPtr Communicator::broadcast(const at::Tensor& inout, int root) {
+  check_traffic(traffic_.collectives, "broadcast");
   check_contiguous(inout, "broadcast");
   AUTOMODEL_CHECK(root >= 0 && root < size(), fmt::format("broadcast from {} in a group of {}", root, size()));
   return start_broadcast(inout, root);
 }
 
 WorkPtr Communicator::exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) {
+  check_traffic(traffic_.messages, "exchange");
   for (const auto* list : {&sends, &receives})
     for (const Transfer& transfer : *list) {
       check_contiguous(transfer.tensor, "exchange");

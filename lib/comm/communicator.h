@@ -32,6 +32,16 @@ class Work {
 };
 using WorkPtr = std::unique_ptr<Work>;
 
+/// What a group carries for tensors on a GPU: each way takes resources there (NCCL: a communicator and a stream). A
+/// group without either is for host tensors.
+struct Traffic {
+  bool collectives = true;
+  bool all_to_all = true;  ///< among the collectives
+  bool messages = true;    ///< exchange()
+  bool any() const { return collectives || messages; }
+};
+inline constexpr Traffic kHostTensors = {false, false, false};
+
 /// One message of an exchange. `peer` is a rank inside the group, other than one's own; `tag` is 0 ... max_tag(). A
 /// message matches the receive of the same pair and tag; equal tags match in the order of posting.
 struct Transfer {
@@ -61,6 +71,9 @@ class Communicator {
   const std::string& name() const { return name_; }
   /// The largest tag of a Transfer.
   virtual int max_tag() const = 0;
+  /// From now on an operation of another kind is a defect, on every device and backend. A group for host tensors takes
+  /// all kinds.
+  void limit_to(Traffic traffic) { traffic_ = traffic; }
 
   /// `inout` becomes `op` over all members' `inout`. Floating-point types (f64, f32, bf16, f16), int64, int32, uint8,
   /// bool (for which the sum is "or"). Max and min of a NaN are NaN.
@@ -96,9 +109,12 @@ class Communicator {
   virtual WorkPtr start_barrier() = 0;
 
  private:
+  void check_traffic(bool carried, const char* verb) const;
+
   std::vector<int> ranks_;
   int rank_;
   std::string name_;
+  Traffic traffic_ = {};
 };
 
 /// Bytes of one row (index of dimension 0) of `tensor`, also where it has no rows.

@@ -52,6 +52,7 @@ void World::begin(Place place, const WorldOptions& options, std::shared_ptr<Tran
   runtime_.scratch = std::make_shared<ScratchPool>();
   runtime_.limits = options.limits;
   runtime_.stage_all = options.stage_all;
+  imitation_ = options.imitation;
   if (place_.size == 1) {
     control_ = std::make_shared<SoloCommunicator>(0, "control");
     return;
@@ -66,7 +67,10 @@ void World::begin(Place place, const WorldOptions& options, std::shared_ptr<Tran
 void World::use_device(at::Device wanted, DeviceGroups groups) {
   device_groups_ = std::move(groups);
   device_ = wanted;
-  if (wanted.is_cpu()) return;
+  if (wanted.is_cpu()) {
+    if (imitation_) device_groups_ = imitation_();
+    return;
+  }
   const at::DeviceIndex devices = at::accelerator::deviceCount();
   if (devices == 0)
     throw Error(
@@ -105,14 +109,16 @@ void World::meet(const std::vector<int>& ranks, const std::string& name) {
                     fmt::format("ranks {} and {} make group '{}' of different ranks", rank(), received.peer, name));
 }
 
-std::shared_ptr<Communicator> World::group(const std::vector<int>& ranks, const std::string& name) {
+std::shared_ptr<Communicator> World::group(const std::vector<int>& ranks, const std::string& name, Traffic traffic) {
   check_members(ranks, name);
   if (ranks.size() == 1) return std::make_shared<SoloCommunicator>(rank(), name);
   meet(ranks, name);
   const auto place = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
   auto host = std::make_shared<HostCommunicator>(ranks, place, name, connect(ranks, name), runtime_);
-  if (device_groups_) return device_groups_(*this, std::move(host));
-  return host;
+  std::shared_ptr<Communicator> out = host;
+  if (device_groups_ && traffic.any()) out = device_groups_(*this, std::move(host), traffic);
+  out->limit_to(traffic);
+  return out;
 }
 
 std::string World::broadcast_text(const std::string& text, int root) {

@@ -17,6 +17,12 @@
 
 namespace automodel::comm {
 
+class World;
+/// Makes, of the group that carries host tensors, the one that a device's backend offers. Empty: the group itself.
+using DeviceGroups =
+    std::function<std::shared_ptr<Communicator>(World&, std::shared_ptr<HostCommunicator>, Traffic traffic)>;
+
+/// Made once a process by a backend (backends.h); lives as long as its communicators and works.
 struct WorldOptions {
   /// Where this rank's tensors live. A device without an index gets this rank's number on its host, modulo the devices
   /// there are.
@@ -30,6 +36,8 @@ struct WorldOptions {
   RoundLimits limits = {};
   /// Copy through buffers for host tensors too, as is done for those of another device (for tests).
   bool stage_all = false;
+  /// Carries host tensors instead of the host's own groups (for tests): an imitation of a device's backend.
+  std::function<DeviceGroups()> imitation = {};
 };
 
 /// Thrown on the ranks of a loopback job that another rank has ended; means "return quietly".
@@ -38,11 +46,6 @@ class JobEnded : public std::exception {
   const char* what() const noexcept override { return "another rank has ended the job"; }
 };
 
-class World;
-/// Makes, of the group that carries host tensors, the one that a device's backend offers. Empty: the group itself.
-using DeviceGroups = std::function<std::shared_ptr<Communicator>(World&, std::shared_ptr<HostCommunicator>)>;
-
-/// Made once a process by a backend (backends.h); lives as long as its communicators and works.
 class World {
  public:
   virtual ~World() = default;
@@ -74,7 +77,8 @@ class World {
   /// The group of these world ranks, in this order; rank() is one of them. Called by the members only, all with the
   /// same list and name, from one thread; two ranks make the groups that they share in the same order. Costs one small
   /// message to each member. A wait for a member that does not come is reported like any other.
-  std::shared_ptr<Communicator> group(const std::vector<int>& ranks, const std::string& name);
+  /// The group carries `traffic`, and nothing else; without any it carries host tensors alone.
+  std::shared_ptr<Communicator> group(const std::vector<int>& ranks, const std::string& name, Traffic traffic = {});
   /// The group of all ranks for host tensors, there from the start: control messages, counts, texts.
   Communicator& control() { return *control_; }
 
@@ -104,6 +108,8 @@ class World {
   void begin(Place place, const WorldOptions& options, std::shared_ptr<Transport> control);
   Engine& engine() { return *runtime_.engine; }
   std::weak_ptr<Engine> weak_engine() const { return runtime_.engine; }
+  /// The first thing that a backend's destructor does: what watches a device calls this world from its own threads.
+  void leave_device() { device_groups_ = {}; }
   /// What abort() prints.
   static std::string last_words(const std::string& text, int culprit);
 
@@ -119,7 +125,8 @@ class World {
   HostRuntime runtime_;
   std::shared_ptr<HostCommunicator> host_control_;  ///< null in a world of one rank
   std::shared_ptr<Communicator> control_;
-  DeviceGroups device_groups_;  ///< the first to go: it may watch the rest
+  std::function<DeviceGroups()> imitation_;
+  DeviceGroups device_groups_;  ///< may watch the rest, see leave_device()
 };
 
 /// Runs `body` as this rank's whole work: whatever it throws ends the job (World::abort with the error's exit code, 70

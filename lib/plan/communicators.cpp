@@ -82,7 +82,7 @@ std::vector<Rank> members_of(const TrainingPlan& plan, Channel channel, Rank ran
     case Channel::kExperts:
     case Channel::kExpertShard: {
       // The ranks of a stage as (ep_shard, ep, parts of an expert), the last fastest.
-      if (channel == Channel::kExperts && !experts) return {};
+      if (!experts) return {};
       const auto all = group(mesh::kStageRanks);
       const int here = mesh.position(rank, mesh::kStageRanks), run = mesh.size(Axis::kEp) * plan.expert_tensor;
       return channel == Channel::kExperts ? same_run(all, here, run) : same_place(all, here, run);
@@ -98,6 +98,26 @@ std::vector<Rank> members_of(const TrainingPlan& plan, Channel channel, Rank ran
       if (first == last || (rank != first && rank != last)) return {};
       return {first, last};
     }
+  }
+  return {};
+}
+
+ChannelTraffic traffic_of(const TrainingPlan& plan, Channel channel) {
+  // Parts of a matrix that is changed as a whole go to the rank that changes it.
+  const bool matrices = plan.optimizer.takes_matrices();
+  switch (channel) {
+    case Channel::kPipeline: return {.collectives = false, .messages = true};
+    case Channel::kContextKeys: return {.collectives = plan.context.gather, .messages = !plan.context.gather};
+    case Channel::kTensor: return {.all_to_all = matrices, .messages = plan.tensor.overlap.by_shares()};
+    case Channel::kContextHeads:
+    case Channel::kExperts: return {.all_to_all = true};
+    case Channel::kDenseShard:
+    case Channel::kExpertShard: return {.all_to_all = matrices};
+    case Channel::kSharedHeads:
+    case Channel::kContext:
+    case Channel::kDenseReplicate:
+    case Channel::kTokens:
+    case Channel::kTied: return {};
   }
   return {};
 }

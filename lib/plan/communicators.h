@@ -37,6 +37,13 @@ std::string_view name_of(Channel channel);
 /// The ranks that `rank` shares the channel with, itself among them, in the order of the communicator. Empty where the
 /// plan does not use the channel on this rank. A group of one rank is there and does nothing.
 std::vector<mesh::Rank> members_of(const TrainingPlan& plan, Channel channel, mesh::Rank rank);
+/// What travels over a channel. Each kind takes resources of its own on a GPU (NCCL: communicators and streams).
+struct ChannelTraffic {
+  bool collectives = true;
+  bool all_to_all = false;  ///< among the collectives
+  bool messages = false;    ///< between two ranks
+};
+ChannelTraffic traffic_of(const TrainingPlan& plan, Channel channel);
 /// All groups of the channel with more than one rank, in the order of their first ranks.
 std::vector<std::vector<mesh::Rank>> groups_of(const TrainingPlan& plan, Channel channel);
 

@@ -154,6 +154,10 @@ void write_communicators(JsonWriter& json, const plan::TrainingPlan& plan) {
     json.begin_object();
     json.member("name", row.name);
     json.member("purpose", row.doc);
+    const auto traffic = traffic_of(plan, row.channel);
+    json.member("collectives", traffic.collectives);
+    json.member("all_to_all", traffic.all_to_all);
+    json.member("messages", traffic.messages);
     json.member("ranks", groups);
     json.end_object();
   }

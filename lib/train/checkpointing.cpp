@@ -77,7 +77,7 @@ Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::s
       say_(std::move(say)),
       note_(std::move(note)),
       root_(setup.recipe().checkpoint->checkpoint_dir()),
-      group_(setup.world.group(checkpoint::all_ranks(setup.world), "restore")),
+      group_(setup.world.group(checkpoint::all_ranks(setup.world), "restore", comm::kHostTensors)),
       identity_(identity_of(setup)),
       stored_(stored_type(setup)) {
   checkpoint::together(*group_, [&] {

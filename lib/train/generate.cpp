@@ -48,7 +48,9 @@ std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options, doub
 
 }  // namespace
 
-Generator::Generator(Runtime& runtime, bool use_cache) : runtime_(runtime) {
+Generator::Generator(Runtime& runtime, bool use_cache)
+    : runtime_(runtime),
+      stages_(runtime.world().group(runtime.groups().pipeline->ranks(), "generated tokens", comm::kHostTensors)) {
   bool keeps = use_cache;
   for (auto* stage : runtime.stages()) keeps = keeps && stage->model().keeps_keys();
   // Stages are on other ranks too, and all of them must go the same way.
@@ -101,8 +103,7 @@ std::vector<std::int32_t> Generator::continue_text(std::vector<std::int32_t> tex
     auto token = at::empty({1}, at::kLong);
     if (behind.defined())
       token[0] = draw(behind, options, static_cast<double>(stream.uniform(static_cast<std::uint64_t>(i))));
-    token = token.to(runtime_.world().device());
-    runtime_.groups().pipeline->broadcast(token, last_rank)->wait();
+    stages_->broadcast(token, last_rank)->wait();
     const auto chosen = token.item<std::int64_t>();
     text.push_back(static_cast<std::int32_t>(chosen));
     if (options.on_token) options.on_token(text.back());

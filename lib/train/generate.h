@@ -40,6 +40,7 @@ class Generator {
 
  private:
   Runtime& runtime_;
+  std::shared_ptr<comm::Communicator> stages_;   ///< the ranks of the pipeline, for the chosen token
   std::shared_ptr<model::KeyValueCache> cache_;  ///< null: not used
   std::vector<std::int32_t> held_ = {};          ///< the tokens that are in it
 };

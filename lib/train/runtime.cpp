@@ -137,7 +137,12 @@ void Runtime::make_groups() {
             .tp_size = mesh.size(Axis::kTp)};
   const auto group = [&](plan::Channel channel) -> std::shared_ptr<comm::Communicator> {
     const auto members = plan::members_of(plan_, channel, rank);
-    return members.empty() ? nullptr : world_.group(members, std::string(plan::name_of(channel)));
+    const auto traffic = plan::traffic_of(plan_, channel);
+    return members.empty() ? nullptr
+                           : world_.group(members, std::string(plan::name_of(channel)),
+                                          {.collectives = traffic.collectives,
+                                           .all_to_all = traffic.all_to_all,
+                                           .messages = traffic.messages});
   };
   groups_.pipeline = group(plan::Channel::kPipeline);
   groups_.tensor = group(plan::Channel::kTensor);

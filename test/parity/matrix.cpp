@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "comm/carrier.h"
 #include "comm/loopback/loopback.h"
 #include "estimate/estimated_plan.h"
 #include "parity/parity.h"
@@ -202,11 +203,15 @@ Outcome try_out(const Composed& composed) {
     return {Outcome::Kind::kRefused, made.problems.front().message};
   }
   train::Trace mesh;
-  const auto outcome = comm::run_ranks(composed.ranks, [&](comm::World& world) {
-    auto mine = train::trace_steps(recipe, world, composed.run.steps, -1, composed.run.runtime);
-    if (world.rank() == 0) mesh = std::move(mine);
-  });
+  const auto outcome = comm::run_ranks(
+      composed.ranks,
+      [&](comm::World& world) {
+        auto mine = train::trace_steps(recipe, world, composed.run.steps, -1, composed.run.runtime);
+        if (world.rank() == 0) mesh = std::move(mine);
+      },
+      test::carried({.background_progress = false}));
   if (!outcome.ok()) return {Outcome::Kind::kWrong, outcome.text};
+  if (auto mistake = test::carrier_mistake(); !mistake.empty()) return {Outcome::Kind::kWrong, std::move(mistake)};
   const auto single = test::on_one_rank(test::recipe_text(composed.run, true), composed.run.steps);
   const auto difference = train::compare(mesh, single);
   const double worst = std::max({difference.loss, difference.norm, difference.gradient});

@@ -123,7 +123,10 @@ class LoopbackWorld : public World {
     engine().set_prober(job_.get());
     job_->show(rank, &activity());
   }
-  ~LoopbackWorld() override { job_->show(rank(), nullptr); }
+  ~LoopbackWorld() override {
+    leave_device();
+    job_->show(rank(), nullptr);
+  }
 
   [[noreturn]] void abort(ExitCode code, const std::string& text, int culprit) override {
     job_->end({code, culprit, text});

@@ -115,6 +115,7 @@ class MpiWorld : public World {
   }
 
   ~MpiWorld() override {
+    leave_device();
     engine().set_prober(nullptr);
     monitor_.reset();
     // Without an orderly end the other ranks are not in MPI_Finalize, which would wait for them; the launcher notices

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -33,18 +35,27 @@ class Launching {
 
 class NcclWork : public Work {
  public:
-  NcclWork(std::shared_ptr<Flight> flight, at::Device device) : flight_(std::move(flight)), device_(device) {}
+  NcclWork(std::vector<std::shared_ptr<Flight>> flights, at::Device device)
+      : flights_(std::move(flights)), device_(device) {}
   void wait() override {
-    flight_->end.hold(c10::cuda::getCurrentCUDAStream(device_.index()).stream());
-    // Whoever gets this memory next comes after the operation on the stream that now waits for it.
-    flight_->release();
+    for (const auto& flight : flights_) {
+      flight->end.hold(c10::cuda::getCurrentCUDAStream(device_.index()).stream());
+      // Whoever gets this memory next comes after the operation on the stream that now waits for it.
+      flight->release();
+    }
   }
-  bool done() override { return flight_->end.passed(); }
+  bool done() override {
+    return std::ranges::all_of(flights_, [](const auto& flight) { return flight->end.passed(); });
+  }
 
  private:
-  std::shared_ptr<Flight> flight_;
+  std::vector<std::shared_ptr<Flight>> flights_;  ///< one on each lane
   at::Device device_;
 };
+
+bool on_host(const at::Tensor& tensor) {
+  return tensor.device().type() != kGpu;
+}
 
 /// For verbs that only move bytes.
 std::size_t bytes_of(const at::Tensor& tensor) {
@@ -88,7 +99,7 @@ class CallGroup {
 
 }  // namespace
 
-NcclLane::NcclLane(HostCommunicator& host, std::shared_ptr<Watch> watch, std::string_view purpose)
+NcclLane::NcclLane(HostCommunicator& host, std::shared_ptr<Watch> watch, std::string_view purpose, Pairs pairs)
     : watch_(std::move(watch)) {
   ncclUniqueId id;
   if (host.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -103,14 +114,36 @@ NcclLane::NcclLane(HostCommunicator& host, std::shared_ptr<Watch> watch, std::st
   for (const int other : all_but(host.rank(), host.size()))
     flight->peers.push_back(host.ranks()[static_cast<std::size_t>(other)]);
   flight->begin.record(stream());
-  flight->end.record(stream());
   const Launching launching(*watch_, flight);
   check_nccl(ncclCommInitRank(&communicator_, host.size(), id, host.rank()), "ncclCommInitRank");
   watch_->add(communicator_);
+  connect(host, *flight, pairs);
+  flight->end.record(stream());
+}
+
+void NcclLane::connect(const HostCommunicator& host, Flight& flight, Pairs pairs) {
+  const auto sends = [pairs](int rank) {
+    return pairs == Pairs::kAll || (pairs == Pairs::kFromEven && rank % 2 == 0) ||
+           (pairs == Pairs::kFromOdd && rank % 2 == 1);
+  };
+  const auto bytes = at::zeros({host.size()}, at::TensorOptions().dtype(at::kByte).device(kGpu));
+  auto* data = static_cast<std::byte*>(bytes.mutable_data_ptr());
+  flight.keep({bytes});
+  // Zeros are written on the current stream, which this lane waits for.
+  flight.begin.record(c10::cuda::getCurrentCUDAStream().stream());
+  flight.begin.hold(stream());
+  flight.begin.record(stream());
+  CallGroup group;
+  for (const int other : all_but(host.rank(), host.size())) {
+    if (sends(host.rank()))
+      check_nccl(ncclSend(data + host.rank(), 1, ncclUint8, other, communicator_, stream()), "ncclSend");
+    if (sends(other)) check_nccl(ncclRecv(data + other, 1, ncclUint8, other, communicator_, stream()), "ncclRecv");
+  }
+  group.end();
 }
 
 NcclLane::~NcclLane() {
-  watch_->remove(communicator_);
+  if (!watch_->remove(communicator_)) return;
   // On the way to the end of a failed job: the others may not come, and waiting for them would hide the cause.
   if (std::uncaught_exceptions() > 0) return;
   const auto limit = std::chrono::steady_clock::now() + kEndLimit;
@@ -122,16 +155,22 @@ NcclLane::~NcclLane() {
     ncclCommAbort(communicator_);
 }
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<HostCommunicator> host, std::shared_ptr<Watch> watch)
+NcclCommunicator::NcclCommunicator(std::shared_ptr<HostCommunicator> host, std::shared_ptr<Watch> watch,
+                                   Traffic traffic)
     : Communicator(host->ranks(), host->rank(), host->name()),
       host_(std::move(host)),
       watch_(std::move(watch)),
-      others_(all_but(rank(), size())),
-      collectives_(*host_, watch_, "group creation (nccl)"),
-      exchanges_(*host_, watch_, "group creation (nccl, exchanges)") {}
+      others_(all_but(rank(), size())) {
+  if (traffic.collectives)
+    collectives_.emplace(*host_, watch_, "group creation (nccl)", traffic.all_to_all ? Pairs::kAll : Pairs::kNone);
+  if (traffic.messages) {
+    messages_[0].emplace(*host_, watch_, "group creation (nccl, messages from even places)", Pairs::kFromEven);
+    messages_[1].emplace(*host_, watch_, "group creation (nccl, messages from odd places)", Pairs::kFromOdd);
+  }
+}
 
-WorkPtr NcclCommunicator::launch(NcclLane& lane, std::string_view verb, const std::vector<int>& peers,
-                                 std::vector<at::Tensor> tensors, const Launch& calls) {
+std::shared_ptr<Flight> NcclCommunicator::launch(NcclLane& lane, std::string_view verb, const std::vector<int>& peers,
+                                                 std::vector<at::Tensor> tensors, const Launch& calls) {
   const at::Device device = tensors.front().device();
   const c10::cuda::CUDAGuard guard(device);
   auto flight = std::make_shared<Flight>();
@@ -143,21 +182,21 @@ WorkPtr NcclCommunicator::launch(NcclLane& lane, std::string_view verb, const st
   flight->begin.record(c10::cuda::getCurrentCUDAStream(device.index()).stream());
   flight->begin.hold(lane.stream());
   flight->begin.record(lane.stream());
-  {
-    const Launching launching(*watch_, flight);
-    calls(lane.get(), lane.stream());
-    flight->end.record(lane.stream());
-  }
-  return std::make_unique<NcclWork>(std::move(flight), device);
+  const Launching launching(*watch_, flight);
+  calls(lane.get(), lane.stream());
+  flight->end.record(lane.stream());
+  return flight;
 }
 
 WorkPtr NcclCommunicator::launch_collective(std::string_view verb, std::vector<at::Tensor> tensors,
                                             const Launch& calls) {
-  return launch(collectives_, verb, others_, std::move(tensors), calls);
+  const at::Device device = tensors.front().device();
+  return std::make_unique<NcclWork>(std::vector{launch(*collectives_, verb, others_, std::move(tensors), calls)},
+                                    device);
 }
 
 WorkPtr NcclCommunicator::start_all_reduce(const at::Tensor& inout, ReduceOp op) {
-  if (inout.is_cpu()) return host_->all_reduce(inout, op);
+  if (on_host(inout)) return host_->all_reduce(inout, op);
   const NcclReduction how = reduction_of(inout.scalar_type(), op);
   return launch_collective("all_reduce", {inout}, [&](ncclComm_t communicator, cudaStream_t stream) {
     check_nccl(ncclAllReduce(inout.const_data_ptr(), inout.mutable_data_ptr(), static_cast<std::size_t>(inout.numel()),
@@ -167,7 +206,7 @@ WorkPtr NcclCommunicator::start_all_reduce(const at::Tensor& inout, ReduceOp op)
 }
 
 WorkPtr NcclCommunicator::start_all_gather(const at::Tensor& out, const at::Tensor& in) {
-  if (in.is_cpu()) return host_->all_gather(out, in);
+  if (on_host(in)) return host_->all_gather(out, in);
   return launch_collective("all_gather", {out, in}, [&](ncclComm_t communicator, cudaStream_t stream) {
     check_nccl(
         ncclAllGather(in.const_data_ptr(), out.mutable_data_ptr(), bytes_of(in), ncclUint8, communicator, stream),
@@ -176,7 +215,7 @@ WorkPtr NcclCommunicator::start_all_gather(const at::Tensor& out, const at::Tens
 }
 
 WorkPtr NcclCommunicator::start_reduce_scatter(const at::Tensor& out, const at::Tensor& in, ReduceOp op) {
-  if (in.is_cpu()) return host_->reduce_scatter(out, in, op);
+  if (on_host(in)) return host_->reduce_scatter(out, in, op);
   const NcclReduction how = reduction_of(in.scalar_type(), op);
   return launch_collective("reduce_scatter", {out, in}, [&](ncclComm_t communicator, cudaStream_t stream) {
     check_nccl(ncclReduceScatter(in.const_data_ptr(), out.mutable_data_ptr(), static_cast<std::size_t>(out.numel()),
@@ -188,7 +227,7 @@ WorkPtr NcclCommunicator::start_reduce_scatter(const at::Tensor& out, const at::
 WorkPtr NcclCommunicator::start_all_to_all(const at::Tensor& out, const at::Tensor& in,
                                            std::span<const std::int64_t> out_rows,
                                            std::span<const std::int64_t> in_rows) {
-  if (in.is_cpu()) return host_->all_to_all(out, in, out_rows, in_rows);
+  if (on_host(in)) return host_->all_to_all(out, in, out_rows, in_rows);
   return launch_collective("all_to_all", {out, in}, [&](ncclComm_t communicator, cudaStream_t stream) {
     const auto* from = static_cast<const std::byte*>(in.const_data_ptr());
     auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
@@ -207,7 +246,7 @@ WorkPtr NcclCommunicator::start_all_to_all(const at::Tensor& out, const at::Tens
 }
 
 WorkPtr NcclCommunicator::start_broadcast(const at::Tensor& inout, int root) {
-  if (inout.is_cpu()) return host_->broadcast(inout, root);
+  if (on_host(inout)) return host_->broadcast(inout, root);
   return launch_collective("broadcast", {inout}, [&](ncclComm_t communicator, cudaStream_t stream) {
     check_nccl(ncclBroadcast(inout.const_data_ptr(), inout.mutable_data_ptr(), bytes_of(inout), ncclUint8, root,
                              communicator, stream),
@@ -216,20 +255,39 @@ WorkPtr NcclCommunicator::start_broadcast(const at::Tensor& inout, int root) {
 }
 
 WorkPtr NcclCommunicator::start_exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) {
+  std::size_t elsewhere = 0;
+  for (const auto* list : {&sends, &receives})
+    elsewhere += static_cast<std::size_t>(std::ranges::count_if(*list, on_host, &Transfer::tensor));
+  AUTOMODEL_CHECK(elsewhere == 0 || elsewhere == sends.size() + receives.size(),
+                  "an exchange of host tensors and tensors on a GPU");
+  if (elsewhere > 0 || sends.size() + receives.size() == 0)
+    return host_->exchange(std::move(sends), std::move(receives));
+  const at::Device device = (sends.empty() ? receives : sends).front().tensor.device();
+  std::vector<std::shared_ptr<Flight>> flights;
+  for (std::size_t lane = 0; lane < messages_.size(); ++lane) {
+    const auto from_here = [lane](int sender) { return static_cast<std::size_t>(sender % 2) == lane; };
+    std::vector<Transfer> out, in;
+    if (from_here(rank())) out = sends;
+    std::ranges::copy_if(receives, std::back_inserter(in), from_here, &Transfer::peer);
+    if (out.empty() && in.empty()) continue;
+    flights.push_back(launch_messages(*messages_[lane], std::move(out), std::move(in)));
+  }
+  return std::make_unique<NcclWork>(std::move(flights), device);
+}
+
+std::shared_ptr<Flight> NcclCommunicator::launch_messages(NcclLane& lane, std::vector<Transfer> sends,
+                                                          std::vector<Transfer> receives) {
   std::vector<at::Tensor> tensors;
   std::vector<int> peers;
-  for (const auto* list : {&sends, &receives})
+  // Messages of a pair in one call match by their order, which shall be that of the tags.
+  for (auto* list : {&sends, &receives}) {
+    std::ranges::stable_sort(*list, {}, &Transfer::tag);
     for (const Transfer& transfer : *list) {
       tensors.push_back(transfer.tensor);
       if (std::ranges::find(peers, transfer.peer) == peers.end()) peers.push_back(transfer.peer);
     }
-  const auto on_host = std::ranges::count_if(tensors, [](const at::Tensor& tensor) { return tensor.is_cpu(); });
-  AUTOMODEL_CHECK(on_host == 0 || std::cmp_equal(on_host, tensors.size()),
-                  "an exchange of host tensors and tensors on a GPU");
-  if (std::cmp_equal(on_host, tensors.size())) return host_->exchange(std::move(sends), std::move(receives));
-  // Messages of a pair in one call match by their order, which shall be that of the tags.
-  for (auto* list : {&sends, &receives}) std::ranges::stable_sort(*list, {}, &Transfer::tag);
-  return launch(exchanges_, "exchange", peers, std::move(tensors), [&](ncclComm_t communicator, cudaStream_t stream) {
+  }
+  return launch(lane, "exchange", peers, std::move(tensors), [&](ncclComm_t communicator, cudaStream_t stream) {
     CallGroup group;
     for (const Transfer& transfer : sends)
       if (bytes_of(transfer.tensor) > 0)

@@ -3,9 +3,13 @@
 
 #include <utility>
 
+#include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
 namespace automodel::comm {
+
+/// Tensors of this type are carried here: CUDA's. (The tests' imitation of CUDA has its tensors in host memory.)
+inline constexpr c10::DeviceType kGpu = c10::cuda::impl::CUDAGuardImpl::static_type;
 
 /// Throws Error (kEnvironment, id `cuda-failed`) unless `status` is cudaSuccess.
 void check_cuda(cudaError_t status, const char* call);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -28,37 +28,43 @@ std::string gpu_name(int device) {
 
 /// NCCL wants a GPU of its own for each rank, and hangs otherwise.
 void refuse_shared_gpus(World& world, HostCommunicator& host) {
-  const auto bytes = at::TensorOptions().dtype(at::kByte);
-  const at::Tensor mine = at::zeros({kNameLength}, bytes);
-  const at::Tensor all = at::zeros({host.size(), kNameLength}, bytes);
-  const std::string name = gpu_name(world.device().index());
-  std::memcpy(mine.mutable_data_ptr(), name.data(), std::min<std::size_t>(name.size(), kNameLength - 1));
-  host.all_gather(all, mine)->wait();
-  std::vector<std::string> names;
-  for (int r = 0; r < host.size(); ++r)
-    names.emplace_back(static_cast<const char*>(all.const_data_ptr()) + r * kNameLength);
-  for (int r = 0; r < host.size(); ++r) {
-    const auto first = std::ranges::find(names, names[static_cast<std::size_t>(r)]) - names.begin();
-    if (first == r) continue;
-    throw Error(ExitCode::kEnvironment,
-                {"gpu-shared",
-                 fmt::format("ranks {} and {} are on the same GPU, which NCCL cannot do",
-                             host.ranks()[static_cast<std::size_t>(first)], host.ranks()[static_cast<std::size_t>(r)]),
-                 "start as many ranks on a host as it has GPUs, or choose dist_env.backend: mpi"});
-  }
+  const auto shared = shared_gpu(host, world.device().index());
+  if (!shared) return;
+  throw Error(ExitCode::kEnvironment,
+              {"gpu-shared",
+               fmt::format("ranks {} and {} are on the same GPU, which NCCL cannot do",
+                           host.ranks()[static_cast<std::size_t>(shared->first)],
+                           host.ranks()[static_cast<std::size_t>(shared->second)]),
+               "start as many ranks on a host as it has GPUs, or choose dist_env.backend: mpi"});
 }
 
 }  // namespace
 
 std::string nccl_unavailable(at::DeviceType device) {
-  return device == at::kCUDA ? "" : "it carries tensors on GPUs only";
+  return device == kGpu ? "" : "it carries tensors on GPUs only";
+}
+
+std::optional<std::pair<int, int>> shared_gpu(Communicator& group, int device) {
+  const auto bytes = at::TensorOptions().dtype(at::kByte);
+  const at::Tensor mine = at::zeros({kNameLength}, bytes);
+  const at::Tensor all = at::zeros({group.size(), kNameLength}, bytes);
+  const std::string name = gpu_name(device);
+  std::memcpy(mine.mutable_data_ptr(), name.data(), std::min<std::size_t>(name.size(), kNameLength - 1));
+  group.all_gather(all, mine)->wait();
+  std::map<std::string, int> first;
+  for (int r = 0; r < group.size(); ++r) {
+    const auto* text = static_cast<const char*>(all.const_data_ptr()) + r * kNameLength;
+    if (const auto [known, fresh] = first.try_emplace(text, r); !fresh) return std::pair(known->second, r);
+  }
+  return std::nullopt;
 }
 
 DeviceGroups nccl_groups() {
-  return [watch = std::shared_ptr<Watch>()](World& world, std::shared_ptr<HostCommunicator> host) mutable {
+  return [watch = std::shared_ptr<Watch>()](World& world, std::shared_ptr<HostCommunicator> host,
+                                            Traffic traffic) mutable {
     if (!watch) watch = std::make_shared<Watch>(world);
     refuse_shared_gpus(world, *host);
-    return std::make_shared<NcclCommunicator>(std::move(host), watch);
+    return std::make_shared<NcclCommunicator>(std::move(host), watch, traffic);
   };
 }
 

@@ -1,7 +1,9 @@
 // Groups whose tensors stay on their GPUs.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "comm/world.h"
 
@@ -9,6 +11,10 @@ namespace automodel::comm {
 
 /// Why NCCL cannot be used with tensors of this device in this build; "" where it can.
 std::string nccl_unavailable(at::DeviceType device);
+
+/// Two places of `group` whose ranks would compute on the same GPU, where there are such: by the host and the GPU's bus
+/// number, because each rank may see but one GPU and call it 0. `device` is the one of this rank. Collective.
+std::optional<std::pair<int, int>> shared_gpu(Communicator& group, int device);
 
 /// Makes groups of the same ranks as the host's, over NCCL for tensors on this rank's GPU and over the host's for host
 /// tensors. Collective over the members. Throws Error (kEnvironment) where several ranks share a GPU or NCCL fails.

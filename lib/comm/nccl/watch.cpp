@@ -1,7 +1,7 @@
 #include "comm/nccl/watch.h"
 
-#include <algorithm>
 #include <exception>
+#include <future>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +10,8 @@ namespace automodel::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kPace{20};
+/// What aborting communicators may take; the process ends anyway.
+constexpr std::chrono::seconds kAbortLimit{2};
 
 }  // namespace
 
@@ -32,16 +34,25 @@ void Flight::release() {
   last.swap(tensors_);
 }
 
-Watch::Watch(World& world) : world_(world), thread_([this] { run(); }) {}
+Watch::Watch(World& world)
+    : world_(world),
+      looks_([this] {
+        repeat([this, ready = false]() mutable {
+          if (!std::exchange(ready, true)) check_cuda(cudaSetDevice(world_.device().index()), "cudaSetDevice");
+          look();
+        });
+      }),
+      guard_([this] { repeat([this] { guard(); }); }) {}
 
 Watch::~Watch() {
   stop_ = true;
-  thread_.join();
+  looks_.join();
+  guard_.join();
 }
 
 void Watch::follow(const std::shared_ptr<Flight>& flight) {
   const std::lock_guard lock(mutex_);
-  followed_.push_back({flight});
+  arrived_.push_back({flight});
 }
 
 void Watch::add(ncclComm_t communicator) {
@@ -49,34 +60,45 @@ void Watch::add(ncclComm_t communicator) {
   communicators_.push_back(communicator);
 }
 
-void Watch::remove(ncclComm_t communicator) {
+bool Watch::remove(ncclComm_t communicator) {
   const std::lock_guard lock(mutex_);
-  std::erase(communicators_, communicator);
+  return std::erase(communicators_, communicator) > 0;
 }
 
-void Watch::run() {
+void Watch::repeat(const std::function<void()>& work) {
   try {
-    check_cuda(cudaSetDevice(world_.device().index()), "cudaSetDevice");
-    for (; !stop_; std::this_thread::sleep_for(kPace)) look();
-  } catch (const Error& error) {
-    world_.abort(error.code(), error.what(), world_.rank());
-  } catch (const std::exception& error) {
-    world_.abort(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what()), world_.rank());
+    try {
+      for (; !stop_; std::this_thread::sleep_for(kPace)) work();
+    } catch (const JobEnded&) {
+      throw;
+    } catch (const Error& error) {
+      end_job(error.code(), error.what());
+    } catch (const std::exception& error) {
+      end_job(ExitCode::kInternal, fmt::format("error[internal]: {}", error.what()));
+    }
+  } catch (const JobEnded&) {
+    // Ranks that are threads of one process end at their next use of a communicator.
   }
 }
 
 void Watch::look() {
-  const std::lock_guard lock(mutex_);
-  for (const ncclComm_t communicator : communicators_) {
-    ncclResult_t state = ncclSuccess;
-    check_nccl(ncclCommGetAsyncError(communicator, &state), "ncclCommGetAsyncError");
-    if (state != ncclInProgress) check_nccl(state, "an operation of NCCL");
+  look_began_ = Clock::now().time_since_epoch().count();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const ncclComm_t communicator : communicators_) {
+      ncclResult_t state = ncclSuccess;
+      check_nccl(ncclCommGetAsyncError(communicator, &state), "ncclCommGetAsyncError");  // reads a flag
+      if (state != ncclInProgress) check_nccl(state, "an operation of NCCL");
+    }
+    for (auto& each : arrived_) followed_.push_back(std::move(each));
+    arrived_.clear();
   }
   std::erase_if(followed_, [this](Followed& each) { return look_at(each); });
   if (followed_.empty() && shown_) {
     world_.activity().end_wait();
     shown_ = false;
   }
+  look_began_ = 0;
 }
 
 bool Watch::look_at(Followed& followed) {
@@ -93,13 +115,39 @@ bool Watch::look_at(Followed& followed) {
   if (now - followed.since < 2 * kPace) return false;
   world_.activity().begin_wait(flight.verb, flight.group, flight.peers.front());
   shown_ = true;
-  if (now - followed.since > world_.deadline()) report(flight);
+  if (now - followed.since > world_.deadline()) {
+    const HangError error = world_.hang_error(flight.peers);
+    end_job(error.code(), error.what());
+  }
   return false;
 }
 
-void Watch::report(const Flight& flight) {
-  const HangError error = world_.hang_error(flight.peers);
-  world_.abort(error.code(), error.what(), world_.rank());
+void Watch::guard() {
+  const auto began = look_began_.load();
+  if (began == 0) return;
+  const auto lasts = Clock::now() - Clock::time_point(Clock::duration(began));
+  if (lasts > world_.deadline())
+    throw Error(ExitCode::kEnvironment, {"cuda-failed",
+                                         fmt::format("the CUDA driver has not answered for {} s",
+                                                     std::chrono::duration_cast<std::chrono::seconds>(lasts).count()),
+                                         "look at the GPU with nvidia-smi and at the kernel's log (Xid)"});
+}
+
+void Watch::end_job(ExitCode code, const std::string& text) {
+  std::vector<ncclComm_t> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.swap(communicators_);
+  }
+  std::promise<void> done;
+  auto over = done.get_future();
+  // A thread of its own: an abort may wait for a driver that does not answer.
+  std::thread([all = std::move(all), done = std::move(done)]() mutable {
+    for (const ncclComm_t each : all) ncclCommAbort(each);
+    done.set_value();
+  }).detach();
+  over.wait_for(kAbortLimit);
+  world_.abort(code, text, world_.rank());
 }
 
 }  // namespace automodel::comm

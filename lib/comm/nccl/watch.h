@@ -3,9 +3,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,7 +22,7 @@ namespace automodel::comm {
 /// Throws Error (kEnvironment, id `transport-failed`) unless `status` is ncclSuccess.
 void check_nccl(ncclResult_t status, const char* call);
 
-/// One operation from the call that launches it to its end on the device.
+/// One operation on one stream from the call that launches it to its end on the device.
 struct Flight {
   std::string_view verb = {};  ///< of static storage
   std::string group = {};
@@ -40,10 +40,13 @@ struct Flight {
   std::vector<at::Tensor> tensors_;
 };
 
-/// One a process. Its thread looks at all flights and communicators some fifty times a second. A flight that has not
-/// been launched, or has begun on the device and has not ended, within the world's deadline, and a communicator that
-/// reports an error, end the job (World::abort): the main thread may be inside a call of CUDA or NCCL that never
-/// returns. Time that a flight waits for its stream does not count. While a flight lasts, the rank's activity shows it.
+/// One a process. A thread looks at all flights and communicators some fifty times a second. A flight that has not been
+/// launched, or has begun on the device and has not ended, within the world's deadline, and a communicator that reports
+/// an error, end the job (World::abort): the main thread may be inside a call of CUDA or NCCL that never returns. Time
+/// that a flight waits for its stream does not count. While a flight lasts, the rank's activity shows it.
+///
+/// Looks call CUDA, and a driver in trouble may not return from them. No lock is held meanwhile, and a second thread,
+/// which only reads the clock, ends the job when one look takes longer than the deadline.
 class Watch {
  public:
   explicit Watch(World& world);
@@ -54,9 +57,8 @@ class Watch {
   /// Before the launch.
   void follow(const std::shared_ptr<Flight>& flight);
   void add(ncclComm_t communicator);
-  /// No look at it is under way when this returns.
-  void remove(ncclComm_t communicator);
-  World& world() { return world_; }
+  /// No look at it is under way when this returns. False where the watch has aborted it.
+  bool remove(ncclComm_t communicator);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -65,19 +67,25 @@ class Watch {
     Clock::time_point since = Clock::now();  ///< of the launch, or when it was first seen running
     bool running = false;
   };
-  void run();
+  /// Runs `work` every so often until the end; what it throws ends the job.
+  void repeat(const std::function<void()>& work);
   void look();
   /// Whether it is over.
   bool look_at(Followed& followed);
-  void report(const Flight& flight);
+  void guard();
+  /// After NCCL was told to give up what is under way, so that neither its kernels nor calls that wait for them hold up
+  /// the end of the process.
+  void end_job(ExitCode code, const std::string& text);
 
   World& world_;
-  std::mutex mutex_;  ///< for the two lists
-  std::vector<Followed> followed_;
+  std::mutex mutex_;  ///< for the two lists; not held during calls of CUDA
+  std::vector<Followed> arrived_;
   std::vector<ncclComm_t> communicators_;
-  bool shown_ = false;  ///< the activity shows a flight
+  std::vector<Followed> followed_;          ///< the looking thread's own
+  bool shown_ = false;                      ///< the activity shows a flight
+  std::atomic<Clock::rep> look_began_ = 0;  ///< 0: no look is under way
   std::atomic<bool> stop_ = false;
-  std::thread thread_;
+  std::thread looks_, guard_;
 };
 
 }  // namespace automodel::comm

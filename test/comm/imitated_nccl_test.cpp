@@ -1,0 +1,224 @@
+// lib/comm/nccl over imitated GPUs: what goes wrong there is found here.
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/error.h"
+#include "comm/carrier.h"
+#include "comm/imitated_gpu/gpu.h"
+#include "comm/loopback/loopback.h"
+
+namespace automodel {
+namespace {
+
+using comm::World;
+using std::chrono::milliseconds;
+
+at::Tensor of(double value, std::int64_t count = 1000) {
+  return at::full({count}, value, at::TensorOptions().dtype(at::kFloat));
+}
+
+comm::JobOutcome run(int ranks, const std::function<void(World&)>& body, test::GpuBehaviour behaviour = {},
+                     milliseconds deadline = milliseconds(20'000)) {
+  test::set_gpus(behaviour);
+  return comm::run_ranks(ranks, body, test::carried({.deadline = deadline, .background_progress = false}));
+}
+
+std::shared_ptr<comm::Communicator> everyone(World& world, comm::Traffic traffic = {}) {
+  std::vector<int> ranks;
+  for (int r = 0; r < world.size(); ++r) ranks.push_back(r);
+  return world.group(ranks, "all", traffic);
+}
+
+constexpr milliseconds kSlow{50};
+
+}  // namespace
+
+TEST_CASE("what is read before its operation is waited for is not a number", "[nccl]") {
+  const auto outcome = run(2,
+                           [](World& world) {
+                             const auto group = everyone(world);
+                             const auto sum = of(world.rank() + 1.0);
+                             const auto work = group->all_reduce(sum, comm::ReduceOp::kSum);
+                             AUTOMODEL_CHECK(sum.isnan().all().item<bool>(), "the imitation shows a result too early");
+                             work->wait();
+                             AUTOMODEL_CHECK(sum.eq(3).all().item<bool>(), "the sum is wrong");
+                           },
+                           {.most_delay = kSlow});
+  CHECK(outcome.text == "");
+  CHECK(test::gpu_mistake() == "");
+}
+
+TEST_CASE("what is written to while an operation needs it is found", "[nccl]") {
+  for (const bool sent : {true, false}) {
+    const auto outcome = run(2,
+                             [sent](World& world) {
+                               const auto group = everyone(world);
+                               const auto mine = of(1), theirs = of(0);
+                               const int other = 1 - world.rank();
+                               const auto work = group->exchange({{mine, other, 0}}, {{theirs, other, 0}});
+                               (sent ? mine : theirs).fill_(7);
+                               work->wait();
+                             },
+                             {.most_delay = kSlow});
+    CHECK(outcome.text == "");
+    CHECK(test::gpu_mistake() ==
+          std::string(sent ? "the input of send" : "the output of receive") + " was written to while it was under way");
+  }
+}
+
+TEST_CASE("tensors live until the device is done with them", "[nccl]") {
+  const auto outcome = run(2,
+                           [](World& world) {
+                             const auto group = everyone(world);
+                             for (int i = 0; i < 20; ++i) {
+                               const auto got = of(0);
+                               const int other = 1 - world.rank();
+                               const auto arrives = group->exchange({}, {{got, other, i}});
+                               static_cast<void>(group->exchange({{of(i + 0.5), other, i}}, {}));  // nobody keeps it
+                               std::vector<at::Tensor> memory;
+                               for (int k = 0; k < 10; ++k) memory.push_back(of(-1));
+                               arrives->wait();
+                               AUTOMODEL_CHECK(got.eq(i + 0.5).all().item<bool>(), "a message has lost its tensor");
+                             }
+                             group->barrier()->wait();
+                           },
+                           {.most_delay = milliseconds(5)});
+  CHECK(outcome.text == "");
+  CHECK(test::gpu_mistake() == "");
+}
+
+TEST_CASE("what a rank sends does not wait behind what it will receive", "[nccl]") {
+  const auto outcome = run(
+      4,
+      [](World& world) {
+        const auto group = everyone(world, {.collectives = false, .all_to_all = false});
+        const int me = world.rank(), size = world.size();
+        const int next = (me + 1) % size, before = (me + size - 1) % size;
+        const auto got = of(0);
+        if (me % 2 == 0) {  // its answer comes only after its own message
+          const auto answer = group->exchange({}, {{got, before, 0}});
+          group->exchange({{of(me), next, 0}}, {})->wait();
+          answer->wait();
+        } else {
+          group->exchange({}, {{got, before, 0}})->wait();
+          group->exchange({{of(me), next, 0}}, {})->wait();
+        }
+        AUTOMODEL_CHECK(got.eq(before).all().item<bool>(), "another message than expected");
+      },
+      {}, milliseconds(5'000));
+  CHECK(outcome.text == "");
+}
+
+TEST_CASE("pairs are connected when the group is made, not inside their first messages", "[nccl]") {
+  const auto outcome = run(
+      2,
+      [](World& world) {
+        const auto group = everyone(world);
+        const int other = 1 - world.rank();
+        const auto a = of(0), b = of(0);
+        // Each rank first launches what the other launches last.
+        const auto first =
+            world.rank() == 0 ? group->exchange({}, {{a, other, 0}}) : group->exchange({}, {{b, other, 1}});
+        const auto second =
+            world.rank() == 0 ? group->exchange({{of(1), other, 1}}, {}) : group->exchange({{of(2), other, 0}}, {});
+        first->wait();
+        second->wait();
+        AUTOMODEL_CHECK((world.rank() == 0 ? a.eq(2) : b.eq(1)).all().item<bool>(), "another message than expected");
+      },
+      {}, milliseconds(5'000));
+  CHECK(outcome.text == "");
+}
+
+TEST_CASE("messages of one call match by their tags", "[nccl]") {
+  const auto outcome = run(2, [](World& world) {
+    const auto group = everyone(world);
+    const int other = 1 - world.rank();
+    const auto a = of(0), b = of(0);
+    group->exchange({{of(5), other, 5}, {of(3), other, 3}}, {{a, other, 3}, {b, other, 5}})->wait();
+    AUTOMODEL_CHECK(a.eq(3).all().item<bool>() && b.eq(5).all().item<bool>(), "a message has another's tag");
+  });
+  CHECK(outcome.text == "");
+  CHECK(test::gpu_mistake() == "");
+}
+
+TEST_CASE("a rank that does not come is named after the deadline, and communicators are given up", "[nccl]") {
+  const auto outcome = run(
+      2,
+      [](World& world) {
+        const auto group = everyone(world);
+        if (world.rank() == 1) return std::this_thread::sleep_for(milliseconds(3'000));
+        group->all_reduce(of(1), comm::ReduceOp::kSum)->wait();
+        group->barrier()->wait();
+      },
+      {}, milliseconds(500));
+  CHECK(outcome.code == ExitCode::kHang);
+  CHECK(outcome.rank == 0);
+  CHECK(outcome.text.find("all_reduce") != std::string::npos);
+  CHECK(test::aborted_communicators() > 0);
+}
+
+TEST_CASE("a driver that does not answer ends the job", "[nccl]") {
+  const auto outcome = run(
+      2,
+      [](World& world) {
+        const auto group = everyone(world);
+        if (world.rank() == 0) {  // an operation is under way, so that there is something to ask for
+          const auto work = group->all_reduce(of(1), comm::ReduceOp::kSum);
+          test::stall_driver(true);
+          std::this_thread::sleep_for(milliseconds(1'500));
+          test::stall_driver(false);
+        } else {
+          std::this_thread::sleep_for(milliseconds(2'000));
+        }
+        group->barrier()->wait();
+      },
+      {}, milliseconds(500));
+  test::stall_driver(false);
+  CHECK(outcome.code == ExitCode::kEnvironment);
+  CHECK(outcome.text.find("[cuda-failed]: the CUDA driver has not answered for") != std::string::npos);
+}
+
+TEST_CASE("an error of a communicator ends the job", "[nccl]") {
+  const auto outcome = run(2, [](World& world) {
+    const auto group = everyone(world);
+    test::break_communicators(true);
+    std::this_thread::sleep_for(milliseconds(500));
+    group->barrier()->wait();
+  });
+  test::break_communicators(false);
+  CHECK(outcome.code == ExitCode::kEnvironment);
+  CHECK(outcome.text.find("[transport-failed]") != std::string::npos);
+  CHECK(outcome.text.find("remote process exited") != std::string::npos);
+}
+
+TEST_CASE("ranks on one GPU are refused", "[nccl]") {
+  const auto outcome = run(2, [](World& world) { everyone(world); }, {.one_gpu = true});
+  CHECK(outcome.code == ExitCode::kEnvironment);
+  CHECK(outcome.text.find("[gpu-shared]: ranks 0 and 1 are on the same GPU") != std::string::npos);
+}
+
+TEST_CASE("a group carries what it was made for, and nothing else", "[nccl]") {
+  const auto messages = run(2, [](World& world) {
+    everyone(world, {.messages = false})->exchange({{of(1), 1 - world.rank(), 0}}, {});
+  });
+  CHECK(messages.code == ExitCode::kInternal);
+  CHECK(messages.text.find("exchange in group 'all', which was not made for it") != std::string::npos);
+  const auto host = run(2, [](World& world) {
+    const auto group = everyone(world, comm::kHostTensors);
+    const auto sum = of(1);
+    group->all_reduce(sum, comm::ReduceOp::kSum)->wait();
+    AUTOMODEL_CHECK(sum.eq(2).all().item<bool>(), "the sum is wrong");
+  });
+  CHECK(host.text == "");
+}
+
+}  // namespace automodel
