@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -15,7 +14,6 @@
 #include "checkpoint/format/root_folder.h"
 #include "config/node.h"
 #include "train/companion_files.h"
-#include "train/initial_values.h"
 #include "train/run_identity.h"
 #include "train/tensor_types.h"
 
@@ -69,128 +67,51 @@ std::string adapter_config_of(const Setup& setup) {
   return to_json(out);
 }
 
+/// A run that could not save must not run for hours first.
+void probe(const fs::path& root) {
+  std::error_code error;
+  fs::create_directories(root, error);
+  if (error) checkpoint::fail_unwritable(fmt::format("the folder '{}' cannot be made", root.native()), error.value());
+  const auto file = root / ".probe";
+  fs::remove(file, error);
+  checkpoint::write_file(file, "checkpoints can be written here\n");
+  fs::remove(file, error);
+}
+
 }  // namespace
 
-Checkpointing::Checkpointing(const Setup& setup, std::function<void(const std::string&)> say, const fs::path& from,
+std::unique_ptr<checkpoint::MemoryCopies> prepare_saving(const Setup& setup) {
+  const auto& section = setup.recipe().checkpoint();
+  const fs::path root = section.checkpoint_dir();
+  const auto group = setup.world.group(checkpoint::all_ranks(setup.world), "restore", comm::kHostTensors);
+  checkpoint::together(*group, [&] {
+    if (setup.world.rank() == 0 && section.enabled()) probe(root);
+  });
+  if (!section.enabled() || !section.memory_every_steps()) return nullptr;
+  return std::make_unique<checkpoint::MemoryCopies>(setup.world, root);
+}
+
+Checkpointing::Checkpointing(const Setup& setup, Trainer& trainer, const StartPoint& start,
+                             std::unique_ptr<checkpoint::MemoryCopies> copies,
+                             std::function<void(const std::string&)> say,
                              std::function<void(const metrics::Event&)> note)
     : setup_(setup),
+      trainer_(trainer),
       say_(std::move(say)),
       note_(std::move(note)),
       root_(setup.recipe().checkpoint->checkpoint_dir()),
-      group_(setup.world.group(checkpoint::all_ranks(setup.world), "restore", comm::kHostTensors)),
-      identity_(identity_of(setup)),
-      stored_(stored_type(setup)) {
-  checkpoint::together(*group_, [&] {
-    if (setup_.world.rank() == 0 && setup_.recipe().checkpoint->enabled()) probe_folder();
-  });
-  const auto& section = setup.recipe().checkpoint();
-  if (section.enabled() && section.memory_every_steps())
-    copies_ = std::make_unique<checkpoint::MemoryCopies>(setup.world, root_);
-  const auto copy = from.empty() ? newer_copy() : fs::path();
-  if (!copy.empty())
-    resume_ = Resume::from_memory(setup, identity_, *group_, copy);
-  else
-    resume_ = Resume::find(setup, identity_, *group_, from);
-  if (copies_) copies_->keep_only(copy.filename().native());
-  if (setup.recipe().checkpoint->enabled()) saver_ = std::make_unique<checkpoint::Saver>(setup.world, root_);
-  if (resume_) {
-    best_ = resume_->state().best_val_loss;
-    best_name_ = resume_->state().best;
-    say_(fmt::format("resume    {}{}: step {} is done", resume_->in_memory() ? "copy in memory " : "",
-                     resume_->path().native(), resume_->state().step));
-    for (const auto& warning : resume_->warnings()) {
-      say_("resume    " + warning);
-      note_({.event = "warning", .step = first_step(), .message = warning, .fields = {{"id", "resume"}}});
-    }
-    if (!setup.plan.adapters) return;
-  }
-  const auto& model = *setup.plan.model;
-  if (!model.load_weights) return;
-  Diagnostics problems;
-  pretrained_ = WeightFiles::open(model.folder, model, setup.world.rank() == 0, problems);
-  agree(setup.world, setup.loaded, std::move(problems));
-  say_(fmt::format("weights   {}", model.folder.native()));
-}
-
-fs::path Checkpointing::newer_copy() const {
-  const auto& section = setup_.recipe().checkpoint();
-  if (!copies_ || section.restore_from() || section.resume() != config::ResumeMode::kAuto) return {};
-  std::int64_t saved = -1;
-  if (setup_.world.rank() == 0)
-    if (const auto name = checkpoint::parse_checkpoint_name(checkpoint::newest_checkpoint(root_).filename().native()))
-      saved = name->step;
-  saved = std::stoll(setup_.world.broadcast_text(std::to_string(saved)));
-  return copies_
-      ->find(identity_, saved,
-             [&](const std::string& why) {
-               say_("resume    " + why);
-               note_({.event = "warning", .step = saved + 1, .message = why, .fields = {{"id", "memory-copy"}}});
-             })
-      .value_or(fs::path());
-}
-
-/// A run that could not save must not run for hours first.
-void Checkpointing::probe_folder() const {
-  std::error_code error;
-  fs::create_directories(root_, error);
-  if (error) checkpoint::fail_unwritable(fmt::format("the folder '{}' cannot be made", root_.native()), error.value());
-  const auto probe = root_ / ".probe";
-  fs::remove(probe, error);
-  checkpoint::write_file(probe, "checkpoints can be written here\n");
-  fs::remove(probe, error);
-}
-
-parallel::WeightSource Checkpointing::weights() const {
-  if (resume_ && !setup_.plan.adapters) return resume_->weights();
-  const auto initial = initial_values(setup_.plan);
-  const auto base = pretrained_ ? stored_values(pretrained_) : initial;
-  return setup_.plan.adapters ? adapters_over(base, resume_ ? resume_->weights() : initial) : base;
-}
-
-void Checkpointing::restore(Trainer& trainer) {
-  trainer_ = &trainer;
-  checkpoint::together(*group_, [&] {
-    if (resume_) resume_->restore_optimizer(trainer.runtime());
-  });
-  if (auto* scaler = trainer.scaler(); scaler != nullptr && resume_ && resume_->state().loss_scale) {
-    const auto& saved = *resume_->state().loss_scale;
-    scaler->restore(
-        {static_cast<float>(saved.scale), static_cast<int>(saved.growth_steps), static_cast<int>(saved.hysteresis)});
-  }
-  if (resume_) trainer.bad_steps().restore(resume_->state().recent_losses);
-  if (resume_) resume_->close();
-  if (saver_) snapshot_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
+      started_from_(start.checkpoint),
+      identity_(start.run),
+      stored_(stored_type(setup)),
+      best_(start.state.best_val_loss),
+      best_name_(start.state.best),
+      copies_(std::move(copies)) {
+  if (!setup.recipe().checkpoint->enabled()) return;
+  saver_ = std::make_unique<checkpoint::Saver>(setup.world, root_);
+  snapshot_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
   if (!copies_) return;
   copied_ = std::make_unique<Snapshot>(trainer.runtime(), stored_);
   copies_->check_room(copied_->bytes());
-}
-
-plan::LrSchedule Checkpointing::rates() const {
-  if (!resume_ || resume_->state().lr_schedule.empty()) return *setup_.rates;
-  Diagnostics problems;
-  config::Origins origins;
-  std::vector<config::IgnoredKey> ignored;
-  std::vector<config::IgnoredKey> unsupported;
-  config::Reader reader(problems, origins, ignored, unsupported);
-  plan::LrSettings saved;
-  const std::string file = (resume_->path() / checkpoint::kStateName).native();
-  reader.read(config::parse_yaml(resume_->state().lr_schedule, file, problems), "lr_schedule", saved);
-  if (!problems.empty()) throw Error(ExitCode::kCheckpoint, std::move(problems));
-  const auto& recipe = setup_.rates->settings();
-  const auto settings = plan::resumed_settings(setup_.recipe().lr_scheduler(), recipe, saved, problems);
-  agree(setup_.world, setup_.loaded, std::move(problems));
-  if (const auto changes = plan::rate_changes(settings, saved); !changes.empty())
-    say_(fmt::format("resume    rates are the recipe's: {}", fmt::join(changes, ", ")));
-  else if (const auto left = plan::rate_changes(saved, recipe, "the recipe's"); !left.empty())
-    say_(
-        fmt::format("resume    rates are the checkpoint's, not the recipe's: {}; "
-                    "lr_scheduler.override_opt_param_scheduler: true takes the recipe's",
-                    fmt::join(left, ", ")));
-  return plan::LrSchedule(settings);
-}
-
-std::int64_t Checkpointing::first_step() const {
-  return resume_ ? resume_->state().step + 1 : setup_.steps->first_step();
 }
 
 void Checkpointing::say_done(const std::optional<checkpoint::SaveReport>& report) const {
@@ -216,17 +137,17 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
   checkpoint::RunState out{.step = step.step, .epoch = step.epoch};
   out.global_batch_size = setup_.plan.batch.global;
   out.samples = (step.step + 1) * out.global_batch_size;
-  out.optimizer_steps = trainer_->runtime().optimizer().steps();
-  if (const auto* scaler = trainer_->scaler())
+  out.optimizer_steps = trainer_.runtime().optimizer().steps();
+  if (const auto* scaler = trainer_.scaler())
     out.loss_scale =
         checkpoint::LossScale{scaler->state().scale, scaler->state().growth_steps, scaler->state().hysteresis};
   out.optimizer = setup_.plan.optimizer.name;
   out.seed = setup_.seed();
-  out.lr_schedule = config::to_json(config::to_dict(trainer_->schedule().settings()));
+  out.lr_schedule = config::to_json(config::to_dict(trainer_.schedule().settings()));
   out.loss = loss;
   out.val_loss = val_loss;
   out.best_val_loss = best_;
-  out.recent_losses = trainer_->bad_steps().recent();
+  out.recent_losses = trainer_.bad_steps().recent();
   out.best = best_name_;
   out.recipe = setup_.loaded.text;
   out.resolved = recorded_recipe(setup_.loaded);
@@ -334,7 +255,7 @@ void Checkpointing::finish() {
 
 std::string Checkpointing::newest() const {
   if (saver_ && saved_) return checkpoint::newest_checkpoint(root_).native();
-  return resume_ ? resume_->path().native() : "";
+  return started_from_.native();
 }
 
 }  // namespace automodel::train

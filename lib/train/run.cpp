@@ -38,6 +38,7 @@
 #include "train/runtime.h"
 #include "train/setup.h"
 #include "train/slow_ranks.h"
+#include "train/start_point.h"
 #include "train/stop_signal.h"
 #include "train/tensor_memory.h"
 #include "train/trainer.h"
@@ -60,12 +61,12 @@ class Run {
     count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
     build({});
-    const std::int64_t first = checkpointing_->first_step();
+    const std::int64_t first = start_->first_step;
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, setup_->plan.cuda, first,
                                          setup_->steps->end_step(), stream_);
     estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
     banner();
-    const auto from = checkpointing_->resumed_from();
+    const auto from = start_->checkpoint.native();
     metrics::Event start{.event = "start",
                          .step = first,
                          .message = from.empty() ? "a new run" : "goes on from " + from,
@@ -76,12 +77,13 @@ class Run {
                                     {"recipe", recorded_recipe(loaded_)}}};
     if (!from.empty()) {
       start.fields.emplace_back("resumed_from", from);
-      start.fields.emplace_back("resumed_source", std::string(checkpointing_->resumed_in_memory() ? "memory" : "disk"));
+      start.fields.emplace_back("resumed_source",
+                                std::string(start_->kind == StartKind::kMemoryCopy ? "memory" : "disk"));
     }
     reports_->event(start);
     for (const auto& warning : setup_->plan.warnings)
       reports_->event({.event = "warning", .message = warning.message, .fields = {{"id", warning.id}}});
-    for (const auto& event : early_events_) reports_->event(event);
+    for (const auto& event : start_->events) reports_->event(event);
     estimate_->end_phase(estimate::Phase::kInitialization);
     meet_ranks();
     const auto code = loop(first);
@@ -98,16 +100,18 @@ class Run {
     checkpointing_.reset();  // it refers to the trainer, and that to the runtime
     trainer_.reset();
     runtime_.reset();
-    checkpointing_ = std::make_unique<Checkpointing>(
-        *setup_, [this](const std::string& line) { say(line); }, from,
-        [this](const metrics::Event& event) { note(event); });
-    runtime_ = std::make_unique<Runtime>(setup_->plan, world_, checkpointing_->weights());
+    auto copies = prepare_saving(*setup_);
+    start_.emplace(find_start(*setup_, copies.get(), from));
+    runtime_ = std::make_unique<Runtime>(setup_->plan, world_, start_->weights);
     if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
-    trainer_ = std::make_unique<Trainer>(*runtime_, checkpointing_->rates());
+    trainer_ = std::make_unique<Trainer>(*runtime_, start_->rates);
     trainer_->bad_steps() = BadStepRule(recipe_.fault_tolerance());
     if (const auto& slow = recipe_.fault_tolerance->slow_rank(); slow && world_.size() > 1)
       clock_ = &trainer_->time_phases(slow->steps());
-    checkpointing_->restore(*trainer_);
+    start_->restore(*trainer_);
+    checkpointing_ = std::make_unique<Checkpointing>(
+        *setup_, *trainer_, *start_, std::move(copies), [this](const std::string& line) { reports_->line(line); },
+        [this](const metrics::Event& event) { reports_->event(event); });
     if (recipe_.logging->trace() == config::TraceChoice()) return;
     const auto& place = runtime_->place();
     trace_ = std::make_unique<RunTrace>(runtime_->executor(), setup_->plan, place.pp,
@@ -118,8 +122,8 @@ class Run {
     if (world_.rank() != 0) return;
     reports_->line(report::to_text(setup_->plan));
     reports_->line("data      " + setup_->loader->dataset().summary());
-    for (const auto& line : early_lines_) reports_->line(line);
-    const auto first = checkpointing_->first_step(), end = setup_->steps->end_step();
+    for (const auto& line : start_->lines) reports_->line(line);
+    const auto first = start_->first_step, end = setup_->steps->end_step();
     reports_->line(fmt::format("run       {}, {} thread{} a rank, files in {}",
                                first < end ? fmt::format("steps {} to {}", first, end - 1)
                                            : fmt::format("all {} steps are done: nothing is left to train", end),
@@ -137,21 +141,6 @@ class Run {
     else
       peak_bytes_ = proc_field("/proc/self/status", "VmHWM");
     return peak_bytes_ / (1 << 30);
-  }
-
-  /// Lines for people, kept until there is a place for them.
-  void say(const std::string& line) {
-    if (reports_)
-      reports_->line(line);
-    else
-      early_lines_.push_back(line);
-  }
-
-  void note(const metrics::Event& event) {
-    if (reports_)
-      reports_->event(event);
-    else if (world_.rank() == 0)
-      early_events_.push_back(event);
   }
 
   /// Whether the step's time line is recorded. Without a list it is the second step: the first one warms up.
@@ -187,7 +176,7 @@ class Run {
                             .checkpoint = checkpointing_->newest(),
                             .adapters = setup_->plan.adapters.has_value(),
                             .has_text = text,
-                            .steps_done = checkpointing_->first_step()}))
+                            .steps_done = start_->first_step}))
       reports_->line(line);
   }
 
@@ -324,6 +313,8 @@ class Run {
     if (!back) return false;
     const auto rule = trainer_->bad_steps();
     build(from);
+    for (const auto& line : start_->lines) reports_->line(line);
+    for (const auto& event : start_->events) reports_->event(event);
     trainer_->bad_steps().take_count(rule);
     return true;
   }
@@ -407,8 +398,7 @@ class Run {
   const ActionHook& hook_;
   metrics::EventStream* stream_;
   std::unique_ptr<Setup> setup_;
-  std::vector<std::string> early_lines_;
-  std::vector<metrics::Event> early_events_;
+  std::optional<StartPoint> start_;
   double peak_bytes_ = 0;  ///< bytes; the estimate counts anew in each phase
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;

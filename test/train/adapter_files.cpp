@@ -16,9 +16,9 @@
 #include "parity/parity.h"
 #include "rank_suite.h"
 #include "rounding.h"
-#include "train/checkpointing.h"
 #include "train/microbatches.h"
 #include "train/saved_runs.h"
+#include "train/start_point.h"
 
 namespace automodel {
 namespace {
@@ -68,8 +68,8 @@ Logits logits_of(const std::string& text) {
   const auto outcome = comm::run_ranks(1, [&](comm::World& world) {
     const auto loaded = test::load_recipe(text);
     const train::Setup setup(loaded, world);
-    train::Checkpointing checkpoints(setup, [](const std::string&) {});
-    train::Runtime runtime(setup.plan, world, checkpoints.weights());
+    const auto start = train::find_start(setup, nullptr);
+    train::Runtime runtime(setup.plan, world, start.weights);
     const auto plan = setup.steps->plan(0);
     const auto batch = setup.loader->load(plan.epoch, plan.step_in_epoch).front();
     const ops::NoGraph guard;
@@ -202,13 +202,12 @@ void check_refusals(comm::World& world) {
   RANK_EQUAL(refusal({.peft = ""}), "checkpoint-of-another-run");
   RANK_EQUAL(refusal({.peft = "", .checkpoint = named}), "missing-weights");
   // Another scale is no mistake that the files could show: it is said.
-  std::vector<std::string> said;
   const auto loaded =
       test::load_recipe(recipe(folder / "run", {.peft = "dim: 4, alpha: 20, target_modules: [q_proj, v_proj]"}, 4));
   const train::Setup setup(loaded, world);
-  const train::Checkpointing checkpoints(setup, [&](const std::string& line) { said.push_back(line); });
+  const auto start = train::find_start(setup, nullptr);
   bool found = false;
-  for (const auto& line : said)
+  for (const auto& line : start.lines)
     found = found || line.find("adapters are scaled by 5 here and were by 2.5") != std::string::npos;
   RANK_CHECK(found);
 }

@@ -68,10 +68,12 @@ std::string recipe(const Mesh& mesh, const fs::path& root, const std::string& dt
 void save_again(comm::World& world, const std::string& text) {
   const auto loaded = test::load_recipe(text);
   const train::Setup setup(loaded, world);
-  train::Checkpointing checkpoints(setup, [](const std::string&) {});
-  train::Runtime runtime(setup.plan, world, checkpoints.weights());
-  train::Trainer trainer(runtime, checkpoints.rates());
-  checkpoints.restore(trainer);
+  auto copies = train::prepare_saving(setup);
+  auto start = train::find_start(setup, copies.get());
+  train::Runtime runtime(setup.plan, world, start.weights);
+  train::Trainer trainer(runtime, start.rates);
+  start.restore(trainer);
+  train::Checkpointing checkpoints(setup, trainer, start, std::move(copies));
   checkpoints.after_step({.step = 99, .checkpoint = true, .last = true}, 0.0, std::nullopt);
 }
 

@@ -15,12 +15,14 @@ namespace automodel::test {
 std::vector<double> train_to(comm::World& world, const std::string& text, std::int64_t end, bool save_all) {
   const auto loaded = load_recipe(text);
   const train::Setup setup(loaded, world);
-  train::Checkpointing checkpoints(setup, [](const std::string&) {});
-  train::Runtime runtime(setup.plan, world, checkpoints.weights());
-  train::Trainer trainer(runtime, checkpoints.rates());
-  checkpoints.restore(trainer);
+  auto copies = train::prepare_saving(setup);
+  auto start = train::find_start(setup, copies.get());
+  train::Runtime runtime(setup.plan, world, start.weights);
+  train::Trainer trainer(runtime, start.rates);
+  start.restore(trainer);
+  train::Checkpointing checkpoints(setup, trainer, start, std::move(copies));
   std::vector<double> losses;
-  for (auto step = checkpoints.first_step(); step < end; ++step) {
+  for (auto step = start.first_step; step < end; ++step) {
     auto plan = setup.steps->plan(step);
     const auto result = trainer.step(step, setup.loader->load(plan.epoch, plan.step_in_epoch), false);
     losses.push_back(result.loss);

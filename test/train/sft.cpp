@@ -10,8 +10,8 @@
 
 #include "parity/parity.h"
 #include "rank_suite.h"
-#include "train/checkpointing.h"
 #include "train/saved_runs.h"
+#include "train/start_point.h"
 #include "train/trainer.h"
 
 namespace automodel {
@@ -42,9 +42,9 @@ std::vector<train::StepResult> train_sections(comm::World& world, const std::str
                   "checkpoint: {{enabled: false, checkpoint_dir: {1}}}\n{2}",
                   kGolden, (folder / "run").native(), sections));
   const train::Setup setup(loaded, world);
-  train::Checkpointing checkpoints(setup, [](const std::string&) {});
-  train::Runtime runtime(setup.plan, world, checkpoints.weights());
-  train::Trainer trainer(runtime, checkpoints.rates());
+  const auto start = train::find_start(setup, nullptr);
+  train::Runtime runtime(setup.plan, world, start.weights);
+  train::Trainer trainer(runtime, start.rates);
   std::vector<train::StepResult> out;
   for (int step = 0; step < steps; ++step) {
     const auto plan = setup.steps->plan(step);

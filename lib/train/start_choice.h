@@ -1,0 +1,66 @@
+// Which weights and which step a run starts from: decided from what the recipe asks for and what can be found, before
+// anything is opened or built.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/format/manifest.h"
+
+namespace automodel::train {
+
+enum class StartKind {
+  kSeed,        ///< a new run, weights drawn from the seed
+  kPretrained,  ///< a new run, weights read from a model's folder
+  kCheckpoint,  ///< goes on from a checkpoint on disk
+  kMemoryCopy,  ///< goes on from a copy in the memory of hosts
+};
+
+std::string_view name_of(StartKind kind);
+
+/// What the recipe asks for.
+struct StartWish {
+  std::filesystem::path root = {};  ///< checkpoint.checkpoint_dir
+  bool resumes = true;              ///< goes on from the newest checkpoint of `root`, if there is one
+  bool pretrained = false;          ///< a new run reads its weights from a folder
+  std::optional<std::string> restore_from = {};
+  std::vector<std::filesystem::path> named = {};  ///< folders that restore_from may mean, the first one first
+  std::filesystem::path rollback = {};            ///< a checkpoint to go back to, whatever else is asked for; or empty
+  checkpoint::RunIdentity run = {};
+};
+
+/// What can be found. Each answer is the same on all ranks, which ask together.
+class StartPlaces {
+ public:
+  virtual ~StartPlaces() = default;
+  /// The newest complete checkpoint in the folder; empty where there is none.
+  virtual std::filesystem::path newest(const std::filesystem::path& folder) = 0;
+  /// Whether the folder is a complete checkpoint itself.
+  virtual bool complete(const std::filesystem::path& folder) = 0;
+  /// What the link LATEST of the folder points at, complete or not; empty where there is no link.
+  virtual std::filesystem::path latest(const std::filesystem::path& root) = 0;
+  /// A verified copy in memory of a step behind `step`, of this run; empty where there is none.
+  virtual std::filesystem::path newer_copy(std::int64_t step) = 0;
+  /// Reads every byte of a checkpoint. Throws Error (kCheckpoint) where it is damaged.
+  virtual void verify(const std::filesystem::path& checkpoint) = 0;
+  /// The run that saved a verified checkpoint; empty where its manifest does not say.
+  virtual std::optional<checkpoint::RunIdentity> saved_by(const std::filesystem::path& checkpoint) = 0;
+};
+
+struct StartChoice {
+  StartKind kind = StartKind::kSeed;
+  std::filesystem::path checkpoint = {};      ///< verified; empty for a new run
+  std::vector<std::string> differences = {};  ///< between this run and the one that saved a checkpoint taken by name
+};
+
+/// In this order: `rollback`, what restore_from names, a copy in memory that is newer than every checkpoint, the newest
+/// checkpoint, a model's folder, the seed. A checkpoint of another run is taken only where restore_from names it: every
+/// recipe saves to `checkpoints/` unless it says otherwise. Throws Error: kCheckpoint (checkpoint-missing, and those of
+/// verify), kBadInput (checkpoint-of-another-run).
+StartChoice choose_start(const StartWish& wish, StartPlaces& places);
+
+}  // namespace automodel::train
