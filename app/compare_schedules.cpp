@@ -9,7 +9,7 @@
 #include "base/json_writer.h"
 #include "base/text_table.h"
 #include "commands.h"
-#include "config/environment.h"
+#include "config/recipe_change.h"
 #include "estimate/estimated_plan.h"
 #include "estimate/search.h"
 #include "report.h"
@@ -46,12 +46,11 @@ std::vector<int> stages_of(const schedule::Generator& generator) {
 }
 
 Row plan_with(const config::LoadedRecipe& loaded, const estimate::PlanRequest& request, Row row, int microbatch) {
-  const std::string shown = "--compare-schedules";
-  auto overrides = estimate::schedule_overrides(loaded, row.name, microbatch);
-  overrides.push_back({"distributed.pipeline.layers_per_stage", "null", shown});
-  overrides.push_back(
-      {"model_parallel.virtual_pipeline_model_parallel_size", std::to_string(row.stages_per_rank), shown});
-  const auto changed = config::read_again(loaded, overrides, config::process_environment());
+  const auto changed = config::changed(loaded, [&](config::Recipe& recipe) {
+    estimate::set_schedule(recipe, row.name, microbatch);
+    recipe.distributed->pipeline->layers_per_stage = config::LayersPerStage{};
+    recipe.model_parallel->virtual_pipeline_model_parallel_size = row.stages_per_rank;
+  });
   Diagnostics problems;
   if (changed.problems.empty()) {
     auto result = estimate::make_plan(changed, request);

@@ -1,6 +1,7 @@
 #include "config/recipe.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -8,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "config/differences.h"
+#include "config/recipe_change.h"
 #include "config/recipe_class.h"
 
 namespace automodel::config {
@@ -114,6 +117,26 @@ class Resolution {
   LoadedRecipe& loaded_;
 };
 
+constexpr std::array kIgnoredValues = {
+    IgnoredValue{"checkpoint.model_save_format", "is torch_save", "weights are always written as safetensors",
+                 [](const Recipe& recipe) { return recipe.checkpoint->model_save_format() == "torch_save"; }},
+    IgnoredValue{"validation_dataloader.batch_size", "is not step_scheduler.local_batch_size",
+                 "validation takes step_scheduler.local_batch_size sequences at once; its loss is a mean over tokens, "
+                 "whatever the batch",
+                 [](const Recipe& recipe) {
+                   const auto rows = recipe.validation_dataloader->batch_size();
+                   return rows && *rows != recipe.step_scheduler->local_batch_size();
+                 }},
+};
+
+void note_ignored_values(LoadedRecipe& loaded) {
+  for (const auto& row : kIgnoredValues) {
+    const std::string key(row.key);
+    std::erase_if(loaded.ignored, [&](const IgnoredKey& each) { return each.key == key; });  // of an earlier look
+    if (row.holds(loaded.recipe)) loaded.ignored.push_back({key, std::string(row.reason), loaded.origins.nearest(key)});
+  }
+}
+
 /// Rules across sections that need nothing but the recipe.
 void check_recipe(LoadedRecipe& loaded) {
   const Recipe& recipe = loaded.recipe;
@@ -138,10 +161,8 @@ void check_recipe(LoadedRecipe& loaded) {
   if (!recipe.model())
     refuse("missing-key", "model", "the recipe has no model",
            "add 'model:' with config or pretrained_model_name_or_path");
-  if (const auto& format = recipe.checkpoint->model_save_format(); format == "torch_save")
-    loaded.ignored.push_back({"checkpoint.model_save_format", "weights are always written as safetensors",
-                              loaded.origins.nearest("checkpoint.model_save_format")});
-  else if (format != "safetensors")
+  const auto& format = recipe.checkpoint->model_save_format();
+  if (format != "torch_save" && format != "safetensors")
     refuse("bad-value", "checkpoint.model_save_format", fmt::format("checkpoints cannot be written as '{}'", format),
            "safetensors is the only format");
   const auto& faults = recipe.fault_tolerance();
@@ -160,15 +181,14 @@ void check_recipe(LoadedRecipe& loaded) {
     refuse("bad-value", "fault_tolerance.loss_spike.factor",
            fmt::format("a factor of {} makes a spike of every other step", faults.loss_spike()->factor()),
            "greater than 1; 2 is usual");
-  if (const auto rows = recipe.validation_dataloader->batch_size();
-      rows && *rows != recipe.step_scheduler->local_batch_size())
-    loaded.ignored.push_back({"validation_dataloader.batch_size",
-                              "validation takes step_scheduler.local_batch_size sequences at once; its loss is a mean "
-                              "over tokens, whatever the batch",
-                              loaded.origins.nearest("validation_dataloader.batch_size")});
+  note_ignored_values(loaded);
 }
 
 }  // namespace
+
+std::span<const IgnoredValue> ignored_values() {
+  return kIgnoredValues;
+}
 
 int seed_of(const Recipe& recipe) {
   return recipe.seed().value_or(42);
@@ -238,6 +258,19 @@ LoadedRecipe read_again(const LoadedRecipe& recipe, std::span<const Override> fu
   auto overrides = recipe.overrides;
   overrides.insert(overrides.end(), further.begin(), further.end());
   return read_recipe(recipe.text, recipe.path, overrides, environment);
+}
+
+LoadedRecipe changed(const LoadedRecipe& recipe, const std::function<void(Recipe&)>& edit) {
+  auto out = recipe;
+  edit(out.recipe);
+  for (auto& each : differences(recipe.recipe, out.recipe)) {
+    out.origins.add(each.key, {{each.shown, 0, 0}, each.value});
+    out.overrides.push_back(std::move(each));
+  }
+  out.warnings.clear();  // those of the rules that hold again
+  Resolution(out).run();
+  check_recipe(out);
+  return out;
 }
 
 std::string recipe_schema() {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "config/recipe.h"
+#include "config/recipe_change.h"
 
 namespace automodel::config {
 namespace {
@@ -24,7 +25,14 @@ constexpr std::string_view kIntroduction =
     "them.\n"
     "`automodel schema` prints the same as JSON Schema for editors; `automodel config RECIPE` shows what a recipe's "
     "keys\n"
-    "are set to, and where.\n";
+    "are set to, and where. The [last section](#keys-without-effect) has all keys without effect in one table.\n";
+
+constexpr std::string_view kIgnoredIntroduction =
+    "A recipe may set these; the list `ignored` of `plan` and `train` then names them with the same words. What is "
+    "said of\n"
+    "`dataset` and `dataloader` holds for `validation_dataset` and `validation_dataloader` too. Keys at the top that "
+    "begin\n"
+    "with `_` are parts that YAML anchors refer to, and are listed as well.\n\n";
 
 std::string escaped(std::string text) {
   for (std::size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2))
@@ -158,6 +166,46 @@ void add_values(const std::vector<FieldInfo>& fields, const std::string& path, s
   }
 }
 
+/// Finds the fields that are declared as ignored, with the components that have them.
+class IgnoredSearch {
+ public:
+  std::vector<IgnoredRow> take() && { return std::move(out_); }
+
+  void fields(const std::vector<FieldInfo>& fields, const std::string& path, const std::string& component) {
+    for (const auto& field : fields) {
+      if (field.form == FieldInfo::Form::kRest) continue;
+      const std::string here = field.form == FieldInfo::Form::kFlat ? path : join_path(path, key_of(field));
+      if (!field.ignored.empty()) {
+        add(here, field, component);
+        continue;
+      }
+      const TypeInfo& type = unwrapped(*field.type);
+      if (is_section(type) && path.empty() && !described_.insert(&type).second) continue;
+      if (type.choice != nullptr)
+        for (const auto& each : type.choice().alternatives)
+          this->fields(each.type->fields(), here, fmt::format("{}: {}", join_path(here, type.choice().key), each.name));
+      else if (type.fields != nullptr)
+        this->fields(type.fields(), here, component);
+      else if (type.inner != nullptr && type.inner().fields != nullptr)
+        this->fields(type.inner().fields(), here + "[]", component);
+    }
+  }
+
+ private:
+  void add(const std::string& key, const FieldInfo& field, const std::string& component) {
+    const auto same = std::find_if(
+        out_.begin(), out_.end(), [&](const IgnoredRow& row) { return row.key == key && row.reason == field.ignored; });
+    IgnoredRow& row = same == out_.end() ? out_.emplace_back() : *same;
+    row.key = key;
+    row.reason = field.ignored;
+    row.initial = to_json(field.initial);
+    if (!component.empty()) row.components.push_back(component);
+  }
+
+  std::vector<IgnoredRow> out_ = {};
+  std::set<const TypeInfo*> described_ = {};
+};
+
 void add_keys(const std::vector<FieldInfo>& fields, const std::string& path, std::vector<std::string>& keys) {
   for (const auto& field : fields) {
     if (field.form == FieldInfo::Form::kRest) continue;
@@ -197,7 +245,26 @@ std::string recipe_reference() {
     else
       page.table(type.fields(), key, 2);
   }
+  page.heading(2, "Keys without effect", "");
+  std::string rows =
+      std::string(kIgnoredIntroduction) + "| key | where | why nothing follows from it |\n| --- | --- | --- |\n";
+  for (const auto& row : ignored_keys()) {
+    auto where = row.when;
+    for (const auto& each : row.components) where += fmt::format("{}`{}`", where.empty() ? "" : ", ", each);
+    rows += fmt::format("| `{}` | {} | {} |\n", row.key, where, escaped(row.reason));
+  }
+  rows.pop_back();
+  page.line(rows);
   return std::string(kIntroduction) + std::move(page).text();
+}
+
+std::vector<IgnoredRow> ignored_keys() {
+  IgnoredSearch search;
+  search.fields(fields_of<Recipe>(), "", "");
+  auto out = std::move(search).take();
+  for (const auto& each : ignored_values())
+    out.push_back({.key = std::string(each.key), .reason = std::string(each.reason), .when = std::string(each.when)});
+  return out;
 }
 
 std::vector<std::string> recipe_keys() {

@@ -9,6 +9,7 @@
 
 #include "arch/counts.h"
 #include "base/bytes.h"
+#include "config/recipe_change.h"
 #include "estimate/coarse_cost.h"
 
 namespace automodel::estimate {
@@ -40,14 +41,8 @@ constexpr std::array kRecomputations = {
     Recomputation{config::ActivationCheckpointing::kFull, "full"},
 };
 constexpr std::array kMicrobatches = {1, 2, 4, 8};
-constexpr const char* kExpertTensor = "model_parallel.expert_tensor_parallel_size";
 constexpr int kLate = 4;                       // plans after the time is up, where none fits yet
 constexpr std::int64_t kLongSequence = 32768;  // from here on context parallelism is tried unasked
-
-config::Override set(std::string key, std::string value) {
-  std::string shown = key + "=" + value;
-  return {std::move(key), std::move(value), std::move(shown)};
-}
 
 /// A candidate before it is planned.
 struct Draft {
@@ -78,8 +73,7 @@ class Search {
   }
 
  private:
-  std::optional<EstimatedPlan> make(const std::vector<config::Override>& overrides, int world, Diagnostics& problems) {
-    const auto loaded = config::read_again(recipe_, overrides, config::process_environment());
+  std::optional<EstimatedPlan> make(const config::LoadedRecipe& loaded, int world, Diagnostics& problems) {
     if (!loaded.problems.empty()) {
       problems = loaded.problems;
       return std::nullopt;
@@ -88,33 +82,31 @@ class Search {
     plan.world_size = world;
     auto result = make_plan(loaded, plan);
     problems = std::move(result.problems);
-    if (strategy_ == std::nullopt) strategy_ = loaded.recipe.distributed();
     return std::move(result.plan);
   }
 
   /// The model on one rank: its sizes, types and the machine.
   std::optional<EstimatedPlan> plan_base() {
-    std::vector<config::Override> alone = mesh_of({});
-    alone.push_back(set("distributed.dp_size", "null"));
-    alone.push_back(set("distributed.dp_replicate_size", "null"));
-    alone.push_back(set("distributed.pipeline", "null"));
-    alone.push_back(set("step_scheduler.local_batch_size", "1"));
-    if (asks_for_sequence_parallel()) alone.push_back(set("model_parallel.sequence_parallel", "false"));
-    if (divides_experts()) alone.push_back(set(kExpertTensor, "null"));
+    const auto alone = config::changed(recipe_, [this](config::Recipe& recipe) {
+      set_mesh(recipe, {});
+      recipe.distributed->dp_size = std::nullopt;
+      recipe.step_scheduler->local_batch_size = 1;
+      recipe.model_parallel->sequence_parallel = false;
+      drop_stages(recipe);
+    });
     auto plan = make(alone, 1, out_.problems);
     if (plan && !plan->estimate) {
       out_.problems.push_back(
           {"missing-key", "the sizes of the model are unknown", "give --model.config PATH", {}, "model"});
       return std::nullopt;
     }
+    strategy_ = alone.recipe.distributed();
     return plan;
   }
 
   /// By Megatron Core's key, which is refused without tensor parallelism.
   bool asks_for_sequence_parallel() const { return recipe_.recipe.model_parallel->sequence_parallel(); }
 
-  /// Over tensor-parallel ranks too: the search divides experts among ranks only.
-  bool divides_experts() const { return recipe_.recipe.model_parallel->expert_tensor_parallel_size().has_value(); }
   bool overlaps() const {
     const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe_.recipe.distributed->strategy());
     return recipe_.recipe.model_parallel->tp_comm_overlap() ||
@@ -282,50 +274,50 @@ class Search {
   }
 
   /// Sizes in both spellings where the recipe has Megatron Core's as well: the two must agree.
-  std::vector<config::Override> mesh_of(const mesh::MeshSizes& sizes) const {
-    std::vector<config::Override> out;
-    for (const auto& [key, megatron, size] : {std::tuple("pp_size", "pipeline_model_parallel_size", sizes.pp),
-                                              std::tuple("tp_size", "tensor_model_parallel_size", sizes.tp),
-                                              std::tuple("cp_size", "context_parallel_size", sizes.cp),
-                                              std::tuple("ep_size", "expert_model_parallel_size", sizes.ep)}) {
-      out.push_back(set(std::string("distributed.") + key, std::to_string(size)));
-      if (const auto other = std::string("model_parallel.") + megatron; recipe_.origins.find(other) != nullptr)
-        out.push_back(set(other, std::to_string(size)));
-    }
-    return out;
+  void set_mesh(config::Recipe& recipe, const mesh::MeshSizes& sizes) const {
+    auto& ours = recipe.distributed();
+    auto& megatron = recipe.model_parallel();
+    const auto set = [&](config::Field<std::optional<int>>& key, config::Field<int>& other, const char* name,
+                         int size) {
+      key = size;
+      if (recipe_.origins.find(std::string("model_parallel.") + name) != nullptr) other = size;
+    };
+    set(ours.pp_size, megatron.pipeline_model_parallel_size, "pipeline_model_parallel_size", sizes.pp);
+    set(ours.tp_size, megatron.tensor_model_parallel_size, "tensor_model_parallel_size", sizes.tp);
+    set(ours.cp_size, megatron.context_parallel_size, "context_parallel_size", sizes.cp);
+    set(ours.ep_size, megatron.expert_model_parallel_size, "expert_model_parallel_size", sizes.ep);
+    ours.dp_size = sizes.dp();
+    ours.dp_replicate_size = std::nullopt;
+    megatron.expert_tensor_parallel_size = std::nullopt;  // the search divides experts among ranks only
   }
 
-  std::vector<config::Override> overrides_of(const Draft& draft) const {
-    const auto& s = draft.request.sizes;
-    const auto number = [](int value) { return std::to_string(value); };
-    std::vector<config::Override> out = mesh_of(s);
-    out.push_back(set("distributed.dp_size", number(s.dp())));
-    out.push_back(set("distributed.dp_replicate_size", "null"));
-    out.push_back(set("distributed.activation_checkpointing", std::string(draft.recompute.name)));
+  /// Stages need a pipeline. The rest of its section stays: without one it says nothing, but for the length of data.
+  static void drop_stages(config::Recipe& recipe) {
+    recipe.model_parallel->virtual_pipeline_model_parallel_size = std::nullopt;
+  }
+
+  void change(config::Recipe& recipe, const Draft& draft) const {
+    const auto& request = draft.request;
+    const auto& s = request.sizes;
+    set_mesh(recipe, s);
+    std::visit([&](auto& strategy) { strategy.activation_checkpointing = draft.recompute.kind; },
+               recipe.distributed->strategy());
     // Without a pipeline a run is one microbatch, and runs are accumulated.
-    out.push_back(
-        set("step_scheduler.local_batch_size",
-            number(s.pp == 1 ? draft.request.microbatch : draft.request.microbatch * draft.request.microbatches)));
-    if (base_->mesh.strategy() == mesh::Strategy::kFsdp2) {
-      out.push_back(set("distributed.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
-      out.push_back(set("distributed.defer_fsdp_grad_sync", draft.request.sharding.defer_reduction ? "true" : "false"));
+    recipe.step_scheduler->local_batch_size =
+        s.pp == 1 ? request.microbatch : request.microbatch * request.microbatches;
+    if (auto* fsdp = std::get_if<config::FSDP2Config>(&recipe.distributed->strategy())) {
+      fsdp->sequence_parallel = request.sharding.sequence_parallel;
+      fsdp->defer_fsdp_grad_sync = request.sharding.defer_reduction;
     }
-    if (asks_for_sequence_parallel())
-      out.push_back(
-          set("model_parallel.sequence_parallel", draft.request.sharding.sequence_parallel ? "true" : "false"));
-    if (divides_experts()) out.push_back(set(kExpertTensor, "null"));
-    if (s.pp == 1) {
-      out.push_back(set("distributed.pipeline", "null"));
-      return out;
-    }
-    const int stages = s.pp * draft.choice.stages_per_rank;
-    std::string counts;
-    for (const auto& range : plan::balanced_layers(stages, cost_))
-      counts += fmt::format("{}{}", counts.empty() ? "" : ", ", range.size());
-    for (auto& each : schedule_overrides(recipe_, draft.choice.name, draft.request.microbatch))
-      out.push_back(std::move(each));
-    out.push_back(set("distributed.pipeline.layers_per_stage", "[" + counts + "]"));
-    return out;
+    if (asks_for_sequence_parallel()) recipe.model_parallel->sequence_parallel = request.sharding.sequence_parallel;
+    if (s.pp == 1) return drop_stages(recipe);
+    set_schedule(recipe, draft.choice.name, request.microbatch);
+    config::LayersPerStage layers;
+    for (const auto& range : plan::balanced_layers(s.pp * draft.choice.stages_per_rank, cost_))
+      layers.counts.push_back(range.size());
+    recipe.distributed->pipeline->layers_per_stage = std::move(layers);
+    if (recipe.model_parallel->virtual_pipeline_model_parallel_size())
+      recipe.model_parallel->virtual_pipeline_model_parallel_size = draft.choice.stages_per_rank;
   }
 
   void plan_best() {
@@ -373,7 +365,7 @@ class Search {
   /// The recipe as it stands, beside what was found.
   void plan_own() {
     Diagnostics problems;
-    const auto plan = make({}, request_.world_size, problems);
+    const auto plan = make(recipe_, request_.world_size, problems);
     if (!plan || !plan->estimate) return;
     const auto& section = recipe_.recipe.distributed();
     Candidate own{.sizes = plan->mesh.sizes(),
@@ -411,14 +403,16 @@ class Search {
 
   void plan_draft(const Draft& draft) {
     ++out_.planned;
-    Candidate candidate{.overrides = overrides_of(draft),
+    const auto loaded = config::changed(recipe_, [&](config::Recipe& recipe) { change(recipe, draft); });
+    const auto own = static_cast<std::ptrdiff_t>(recipe_.overrides.size());
+    Candidate candidate{.overrides = {loaded.overrides.begin() + own, loaded.overrides.end()},
                         .sizes = draft.request.sizes,
                         .schedule = schedule_of(draft),
                         .microbatch = draft.request.microbatch,
                         .recompute = std::string(draft.recompute.name),
                         .reduce = draft.request.sharding.defer_reduction ? "step" : "microbatch"};
     Diagnostics problems;
-    const auto plan = make(candidate.overrides, request_.world_size, problems);
+    const auto plan = make(loaded, request_.world_size, problems);
     if (!plan || !plan->estimate)
       return refuse(problems.empty() ? "cannot be planned" : problems[0].message, name_of(draft));
     fill(candidate, *plan->estimate);
@@ -444,17 +438,14 @@ SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchReques
   return Search(recipe, request).run();
 }
 
-std::vector<config::Override> schedule_overrides(const config::LoadedRecipe& recipe, std::string_view schedule,
-                                                 int microbatch) {
-  const std::string section = "distributed.pipeline.";
-  std::vector<config::Override> out = {set(section + "pp_schedule", std::string(schedule)),
-                                       set(section + "pp_microbatch_size", std::to_string(microbatch))};
-  const auto& given = recipe.recipe.distributed->pipeline();
-  if (!given) return out;
-  if (given->pp_schedule_csv()) out.push_back(set(section + "pp_schedule_csv", "null"));
-  if (given->module_fqns_per_model_part()) out.push_back(set(section + "module_fqns_per_model_part", "null"));
-  if (given->pipeline_model_parallel_layout()) out.push_back(set(section + "pipeline_model_parallel_layout", "null"));
-  return out;
+void set_schedule(config::Recipe& recipe, std::string_view schedule, int microbatch) {
+  auto& pipeline = recipe.distributed->pipeline();
+  if (!pipeline) pipeline.emplace();
+  pipeline->pp_schedule = std::string(schedule);
+  pipeline->pp_microbatch_size = microbatch;
+  pipeline->pp_schedule_csv = std::nullopt;
+  pipeline->module_fqns_per_model_part = std::nullopt;
+  pipeline->pipeline_model_parallel_layout = std::nullopt;
 }
 
 std::string apply_candidate(const config::LoadedRecipe& recipe, const Candidate& candidate) {

@@ -10,9 +10,9 @@
 
 namespace automodel::estimate {
 
-/// One way to train, as overrides of the recipe.
+/// One way to train.
 struct Candidate {
-  std::vector<config::Override> overrides = {};
+  std::vector<config::Override> overrides = {};  ///< the keys of the recipe that get another value
   mesh::MeshSizes sizes = {};
   std::string schedule = {};  ///< with the stages a rank, "-" without a pipeline
   int microbatch = 1;
@@ -61,10 +61,9 @@ SearchResult search_plans(const config::LoadedRecipe& recipe, const SearchReques
 
 std::string to_text(const SearchResult& result);
 std::string to_json(const SearchResult& result);
-/// Overrides that give the recipe's pipeline a schedule by name, and take away what fixes another schedule or split;
+/// Gives the recipe's pipeline a schedule by name, and takes away what fixes another schedule or split;
 /// layers_per_stage and the section's other keys stay.
-std::vector<config::Override> schedule_overrides(const config::LoadedRecipe& recipe, std::string_view schedule,
-                                                 int microbatch);
+void set_schedule(config::Recipe& recipe, std::string_view schedule, int microbatch);
 
 /// The recipe with a candidate's overrides, as YAML.
 std::string apply_candidate(const config::LoadedRecipe& recipe, const Candidate& candidate);

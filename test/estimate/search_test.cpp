@@ -1,6 +1,11 @@
 #include "estimate/search.h"
 
+#include <set>
+
 #include <catch2/catch.hpp>
+
+#include "config/differences.h"
+#include "config/reference.h"
 
 namespace automodel::estimate {
 using namespace plan;
@@ -18,7 +23,122 @@ config::LoadedRecipe llama(const std::string& rest) {
   return loaded;
 }
 
+/// What a search decides. Everything else stays as it is.
+const std::set<std::string> kDecided = {
+    "distributed.pp_size",
+    "distributed.tp_size",
+    "distributed.cp_size",
+    "distributed.ep_size",
+    "distributed.dp_size",
+    "distributed.dp_replicate_size",
+    "distributed.activation_checkpointing",
+    "distributed.sequence_parallel",
+    "distributed.defer_fsdp_grad_sync",
+    "distributed.pipeline.pp_schedule",
+    "distributed.pipeline.pp_schedule_csv",
+    "distributed.pipeline.pp_microbatch_size",
+    "distributed.pipeline.layers_per_stage",
+    "distributed.pipeline.module_fqns_per_model_part",
+    "distributed.pipeline.pipeline_model_parallel_layout",
+    "model_parallel.pipeline_model_parallel_size",
+    "model_parallel.tensor_model_parallel_size",
+    "model_parallel.context_parallel_size",
+    "model_parallel.expert_model_parallel_size",
+    "model_parallel.expert_tensor_parallel_size",
+    "model_parallel.virtual_pipeline_model_parallel_size",
+    "model_parallel.sequence_parallel",
+    "step_scheduler.local_batch_size",
+};
+
+/// Keys that are not as they were in the recipe that --apply writes for the best candidate; "none" where a search finds
+/// nothing.
+std::vector<std::string> changed_by_search(const config::LoadedRecipe& loaded) {
+  const auto result = search_plans(loaded, {.world_size = 4, .show = 1, .plans = 1, .patience = 0});
+  if (result.best.empty()) return {"none"};
+  const auto again = config::read_recipe(apply_candidate(loaded, result.best[0]), "best.yaml", {}, {});
+  INFO(to_text(again.problems));
+  CHECK(again.problems.empty());
+  std::vector<std::string> out;
+  for (const auto& each : config::differences(loaded.recipe, again.recipe)) out.push_back(each.key);
+  return out;
+}
+
 }  // namespace
+
+TEST_CASE("every key of a recipe that a search does not decide stays as it is", "[plan]") {
+  const std::string model =
+      "model: {config: {hidden_size: 64, intermediate_size: 128, num_hidden_layers: 8, num_attention_heads: 8, "
+      "num_key_value_heads: 8, vocab_size: 256, max_position_embeddings: 128, ";
+  const std::string dense = model + "model_type: llama}}\n";
+  const std::string experts = model + "model_type: mixtral, num_local_experts: 4, num_experts_per_tok: 2}}\n";
+  const std::string rest =
+      "device: cuda\nhardware: {profile: h100}\ndataset: {_target_: mock, vocab_size: 256, seq_length: 64}\n"
+      "step_scheduler: {global_batch_size: 32, local_batch_size: 8, max_steps: 20}\n";
+  const std::vector<std::string> bases = {
+      dense + rest + "distributed: {pp_size: 2, pipeline: {}}\npeft: {dim: 4}\nlr_scheduler: {}\n",
+      dense + rest + "distributed: {strategy: megatron_fsdp}\nneftune: {}\nfp8: {enabled: true}\ngeneration: {}\n",
+      dense + rest + "distributed: {strategy: ddp}\nfreeze_config: {}\noptimizer: {_target_: sgd}\n",
+      experts + rest + "distributed: {ep_size: 2, moe: {}, mp_policy: {}}\n",
+  };
+  std::map<std::string, std::vector<std::string>> words;
+  for (auto& each : config::recipe_values()) words[each.key] = std::move(each.values);
+  int kept = 0;
+  for (const auto& base : bases) {
+    const auto plain = config::read_recipe(base, "recipe.yaml", {}, {});
+    INFO(base << to_text(plain.problems));
+    REQUIRE(plain.problems.empty());
+    for (const auto& key : config::recipe_keys()) {
+      if (key.find("NAME") != std::string::npos || key.starts_with("dataset") || key.starts_with("validation_d"))
+        continue;
+      auto values = words[key];
+      for (const char* each : {"7", "0.25", "[q_proj]", "a word"}) values.emplace_back(each);
+      for (const auto& value : values) {
+        const std::vector<config::Override> override = {{key, value, key + "=" + value}};
+        const auto loaded = config::read_recipe(base, "recipe.yaml", override, {});
+        if (!loaded.problems.empty() || config::differences(plain.recipe, loaded.recipe).empty()) continue;
+        const auto changed = changed_by_search(loaded);
+        if (changed == std::vector<std::string>{"none"}) continue;
+        ++kept;
+        for (const auto& each : changed) {
+          INFO(key << " = " << value << ", changed " << each);
+          // Megatron Core's pipeline size implies the section, which is not written down.
+          const bool implied = key == "model_parallel.pipeline_model_parallel_size" && each == "distributed.pipeline";
+          CHECK((implied || kDecided.contains(each)));
+        }
+        break;
+      }
+    }
+  }
+  CHECK(kept > 400);
+}
+
+TEST_CASE("sizes in Megatron Core's names and stages a rank are searched in both places", "[plan]") {
+  const auto loaded = llama(
+      "hardware: {profile: h100, memory: 60GiB}\n"
+      "distributed: {strategy: megatron_fsdp, pipeline: {pp_schedule: Interleaved1F1B, dtype: float32, "
+      "scale_grads_in_schedule: true, pp_seq_len: 8192}}\n"
+      "model_parallel: {tensor_model_parallel_size: 2, pipeline_model_parallel_size: 2, "
+      "virtual_pipeline_model_parallel_size: 2}\n");
+  const auto result = search_plans(loaded, {.world_size = 16, .show = 50, .patience = 30});
+  REQUIRE(result.problems.empty());
+  std::set<int> pipelines, tensors;
+  for (const auto& each : result.best) {
+    const auto text = apply_candidate(loaded, each);
+    const auto again = config::read_recipe(text, "best.yaml", {}, {});
+    INFO(text << to_text(again.problems));
+    REQUIRE(again.problems.empty());
+    CHECK(again.recipe.distributed->pipeline->scale_grads_in_schedule());
+    CHECK(again.recipe.distributed->pipeline->pp_seq_len() == 8192);
+    const auto plan = make_plan(again, {.world_size = 16});
+    REQUIRE(plan.plan);
+    CHECK(plan.plan->mesh.sizes() == each.sizes);
+    CHECK(plan.plan->estimate->time.step == Approx(each.step));
+    pipelines.insert(each.sizes.pp);
+    tensors.insert(each.sizes.tp);
+  }
+  CHECK(pipelines.size() > 1);
+  CHECK(tensors.size() > 1);
+}
 
 TEST_CASE("a search finds plans that fit and can be made, fastest first", "[plan]") {
   const auto loaded = llama("hardware: {profile: h100}\n");
