@@ -152,19 +152,26 @@ struct MockDatasetConfig {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("mock"),
-      std::string_view("nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset"),
-      std::string_view("nemo_automodel.components.datasets.llm.mock.build_unpacked_dataset")};
+      std::string_view("nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset")};
   static constexpr std::string_view kDoc = "Random tokens from the seed.";
   Field<int> vocab_size{"vocab_size", 1024, "Tokens are drawn from 0 to this.", at_least<1>};
   Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
-  Field<int> num_samples{"num_samples|num_sentences", 1'000'000, "Sequences of an epoch.", at_least<1>};
-  Field<Value> mean_len{"mean_len", nullptr, "Mean length.", Ignored{"every row has seq_length tokens"}};
-  Field<Value> std_len{"std_len", nullptr, "Spread of lengths.", Ignored{"every row has seq_length tokens"}};
-  Field<Value> max_sentence_len{"max_sentence_len", nullptr, "Longest row.",
-                                Ignored{"every row has seq_length tokens"}};
-  Field<Value> seed{"seed", nullptr, "Seed of the rows.", Ignored{"the recipe's seed makes the rows"}};
+  Field<int> num_samples{"num_samples", 1'000'000, "Sequences of an epoch.", at_least<1>};
   Field<int> batch_size{"batch_size", 1, "Sequences that NeMo AutoModel's iterator yields.",
                         Ignored{"step_scheduler.local_batch_size says how many sequences a rank takes"}};
+};
+
+struct SentencesDatasetConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("nemo_automodel.components.datasets.llm.mock.build_unpacked_dataset")};
+  static constexpr std::string_view kDoc = "Rows of random tokens and random lengths, those of NeMo AutoModel.";
+  Field<int> num_sentences{"num_sentences", 10, "Rows.", at_least<1>};
+  Field<double> mean_len{"mean_len", 20.0, "Mean length, the end of a row apart."};
+  Field<double> std_len{"std_len", 6.0, "Standard deviation of lengths."};
+  Field<int> vocab_size{"vocab_size", 100, "Tokens are drawn from 2 to this; 1 ends a row.", at_least<3>};
+  Field<int> max_sentence_len{"max_sentence_len", 64, "Most tokens of a row, its end apart.", at_least<1>};
+  Field<int> seed{"seed", 0, "Seed of the rows.", at_least<0>};
 };
 
 /// What all data sets of rows have.
@@ -330,9 +337,9 @@ inline constexpr std::array kOtherData = {
     std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
 
 using DatasetConfig = std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
-                                   MegatronDatasetConfig, MockDatasetConfig, SquadDatasetConfig, HellaSwagDatasetConfig,
-                                   ColumnMappedDatasetConfig, ChatDatasetConfig, AgentChatDatasetConfig,
-                                   XlamDatasetConfig, ForeignDatasetConfig<kOtherData>>;
+                                   MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
+                                   HellaSwagDatasetConfig, ColumnMappedDatasetConfig, ChatDatasetConfig,
+                                   AgentChatDatasetConfig, XlamDatasetConfig, ForeignDatasetConfig<kOtherData>>;
 
 enum class PackingStrategy { kThd, kNeat };
 template <>

@@ -11,6 +11,7 @@
 #include "data/megatron_dataset.h"
 #include "data/mock_dataset.h"
 #include "data/nanogpt_dataset.h"
+#include "data/sentences_dataset.h"
 #include "data/text_dataset.h"
 #include "data/tokenizer.h"
 #include "data/tokens_dataset.h"
@@ -62,6 +63,7 @@ constexpr std::array kKinds = {
     row<config::NanogptDatasetConfig, open_nanogpt>(),
     row<config::MegatronDatasetConfig, open_megatron>(),
     row<config::MockDatasetConfig, open_mock>(),
+    row<config::SentencesDatasetConfig, open_sentences>(),
     rows_of<config::SquadDatasetConfig, make_squad_builder>(),
     rows_of<config::HellaSwagDatasetConfig, make_hellaswag_builder>(),
     rows_of<config::ColumnMappedDatasetConfig, make_column_mapped_builder>(),

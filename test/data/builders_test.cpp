@@ -129,6 +129,16 @@ void compare(const json& each) {
 
 }  // namespace
 
+TEST_CASE("random sentences are the recorded ones", "[data]") {
+  int compared = 0;
+  for (const auto& each : recorded("cases/other.jsonl"))
+    if (each["dataset"]["_target_"].get<std::string>().ends_with("build_unpacked_dataset")) {
+      compare(each);
+      ++compared;
+    }
+  CHECK(compared == 2);
+}
+
 TEST_CASE("builders give the recorded ids, labels and masks, and refuse alike", "[data]") {
   const std::string family = GENERATE("squad", "hellaswag", "column_mapped", "chat", "agent", "xlam");
   int compared = 0;

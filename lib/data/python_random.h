@@ -1,0 +1,32 @@
+// The numbers of Python's `random` module.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace automodel::data {
+
+/// `random.seed(seed)` and what is drawn then: a Mersenne Twister (Matsumoto and Nishimura, 1998) that is seeded by an
+/// array of words.
+class PythonRandom {
+ public:
+  explicit PythonRandom(std::uint64_t seed);
+  /// `random()`: 53 bits in [0, 1).
+  double uniform();
+  /// `gauss(mean, deviation)`: two at a time, of which the second waits.
+  double gauss(double mean, double deviation);
+  /// An index that `choices` takes of `count` elements.
+  std::int64_t choice(std::int64_t count);
+
+ private:
+  static constexpr std::size_t kWords = 624;
+  std::uint32_t next();
+
+  std::array<std::uint32_t, kWords> state_;
+  std::size_t at_ = kWords;
+  std::optional<double> waiting_ = {};
+};
+
+}  // namespace automodel::data
