@@ -9,6 +9,13 @@ namespace automodel::arch {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kMagnitudes = ".lora_magnitude_vector";
+
+std::string module_of(std::string_view weight) {
+  AUTOMODEL_CHECK(weight.ends_with(kWeight), "only weights have adapters");
+  weight.remove_suffix(kWeight.size());
+  return std::string(weight);
+}
 
 Parameter matrix_of(const Parameter& weight, char matrix, int rank) {
   const auto sizes = linear_sizes(weight);
@@ -23,6 +30,13 @@ Parameter matrix_of(const Parameter& weight, char matrix, int rank) {
   return out;
 }
 
+Parameter magnitudes_of(const Parameter& weight) {
+  auto out = matrix_of(weight, 'B', 1);
+  out.fqn = adapter_magnitudes(weight.fqn);
+  out.shape = Shape{linear_sizes(weight).out};
+  return out;
+}
+
 }  // namespace
 
 bool is_linear_weight(const Parameter& parameter) {
@@ -32,14 +46,24 @@ bool is_linear_weight(const Parameter& parameter) {
   return linear && parameter.shape.rank() == 2 && parameter.fqn.ends_with(kWeight);
 }
 
+bool can_be_quantized(const Parameter& parameter) {
+  return is_linear_weight(parameter) && parameter.role != Role::kHead && !parameter.transposed;
+}
+
 std::string adapter_matrix(std::string_view weight, char matrix) {
-  AUTOMODEL_CHECK(weight.ends_with(kWeight), "only weights have adapters");
-  weight.remove_suffix(kWeight.size());
-  return std::string(weight) + (matrix == 'A' ? ".lora_A.weight" : ".lora_B.weight");
+  return module_of(weight) + (matrix == 'A' ? ".lora_A.weight" : ".lora_B.weight");
+}
+
+std::string adapter_magnitudes(std::string_view weight) {
+  return module_of(weight) + std::string(kMagnitudes);
 }
 
 bool is_last_matrix(const Parameter& adapter) {
-  return adapter.fqn.ends_with(".lora_B.weight");
+  return adapter.fqn.ends_with(".lora_B.weight") || is_magnitudes(adapter);
+}
+
+bool is_magnitudes(const Parameter& adapter) {
+  return adapter.fqn.ends_with(kMagnitudes);
 }
 
 LinearSizes linear_sizes(const Parameter& weight) {
@@ -56,8 +80,11 @@ std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const Ad
   for (auto& parameter : parameters) {
     if (!waiting.empty() && waiting.back().layer != parameter.layer) flush();
     parameter.frozen = true;
-    if (adapted.contains(parameter.fqn))
+    if (adapters.base && can_be_quantized(parameter)) parameter.bits = adapters.base->bits;
+    if (adapted.contains(parameter.fqn)) {
       for (const char matrix : {'A', 'B'}) waiting.push_back(matrix_of(parameter, matrix, adapters.rank_of(parameter)));
+      if (adapters.magnitudes) waiting.push_back(magnitudes_of(parameter));
+    }
     out.push_back(std::move(parameter));
   }
   flush();

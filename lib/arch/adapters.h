@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,15 +18,24 @@ enum class AdapterStart : std::uint8_t {
   kKaiming,  ///< uniform, at most 1 / sqrt(in): torch.nn.Linear's
 };
 
+/// Frozen weights in few bits, as bitsandbytes has them (QLoRA, Dettmers et al. 2023).
+struct QuantizedBase {
+  int bits = 4;               ///< 4: nf4, 8: int8
+  bool small_scales = false;  ///< of nf4: scales in 8 bits
+  bool operator==(const QuantizedBase&) const = default;
+};
+
 struct AdapterSpec {
   int rank = 8;
   int expert_rank = 8;  ///< of adapters beside experts
   double alpha = 32;
   double dropout = 0;          ///< share of elements that are left out in training; the others grow by 1 / (1 - share)
   bool dropout_first = false;  ///< of an adapter's input; else of its result
+  bool magnitudes = false;     ///< DoRA: the length of every row of W + scale * B A is trained beside
   AdapterStart start = AdapterStart::kXavier;
-  bool transposed = false;                ///< the weights are stored [in, out]: GPT-2's
-  std::vector<std::string> weights = {};  ///< FQNs of the weights that have one, in the model's order
+  bool transposed = false;                 ///< the weights are stored [in, out]: GPT-2's
+  std::optional<QuantizedBase> base = {};  ///< absent: frozen weights have the type of computation
+  std::vector<std::string> weights = {};   ///< FQNs of the weights that have one, in the model's order
 
   int rank_of(const Parameter& weight) const { return weight.is_expert() ? expert_rank : rank; }
   double scale(bool expert = false) const { return alpha / (expert ? expert_rank : rank); }
@@ -33,10 +43,16 @@ struct AdapterSpec {
 
 /// True for the weight of a linear module outside of experts and routers.
 bool is_linear_weight(const Parameter& parameter);
+/// True for what bitsandbytes quantises in a model of transformers: linear modules but the head. GPT-2's transposed
+/// ones stay as they are here.
+bool can_be_quantized(const Parameter& parameter);
 /// "model.layers.0.mlp.up_proj.lora_A.weight" for "model.layers.0.mlp.up_proj.weight"; `matrix` is A or B.
 std::string adapter_matrix(std::string_view weight, char matrix);
-/// True for B.
+/// "model.layers.0.mlp.up_proj.lora_magnitude_vector".
+std::string adapter_magnitudes(std::string_view weight);
+/// True for what lies along a module's results: B and the magnitudes.
 bool is_last_matrix(const Parameter& adapter);
+bool is_magnitudes(const Parameter& adapter);
 /// Inputs and results of the module that a weight belongs to.
 struct LinearSizes {
   std::int64_t in = 0;

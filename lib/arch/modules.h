@@ -28,6 +28,7 @@ struct Parameter {
   std::string tied_to = {};  ///< FQN of the parameter whose storage this is; such a tensor is not on disk
   std::string adapts = {};   ///< of an adapter's matrix: FQN of the weight that it stands beside
   bool frozen = false;       ///< stays as it is: adapters are trained instead
+  int bits = 0;              ///< of a frozen weight: kept in 4 or 8 bits; 0: as numbers of its type
   bool trained() const { return trainable && !frozen; }
   /// An expert's, or an expert's adapter's.
   bool is_expert() const { return role == Role::kExpert || (role == Role::kAdapter && expert >= 0); }

@@ -56,8 +56,8 @@ struct PeftConfig {
   Field<bool> match_all_linear{"match_all_linear", false, "Every linear module gets an adapter, the head too."};
   Field<int> dim{"dim", 8, "Rank r of the adapters.", at_least<1>};
   Field<int> alpha{"alpha", 32, "Adapters are scaled by alpha / dim.", at_least<1>};
-  Field<bool> use_dora{"use_dora", false, "DoRA: magnitudes of rows are trained beside.",
-                       Unsupported{"magnitudes of rows are not trained; plain LoRA is"}};
+  Field<bool> use_dora{"use_dora", false,
+                       "DoRA: the length of every row of W + alpha / dim * B A is trained beside A and B."};
   Field<double> dropout{"dropout", 0.0, "Share of elements that dropout leaves out in training.", fraction};
   Field<DropoutPosition> dropout_position{"dropout_position", DropoutPosition::kPost,
                                           "What dropout acts on: an adapter's input (pre) or its result (post)."};
@@ -75,7 +75,7 @@ struct PeftConfig {
   Field<bool> moe_rank_scaling{"moe_rank_scaling", false,
                                "Adapters of experts have rank dim / experts of a token, at least 1."};
   Field<std::string> expert_weight_format{"expert_weight_format", "unquantized", "Type of frozen experts.",
-                                          Ignored{"weights are not quantized"}};
+                                          Ignored{"experts are not quantized"}};
 };
 
 /// Rules inside the section that no single key can check; keys are relative to it.

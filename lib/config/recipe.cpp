@@ -143,6 +143,7 @@ void check_recipe(LoadedRecipe& loaded) {
   add_located(loaded, loaded.problems, check(recipe.distributed()), "distributed");
   if (recipe.freeze_config()) add_located(loaded, loaded.problems, check(*recipe.freeze_config()), "freeze_config");
   if (recipe.peft()) add_located(loaded, loaded.problems, check(*recipe.peft()), "peft");
+  if (recipe.quantization()) add_located(loaded, loaded.problems, check(*recipe.quantization()), "quantization");
   const auto refuse = [&](std::string id, std::string key, std::string message, std::string help) {
     const auto where = loaded.origins.nearest(key);
     loaded.problems.push_back({std::move(id), std::move(message), std::move(help), where, std::move(key)});

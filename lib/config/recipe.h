@@ -18,6 +18,7 @@
 #include "config/neftune_config.h"
 #include "config/override.h"
 #include "config/peft_config.h"
+#include "config/quantization_config.h"
 #include "config/reader.h"
 #include "config/run_config.h"
 #include "config/training_config.h"
@@ -90,11 +91,13 @@ struct Recipe {
   Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};
   Field<std::optional<Float8Config>> fp8{"fp8", std::nullopt,
                                          "Products of linear layers in float8, with scales of the moment."};
-  Field<Value> quantization{"quantization", nullptr, "Quantized base weights.",
-                            Unsupported{"base weights stay in floating point"}};
+  Field<std::optional<QuantizationConfig>> quantization{
+      "quantization", std::nullopt, "Weights below adapters in 4 or 8 bits (QLoRA), in bitsandbytes' formats."};
   Field<Value> qat{"qat", nullptr, "Quantization-aware training.", Unsupported{"weights stay in floating point"}};
-  Field<Value> tokenizer{"tokenizer", nullptr, "Tokenizer of all data sets.",
-                         Unsupported{"a tokenizer is an option of a data set: dataset.tokenizer"}};
+  Field<Value> tokenizer{
+      "tokenizer", nullptr, "Tokenizer of all data sets.",
+      Ignored{"NeMo AutoModel does not read it: data sets take the model's tokenizer, or the one that "
+              "dataset.tokenizer names"}};
   Field<Value> tool_call_eval{"tool_call_eval", nullptr, "Evaluation of tool calls.",
                               Ignored{"validation is the loss on validation_dataset"}};
   Field<Value> embedding_row_repair{"embedding_row_repair", nullptr, "Repair of embedding rows.",

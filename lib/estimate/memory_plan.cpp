@@ -1,9 +1,7 @@
 #include "estimate/memory_plan.h"
 
 #include <algorithm>
-#include <map>
 
-#include "arch/counts.h"
 #include "estimate/state_bytes.h"
 #include "plan/model_names.h"
 #include "plan/training_plan.h"
@@ -14,46 +12,6 @@ namespace {
 /// What a transformer layer with fused attention keeps, in units of its residual stream in the type of computation
 /// (34 bytes a value of two bytes; Korthikanti et al. 2022).
 constexpr double kStreamsPerLayer = 17;
-
-/// Elements that are gathered together: of a layer, or of an end of the model.
-void add_unit(StageElements& out, double dense, double expert = 0) {
-  out.dense += dense;
-  out.expert += expert;
-  out.largest_unit = std::max(out.largest_unit, dense + expert);
-  out.largest_dense = std::max(out.largest_dense, dense);
-}
-
-void add_adapters(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
-  std::map<int, double> units;
-  for (const auto& info : plan.adapters->all) {
-    if (!part.has_adapter(info)) continue;
-    const double here = info.is_expert() ? static_cast<double>(info.shape.elements()) / plan.mesh.sizes().ep
-                                         : static_cast<double>(info.shape.elements()) / plan::tensor_ranks(plan, info);
-    units[info.layer] += here;
-    (info.is_expert() ? out.trained_expert : out.trained_dense) += here;
-    if (arch::is_hidden_matrix(info)) (info.is_expert() ? out.expert_matrices : out.dense_matrices) += here;
-  }
-  for (const auto& [layer, elements] : units) out.largest_trained = std::max(out.largest_trained, elements);
-  out.dense += out.trained_dense;
-  out.expert += out.trained_expert;
-}
-
-void leave_out_frozen(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
-  const auto frozen = plan::frozen_elements(plan, part);
-  const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
-  out.trained_dense -= frozen.dense;
-  out.trained_expert -= frozen.expert;
-  out.dense_matrices -= frozen.dense_matrices;
-  out.expert_matrices -= frozen.expert_matrices;
-  double largest = 0, ends = out.trained();
-  for (const int layer : part.layers) {
-    const auto& shares = plan.shares.layer(layer);
-    const double trained = shares.dense + shares.expert / expert_ranks - frozen.layers[static_cast<std::size_t>(layer)];
-    largest = std::max(largest, trained);
-    ends -= trained;
-  }
-  out.largest_trained = std::max(largest, std::min(ends, out.largest_unit));
-}
 
 /// What a stage keeps of a microbatch and works with.
 struct StageCost {
@@ -96,7 +54,7 @@ class RankWalk {
   RankMemory run() {
     RankMemory out;
     out.pp_rank = rank_;
-    out.parameters = static_cast<std::int64_t>(total_.total());
+    out.parameters = static_cast<std::int64_t>(total_.total() + total_.saved);
     const auto at = [&](Phase phase) -> MemoryShares& { return out.phases[static_cast<std::size_t>(phase)]; };
     const Moment first = busiest(false), steady = busiest(true);
     out.most_activations = most_activations_;
@@ -105,7 +63,7 @@ class RankWalk {
     for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
       const auto& moment = phase == Phase::kSteady ? steady : first;
       auto& shares = at(phase);
-      shares.weights += gathered(true);
+      shares.weights += gathered(true) + unpacked();
       shares.activations = moment.activations;
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
@@ -113,7 +71,7 @@ class RankWalk {
       for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
-    evaluation.weights += gathered(false);
+    evaluation.weights += gathered(false) + unpacked();
     evaluation.gradients = between_steps();
     add_evaluation(evaluation);
     evaluation.buffers = messages();
@@ -211,6 +169,13 @@ class RankWalk {
     };
     if (s.keep_experts) return (expert + freed(total_.dense, total_.largest_dense)) * compute;
     return freed(total_.total(), total_.largest_unit) * compute;
+  }
+
+  /// A weight of few bits is made whole for its product, in the type that is computed with and in the product's.
+  double unpacked() const {
+    if (!plan_.levers.quantization) return 0;
+    const auto product = plan_.levers.quantization->compute, here = plan_.types.compute;
+    return total_.largest_packed * (size_of(here) + (product == here ? 0 : size_of(product)));
   }
 
   ActivationRequest of_length(std::int64_t length) const {
@@ -428,56 +393,6 @@ std::string_view name_of(Phase phase) {
 std::string_view name_of(Fit fit) {
   constexpr std::array<std::string_view, 4> kNames = {"unknown", "fits", "tight", "does not fit"};
   return kNames[static_cast<std::size_t>(fit)];
-}
-
-StageElements& StageElements::operator+=(const StageElements& other) {
-  dense += other.dense;
-  expert += other.expert;
-  largest_unit = std::max(largest_unit, other.largest_unit);
-  largest_dense = std::max(largest_dense, other.largest_dense);
-  trained_dense += other.trained_dense;
-  trained_expert += other.trained_expert;
-  largest_trained = std::max(largest_trained, other.largest_trained);
-  dense_matrices += other.dense_matrices;
-  expert_matrices += other.expert_matrices;
-  return *this;
-}
-
-StageElements stage_elements(const plan::TrainingPlan& plan, int stage) {
-  StageElements out;
-  const auto& part = plan.pipeline->stages[static_cast<std::size_t>(stage)].part;
-  const auto& shares = plan.shares;
-  if (part.has_embedding) add_unit(out, shares.embeddings);
-  const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
-  const auto add_layer = [&](const plan::LayerShares& each, double join) {
-    add_unit(out, each.dense + join, each.expert / expert_ranks);
-    if (plan.adapters) return;
-    out.dense_matrices += each.dense_matrices + join;
-    out.expert_matrices += each.expert_matrices / expert_ranks;
-  };
-  for (const int layer : part.layers) add_layer(shares.layer(layer), 0);
-  if (part.has_norm || part.has_head) {
-    const bool own_head = part.has_head && (plan.model->layout.head_tied_to.empty() || !part.has_embedding);
-    add_unit(out, (part.has_norm ? shares.norm : 0) + (own_head ? shares.head : 0));
-  }
-  for (int i = 0; i < plan.pipeline->stages[static_cast<std::size_t>(stage)].mtp_layers; ++i)
-    add_layer(shares.layer(plan.model->spec.layers - 1),
-              arch::mtp_join_elements(plan.model->spec) / plan.mesh.sizes().tp);
-  for (const auto& tower : plan::towers_of(*plan.model, part)) {
-    const auto elements = static_cast<double>(tower.parameters.value_or(0));
-    out.dense += elements;
-    out.largest_unit = std::max(out.largest_unit, elements / std::max(1, tower.layers));
-    out.largest_dense = std::max(out.largest_dense, elements / std::max(1, tower.layers));
-  }
-  if (plan.adapters) {
-    add_adapters(plan, part, out);
-  } else {
-    out.trained_dense = out.dense;
-    out.trained_expert = out.expert;
-    out.largest_trained = out.largest_unit;
-  }
-  if (plan.frozen) leave_out_frozen(plan, part, out);
-  return out;
 }
 
 MemoryPlan plan_memory(const plan::TrainingPlan& plan, const MemoryRequest& request) {

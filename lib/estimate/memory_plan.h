@@ -10,6 +10,7 @@
 
 #include "estimate/activation_memory.h"
 #include "estimate/hardware.h"
+#include "estimate/stage_elements.h"
 #include "plan/training_plan.h"
 
 namespace automodel::estimate {
@@ -66,25 +67,7 @@ struct MemoryRequest {
   std::optional<double> capacity = {};
   double framework = 0;
 };
-/// Elements of a stage on one rank of its tp and ep groups.
-struct StageElements {
-  double dense = 0;
-  double expert = 0;
-  double largest_unit = 0;   ///< of the units that are gathered together
-  double largest_dense = 0;  ///< without experts
-  // Of those the trained ones: all, or the adapters.
-  double trained_dense = 0;
-  double trained_expert = 0;
-  double largest_trained = 0;
-  double dense_matrices = 0;  ///< of the trained ones, those of whole matrices (arch::is_hidden_matrix)
-  double expert_matrices = 0;
-  /// Of both on one rank: elements add up, the largest unit is one of them.
-  StageElements& operator+=(const StageElements& other);
-  double total() const { return dense + expert; }
-  double trained() const { return trained_dense + trained_expert; }
-};
 /// Needs the plan's pipeline.
 MemoryPlan plan_memory(const plan::TrainingPlan& plan, const MemoryRequest& request);
-StageElements stage_elements(const plan::TrainingPlan& plan, int stage);
 
 }  // namespace automodel::estimate

@@ -44,6 +44,9 @@ std::string run_key(const EstimatedPlan& plan) {
                        levers.offloading ? levers.offloading->layers : 0, levers.loss_chunk.value_or(-1)));
   if (levers.float8)
     hash.mix(fmt::format("float8 {} {}", static_cast<int>(levers.float8->recipe), levers.float8->emulate));
+  if (levers.quantization)
+    hash.mix(fmt::format("bits {} {} {}", levers.quantization->base.bits, levers.quantization->base.small_scales,
+                         name_of(levers.quantization->compute)));
   const auto moments = moments_of(plan.optimizer);
   hash.mix(fmt::format("{} {}", moments.of_matrices, moments.of_rest));
   hash.mix(plan.pipeline->name);

@@ -40,6 +40,19 @@ Placement whole(const arch::Parameter&) {
   return {};
 }
 
+/// A slice of a matrix as stretches of its elements.
+ops::QuantizedPart part_of(const Slice& slice, const std::vector<std::int64_t>& full) {
+  ops::QuantizedPart out;
+  if (slice.whole()) return out;
+  AUTOMODEL_CHECK(slice.filling == 0, "matrices of few bits are not filled up");
+  const bool rows = slice.dim == 0;
+  out.repeats = rows ? 1 : full[0];
+  out.period = rows ? full[0] * full[1] : full[1];
+  for (const auto& [first, last] : slice.ranges)
+    out.ranges.emplace_back(rows ? first * full[1] : first, rows ? last * full[1] : last);
+  return out;
+}
+
 double rounded_to(double value, at::ScalarType type) {
   return type == at::kBFloat16 ? static_cast<double>(static_cast<float>(c10::BFloat16(static_cast<float>(value))))
                                : value;
@@ -164,6 +177,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
       if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() >= 2)
         weight->parameter.product_type = options_.autocast;
   if (options_.float8) set_float8(layout);
+  set_quantized();
   for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = options_.fused_accumulation;
   anchor_ = ops::anchor(options_.device);
 }
@@ -188,6 +202,16 @@ void StageModel::set_float8(const arch::Layout& layout) {
   }
   // A tied one is the embedding's matrix, which lookups leave as it is.
   if (head_ != nullptr && modules_.head && takes(layout.head, {spec_.vocab, spec_.hidden})) head_->float8 = float8.rule;
+}
+
+void StageModel::set_quantized() {
+  for (const auto& weight : weights_.all()) {
+    if (weight->info.bits == 0) continue;
+    const ops::QuantizedFormat format{.bits = weight->info.bits, .small_scales = options_.adapters->base->small_scales};
+    weight->parameter.quantized = std::make_shared<const ops::QuantizedLayout>(
+        format, weight->full[0], weight->full[1], part_of(weight->slice, weight->full), options_.type);
+    weight->parameter.product_type = options_.quantized.value_or(options_.type);
+  }
 }
 
 std::vector<at::Tensor> StageModel::observed(

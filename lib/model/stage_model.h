@@ -51,9 +51,10 @@ struct StageOptions {
   Seams seams = {};
   PlacementRule placement = {};  ///< empty: every weight whole
   std::int64_t ignore_label = -100;
-  std::optional<at::ScalarType> autocast = {};  ///< of matrix products
-  std::optional<Float8Layers> float8 = {};      ///< absent: none
-  double logit_softcap = 0;                     ///< of the loss function; the model's own comes first
+  std::optional<at::ScalarType> autocast = {};   ///< of matrix products
+  std::optional<Float8Layers> float8 = {};       ///< absent: none
+  std::optional<at::ScalarType> quantized = {};  ///< that products with weights of few bits run in; absent: `type`
+  double logit_softcap = 0;                      ///< of the loss function; the model's own comes first
   /// The head's product and the loss go by chunks of so many tokens (0: arch::loss_chunk); absent: logits are whole.
   std::optional<std::int64_t> loss_chunk = {};
   double embedding_noise = 0;                     ///< NEFTune's alpha, where a microbatch has a draw
@@ -125,6 +126,7 @@ class StageModel {
   at::Tensor head_logits(const Stream& stream, const Microbatch& microbatch);
   std::vector<double> soft_caps() const;
   void set_float8(const arch::Layout& layout);
+  void set_quantized();
   at::Tensor head_loss(const Stream& stream, const Microbatch& microbatch, const ForwardOptions& options);
   void sum_statistics(RouterStatistics& routers);
   std::vector<at::Tensor> observed_head(const Stream& stream, const std::function<at::Tensor(const Stream&)>& part);

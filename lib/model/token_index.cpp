@@ -28,7 +28,7 @@ namespace {
 constexpr double kKeyNormEps = 1e-6;  // whatever rms_norm_eps says
 
 at::Tensor product(const at::Tensor& x, const ops::Parameter& weight) {
-  return at::matmul(x, weight.value.t());
+  return at::matmul(x, weight.dense().t());
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, cons
   const auto q = turned(product(low_q, *query_).view({batch, tokens, heads, dim}), microbatch).to(type);
   const auto normed = ops::layer_norm(product(y, *key_), key_norm_, key_norm_bias_, kKeyNormEps);
   const auto k = turned(normed.unsqueeze(2), microbatch).to(type).squeeze(2);
-  const auto weights = at::matmul(y.to(type), weights_->value.to(type).t()) / std::sqrt(static_cast<double>(heads));
+  const auto weights = at::matmul(y.to(type), weights_->dense().to(type).t()) / std::sqrt(static_cast<double>(heads));
   const auto places = at::arange(tokens, at::TensorOptions().dtype(at::kLong).device(y.device()));
   const auto may = ops::pair_mask(places, places, {.segments = microbatch.segments});
   auto sums = at::zeros({batch, tokens, tokens}, k.options());

@@ -27,7 +27,9 @@ struct Weight {
   bool tensor_sharded = false;  ///< each tp rank has another part
   bool tensor_partial = false;  ///< each tp rank computes a share of the gradient of the same values: to be summed
   int tensor_replicas = 1;      ///< neighbouring tp ranks that hold the same part and a share of its gradient each
-  bool copy = false;            ///< a second copy of a tied weight: its gradient joins that of the first
+  /// Elements that it has in buffers of numbers: none where it is kept in few bits.
+  std::int64_t floats() const { return parameter.quantized ? 0 : parameter.numel(); }
+  bool copy = false;  ///< a second copy of a tied weight: its gradient joins that of the first
 };
 
 /// Weights that one decoder layer has, or the embedding, or norm and head. A tied head is a unit of its own, laid out

@@ -15,7 +15,8 @@ namespace {
 
 /// The weight as a matrix [out, in].
 at::Tensor upright(const Parameter& weight, bool transposed) {
-  return transposed ? weight.value.t() : weight.value;
+  const auto value = weight.dense();
+  return transposed ? value.t() : value;
 }
 
 /// All weights as one matrix [out, in]; undefined where they do not lie next to each other.
@@ -115,8 +116,9 @@ at::Tensor base_input_gradient(const at::Tensor& gradient, const Linear& layer) 
 template <class Rule>
 bool any_of_parameters(const Linear& layer, Rule&& rule) {
   return std::any_of(layer.weights.begin(), layer.weights.end(), rule) ||
-         std::any_of(layer.adapters.begin(), layer.adapters.end(),
-                     [&](const LowRank& term) { return term && (rule(term.a) || rule(term.b)); });
+         std::any_of(layer.adapters.begin(), layer.adapters.end(), [&](const LowRank& term) {
+           return term && (rule(term.a) || rule(term.b) || (term.magnitude != nullptr && rule(term.magnitude)));
+         });
 }
 
 class LinearBackward : public Backward {
@@ -164,7 +166,7 @@ void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
 }
 
 at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
-  auto dx = base_input_gradient(gradient, layer);
+  auto dx = base_input_gradient(base_gradient(gradient, layer), layer);
   add_low_rank_input_gradient(dx, gradient, layer);
   return dx;
 }
@@ -206,14 +208,14 @@ at::Tensor kept_input(const at::Tensor& x, const Linear& layer) {
 }
 
 at::Tensor linear(const at::Tensor& x, const Linear& layer) {
-  AUTOMODEL_CHECK(!layer.weights.empty() && layer.weights.front()->value.defined(),
-                  "a linear layer needs its weights here");
+  if (has_magnitudes(layer) && !has_lengths(layer)) return linear(x, with_lengths(layer));
+  AUTOMODEL_CHECK(!layer.weights.empty() && layer.weights.front()->here(), "a linear layer needs its weights here");
   AUTOMODEL_CHECK(!layer.transposed || layer.weights.size() == 1, "transposed weights do not share a product");
   at::Tensor flat, y;
   auto shape = x.sizes().vec();
   {
     NoGraph guard;
-    flat = x.detach().reshape({-1, x.size(-1)}).to(layer.weights.front()->value.scalar_type());
+    flat = x.detach().reshape({-1, x.size(-1)}).to(layer.weights.front()->type());
     y = product(flat, layer);
     add_biases(y, layer);
     auto out_shape = shape;

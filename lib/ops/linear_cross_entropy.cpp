@@ -27,6 +27,7 @@ class ChunkedLayer {
     for (auto& term : layer_.adapters) {
       replace(term.a);
       replace(term.b);
+      replace(term.magnitude);
     }
   }
   /// The layer as rows [begin, begin + count) of its input see it.
@@ -141,6 +142,7 @@ class LinearCrossEntropyBackward : public Backward {
 
 at::Tensor linear_cross_entropy(const at::Tensor& x, const Linear& layer, const at::Tensor& labels,
                                 const HeadLoss& loss) {
+  if (has_magnitudes(layer) && !has_lengths(layer)) return linear_cross_entropy(x, with_lengths(layer), labels, loss);
   AUTOMODEL_CHECK(layer.weights.size() == 1 && !layer.transposed && layer.weights.front()->value.defined(),
                   "a joined loss needs the head's one weight here");
   const bool recorded = records({x});

@@ -13,6 +13,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "ops/element_type.h"
+#include "ops/graph.h"
 #include "ops/kernels/device.h"
 #include "ops/linear.h"
 
@@ -87,8 +89,8 @@ at::Tensor dropped(const at::Tensor& x, const LowRank& term, const Linear& layer
 
 /// A product in the type that the parameter asks for; the result has the type of x.
 at::Tensor times(const at::Tensor& x, const Parameter& weight, bool transposed) {
-  const auto type = weight.product_type.value_or(weight.value.scalar_type());
-  const auto w = weight.value.to(type);
+  const auto type = weight.product_type.value_or(weight.type());
+  const auto w = weight.dense().to(type);
   return at::mm(x.to(type), transposed ? w.t() : w).to(x.scalar_type());
 }
 
@@ -97,15 +99,45 @@ at::Tensor lowered(const at::Tensor& x, const LowRank& term, const Linear& layer
   return times(dropped(x, term, layer, true), *term.a, true).mul_(term.scale);
 }
 
-/// Calls use(term, first column, columns) for every weight that has an adapter.
+/// Calls use(term, first column, columns, weight) for every weight that has an adapter.
 template <class Use>
 void for_each_term(const Linear& layer, Use&& use) {
   std::int64_t column = 0;
   for (std::size_t i = 0; i < layer.adapters.size(); ++i) {
     const auto columns = layer.weights[i]->shape[layer.transposed ? 1 : 0];
-    if (layer.adapters[i]) use(layer.adapters[i], column, columns);
+    if (layer.adapters[i]) use(layer.adapters[i], column, columns, *layer.weights[i]);
     column += columns;
   }
+}
+
+/// True where x arrives at the product without adapters whole, and at what m changes of it with dropout.
+bool apart(const LowRank& term, const Linear& layer) {
+  return term.magnitude != nullptr && drops(term, layer, true);
+}
+
+/// The gradient of what m multiplies.
+at::Tensor behind_magnitude(const at::Tensor& gradient, const LowRank& term) {
+  return term.magnitude == nullptr ? gradient : gradient * term.factors.to(gradient.scalar_type());
+}
+
+/// scale B A x [n, out], with dropout.
+at::Tensor result(const at::Tensor& x, const LowRank& term, const Linear& layer) {
+  return dropped(times(lowered(x, term, layer), *term.b, true), term, layer, false);
+}
+
+/// Lengths of the rows of W + scale B A, or their squares, in the type that sums are computed in.
+at::Tensor squared_lengths(const LowRank& term, const Parameter& weight, bool transposed) {
+  constexpr std::int64_t kRows = 1024;  // at once: the sum of matrices is a second weight
+  const auto whole = transposed ? weight.dense().t() : weight.dense();
+  const auto type = compute_type(whole.scalar_type());
+  auto out = at::empty({whole.size(0)}, whole.options().dtype(type));
+  for (std::int64_t first = 0; first < whole.size(0); first += kRows) {
+    const auto rows = std::min(kRows, whole.size(0) - first);
+    const auto delta = at::mm(term.b->value.narrow(0, first, rows), term.a->value).to(whole.scalar_type());
+    const auto sum = (whole.narrow(0, first, rows) + delta.mul_(term.scale)).to(type);
+    out.narrow(0, first, rows).copy_(sum.square().sum(1));
+  }
+  return out;
 }
 
 }  // namespace
@@ -119,10 +151,55 @@ const at::Tensor& DropoutDraw::tokens_on(at::Device device) const {
   return placed_;
 }
 
+bool has_magnitudes(const Linear& layer) {
+  return std::any_of(layer.adapters.begin(), layer.adapters.end(),
+                     [](const LowRank& term) { return term && term.magnitude != nullptr; });
+}
+
+bool has_lengths(const Linear& layer) {
+  return std::all_of(layer.adapters.begin(), layer.adapters.end(),
+                     [](const LowRank& term) { return !term || term.magnitude == nullptr || term.lengths.defined(); });
+}
+
+Linear with_lengths(const Linear& layer, const std::function<void(const at::Tensor&)>& sum) {
+  auto out = layer;
+  const NoGraph guard;
+  for (std::size_t i = 0; i < out.adapters.size(); ++i) {
+    auto& term = out.adapters[i];
+    if (!term || term.magnitude == nullptr) continue;
+    const auto squares = squared_lengths(term, *layer.weights[i], layer.transposed);
+    if (sum) sum(squares);
+    // In the type of the weights, as NeMo AutoModel has them: m begins as exactly these.
+    term.lengths = squares.sqrt().to(layer.weights[i]->type());
+    term.lengths.masked_fill_(term.lengths == 0, 1);  // rows that fill a vocabulary up
+    term.factors = term.magnitude->value / term.lengths;
+  }
+  return out;
+}
+
+at::Tensor base_gradient(const at::Tensor& gradient, const Linear& layer) {
+  if (!has_magnitudes(layer)) return gradient;
+  auto out = gradient.clone();
+  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns, const Parameter&) {
+    if (!apart(term, layer))
+      out.narrow(1, column, columns).copy_(behind_magnitude(gradient.narrow(1, column, columns), term));
+  });
+  return out;
+}
+
 void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer) {
-  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns) {
-    const auto low = lowered(x, term, layer);
+  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns, const Parameter& weight) {
     auto part = y.narrow(1, column, columns);
+    if (term.magnitude != nullptr) {
+      const auto factors = term.factors.to(y.scalar_type());
+      const auto low = result(x, term, layer);
+      if (apart(term, layer))
+        part.add_(times(dropped(x, term, layer, true), weight, !layer.transposed) * (factors - 1) + low * factors);
+      else
+        part.add_(low).mul_(factors);
+      return;
+    }
+    const auto low = lowered(x, term, layer);
     if (!term.b->product_type && !drops(term, layer, false))
       at::addmm_out(part, part, low, term.b->value.t());
     else
@@ -131,9 +208,15 @@ void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer) {
 }
 
 void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, const Linear& layer) {
-  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns) {
-    const auto arriving = dropped(gradient.narrow(1, column, columns), term, layer, false);
+  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns, const Parameter& weight) {
+    const auto mine = gradient.narrow(1, column, columns);
+    const auto arriving = dropped(behind_magnitude(mine, term), term, layer, false);
     const auto low = times(arriving, *term.b, false).mul_(term.scale);
+    if (apart(term, layer)) {
+      const auto changed = mine * (term.factors.to(mine.scalar_type()) - 1);
+      dx.add_(dropped(times(low, *term.a, false) + times(changed, weight, layer.transposed), term, layer, true));
+      return;
+    }
     if (!term.a->product_type && !drops(term, layer, true))
       at::addmm_out(dx, dx, low, term.a->value);
     else
@@ -142,9 +225,16 @@ void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, cons
 }
 
 void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer) {
-  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns) {
+  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns, const Parameter& weight) {
+    const auto mine = gradient.narrow(1, column, columns);
+    if (term.magnitude != nullptr && term.magnitude->trained()) {
+      const auto base = times(dropped(x, term, layer, true), weight, !layer.transposed);
+      const auto type = compute_type(mine.scalar_type());
+      const auto sums = (mine.to(type) * base.add_(result(x, term, layer)).to(type)).sum(0);
+      accumulate(*term.magnitude, sums / term.lengths.to(type));
+    }
     if (!term.a->trained() && !term.b->trained()) return;
-    const auto arriving = dropped(gradient.narrow(1, column, columns), term, layer, false);
+    const auto arriving = dropped(behind_magnitude(mine, term), term, layer, false);
     weight_gradient({term.b}, arriving, lowered(x, term, layer));
     weight_gradient({term.a}, times(arriving, *term.b, false).mul_(term.scale), dropped(x, term, layer, true));
   });

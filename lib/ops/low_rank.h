@@ -1,7 +1,9 @@
-// The low-rank term of an adapted product: y += scale * B A x, with dropout of x or of the term.
+// The low-rank term of an adapted product: y += scale * B A x, with dropout of x or of the term. With magnitudes (DoRA,
+// Liu et al. 2024) the rows of W + scale * B A then have lengths of their own: y = m / |W + scale * B A| * that.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -29,8 +31,11 @@ struct DropoutDraw {
 
 /// Matrices beside one weight.
 struct LowRank {
-  Parameter* a = nullptr;  ///< [rank, in], null: the weight has no adapter
-  Parameter* b = nullptr;  ///< [out, rank]
+  Parameter* a = nullptr;          ///< [rank, in], null: the weight has no adapter
+  Parameter* b = nullptr;          ///< [out, rank]
+  Parameter* magnitude = nullptr;  ///< m [out]; null: none
+  /// The rows' lengths, which no gradient goes through, and m over them: [out] each, made for a pass.
+  at::Tensor lengths = {}, factors = {};
   double scale = 1;
   double dropout = 0;          ///< share that is left out where there is a draw
   bool dropout_first = false;  ///< of x; else of the term
@@ -41,11 +46,19 @@ struct LowRank {
   explicit operator bool() const { return a != nullptr; }
 };
 
-/// y [n, out] += the terms of the layer's weights. x [n, in], in y's type.
+bool has_magnitudes(const Linear& layer);
+bool has_lengths(const Linear& layer);
+/// The layer with the lengths of its rows, for products with it. `sum` adds up what ranks have of them where each has a
+/// part of the inputs; empty: rows are whole here.
+Linear with_lengths(const Linear& layer, const std::function<void(const at::Tensor&)>& sum = {});
+
+/// y [n, out] is the product without adapters: adds the terms of the layer's weights. x [n, in], in y's type.
 void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer);
+/// What of a result's gradient [n, out] arrives at the product without adapters.
+at::Tensor base_gradient(const at::Tensor& gradient, const Linear& layer);
 /// dx [n, in] += what the terms add to the input's gradient. gradient [n, out].
 void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, const Linear& layer);
-/// Adds to the gradients of A and B, now or (WeightGradients) later.
+/// Adds to the gradients of A, B and m, now or (WeightGradients) later.
 void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer);
 
 }  // namespace automodel::ops

@@ -80,6 +80,13 @@ std::int64_t Parameter::numel() const {
   return count;
 }
 
+at::Tensor Parameter::dense() const {
+  AUTOMODEL_CHECK(here(), "parameter " + name + " is not here");
+  if (!quantized) return value;
+  NoGraph guard;
+  return ops::dense(*quantized, packed).view(shape);
+}
+
 void accumulate(Parameter& parameter, const at::Tensor& contribution) {
   if (!parameter.trained()) return;
   NoGraph guard;
@@ -91,8 +98,8 @@ void accumulate(Parameter& parameter, const at::Tensor& contribution) {
 }
 
 at::Tensor ParameterRows::value() const {
-  AUTOMODEL_CHECK(parameter->value.defined(), "parameter " + parameter->name + " is not here");
-  return count > 0 ? parameter->value.narrow(0, first, count) : parameter->value;
+  const auto whole = parameter->dense();
+  return count > 0 ? whole.narrow(0, first, count) : whole;
 }
 
 void ParameterRows::accumulate(const at::Tensor& contribution) const {
@@ -236,8 +243,7 @@ void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at
 }
 
 at::Tensor use(Parameter& parameter, const at::Tensor& like) {
-  AUTOMODEL_CHECK(parameter.value.defined(), "parameter " + parameter.name + " is not here");
-  auto value = parameter.value.detach();
+  auto value = parameter.dense().detach();
   // Sharded gradients have no memory yet in the forward pass: whether there is one to add to shows in the backward
   // pass.
   if (records({like})) record({value}, {like}, std::make_unique<UseBackward>(parameter));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/float8.h"
+#include "ops/quantized.h"
 
 namespace automodel::ops {
 
@@ -28,13 +30,21 @@ struct Parameter {
   std::optional<at::ScalarType> product_type = {};
   /// Products with this parameter are of 8-bit operands.
   std::optional<Float8Rule> float8 = {};
-  bool frozen = false;  ///< never trained: operations need not keep what its gradient takes
+  /// Kept in few bits: there is no `value`, and products take dense(). Null: not.
+  std::shared_ptr<const QuantizedLayout> quantized = {};
+  at::Tensor packed = {};  ///< the bytes of that, there as a value is
+  bool frozen = false;     ///< never trained: operations need not keep what its gradient takes
   /// Weight gradients of low-precision operands are summed in the gradient's type, not rounded to theirs first.
   bool fused_accumulation = false;
   WeightGradients* waiting = nullptr;  ///< where this one's products go first, while it has room; null: nowhere
   bool fresh = true;                   ///< nothing was added to `grad` since the step began: its content is undefined
   bool trained() const { return grad.defined(); }
   std::int64_t numel() const;
+  /// Between uses values may be elsewhere.
+  bool here() const { return quantized ? packed.defined() : value.defined(); }
+  at::ScalarType type() const { return quantized ? quantized->type() : value.scalar_type(); }
+  /// The value, made anew where it is kept in few bits.
+  at::Tensor dense() const;
 };
 
 /// grad += contribution (grad = contribution where fresh), in the gradient's own type.

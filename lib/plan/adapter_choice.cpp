@@ -20,8 +20,11 @@ std::string last_part(std::string_view module) {
 
 class Choosing {
  public:
-  Choosing(const config::PeftConfig& section, const ModelChoice& model, int expert_tensor, Located& report)
-      : section_(section), model_(model), expert_tensor_(expert_tensor), report_(report) {}
+  Choosing(const config::PeftConfig& section, const ModelChoice& model, const std::optional<arch::QuantizedBase>& base,
+           int expert_tensor, Located& report)
+      : section_(section), model_(model), expert_tensor_(expert_tensor), report_(report) {
+    out_.spec.base = base;
+  }
 
   std::optional<AdapterPlan> run() {
     if (!read()) return std::nullopt;
@@ -35,6 +38,7 @@ class Choosing {
         module = experts_of(parameter);
         if (!are_targets(module)) continue;
         if (parameter.expert < 0) return refuse_experts(module, "in one tensor, which gets no adapters");
+        if (section_.use_dora()) return refuse_experts(module, "without magnitudes (use_dora)");
         if (expert_tensor_ > 1) return refuse_experts(module, "divided by their width (expert_tensor_parallel_size)");
       } else if (!is_target(module)) {
         continue;
@@ -141,10 +145,20 @@ class Choosing {
     spec.alpha = section_.alpha();
     spec.dropout = section_.dropout();
     spec.dropout_first = section_.dropout_position() == config::DropoutPosition::kPre;
+    spec.magnitudes = section_.use_dora();
+    if (spec.magnitudes && spec.base)
+      report_.refuse("quantized-weights", "peft.use_dora", "lengths of rows are not computed of weights of few bits",
+                     "remove use_dora or quantization");
     spec.start = section_.lora_A_init() == config::AdapterInit::kXavier ? arch::AdapterStart::kXavier
                                                                         : arch::AdapterStart::kKaiming;
     out_.modules = module_names();
     out_.all = arch::with_adapters(std::move(parameters), spec);
+    if (spec.base && std::none_of(out_.all.begin(), out_.all.end(), [](const auto& each) { return each.bits > 0; }))
+      report_.refuse(
+          "quantized-weights", "quantization",
+          fmt::format("'{}' has no weights that can be kept in few bits: it stores its linear modules transposed",
+                      model_.spec.model_type),
+          "remove quantization");
     out_.layers.assign(static_cast<std::size_t>(model_.layout.layer_count()), {false, false, false, false});
     for (const auto& parameter : out_.all) {
       if (!parameter.trained()) continue;
@@ -200,9 +214,9 @@ double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter) 
 }
 
 std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
-                                           Located& report) {
+                                           const std::optional<arch::QuantizedBase>& base, Located& report) {
   if (!recipe.recipe.peft()) return std::nullopt;
-  auto out = Choosing(*recipe.recipe.peft(), model,
+  auto out = Choosing(*recipe.recipe.peft(), model, base,
                       recipe.recipe.model_parallel->expert_tensor_parallel_size().value_or(1), report)
                  .run();
   const auto& section = *recipe.recipe.model();

@@ -33,7 +33,8 @@ double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter);
 /// Absent without a peft section. Problems: adapter-target (nothing matches; experts in one tensor or divided by their
 /// width, or a head that is tied to the embedding, would get an adapter), bad-value (a pattern that cannot be read).
 /// Warnings: no-effect (a pattern that matches nothing), adapter-base (weights that no folder holds).
+/// `base`: how frozen weights are kept; quantized-weights where none of the model's can be.
 std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
-                                           Located& report);
+                                           const std::optional<arch::QuantizedBase>& base, Located& report);
 
 }  // namespace automodel::plan

@@ -58,6 +58,14 @@ Value value_of(const Float8Plan& value) {
   return out;
 }
 
+Value value_of(const QuantizationPlan& value) {
+  Value out;
+  out.set("type", value.base.bits == 4 ? "nf4" : "int8");
+  out.set("double_quant", value.base.small_scales);
+  out.set("compute", name_of(value.compute));
+  return out;
+}
+
 template <class T>
 Value value_of(const std::optional<T>& value) {
   return value ? value_of(*value) : Value();
@@ -137,6 +145,10 @@ constexpr std::array kExecution = {
     fact<&Levers::float8>("float8",
                           "Products of linear layers in float8: torchao's recipe, modules that are left out, and "
                           "whether GPUs emulate them too; null: none."),
+    fact<&Levers::quantization>(
+        "quantization",
+        "Frozen weights below adapters in few bits: nf4 or int8, whether scales of nf4 are kept "
+        "in 8 bits, and the type of products with them; null: they have the type of computation."),
     fact<&Levers::loss_scaler>("loss_scaler", "A dynamic loss scale (float16)."),
     fact<&Levers::check_gradients>("check_gradients", "A gradient that is not finite stops the run."),
     fact<&Levers::fused_accumulation>("fused_accumulation",

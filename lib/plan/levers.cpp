@@ -109,6 +109,29 @@ std::optional<Float8Plan> float8_of(const config::Recipe& recipe, Located& repor
   return std::nullopt;
 }
 
+std::optional<QuantizationPlan> quantization_of(const config::Recipe& recipe, DType compute, Located& report) {
+  if (!recipe.quantization()) return std::nullopt;
+  const auto& asked = *recipe.quantization();
+  const bool four = asked.load_in_4bit(), eight = asked.load_in_8bit();
+  if (!four)
+    for (const char* key : {"quantization.bnb_4bit_quant_type", "quantization.bnb_4bit_use_double_quant",
+                            "quantization.bnb_4bit_compute_dtype"})
+      if (report.given(key))
+        report.warn("no-effect", key, std::string(key) + " has no effect without load_in_4bit",
+                    "set quantization.load_in_4bit: true");
+  if (!four && !eight) return std::nullopt;
+  const std::string key = four ? "quantization.load_in_4bit" : "quantization.load_in_8bit";
+  if (!recipe.peft())
+    report.refuse("quantized-weights", key,
+                  "weights of few bits are frozen, and there are no adapters to train instead",
+                  "add a peft section, or remove quantization");
+  if (recipe.fp8() && recipe.fp8()->enabled())
+    report.refuse("quantized-weights", key, "products with weights of few bits are not products in float8",
+                  "remove fp8 or quantization");
+  return QuantizationPlan{.base = {.bits = four ? 4 : 8, .small_scales = four && asked.double_quant()},
+                          .compute = four ? asked.compute_dtype() : compute};
+}
+
 /// Megatron Core's weight shards beyond the tensor-parallel ranks are gathered for each use; here sharding over
 /// data-parallel ranks does that.
 void check_weight_shards(const config::ModelParallelConfig& m, const config::LoadedRecipe& loaded, Located& report) {
@@ -146,6 +169,7 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
   out.delay_weight_gradients = m.delay_wgrad_compute();
   out.autocast = autocast_of(recipe, request.compute, report);
   out.float8 = float8_of(recipe, report);
+  out.quantization = quantization_of(recipe, request.compute, report);
   out.loss_scaler = request.compute == DType::kFloat16;
   out.fused_accumulation = m.gradient_accumulation_fusion();
   out.deterministic = m.deterministic_mode();

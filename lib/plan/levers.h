@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/adapters.h"
 #include "base/dtype.h"
 #include "config/recipe.h"
 #include "plan/located.h"
@@ -49,6 +50,12 @@ struct Float8Plan {
   bool emulate = false;
 };
 
+/// Frozen weights below adapters in few bits.
+struct QuantizationPlan {
+  arch::QuantizedBase base = {};
+  DType compute = DType::kBFloat16;  ///< that products with them run in
+};
+
 struct Levers {
   Recompute recompute = Recompute::kNone;
   /// Of the microbatches that a rank has in flight, so many keep everything: forward number k recomputes where
@@ -62,6 +69,7 @@ struct Levers {
   /// Matrix products run in this type; the residual stream keeps its own.
   std::optional<DType> autocast = {};
   std::optional<Float8Plan> float8 = {};
+  std::optional<QuantizationPlan> quantization = {};
   /// Dynamic loss scale of float16 training.
   bool loss_scaler = false;
   /// A gradient that is not finite stops the run before the optimizer.

@@ -375,7 +375,9 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }
-    if (model) plan.adapters = choose_adapters(loaded, *model, report);
+    const auto& few_bits = plan.levers.quantization;
+    if (model)
+      plan.adapters = choose_adapters(loaded, *model, few_bits ? std::optional(few_bits->base) : std::nullopt, report);
     if (model) plan.frozen = choose_frozen(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
@@ -429,8 +431,8 @@ void mix_work(TextHash& hash, const TrainingPlan& plan) {
   if (plan.model) hash.mix(plan.model->config_text);
   if (plan.adapters) {
     const auto& spec = plan.adapters->spec;
-    hash.mix(fmt::format("{} {} {} {} {}", spec.rank, spec.alpha, spec.dropout, spec.dropout_first,
-                         static_cast<int>(spec.start)));
+    hash.mix(fmt::format("{} {} {} {} {} {}", spec.rank, spec.alpha, spec.dropout, spec.dropout_first,
+                         static_cast<int>(spec.start), spec.magnitudes));
     for (const auto& weight : spec.weights) hash.mix(weight);
   }
   if (plan.frozen)

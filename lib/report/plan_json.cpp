@@ -171,6 +171,7 @@ void write_adapters(JsonWriter& json, const plan::TrainingPlan& plan) {
   json.member("rank", spec.rank);
   json.member("alpha", spec.alpha);
   json.member("dropout", spec.dropout);
+  json.member("magnitudes", spec.magnitudes);
   json.member("target_modules", plan.adapters->modules);
   json.member("weights", spec.weights);
   json.member("trained_parameters", plan.adapters->elements);

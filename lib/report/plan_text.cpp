@@ -100,6 +100,17 @@ std::string model_text(const plan::TrainingPlan& plan) {
                      spec.tied_embeddings ? ", tied embeddings" : "");
 }
 
+/// How frozen weights are kept, where not as numbers.
+std::string few_bits_text(const plan::TrainingPlan& plan) {
+  const auto& chosen = plan.levers.quantization;
+  if (!chosen) return "";
+  double elements = 0;
+  for (const auto& parameter : plan.adapters->all)
+    if (parameter.bits > 0) elements += static_cast<double>(parameter.shape.elements());
+  return fmt::format("\nfrozen    {} parameters in {}, products with them in {}", format_count(elements),
+                     chosen->base.bits == 4 ? "nf4" : "int8", name_of(chosen->compute));
+}
+
 std::string adapters_text(const plan::TrainingPlan& plan) {
   if (!plan.adapters) return "";
   const auto& spec = plan.adapters->spec;
@@ -112,9 +123,10 @@ std::string adapters_text(const plan::TrainingPlan& plan) {
     if (parameter.tied_to.empty()) all += parameter.shape.elements();
   const auto trained = static_cast<double>(plan.adapters->elements);
   return fmt::format(
-      "adapters  LoRA of rank {}, scale {:g}{}, beside {} weights ({}): {} parameters are trained ({:.2g}%)\n",
-      spec.rank, spec.scale(), spec.dropout > 0 ? fmt::format(", dropout {:g}", spec.dropout) : "", spec.weights.size(),
-      names, format_count(trained), 100 * trained / static_cast<double>(all));
+      "adapters  {} of rank {}, scale {:g}{}, beside {} weights ({}): {} parameters are trained ({:.2g}%){}\n",
+      spec.magnitudes ? "DoRA" : "LoRA", spec.rank, spec.scale(),
+      spec.dropout > 0 ? fmt::format(", dropout {:g}", spec.dropout) : "", spec.weights.size(), names,
+      format_count(trained), 100 * trained / static_cast<double>(all), few_bits_text(plan));
 }
 
 std::string frozen_text(const plan::TrainingPlan& plan) {

@@ -63,6 +63,7 @@ std::string adapter_config_of(const Setup& setup) {
     out.base_model = !path ? model.name : fs::canonical(model.folder, error).native();
   }
   out.transposed = spec.transposed;
+  out.magnitudes = spec.magnitudes;
   out.target_modules = setup.plan.adapters->modules;
   return to_json(out);
 }

@@ -41,6 +41,8 @@ std::vector<std::string> Closing::lines(const Ending& ending) const {
     out.push_back(fmt::format("try       automodel generate {} --prompt \"Once upon a time\"", ending.checkpoint));
   out.push_back(fmt::format("export    automodel checkpoint export {} NEW_FOLDER{}", ending.checkpoint,
                             ending.adapters ? " --merge" : ""));
+  if (ending.few_bits)
+    out.push_back("          adds them to the base folder's own weights, which are not rounded as those of this run");
   return out;
 }
 

@@ -21,6 +21,7 @@ class Closing {
     bool stopped = false;         ///< by a signal
     std::string checkpoint = {};  ///< the newest one's folder; empty: nothing is saved
     bool adapters = false;        ///< the model folder holds adapters alone
+    bool few_bits = false;        ///< they were trained beside weights of 4 or 8 bits
     bool has_text = false;        ///< the data has a tokenizer, so that prompts can be tried
     std::int64_t steps_done = 0;  ///< of the whole run
   };

@@ -2,13 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include "base/random.h"
 #include "model/slice.h"
+#include "train/tensor_types.h"
 
 namespace automodel::train {
 namespace {
@@ -16,6 +23,7 @@ namespace {
 enum class Kind { kNormal, kOne, kZero, kValue, kDecay, kAdapter };
 
 Kind kind_of(const arch::Parameter& info) {
+  if (arch::is_magnitudes(info)) return Kind::kZero;  // magnitudes_over knows them
   if (info.role == arch::Role::kAdapter) return arch::is_last_matrix(info) ? Kind::kZero : Kind::kAdapter;
   switch (info.initial) {
     case arch::Initial::kNormal: return Kind::kNormal;
@@ -69,8 +77,8 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan) {
 
 parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan::WeightOrigin& origin) {
   const auto start = plan.adapters ? plan.adapters->spec.start : arch::AdapterStart::kXavier;
-  return [spec = plan.model->spec, start, seed = origin.seed, all_zero = origin.zero](
-             const model::Weight& weight, std::int64_t first, at::Tensor out) {
+  const parallel::WeightSource values_of = [spec = plan.model->spec, start, seed = origin.seed, all_zero = origin.zero](
+                                               const model::Weight& weight, std::int64_t first, at::Tensor out) {
     const Kind own = kind_of(weight.info), kind = all_zero && own != Kind::kAdapter ? Kind::kZero : own;
     if (kind == Kind::kOne || kind == Kind::kZero || kind == Kind::kValue) {
       out.fill_(kind == Kind::kOne ? 1.0 : kind == Kind::kZero ? 0.0 : weight.info.start);
@@ -98,6 +106,38 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan
           values[static_cast<std::size_t>(run.local - first + i - run.full)] = 0;
     }
     out.copy_(at::from_blob(values.data(), {out.numel()}, at::kFloat));
+  };
+  return magnitudes_over(plan, values_of, values_of);
+}
+
+parallel::WeightSource magnitudes_over(const plan::TrainingPlan& plan, parallel::WeightSource base,
+                                       parallel::WeightSource rest) {
+  if (!plan.adapters || !plan.adapters->spec.magnitudes) return rest;
+  auto weights = std::make_shared<std::map<std::string, arch::Parameter>>();
+  for (const auto& info : plan.adapters->all)
+    if (info.role != arch::Role::kAdapter) weights->emplace(info.fqn, info);
+  return [weights, type = scalar_type(plan.types.compute), base = std::move(base), rest = std::move(rest)](
+             const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
+    if (!arch::is_magnitudes(weight.info)) return rest(weight, first, out);
+    model::Weight whole;
+    whole.info = weights->at(weight.info.adapts);
+    whole.full.assign(whole.info.shape.begin(), whole.info.shape.end());
+    whole.parameter.shape = whole.full;
+    const auto columns = whole.full[1];
+    const auto lengths = [&](std::int64_t row, std::int64_t rows) {
+      const bool turned = whole.info.transposed;  // then all of it is read for any row
+      const auto values =
+          at::empty({turned ? whole.full[0] * columns : rows * columns}, at::TensorOptions().dtype(type));
+      base(whole, turned ? 0 : row * columns, values);
+      const auto matrix = values.view({-1, columns}).to(c10::promoteTypes(type, at::kFloat));
+      return turned ? matrix.square().sum(0).sqrt().narrow(0, row, rows) : matrix.square().sum(1).sqrt();
+    };
+    constexpr std::int64_t kRows = 1024;  // at once
+    for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
+      for (std::int64_t at = 0; at < run.length; at += kRows) {
+        const auto rows = std::min(kRows, run.length - at);
+        out.narrow(0, run.local - first + at, rows).copy_(lengths(run.full + at, rows));
+      }
   };
 }
 

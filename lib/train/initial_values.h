@@ -17,4 +17,9 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan);
 /// The same from another seed, or although the plan leaves weights zero.
 parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan::WeightOrigin& origin);
 
+/// Of adapters with magnitudes: these are the lengths of the rows of the weights that `base` gives, everything else
+/// comes from `rest`.
+parallel::WeightSource magnitudes_over(const plan::TrainingPlan& plan, parallel::WeightSource base,
+                                       parallel::WeightSource rest);
+
 }  // namespace automodel::train

@@ -209,6 +209,7 @@ model::StageOptions Runtime::stage_options() const {
       .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
   if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
   if (plan_.levers.float8) options.float8 = float8_layers(*plan_.levers.float8);
+  if (plan_.levers.quantization) options.quantized = scalar_type(plan_.levers.quantization->compute);
   if (plan_.types.output) options.output = scalar_type(*plan_.types.output);
   return options;
 }

@@ -173,7 +173,8 @@ parallel::WeightSource weights_of(const Setup& setup, StartPoint& start) {
     start.lines.push_back(plan.weights.zero ? "weights   zero, but for those of adapters"
                                             : fmt::format("weights   drawn from seed {}", plan.weights.seed));
   }
-  return plan.adapters ? adapters_over(base, start.saved ? start.saved->weights() : initial) : base;
+  if (!plan.adapters) return base;
+  return adapters_over(base, start.saved ? start.saved->weights() : magnitudes_over(plan, base, initial));
 }
 
 }  // namespace

@@ -116,15 +116,18 @@ def adapters(folder):
     except ImportError:
         print("adapters: not tested, peft is not installed")
         return
-    for name, targets, transposed in (("llama", ["q_proj", "down_proj"], False), ("gpt2", ["c_attn", "c_fc"], True)):
+    for name, targets, transposed, dora in (("llama", ["q_proj", "down_proj"], False, False),
+                                            ("gpt2", ["c_attn", "c_fc"], True, False),
+                                            ("llama", ["q_proj", "down_proj"], False, True)):
         base = folder / f"hf_{name}"
         torch.manual_seed(2)
         model = peft.get_peft_model(
             open_model(base), peft.LoraConfig(r=4, lora_alpha=12, target_modules=targets, task_type="CAUSAL_LM",
-                                              init_lora_weights=False, fan_in_fan_out=transposed)).eval()
-        model.save_pretrained(folder / f"lora_{name}")
-        out = folder / f"merged_{name}"
-        subprocess.run([PROGRAM, "checkpoint", "export", folder / f"lora_{name}", out, "--merge", "--base", base],
+                                              init_lora_weights=False, fan_in_fan_out=transposed,
+                                              use_dora=dora)).eval()
+        lora, out = folder / f"lora_{name}_{dora}", folder / f"merged_{name}_{dora}"
+        model.save_pretrained(lora)
+        subprocess.run([PROGRAM, "checkpoint", "export", lora, out, "--merge", "--base", base],
                        check=True, capture_output=True)
         if max(abs(a - b) for a, b in zip(losses(model), losses(open_model(base)))) < 1e-2:
             sys.exit("the adapters do nothing: this test could not fail")
@@ -139,6 +142,7 @@ def trained_adapters(folder):
         return
     for name, section in (("llama", {"dim": 4}), ("tied_llama", {"exclude_modules": ["lm_head"]}),
                           ("llama", {"match_all_linear": True, "dim": 3}),
+                          ("llama", {"match_all_linear": True, "dim": 3, "use_dora": True}),
                           ("phi3", {"target_modules": ["qkv_proj", "*.layers.1.*down_proj"]}),
                           ("gpt2", {"target_modules": ["c_attn", "c_proj", "c_fc"]})):
         base = folder / f"hf_{name}"

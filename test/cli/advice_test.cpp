@@ -97,9 +97,10 @@ TEST_CASE("advice is in the words of the command", "[cli]") {
   CHECK(holds(said("plan r.yaml --optimizer '{_target_: muon, ns_steps: 100}'"), "below 100"));
   CHECK(holds(said("plan r.yaml --distributed.strategy fsdp3"), "'fsdp3' is not a valid distributed.strategy"));
   CHECK(holds(said("plan r.yaml --optimizer '{_target_: sgd, nesterov: true}'"), "nesterov needs momentum above 0"));
-  const auto quantized = run(folder, kModel + kMock, "train r.yaml --quantization '{load_in_4bit: true}'");
+  const auto quantized = run(folder, kModel + kMock, "train r.yaml --qat '{enabled: true}'");
   CHECK(quantized.code == 3);
-  CHECK(holds(quantized.err, "quantization is not supported: "));
+  CHECK(holds(quantized.err, "qat is not supported: "));
+  CHECK(holds(said("plan r.yaml --quantization '{load_in_4bit: true}'"), "there are no adapters to train instead"));
 }
 
 TEST_CASE("a line that is indented too far is named itself", "[cli]") {

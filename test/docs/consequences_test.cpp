@@ -66,6 +66,7 @@ const std::vector<std::string> kBases = {
     kDense + kRest + kCuda + "model_parallel: {enable_autocast: true, autocast_dtype: float16}\n",
     kDense + kRest + kCuda + "peft: {dim: 4}\n",
     kDense + kRest + kCuda + "fp8: {enabled: true}\n",
+    kDense + kRest + kCuda + "peft: {dim: 4}\nquantization: {load_in_4bit: true}\n",
     kExperts + kRest + kCuda + "distributed: {dp_size: 4, ep_size: 2, moe: {}}\n",
     kExperts + kRest + kCuda + "distributed: {dp_size: 4, ep_size: 2, reshard_after_forward: true, moe: {}}\n",
 };

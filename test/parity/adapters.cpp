@@ -261,6 +261,17 @@ const std::vector<test::RankCase> kCases = {
                mesh);
      },
      2},
+    {"magnitudes, with dropout too",
+     [](comm::World& w) {
+       for (const char* more : {"", ", dropout: 0.3, dropout_position: post", ", dropout: 0.3, dropout_position: pre"})
+         check_meshes(w, fmt::format("peft: {{dim: 4, alpha: 6, match_all_linear: true, use_dora: true{}}}\n", more), 4,
+                      few_meshes(w.size()));
+       check(w,
+             {.config = kGpt2,
+              .sections = "peft: {dim: 4, alpha: 6, use_dora: true, target_modules: [c_attn, c_fc, c_proj]}\n"},
+             {"strategy: ddp, tp_size: 2", "", w.size() / 2});
+     },
+     2},
     {"other families",
      [](comm::World& w) {
        for (const auto& model : kModels)

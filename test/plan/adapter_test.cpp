@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "estimate/estimated_plan.h"
+#include "estimate/memory_plan.h"
 #include "plan/adapter_choice.h"
 #include "plan/module_pattern.h"
 
@@ -17,13 +18,18 @@ const std::string kLlama =
     "num_key_value_heads: 2, vocab_size: 1000, max_position_embeddings: 128";
 
 config::LoadedRecipe recipe(const std::string& peft, const std::string& model = kLlama,
-                            const std::string& distributed = "strategy: ddp", const std::string& dtype = "float32") {
+                            const std::string& distributed = "strategy: ddp", const std::string& dtype = "float32",
+                            const std::string& sections = "") {
   return config::read_recipe(
       fmt::format("device: cpu\nmodel: {{config: {{{}}}, torch_dtype: {}}}\ndistributed: {{{}}}\n"
                   "dataset: {{_target_: mock, seq_length: 32}}\n"
-                  "step_scheduler: {{global_batch_size: 16, local_batch_size: 8}}\n{}",
-                  model, dtype, distributed, peft.empty() ? "" : fmt::format("peft: {{{}}}\n", peft)),
+                  "step_scheduler: {{global_batch_size: 16, local_batch_size: 8}}\n{}{}",
+                  model, dtype, distributed, peft.empty() ? "" : fmt::format("peft: {{{}}}\n", peft), sections),
       "recipe.yaml", {}, {});
+}
+
+config::LoadedRecipe recipe_and(const std::string& peft, const std::string& sections) {
+  return recipe(peft, kLlama, "strategy: ddp", "float32", sections);
 }
 
 estimate::PlanResult result_of(const config::LoadedRecipe& loaded, bool training = false) {
@@ -146,15 +152,54 @@ TEST_CASE("the experts of a layer are one target", "[plan][peft]") {
     if (arch::is_last_matrix(parameter)) CHECK(parameter.shape[1] == 3);
 }
 
-TEST_CASE("DoRA can be planned and not trained", "[plan][peft]") {
-  const auto loaded = recipe("use_dora: true");
-  const auto plan = planned(loaded);
-  REQUIRE(plan.unsupported.size() == 1);
-  CHECK(plan.unsupported.front().key == "peft.use_dora");
-  const auto training = result_of(loaded, true);
-  REQUIRE(training.problems.size() == 1);
-  CHECK(training.problems.front().id == "unsupported");
-  CHECK(planned(recipe("use_dora: false")).unsupported.empty());
+TEST_CASE("DoRA trains a magnitude for every result of an adapted module", "[plan][peft]") {
+  const auto plain = planned(recipe("target_modules: [q_proj]")),
+             with = planned(recipe("target_modules: [q_proj], use_dora: true"));
+  std::int64_t magnitudes = 0;
+  for (const auto& parameter : with.adapters->all)
+    if (arch::is_magnitudes(parameter)) {
+      CHECK(parameter.trained());
+      CHECK(parameter.fqn == parameter.adapts.substr(0, parameter.adapts.rfind('.')) + ".lora_magnitude_vector");
+      CHECK(parameter.shape.rank() == 1);
+      magnitudes += parameter.shape[0];
+    }
+  CHECK(magnitudes > 0);
+  CHECK(with.adapters->elements == plain.adapters->elements + magnitudes);
+  const auto experts = result_of(recipe("target_modules: '*mlp.experts', use_dora: true", kExperts), false);
+  REQUIRE(experts.problems.size() == 1);
+  CHECK(experts.problems.front().id == "adapter-target");
+}
+
+TEST_CASE("frozen weights below adapters can be kept in few bits", "[plan][peft]") {
+  const auto with = [](const std::string& sections) { return result_of(recipe_and("dim: 4", sections), false); };
+  const auto plan = with("quantization: {load_in_4bit: true}\n").plan;
+  REQUIRE(plan);
+  double packed = 0;
+  for (const auto& parameter : plan->adapters->all) {
+    const bool linear = arch::is_linear_weight(parameter) && parameter.role != arch::Role::kHead;
+    CHECK(parameter.bits == (linear ? 4 : 0));
+    packed += parameter.bits > 0 ? static_cast<double>(parameter.shape.elements()) : 0;
+  }
+  CHECK(packed > 0);
+  const auto weights_of = [](const plan::TrainingPlan& each) {
+    return estimate::plan_memory(each, {}).ranks.front().in(estimate::Phase::kInitialization).weights;
+  };
+  const auto plain = with("").plan;
+  const double type = size_of(plan->types.compute);
+  CHECK(weights_of(*plain) - weights_of(*plan) == Approx(packed * (type - 4.127 / 8)).epsilon(1e-4));
+  const auto eight = with("quantization: {load_in_8bit: true}\n").plan;
+  CHECK(weights_of(*plain) - weights_of(*eight) == Approx(packed * (type - 1)).epsilon(0.02));
+  const auto id = [&](const std::string& sections) {
+    const auto result = with(sections);
+    return result.problems.empty() ? "" : result.problems.front().id;
+  };
+  CHECK(id("fp8: {enabled: true}\nquantization: {load_in_4bit: true}\n") == "quantized-weights");
+  const auto alone = result_of(recipe_and("", "quantization: {load_in_8bit: true}\n"), false);
+  REQUIRE(alone.problems.size() == 1);
+  CHECK(alone.problems.front().id == "quantized-weights");
+  const auto dora = result_of(recipe_and("use_dora: true", "quantization: {load_in_4bit: true}\n"), false);
+  REQUIRE(dora.problems.size() == 1);
+  CHECK(dora.problems.front().key == "peft.use_dora");
 }
 
 TEST_CASE("switches of kernels that do not exist here are listed with reasons", "[plan][peft]") {

@@ -159,7 +159,7 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
   const auto loaded = config::read_recipe(
       "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
       "dataset: {_target_: nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset, split: train}\n"
-      "packed_sequence: {packed_sequence_size: 2048}\nquantization: {load_in_4bit: true}\nfp8: {enabled: "
+      "packed_sequence: {packed_sequence_size: 2048}\nqat: {enabled: true}\nfp8: {enabled: "
       "false}\n_part: &part {a: 1}\n",
       "recipe.yaml", {}, {});
   INFO(to_text(loaded.problems));
@@ -170,7 +170,7 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
   std::vector<std::string> keys;
   for (const auto& each : result.plan->unsupported) keys.push_back(each.key);
   std::sort(keys.begin(), keys.end());
-  CHECK(keys == std::vector<std::string>{"dataset", "quantization"});
+  CHECK(keys == std::vector<std::string>{"dataset", "qat"});
   const auto training = estimate::make_plan(loaded, {.training = true});
   REQUIRE_FALSE(training.plan);
 }

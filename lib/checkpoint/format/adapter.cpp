@@ -16,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kMagnitudes = ".lora_magnitude_vector";
 
 /// What names the modules of experts in rank_pattern.
 constexpr const char* kExpertPattern = ".*experts.*";
@@ -54,7 +55,7 @@ std::string to_json(const AdapterConfig& config) {
               {"r", config.rank},
               {"target_modules", config.target_modules},
               {"task_type", "CAUSAL_LM"},
-              {"use_dora", false},
+              {"use_dora", config.magnitudes},
               {"use_rslora", config.rank_stabilized}};
   if (config.expert_rank > 0 && config.expert_rank != config.rank)
     out["rank_pattern"] = {{kExpertPattern, config.expert_rank}};
@@ -72,7 +73,7 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
     AdapterConfig out;
     if (const auto type = json.value("peft_type", "LORA"); type != "LORA")
       return refuse(fmt::format("its peft_type is '{}'", type), "only LORA is supported");
-    if (json.value("use_dora", false)) return refuse("it is a DoRA adapter", "only plain LoRA is supported");
+    out.magnitudes = json.value("use_dora", false);
     for (const char* key : {"rank_pattern", "alpha_pattern"}) {
       const auto found = json.find(key);
       if (found == json.end() || !found->is_object() || found->empty()) continue;
@@ -122,7 +123,10 @@ std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diag
   const auto refuse = [&](const std::string& name, const std::string& what) {
     problems.push_back({"adapter-shape",
                         fmt::format("'{}': tensor '{}' {}", folder.native(), printable(name), what),
-                        "an adapter is a pair lora_A [r, in], lora_B [out, r] of floating-point matrices",
+                        config->magnitudes ? "an adapter is lora_A [r, in], lora_B [out, r] and lora_magnitude_vector "
+                                             "[out], in floating point"
+                                           : "an adapter is a pair lora_A [r, in], lora_B [out, r] of floating-point "
+                                             "matrices",
                         {folder.native(), 0, 0},
                         ""});
   };
@@ -130,6 +134,7 @@ std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diag
   for (const auto& stored : tensors->tensors()) {
     const std::string& name = stored.info->name;
     const bool a = name.ends_with(end_of('A')), b = name.ends_with(end_of('B'));
+    if (name.starts_with(kPrefix) && name.ends_with(kMagnitudes) && config->magnitudes) continue;
     if (!name.starts_with(kPrefix) || (!a && !b)) {
       refuse(name, "is no part of a LoRA adapter");
       continue;
@@ -144,7 +149,19 @@ std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diag
                                other ? describe(*other.info) : std::string("no lora_B")));
       continue;
     }
-    out.matrices_[module + ".weight"] = {read_all(stored), read_all(other), shape[0], shape[1], other.info->shape[0]};
+    Matrices matrices{
+        .a = read_all(stored), .b = read_all(other), .rank = shape[0], .in = shape[1], .out = other.info->shape[0]};
+    if (config->magnitudes) {
+      const auto lengths = tensors->find(std::string(kPrefix) + module + std::string(kMagnitudes));
+      if (!lengths || lengths.info->shape != std::vector<std::int64_t>{matrices.out} ||
+          !is_weight_type(lengths.info->type)) {
+        refuse(name, fmt::format("has {} beside it",
+                                 lengths ? describe(*lengths.info) : std::string("no lora_magnitude_vector")));
+        continue;
+      }
+      matrices.magnitudes = read_all(lengths);
+    }
+    out.matrices_[module + ".weight"] = std::move(matrices);
   }
   if (problems.size() > before) return std::nullopt;
   return out;
@@ -157,10 +174,36 @@ std::vector<std::string> Adapters::strangers(const std::vector<std::string>& nam
   return out;
 }
 
+bool Adapters::is_transposed(const std::string& weight) const {
+  return config_.transposed && !weight.ends_with("lm_head.weight");  // a Linear in GPT-2 too
+}
+
+void Adapters::add_squares(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
+                           const std::vector<float>& values, std::vector<double>& squares) const {
+  const bool transposed = is_transposed(weight);
+  squares.resize(static_cast<std::size_t>(shape[transposed ? 1 : 0]));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto at = first + static_cast<std::int64_t>(i);
+    const double value = values[i];
+    squares[static_cast<std::size_t>(transposed ? at % shape[1] : at / shape[1])] += value * value;
+  }
+}
+
+void Adapters::scale_rows(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
+                          const std::vector<double>& squares, std::vector<float>& values) const {
+  const auto& magnitudes = matrices_.at(weight).magnitudes;
+  const bool transposed = is_transposed(weight);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto at = first + static_cast<std::int64_t>(i);
+    const auto row = static_cast<std::size_t>(transposed ? at % shape[1] : at / shape[1]);
+    if (squares[row] > 0) values[i] = static_cast<float>(values[i] * (magnitudes[row] / std::sqrt(squares[row])));
+  }
+}
+
 void Adapters::add_to(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
                       std::vector<float>& values) const {
   const auto& m = matrices_.at(weight);
-  const bool transposed = config_.transposed && !weight.ends_with("lm_head.weight");  // a Linear in GPT-2 too
+  const bool transposed = is_transposed(weight);
   const bool fits = shape.size() == 2 && shape[transposed ? 1 : 0] == m.out && shape[transposed ? 0 : 1] == m.in;
   if (!fits)
     throw Error(ExitCode::kBadInput, {"adapter-shape",

@@ -1,5 +1,6 @@
 // Low-rank adapters as the PEFT library saves them: adapter_config.json and adapter_model.safetensors, whose tensors
-// are named base_model.model.MODULE.lora_A.weight [r, in] and ...lora_B.weight [out, r].
+// are named base_model.model.MODULE.lora_A.weight [r, in], ...lora_B.weight [out, r] and, of DoRA,
+// ...lora_magnitude_vector [out].
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ struct AdapterConfig {
   double alpha = 8;              ///< lora_alpha
   double dropout = 0;            ///< lora_dropout
   bool rank_stabilized = false;  ///< use_rslora: the scale is alpha / sqrt(r)
+  bool magnitudes = false;       ///< use_dora
   bool transposed = false;       ///< fan_in_fan_out: the base weights are [in, out] (GPT-2)
   std::vector<std::string> target_modules = {};
   /// Of an adapter of this rank.
@@ -34,7 +36,7 @@ inline constexpr const char* kAdapterStem = "adapter_model";
 
 /// As the PEFT library writes it.
 std::string to_json(const AdapterConfig& config);
-/// Problems (named after `file`): adapter-config (no JSON, another peft_type, DoRA or per-module ranks, which are not
+/// Problems (named after `file`): adapter-config (no JSON, another peft_type, or per-module ranks, which are not
 /// supported).
 std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::string_view file, Diagnostics& problems);
 
@@ -56,6 +58,14 @@ class Adapters {
   /// Names of weights that have an adapter and are not in `names`: the adapter belongs to another model.
   std::vector<std::string> strangers(const std::vector<std::string>& names) const;
   bool has(const std::string& weight) const { return matrices_.contains(weight); }
+  /// True where rows have lengths of their own: add_to, then scale_rows by the lengths that were made so.
+  bool has_magnitudes(const std::string& weight) const { return !matrices_.at(weight).magnitudes.empty(); }
+  /// Adds the squares of elements [first, first + values.size()) to those of their module's results.
+  void add_squares(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
+                   const std::vector<float>& values, std::vector<double>& squares) const;
+  /// Gives the results of these elements their lengths.
+  void scale_rows(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
+                  const std::vector<double>& squares, std::vector<float>& values) const;
   /// Adds scale * B A to elements [first, first + values.size()) of a weight of this shape, row-major.
   void add_to(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
               std::vector<float>& values) const;
@@ -63,8 +73,11 @@ class Adapters {
  private:
   struct Matrices {
     std::vector<float> a, b;
+    std::vector<float> magnitudes = {};  ///< of DoRA
     std::int64_t rank = 0, in = 0, out = 0;
   };
+  bool is_transposed(const std::string& weight) const;
+
   AdapterConfig config_;
   std::map<std::string, Matrices> matrices_;  ///< by the weight's name
 };

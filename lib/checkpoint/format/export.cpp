@@ -64,24 +64,39 @@ void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_
   const bool merged = adapters != nullptr && adapters->has(to.name);
   std::string bytes, converted;
   std::vector<float> values;
-  for (std::int64_t at = 0, count = to.elements(); at < count; at += kChunk) {
-    const auto some = std::min(kChunk, count - at);
+  const auto read = [&](std::int64_t at, std::int64_t some) {
     bytes.resize(static_cast<std::size_t>(some * from_size));
     stored.file->read(*stored.info, static_cast<std::uint64_t>(at * from_size), bytes.data(), bytes.size());
-    std::string_view result = bytes;
+  };
+  const auto read_merged = [&](std::int64_t at, std::int64_t some) {
+    read(at, some);
+    values.resize(static_cast<std::size_t>(some));
+    convert_elements(stored.info->type, bytes.data(), ElementType::kF32, reinterpret_cast<char*>(values.data()), some);
+    adapters->add_to(to.name, to.shape, at, values);
+  };
+  const auto count = to.elements();
+  std::vector<double> squares;  // of rows that get lengths of their own: known when all of the tensor was seen
+  if (merged && adapters->has_magnitudes(to.name))
+    for (std::int64_t at = 0; at < count; at += kChunk) {
+      read_merged(at, std::min(kChunk, count - at));
+      adapters->add_squares(to.name, to.shape, at, values, squares);
+    }
+  for (std::int64_t at = 0; at < count; at += kChunk) {
+    const auto some = std::min(kChunk, count - at);
+    std::string_view result;
     if (merged) {
-      values.resize(static_cast<std::size_t>(some));
-      convert_elements(stored.info->type, bytes.data(), ElementType::kF32, reinterpret_cast<char*>(values.data()),
-                       some);
-      adapters->add_to(to.name, to.shape, at, values);
+      read_merged(at, some);
+      if (!squares.empty()) adapters->scale_rows(to.name, to.shape, at, squares, values);
       converted.resize(static_cast<std::size_t>(some * to_size));
       convert_elements(ElementType::kF32, reinterpret_cast<const char*>(values.data()), to.type, converted.data(),
                        some);
       result = converted;
-    } else if (stored.info->type != to.type) {
+    } else if (read(at, some); stored.info->type != to.type) {
       converted.resize(static_cast<std::size_t>(some * to_size));
       convert_elements(stored.info->type, bytes.data(), to.type, converted.data(), some);
       result = converted;
+    } else {
+      result = bytes;
     }
     out.write(offset + static_cast<std::uint64_t>(at * to_size), result);
   }

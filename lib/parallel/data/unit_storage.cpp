@@ -26,10 +26,10 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 }  // namespace
 
 UnitStorage::UnitStorage(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups)
-    : unit_(unit), options_(options), groups_(groups) {
+    : unit_(unit), options_(options), groups_(groups), quantized_(unit, options, groups) {
   for (const auto* weight : unit.weights) {
     offsets_.push_back(elements_);
-    elements_ += weight->parameter.numel();
+    elements_ += weight->floats();
   }
   const std::int64_t shards = groups.shard->size();
   const std::int64_t grain = shards * kAlignment;
@@ -41,8 +41,7 @@ UnitStorage::UnitStorage(const model::Unit& unit, const DataParallelOptions& opt
   const std::int64_t begin = sharded_ ? groups.shard->rank() * shard_ : 0;
   const std::int64_t end = sharded_ ? begin + shard_ : padded_;
   for (std::size_t i = 0; i < unit.weights.size(); ++i) {
-    const auto first = std::max(offsets_[i], begin),
-               last = std::min(offsets_[i] + unit.weights[i]->parameter.numel(), end);
+    const auto first = std::max(offsets_[i], begin), last = std::min(offsets_[i] + unit.weights[i]->floats(), end);
     if (first < last) segments_.push_back({unit.weights[i], first - offsets_[i], first - begin, last - first});
   }
 }
@@ -54,6 +53,7 @@ void UnitStorage::bind(const WeightSource& source) {
   master_ = at::zeros({sharded_ ? shard_ : padded_}, at::TensorOptions().dtype(type).device(home));
   for (const auto& segment : segments_)
     source(*segment.weight, segment.first, master_.narrow(0, segment.offset, segment.length));
+  quantized_.bind(source);
   const auto compute = at::TensorOptions().dtype(options_.compute).device(options_.device);
   if (!options_.shard_parameters) {
     values_ = separate_master_ ? at::empty({padded_}, compute) : master_;
@@ -68,6 +68,7 @@ void UnitStorage::bind(const WeightSource& source) {
 void UnitStorage::view_values(const at::Tensor& flat) {
   for (std::size_t i = 0; i < unit_.weights.size(); ++i) {
     auto& parameter = unit_.weights[i]->parameter;
+    if (parameter.quantized) continue;
     parameter.value = flat.narrow(0, offsets_[i], parameter.numel()).view(parameter.shape);
   }
 }
@@ -78,17 +79,19 @@ void UnitStorage::clear_values() {
 
 void UnitStorage::start_gather() {
   if (gathered_ || !gathering_.empty()) return;
+  quantized_.start_gather();
   ops::NoGraph guard;
   const auto compute = at::TensorOptions().dtype(options_.compute).device(options_.device);
   values_ = at::empty({padded_}, compute);
   compute_shard_ = master_.to(compute);
-  gathering_.push_back(groups_.shard->all_gather(values_, compute_shard_));
+  if (padded_ > 0) gathering_.push_back(groups_.shard->all_gather(values_, compute_shard_));
 }
 
 void UnitStorage::finish_gather() {
   if (gathered_) return;
   start_gather();
   wait_all(gathering_);
+  quantized_.finish_gather();
   compute_shard_ = at::Tensor();
   ops::NoGraph guard;
   view_values(values_);
@@ -99,6 +102,7 @@ void UnitStorage::release() {
   if (!options_.shard_parameters || (!gathered_ && gathering_.empty())) return;
   wait_all(gathering_);
   clear_values();
+  quantized_.release();
   values_ = at::Tensor();
   compute_shard_ = at::Tensor();
   gathered_ = false;
@@ -217,7 +221,7 @@ void UnitStorage::finish_reduce() {
 
 StorageBytes UnitStorage::bytes() const {
   StorageBytes out;
-  out.parameters = bytes_of(values_);
+  out.parameters = bytes_of(values_) + quantized_.bytes();
   out.masters = separate_master_ ? bytes_of(master_) : 0;
   out.gradients = bytes_of(grads_);
   if (reduced_gradient_.defined() && !(grads_.defined() && reduced_gradient_.is_alias_of(grads_)))

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -10,12 +9,9 @@
 #include "comm/communicator.h"
 #include "model/weights.h"
 #include "parallel/data/options.h"
+#include "parallel/data/quantized_unit.h"
 
 namespace automodel::parallel {
-
-/// Gives initial or loaded values: elements [first, first + out.numel()) of this rank's part of `weight` (row-major in
-/// its local shape), in `out`'s type.
-using WeightSource = std::function<void(const model::Weight& weight, std::int64_t first, at::Tensor out)>;
 
 /// A run of one weight inside this rank's master buffer.
 struct Segment {
@@ -35,7 +31,8 @@ struct StorageBytes {
 /// Invariants: a weight's value is defined exactly while the unit is gathered. Its gradient is always a view of `grads`
 /// while that buffer is there. The master buffer covers the rank's shard with shard_optimizer, else the whole unit.
 /// A unit of which nothing is trained has no gradients and no masters apart from the values computed with: its master
-/// buffer has their type, and is a shard only with shard_parameters.
+/// buffer has their type, and is a shard only with shard_parameters. Weights that are kept in few bits lie beside, in
+/// a buffer of bytes.
 class UnitStorage {
  public:
   UnitStorage(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups);
@@ -102,6 +99,7 @@ class UnitStorage {
   bool sharded_ = false;          ///< the master buffer is this rank's shard
   bool separate_master_ = false;  ///< master values are not the values computed with
   bool gathered_ = false;
+  QuantizedUnit quantized_;
   at::Tensor values_, master_, compute_shard_, grads_, reduced_gradient_;
   std::vector<at::Tensor> in_flight_;
   std::vector<comm::WorkPtr> gathering_, reducing_;

@@ -23,7 +23,7 @@ at::Tensor unflat(const at::Tensor& y, const at::Tensor& x) {
   return y.view({x.size(0), x.size(1), y.size(-1)});
 }
 at::ScalarType type_of(const ops::Linear& layer) {
-  return layer.weights.front()->value.scalar_type();
+  return layer.weights.front()->type();
 }
 
 /// The share of rank `rank` of whole [batch, tokens, width].
@@ -168,8 +168,9 @@ class RowBackward : public ops::Backward {
 
 }  // namespace
 
-at::Tensor column_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& layer,
+at::Tensor column_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& whole_layer,
                           const ProductOptions& options) {
+  const auto layer = ops::has_magnitudes(whole_layer) ? ops::with_lengths(whole_layer) : whole_layer;
   at::Tensor here, y;
   {
     ops::NoGraph guard;
@@ -189,8 +190,11 @@ at::Tensor column_product(comm::Communicator& group, const at::Tensor& x, const 
   return y;
 }
 
-at::Tensor row_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& layer,
+at::Tensor row_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& cut_layer,
                        const ProductOptions& options) {
+  // Each rank has a part of every row.
+  const auto sum = [&](const at::Tensor& squares) { group.all_reduce(squares, comm::ReduceOp::kSum)->wait(); };
+  const auto layer = ops::has_magnitudes(cut_layer) ? ops::with_lengths(cut_layer, sum) : cut_layer;
   at::Tensor here, y;
   {
     ops::NoGraph guard;

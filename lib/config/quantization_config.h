@@ -1,0 +1,42 @@
+// `quantization:` frozen weights below adapters in 4 or 8 bits (QLoRA), with the keys of transformers'
+// BitsAndBytesConfig.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "base/diagnostic.h"
+#include "base/dtype.h"
+#include "config/types.h"
+
+namespace automodel::config {
+
+enum class FourBitType { kNf4, kFp4 };
+template <>
+struct EnumNames<FourBitType> {
+  static constexpr std::array names = {EnumName<FourBitType>{"nf4", FourBitType::kNf4},
+                                       EnumName<FourBitType>{"fp4", FourBitType::kFp4}};
+};
+
+struct QuantizationConfig {
+  using IsSection = void;
+  Field<bool> load_in_4bit{"load_in_4bit", false,
+                           "Weights of linear modules outside of experts, routers and the head are kept in 4 bits: "
+                           "blocks of 64 with a scale each, as bitsandbytes has them."};
+  Field<bool> load_in_8bit{"load_in_8bit", false,
+                           "The same in 8 bits, a scale a row; products run in the model's type."};
+  Field<FourBitType> quant_type{"bnb_4bit_quant_type", FourBitType::kNf4, "Which 16 numbers 4 bits stand for."};
+  Field<bool> double_quant{"bnb_4bit_use_double_quant", true,
+                           "The scales of 4-bit blocks are kept in 8 bits: 4.127 bits a weight instead of 4.5."};
+  Field<DType> compute_dtype{"bnb_4bit_compute_dtype", DType::kBFloat16,
+                             "Type that products with 4-bit weights run in."};
+  Field<std::optional<DType>> quant_storage{"bnb_4bit_quant_storage", std::nullopt,
+                                            "Type that packed weights are declared as.",
+                                            Ignored{"they are bytes on every mesh"}};
+};
+
+/// Rules inside the section that no single key can check; keys are relative to it.
+Diagnostics check(const QuantizationConfig& config);
+
+}  // namespace automodel::config

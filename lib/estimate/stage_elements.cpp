@@ -1,0 +1,136 @@
+#include "estimate/stage_elements.h"
+
+#include <algorithm>
+#include <map>
+
+#include "arch/counts.h"
+#include "plan/model_names.h"
+
+namespace automodel::estimate {
+namespace {
+
+/// Elements that are gathered together: of a layer, or of an end of the model.
+void add_unit(StageElements& out, double dense, double expert = 0) {
+  out.dense += dense;
+  out.expert += expert;
+  out.largest_unit = std::max(out.largest_unit, dense + expert);
+  out.largest_dense = std::max(out.largest_dense, dense);
+}
+
+void add_adapters(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
+  std::map<int, double> units;
+  for (const auto& info : plan.adapters->all) {
+    if (!part.has_adapter(info)) continue;
+    const double here = info.is_expert() ? static_cast<double>(info.shape.elements()) / plan.mesh.sizes().ep
+                                         : static_cast<double>(info.shape.elements()) / plan::tensor_ranks(plan, info);
+    units[info.layer] += here;
+    (info.is_expert() ? out.trained_expert : out.trained_dense) += here;
+    if (arch::is_hidden_matrix(info)) (info.is_expert() ? out.expert_matrices : out.dense_matrices) += here;
+  }
+  for (const auto& [layer, elements] : units) out.largest_trained = std::max(out.largest_trained, elements);
+  out.dense += out.trained_dense;
+  out.expert += out.trained_expert;
+}
+
+/// Weights of few bits in a layer.
+struct Packed {
+  double saved = 0, largest = 0;
+};
+
+std::map<int, Packed> packed_weights(const plan::TrainingPlan& plan, const plan::StagePart& part) {
+  std::map<int, Packed> out;
+  if (!plan.adapters || !plan.adapters->spec.base) return out;
+  constexpr double kBlock = 64, kScale = 32, kSmallScale = 8, kOfScales = 32.0 / 256;  // bits
+  const auto& base = *plan.adapters->spec.base;
+  const double type = 8.0 * size_of(plan.types.compute);
+  for (const auto& info : plan.adapters->all) {
+    if (info.bits == 0 || std::find(part.layers.begin(), part.layers.end(), info.layer) == part.layers.end()) continue;
+    const auto elements = static_cast<double>(info.shape.elements()) / plan::tensor_ranks(plan, info);
+    const double scale = base.bits == 8 ? kScale / static_cast<double>(info.shape[1])
+                                        : (base.small_scales ? kSmallScale + kOfScales : kScale) / kBlock;
+    auto& layer = out[info.layer];
+    layer.saved += elements * (1 - (base.bits + scale) / type);
+    layer.largest = std::max(layer.largest, elements);
+  }
+  return out;
+}
+
+void leave_out_frozen(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
+  const auto frozen = plan::frozen_elements(plan, part);
+  const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
+  out.trained_dense -= frozen.dense;
+  out.trained_expert -= frozen.expert;
+  out.dense_matrices -= frozen.dense_matrices;
+  out.expert_matrices -= frozen.expert_matrices;
+  double largest = 0, ends = out.trained();
+  for (const int layer : part.layers) {
+    const auto& shares = plan.shares.layer(layer);
+    const double trained = shares.dense + shares.expert / expert_ranks - frozen.layers[static_cast<std::size_t>(layer)];
+    largest = std::max(largest, trained);
+    ends -= trained;
+  }
+  out.largest_trained = std::max(largest, std::min(ends, out.largest_unit));
+}
+
+}  // namespace
+
+StageElements& StageElements::operator+=(const StageElements& other) {
+  dense += other.dense;
+  expert += other.expert;
+  largest_unit = std::max(largest_unit, other.largest_unit);
+  largest_dense = std::max(largest_dense, other.largest_dense);
+  trained_dense += other.trained_dense;
+  trained_expert += other.trained_expert;
+  largest_trained = std::max(largest_trained, other.largest_trained);
+  saved += other.saved;
+  largest_packed = std::max(largest_packed, other.largest_packed);
+  dense_matrices += other.dense_matrices;
+  expert_matrices += other.expert_matrices;
+  return *this;
+}
+
+StageElements stage_elements(const plan::TrainingPlan& plan, int stage) {
+  StageElements out;
+  const auto& part = plan.pipeline->stages[static_cast<std::size_t>(stage)].part;
+  const auto& shares = plan.shares;
+  if (part.has_embedding) add_unit(out, shares.embeddings);
+  const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
+  const auto add_layer = [&](const plan::LayerShares& each, double join) {
+    add_unit(out, each.dense + join, each.expert / expert_ranks);
+    if (plan.adapters) return;
+    out.dense_matrices += each.dense_matrices + join;
+    out.expert_matrices += each.expert_matrices / expert_ranks;
+  };
+  const auto packed = packed_weights(plan, part);
+  for (const int layer : part.layers) {
+    const auto found = packed.find(layer);
+    const auto saved = found == packed.end() ? 0 : found->second.saved;
+    add_layer(shares.layer(layer), -saved);
+    out.saved += saved;
+    if (found != packed.end()) out.largest_packed = std::max(out.largest_packed, found->second.largest);
+  }
+  if (part.has_norm || part.has_head) {
+    const bool own_head = part.has_head && (plan.model->layout.head_tied_to.empty() || !part.has_embedding);
+    add_unit(out, (part.has_norm ? shares.norm : 0) + (own_head ? shares.head : 0));
+  }
+  for (int i = 0; i < plan.pipeline->stages[static_cast<std::size_t>(stage)].mtp_layers; ++i)
+    add_layer(shares.layer(plan.model->spec.layers - 1),
+              arch::mtp_join_elements(plan.model->spec) / plan.mesh.sizes().tp);
+  for (const auto& tower : plan::towers_of(*plan.model, part)) {
+    const auto elements = static_cast<double>(tower.parameters.value_or(0));
+    out.dense += elements;
+    out.largest_unit = std::max(out.largest_unit, elements / std::max(1, tower.layers));
+    out.largest_dense = std::max(out.largest_dense, elements / std::max(1, tower.layers));
+  }
+  if (plan.adapters) {
+    add_adapters(plan, part, out);
+  } else {
+    out.trained_dense = out.dense;
+    out.trained_expert = out.expert;
+    out.largest_trained = out.largest_unit;
+  }
+  if (plan.frozen) leave_out_frozen(plan, part, out);
+  return out;
+}
+
+}  // namespace automodel::estimate

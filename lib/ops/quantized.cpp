@@ -1,0 +1,289 @@
+#include "ops/quantized.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/stack.h>
+
+#include "base/error.h"
+
+namespace automodel::ops {
+namespace {
+
+constexpr std::int64_t kBlock = 64;        // elements
+constexpr std::int64_t kScaleBlock = 256;  // scales
+constexpr std::int64_t kAlignment = 16;    // bytes
+constexpr float kLeast = 1e-38F;           // a block of zeros has a scale to be divided by too
+constexpr float kLargestCode = 127;        // of int8
+constexpr float kCodeUnit = 1.0F / kLargestCode;
+
+/// NormalFloat: quantiles of a normal distribution, with zero and both ends (Dettmers et al. 2023, appendix E).
+constexpr std::array<float, 16> kNormalFloat = {-1.0F,
+                                                -0.6961928009986877F,
+                                                -0.5250730514526367F,
+                                                -0.39491748809814453F,
+                                                -0.28444138169288635F,
+                                                -0.18477343022823334F,
+                                                -0.09105003625154495F,
+                                                0.0F,
+                                                0.07958029955625534F,
+                                                0.16093020141124725F,
+                                                0.24611230194568634F,
+                                                0.33791524171829224F,
+                                                0.44070982933044434F,
+                                                0.5626170039176941F,
+                                                0.7229568362236023F,
+                                                1.0F};
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// Of x in [-1, 1], the nearest of the 16 numbers; in the middle of two the lower one.
+unsigned normal_float_code(float x) {
+  unsigned code = 0;
+  for (std::size_t i = 0; i + 1 < kNormalFloat.size(); ++i) code += x > (kNormalFloat[i] + kNormalFloat[i + 1]) / 2;
+  return code;
+}
+
+/// Of x in [-1, 1], the nearest of the dynamic numbers; in the middle of two the lower one.
+std::uint8_t dynamic_code(float x) {
+  const auto& numbers = dynamic_numbers();
+  // The lowest number is above -1.
+  const auto after = std::upper_bound(numbers.begin() + 1, numbers.end(), x);
+  const auto below = static_cast<std::size_t>(after - numbers.begin()) - 1;
+  const float here = below == 0 ? -1.0F : numbers[below];
+  if (after == numbers.end()) return static_cast<std::uint8_t>(below);
+  return static_cast<std::uint8_t>(std::abs(x - *after) < std::abs(x - here) ? below + 1 : below);
+}
+
+void store(std::uint8_t* to, float value) {
+  std::memcpy(to, &value, sizeof value);
+}
+float load(const std::uint8_t* from) {
+  float value = 0;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// What the codes of a block are multiplied with.
+float scale_of(const QuantizedLayout& layout, const std::uint8_t* bytes, const QuantizedLayout::Piece& piece) {
+  if (!layout.format().small_scales) return load(bytes + layout.scales_at() + 4 * piece.slot);
+  const auto* outer = bytes + layout.outer_at();
+  const float number = dynamic_numbers()[bytes[layout.scales_at() + piece.slot]];
+  // Two roundings, whatever the compiler thinks of fused operations.
+  const volatile float product = number * load(outer + 4 + 4 * (piece.block / kScaleBlock));
+  return product + load(outer);
+}
+
+template <class T>
+void unpack(const QuantizedLayout& layout, const std::uint8_t* codes, float scale, const QuantizedLayout::Piece& piece,
+            T* out) {
+  if (layout.format().bits == 8) {
+    const float unit = scale * kCodeUnit;
+    const auto* from = reinterpret_cast<const std::int8_t*>(codes);
+    for (auto i = piece.local; i < piece.local + piece.count; ++i)
+      out[i] = static_cast<T>(static_cast<float>(from[i]) * unit);
+    return;
+  }
+  std::array<T, 16> numbers;
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<T>(kNormalFloat[i] * scale);
+  auto i = piece.local;
+  const auto end = piece.local + piece.count;
+  if (i % 2 == 1 && i < end) {
+    out[i] = numbers[codes[i / 2] & 15U];
+    ++i;
+  }
+  for (; i + 1 < end; i += 2) {
+    const auto both = codes[i / 2];
+    out[i] = numbers[both >> 4U];
+    out[i + 1] = numbers[both & 15U];
+  }
+  if (i < end) out[i] = numbers[codes[i / 2] >> 4U];
+}
+
+template <class T>
+void unpack_all(const QuantizedLayout& layout, const std::uint8_t* bytes, T* out) {
+  constexpr std::int64_t kGrain = std::int64_t{1} << 15;
+  at::parallel_for(0, layout.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    layout.each_piece(begin, end - begin, [&](const QuantizedLayout::Piece& piece) {
+      unpack(layout, bytes, scale_of(layout, bytes, piece), piece, out);
+    });
+  });
+}
+
+at::Tensor floats(const float* data, std::size_t count) {
+  return at::from_blob(const_cast<float*>(data), {static_cast<std::int64_t>(count)}, at::kFloat).clone();
+}
+
+}  // namespace
+
+const std::vector<float>& dynamic_numbers() {
+  static const std::vector<float> known = [] {
+    constexpr int kExponents = 7;
+    std::vector<float> out = {0, 1};
+    for (int i = 0; i < kExponents; ++i) {
+      const auto ends = at::linspace(0.1, 1, (1 << i) + 1, at::kFloat);
+      const auto count = ends.numel() - 1;
+      const auto middles =
+          ((ends.narrow(0, 0, count) + ends.narrow(0, 1, count)) / 2.0) * std::pow(10.0, i + 1 - kExponents);
+      for (std::int64_t at = 0; at < count; ++at) {
+        const float value = middles.const_data_ptr<float>()[at];
+        out.insert(out.end(), {value, -value});
+      }
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  }();
+  return known;
+}
+
+QuantizedLayout::QuantizedLayout(QuantizedFormat format, std::int64_t rows, std::int64_t columns, QuantizedPart part,
+                                 at::ScalarType type)
+    : format_(format),
+      part_(std::move(part)),
+      type_(type),
+      whole_(rows * columns),
+      block_(format.bits == 8 ? columns : kBlock) {
+  AUTOMODEL_CHECK(format.bits == 4 || format.bits == 8, "weights are kept in 4 or 8 bits");
+  if (part_.ranges.empty()) part_ = {.repeats = 1, .period = whole_, .ranges = {{0, whole_}}};
+  for (std::int64_t repeat = 0; repeat < part_.repeats; ++repeat)
+    for (const auto& [first, last] : part_.ranges) {
+      elements_ += last - first;
+      if (last > first)
+        scales_ += (repeat * part_.period + last - 1) / block_ - (repeat * part_.period + first) / block_ + 1;
+    }
+  scales_at_ = aligned(format_.bits == 8 ? elements_ : (elements_ + 1) / 2);
+  outer_at_ = scales_at_ + aligned(format_.small_scales ? scales_ : 4 * scales_);
+  bytes_ = outer_at_ + (format_.small_scales ? aligned(4 + 4 * ((blocks() + kScaleBlock - 1) / kScaleBlock)) : 0);
+}
+
+Quantizer::Quantizer(const QuantizedLayout& layout)
+    : layout_(layout), largest_(static_cast<std::size_t>(layout.blocks()), 0) {}
+
+void Quantizer::measure(std::int64_t first, const at::Tensor& values) {
+  // bitsandbytes has weights of int8 in float16 before.
+  const auto wide = (layout_.format().bits == 8 ? values.to(at::kHalf) : values).to(at::kFloat).contiguous();
+  const auto* from = wide.const_data_ptr<float>();
+  for (std::int64_t i = 0; i < wide.numel();) {
+    const auto block = (first + i) / layout_.block();
+    const auto stop = std::min(wide.numel(), (block + 1) * layout_.block() - first);
+    auto& largest = largest_[static_cast<std::size_t>(block)];
+    for (; i < stop; ++i) largest = std::max(largest, std::abs(from[i]));
+  }
+}
+
+void Quantizer::write_scales(std::uint8_t* bytes) {
+  auto* scales = bytes + layout_.scales_at();
+  if (!layout_.format().small_scales) {
+    layout_.each_piece(0, layout_.elements(), [&](const QuantizedLayout::Piece& piece) {
+      store(scales + 4 * piece.slot, largest_[static_cast<std::size_t>(piece.block)]);
+    });
+    return;
+  }
+  double sum = 0;
+  for (const float each : largest_) sum += each;
+  const auto offset = static_cast<float>(sum / static_cast<double>(largest_.size()));
+  auto* outer = bytes + layout_.outer_at();
+  store(outer, offset);
+  std::vector<float> of_scales;
+  for (std::size_t i = 0; i < largest_.size(); i += kScaleBlock) {
+    float most = 0;
+    for (auto j = i; j < std::min(largest_.size(), i + kScaleBlock); ++j)
+      most = std::max(most, std::abs(largest_[j] - offset));
+    of_scales.push_back(most);
+    store(outer + 4 * of_scales.size(), most);
+  }
+  layout_.each_piece(0, layout_.elements(), [&](const QuantizedLayout::Piece& piece) {
+    const float from_offset = largest_[static_cast<std::size_t>(piece.block)] - offset;
+    const float most = of_scales[static_cast<std::size_t>(piece.block / kScaleBlock)];
+    scales[piece.slot] = dynamic_code(most > 0 ? from_offset / most : 0);
+  });
+}
+
+void Quantizer::write_codes(std::uint8_t* bytes, std::int64_t first, const at::Tensor& values) const {
+  const bool wide_codes = layout_.format().bits == 8;
+  AUTOMODEL_CHECK(wide_codes || first % 2 == 0, "codes of 4 bits are written in whole bytes");
+  const auto wide = (wide_codes ? values.to(at::kHalf) : values).to(at::kFloat).contiguous();
+  const auto* from = wide.const_data_ptr<float>();
+  layout_.each_piece(first, wide.numel(), [&](const QuantizedLayout::Piece& piece) {
+    const float largest = largest_[static_cast<std::size_t>(piece.block)];
+    if (wide_codes) {
+      const float factor = largest > 0 ? 1 / largest * kLargestCode : 0;  // in this order, as bitsandbytes rounds
+      for (auto i = piece.local; i < piece.local + piece.count; ++i)
+        bytes[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(std::nearbyint(from[i - first] * factor)));
+      return;
+    }
+    // A block that the tensor's end cuts off is divided, the others are multiplied: as bitsandbytes rounds.
+    const bool cut = (piece.block + 1) * kBlock > layout_.whole();
+    const float least = std::max(largest, kLeast), factor = 1.0F / least;
+    for (auto i = piece.local; i < piece.local + piece.count; ++i) {
+      const auto code =
+          normal_float_code(std::clamp(cut ? from[i - first] / least : from[i - first] * factor, -1.0F, 1.0F));
+      auto& byte = bytes[i / 2];
+      byte = static_cast<std::uint8_t>(i % 2 == 0 ? code << 4U : (byte & 0xF0U) | code);
+    }
+  });
+}
+
+at::Tensor dense(const QuantizedLayout& layout, const at::Tensor& bytes) {
+  if (!bytes.is_cpu()) return dense_by_tensors(layout, bytes);
+  auto out = at::empty({layout.elements()}, at::TensorOptions().dtype(layout.type()));
+  const auto* from = bytes.const_data_ptr<std::uint8_t>();
+  switch (layout.type()) {
+    case at::kFloat: unpack_all(layout, from, out.mutable_data_ptr<float>()); break;
+    case at::kBFloat16: unpack_all(layout, from, out.mutable_data_ptr<at::BFloat16>()); break;
+    case at::kHalf: unpack_all(layout, from, out.mutable_data_ptr<at::Half>()); break;
+    default: return dense_by_tensors(layout, bytes);
+  }
+  return out;
+}
+
+at::Tensor dense_by_tensors(const QuantizedLayout& layout, const at::Tensor& bytes) {
+  const auto device = bytes.device();
+  // Which block each scale belongs to and how many elements it has here follows from the layout alone.
+  auto lengths = at::empty({layout.scales()}, at::kLong), outer_of = at::empty({layout.scales()}, at::kLong);
+  auto* length = lengths.mutable_data_ptr<std::int64_t>();
+  auto* outer = outer_of.mutable_data_ptr<std::int64_t>();
+  layout.each_piece(0, layout.elements(), [&](const QuantizedLayout::Piece& piece) {
+    length[piece.slot] = piece.count;
+    outer[piece.slot] = piece.block / kScaleBlock;
+  });
+  const auto floats_at = [&](std::int64_t at, std::int64_t count) {
+    return bytes.narrow(0, at, 4 * count).contiguous().view(at::kFloat);
+  };
+  at::Tensor scales;
+  if (layout.format().small_scales) {
+    const auto& numbers = dynamic_numbers();
+    const auto codes = bytes.narrow(0, layout.scales_at(), layout.scales()).to(at::kLong);
+    const auto of_scales = floats_at(layout.outer_at(), 1 + (layout.blocks() + kScaleBlock - 1) / kScaleBlock);
+    scales = at::index_select(floats(numbers.data(), numbers.size()).to(device), 0, codes) *
+             at::index_select(of_scales, 0, outer_of.to(device) + 1);
+    scales = scales + of_scales.narrow(0, 0, 1);
+  } else {
+    scales = floats_at(layout.scales_at(), layout.scales());
+  }
+  if (layout.format().bits == 8) scales = scales * kCodeUnit;
+  const auto each = at::repeat_interleave(scales, lengths.to(device));
+  at::Tensor numbers;
+  if (layout.format().bits == 8) {
+    numbers = bytes.narrow(0, 0, layout.elements()).view(at::kChar).to(at::kFloat);
+  } else {
+    const auto packed = bytes.narrow(0, 0, (layout.elements() + 1) / 2);
+    const auto codes = at::stack({packed.div(16, "floor"), packed.remainder(16)}, 1).flatten();
+    numbers = at::index_select(floats(kNormalFloat.data(), kNormalFloat.size()).to(device), 0,
+                               codes.narrow(0, 0, layout.elements()).to(at::kLong));
+  }
+  return (numbers * each).to(layout.type());
+}
+
+}  // namespace automodel::ops
