@@ -140,7 +140,7 @@ void check_row(comm::World& world, const test::PrecisionRow& row) {
   const auto loaded = test::load_recipe(text);
   const train::Setup setup(loaded, world);
   Seen seen;
-  world.use_device(at::kCPU, [&](comm::World&, std::shared_ptr<comm::HostCommunicator> group) {
+  world.use_device(at::kCPU, [&](comm::World&, std::shared_ptr<comm::HostCommunicator> group, comm::Traffic) {
     return std::make_shared<WatchedGroup>(std::move(group), seen);
   });
   train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan));
