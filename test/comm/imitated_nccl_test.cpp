@@ -5,8 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +13,7 @@
 #include "comm/carrier.h"
 #include "comm/imitated_gpu/gpu.h"
 #include "comm/loopback/loopback.h"
+#include "torch_catch.h"
 
 namespace automodel {
 namespace {
