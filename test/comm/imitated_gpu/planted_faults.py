@@ -30,7 +30,7 @@ FAULTS = [
     ("communicator.cpp", VERBS, "op == ReduceOp::kMax ? ncclMax : ncclMin", "op == ReduceOp::kMax ? ncclMin : ncclMax"),
     ("communicator.cpp", VERBS, "      from += sent;\n", ""),
     ("communicator.cpp", VERBS, "ncclUint8, root,", "ncclUint8, 0,"),
-    ("communicator.cpp", VERBS, "{at::kInt, ncclInt32}", "{at::kInt, ncclFloat32}"),
+    ("communicator.cpp", VERBS, "{at::kBFloat16, ncclBfloat16}", "{at::kBFloat16, ncclFloat16}"),
     ("watch.cpp", "a driver*", "if (lasts > world_.deadline())", "if (lasts < world_.deadline() && lasts > world_.deadline())"),
     ("watch.cpp", "an error*", "if (state != ncclInProgress) check_nccl(state, \"an operation of NCCL\");", ""),
     ("watch.cpp", "a rank that*", "if (now - followed.since > world_.deadline()) {", "if (now < followed.since) {"),
