@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the programs and the tests, runs them. By default the quick ones, in a quarter of an hour
 # on two cores: everything of the planning core, and of the runtime the tests labelled quick. With --all every test, in an
-# hour: parity matrices, injected faults, other builds. Further words go to ctest (for example -L core, -R mesh).
+# hour and a half: parity matrices, injected faults, other builds; -LE long leaves out ThreadSanitizer, images of containers and
+# most of what runs over imitated GPUs. Further words go to ctest (for example -L core, -R mesh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
