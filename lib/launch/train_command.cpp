@@ -58,30 +58,31 @@ int become(const std::vector<std::string>& words, const std::string& hint) {
   return cannot_start(words[0], hint);
 }
 
+/// Prints a problem; returns its first line.
+std::string say(const Diagnostic& problem) {
+  std::fputs((to_text(problem) + "\n").c_str(), stderr);
+  return fmt::format("error[{}]: {}", problem.id, problem.message);
+}
+
 /// The launcher's own words about a rank that a signal has ended are not the last ones.
 std::string say_killed(int signal, const std::string& launcher) {
-  const Diagnostic problem{"rank-killed",
-                           fmt::format("a rank was killed by signal {} ({})", signal, strsignal(signal)),
-                           launcher + " says above which" +
-                               (signal == SIGKILL ? "; the kernel does this where memory is used up (dmesg | grep -i "
-                                                    "oom), others with kill -9"
-                                                  : ""),
-                           {},
-                           ""};
-  std::fputs((to_text(problem) + "\n").c_str(), stderr);
-  return fmt::format("error[rank-killed]: {}", problem.message);
+  return say(Diagnostic{"rank-killed",
+                        fmt::format("a rank was killed by signal {} ({})", signal, strsignal(signal)),
+                        launcher + " says above which" +
+                            (signal == SIGKILL ? "; the kernel does this where memory is used up (dmesg | grep -i "
+                                                 "oom), others with kill -9"
+                                               : ""),
+                        {},
+                        ""});
 }
 
 /// Ranks have no such exit codes: they are the launcher's own.
 std::string say_host_lost(int code, const std::string& launcher) {
-  const Diagnostic problem{
-      "host-lost",
-      fmt::format("{} has lost a host, or cannot start ranks on one (exit code {})", launcher, code),
-      launcher + " says above which; --min-ranks goes on without it",
-      {},
-      ""};
-  std::fputs((to_text(problem) + "\n").c_str(), stderr);
-  return fmt::format("error[host-lost]: {}", problem.message);
+  return say(Diagnostic{"host-lost",
+                        fmt::format("{} has lost a host, or cannot start ranks on one (exit code {})", launcher, code),
+                        launcher + " says above which; --min-ranks goes on without it",
+                        {},
+                        ""});
 }
 
 /// A rank handles SIGUSR1 once it runs; only before that can the signal kill it.
@@ -92,14 +93,12 @@ int say_too_early() {
 
 /// A launcher whose daemon on some host dies early, or never answers, waits for it without end.
 std::string say_no_start(std::chrono::seconds deadline, const std::string& launcher) {
-  const Diagnostic problem{"no-start",
-                           fmt::format("{} has not started all ranks within {} s", launcher, deadline.count()),
-                           "a host does not answer, or a program on it does not start (automodel doctor there); "
-                           "fault_tolerance.start_minutes gives it longer",
-                           {},
-                           ""};
-  std::fputs((to_text(problem) + "\n").c_str(), stderr);
-  return fmt::format("error[no-start]: {}", problem.message);
+  return say(Diagnostic{"no-start",
+                        fmt::format("{} has not started all ranks within {} s", launcher, deadline.count()),
+                        "a host does not answer, or a program on it does not start (automodel doctor there); "
+                        "fault_tolerance.start_minutes gives it longer",
+                        {},
+                        ""});
 }
 
 /// Ends a launcher that starts no ranks.

@@ -44,8 +44,7 @@ std::string compact(const std::string& source) {
 bool is_id(const std::string& word, const std::string& before, const std::string& after) {
   if (!std::regex_match(word, kId)) return false;
   if (word.starts_with("schedule-")) return true;
-  if (before.ends_with("ignored.push_back({")) return false;                         // a key
-  if (std::regex_search(before, std::regex("Family k\\w+ ?= ?\\{$"))) return false;  // a model_type
+  if (before.ends_with("ignored.push_back({")) return false;  // a key
   const bool one_word = word.find('-') == std::string::npos && word != "indivisible";
   const bool ends = after.starts_with(",") || after.starts_with("}") || after.starts_with(";");
   return ends && std::regex_search(before, one_word ? kBeforeWord : kBefore);

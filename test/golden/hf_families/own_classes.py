@@ -48,8 +48,34 @@ def heads(x, count):
     return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
+class Decoder(nn.Module):
+    """`embedding`: the name of the table on disk."""
+
+    def __init__(self, c, layers, embedding="embed_tokens"):
+        super().__init__()
+        self.add_module(embedding, nn.Embedding(c.vocab_size, c.hidden_size, getattr(c, "pad_token_id", None)))
+        self.layers = nn.ModuleList(layers)
+        self.norm = RmsNorm(c.hidden_size, c.rms_norm_eps)
+        self.embedding = embedding
+
+    def forward(self, ids):
+        x = getattr(self, self.embedding)(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
+
+
 class CausalModel(transformers.PreTrainedModel):
     _supports_sdpa = True
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = self.decoder(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, False)
+        self.post_init()
+
+    def logits(self, ids):
+        return self.lm_head(self.model(ids))
 
     def _init_weights(self, module):
         if isinstance(module, (nn.Linear, nn.Embedding)):
@@ -131,28 +157,11 @@ class BailingLayer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class BailingDecoder(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.word_embeddings = nn.Embedding(c.vocab_size, c.hidden_size, c.pad_token_id)
-        self.layers = nn.ModuleList(BailingLayer(c, i) for i in range(c.num_hidden_layers))
-        self.norm = RmsNorm(c.hidden_size, c.rms_norm_eps)
-
-
 class BailingMoeV2ForCausalLM(CausalModel):
     config_class = BailingMoeConfig
 
-    def __init__(self, config):
-        super().__init__(config)
-        self.model = BailingDecoder(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, False)
-        self.post_init()
-
-    def logits(self, ids):
-        x = self.model.word_embeddings(ids)
-        for layer in self.model.layers:
-            x = layer(x)
-        return self.lm_head(self.model.norm(x))
+    def decoder(self, c):
+        return Decoder(c, (BailingLayer(c, i) for i in range(c.num_hidden_layers)), "word_embeddings")
 
 
 # ---- Baichuan 2 -----------------------------------------------------------------------------------------------------
@@ -184,28 +193,14 @@ class BaichuanLayer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class BaichuanDecoder(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size, c.pad_token_id)
-        self.layers = nn.ModuleList(BaichuanLayer(c) for _ in range(c.num_hidden_layers))
-        self.norm = RmsNorm(c.hidden_size, c.rms_norm_eps)
-
-
 class BaichuanForCausalLM(CausalModel):
     config_class = BaichuanConfig
 
-    def __init__(self, config):
-        super().__init__(config)
-        self.model = BaichuanDecoder(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, False)
-        self.post_init()
+    def decoder(self, c):
+        return Decoder(c, (BaichuanLayer(c) for _ in range(c.num_hidden_layers)))
 
     def logits(self, ids):
-        x = self.model.embed_tokens(ids)
-        for layer in self.model.layers:
-            x = layer(x)
-        return F.linear(self.model.norm(x), F.normalize(self.lm_head.weight))
+        return F.linear(self.model(ids), F.normalize(self.lm_head.weight))
 
 
 # ---- Llama-Nemotron Super (nemotron-nas) ------------------------------------------------------------------------------
@@ -245,28 +240,11 @@ class DeciLMLayer(nn.Module):
         return x if self.mlp is None else x + self.mlp(self.post_attention_layernorm(x))
 
 
-class DeciLMDecoder(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
-        self.layers = nn.ModuleList(DeciLMLayer(c, block) for block in c.block_configs)
-        self.norm = RmsNorm(c.hidden_size, c.rms_norm_eps)
-
-
 class DeciLMForCausalLM(CausalModel):
     config_class = DeciLMConfig
 
-    def __init__(self, config):
-        super().__init__(config)
-        self.model = DeciLMDecoder(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, False)
-        self.post_init()
-
-    def logits(self, ids):
-        x = self.model.embed_tokens(ids)
-        for layer in self.model.layers:
-            x = layer(x)
-        return self.lm_head(self.model.norm(x))
+    def decoder(self, c):
+        return Decoder(c, (DeciLMLayer(c, block) for block in c.block_configs))
 
 
 for config, model in ((BailingMoeConfig, BailingMoeV2ForCausalLM), (BaichuanConfig, BaichuanForCausalLM),
