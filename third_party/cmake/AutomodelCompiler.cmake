@@ -20,6 +20,12 @@ target_compile_options(automodel_warnings INTERFACE
   # Errors only with the compiler that this is developed with; g++ 12 is wrong about std::optional.
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized -Werror>)
 
+# automodel_optimise_less(<target>): code that runs once in a run, or whose time is that of what it calls. Optimising it as
+# the rest is would be a tenth of the whole build (docs/performance.md).
+function(automodel_optimise_less target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 if(AUTOMODEL_SANITIZE)
   add_compile_options(-fsanitize=${AUTOMODEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${AUTOMODEL_SANITIZE})

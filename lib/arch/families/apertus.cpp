@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace apertus {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -27,9 +27,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   });
 }
 
-}  // namespace
+}  // namespace apertus
 
-extern const Family kApertus = {"apertus", "ApertusForCausalLM", "Apertus: head norms, a plain MLP of xIELU", read,
-                                lay_out_layer};
+extern const Family kApertus = {"apertus", "ApertusForCausalLM", "Apertus: head norms, a plain MLP of xIELU",
+                                apertus::read, apertus::lay_out_layer};
 
 }  // namespace automodel::arch

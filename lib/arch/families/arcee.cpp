@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace arcee {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -15,9 +15,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.mlp_bias = config.boolean({"mlp_bias"}, false);
 }
 
-}  // namespace
+}  // namespace arcee
 
-extern const Family kArcee = {"arcee", "ArceeForCausalLM", "AFM: Llama with a plain MLP of squared ReLU", read,
+extern const Family kArcee = {"arcee", "ArceeForCausalLM", "AFM: Llama with a plain MLP of squared ReLU", arcee::read,
                               lay_out_llama};
 
 }  // namespace automodel::arch

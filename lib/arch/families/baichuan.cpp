@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace baichuan {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -31,10 +31,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, lay_out_mlp, lay_out_joined_attention);
 }
 
-}  // namespace
+}  // namespace baichuan
 
 extern const Family kBaichuan = {"baichuan", "BaichuanForCausalLM",
-                                 "Baichuan 2 7B: joined projections, a head whose rows have length 1", read,
-                                 lay_out_layer};
+                                 "Baichuan 2 7B: joined projections, a head whose rows have length 1", baichuan::read,
+                                 baichuan::lay_out_layer};
 
 }  // namespace automodel::arch

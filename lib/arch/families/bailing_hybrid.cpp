@@ -3,7 +3,7 @@
 #include "arch/families/kda.h"
 
 namespace automodel::arch {
-namespace {
+namespace bailing_hybrid {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -35,13 +35,13 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  spec.attends(number) ? LayOut(attention) : LayOut(state));
 }
 
-}  // namespace
+}  // namespace bailing_hybrid
 
 extern const Family kBailingHybrid = {"bailing_hybrid",
                                       "BailingHybridForCausalLM",
                                       "Ling 3: delta attention by channel, latent attention with a gate, experts",
-                                      read,
-                                      lay_out_layer,
+                                      bailing_hybrid::read,
+                                      bailing_hybrid::lay_out_layer,
                                       lay_out_bailing_ends};
 
 }  // namespace automodel::arch

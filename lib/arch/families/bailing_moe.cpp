@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace bailing_moe {
 
 void read_router(ConfigReader& config, ModelSpec& spec) {
   auto& moe = read_experts(config, spec, {"num_experts"}, 0.0);
@@ -55,13 +55,13 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  lay_out_joined_attention);
 }
 
-}  // namespace
+}  // namespace bailing_moe
 
 extern const Family kBailingMoe = {"bailing_moe",
                                    "BailingMoeV2ForCausalLM",
                                    "Ling 2: joined projections, norms of heads, sigmoid router in groups",
-                                   read,
-                                   lay_out_layer,
+                                   bailing_moe::read,
+                                   bailing_moe::lay_out_layer,
                                    lay_out_bailing_ends};
 
 }  // namespace automodel::arch

@@ -4,7 +4,7 @@
 #include "arch/families/recurrent.h"
 
 namespace automodel::arch {
-namespace {
+namespace bamba {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -44,9 +44,9 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
   lay_out_ends(spec, layout, {.norm = "final_layernorm"});
 }
 
-}  // namespace
+}  // namespace bamba
 
-extern const Family kBamba = {"bamba", "BambaForCausalLM", "Bamba: Mamba-2 in most layers, attention in some",
-                              read,    lay_out_layer,      lay_out_names};
+extern const Family kBamba = {"bamba",     "BambaForCausalLM",   "Bamba: Mamba-2 in most layers, attention in some",
+                              bamba::read, bamba::lay_out_layer, bamba::lay_out_names};
 
 }  // namespace automodel::arch

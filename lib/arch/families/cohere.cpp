@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace cohere {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -13,9 +13,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
     spec.head_norm = HeadNorm{.kind = NormKind::kLayerNorm, .span = HeadNorm::Span::kEachHead};
 }
 
-}  // namespace
+}  // namespace cohere
 
 extern const Family kCohere = {"cohere", "CohereForCausalLM",
-                               "Command-R, Aya 23: parallel blocks, LayerNorm without biases", read, lay_out_cohere};
+                               "Command-R, Aya 23: parallel blocks, LayerNorm without biases", cohere::read,
+                               lay_out_cohere};
 
 }  // namespace automodel::arch

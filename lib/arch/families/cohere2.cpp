@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace cohere2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -13,10 +13,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   for (int i = 0; i < spec.layers; ++i) spec.rope_layers.push_back(spec.slides(i));
 }
 
-}  // namespace
+}  // namespace cohere2
 
 extern const Family kCohere2 = {"cohere2", "Cohere2ForCausalLM",
-                                "Command-R7B, Command-A: Cohere with windows, and RoPE only there", read,
+                                "Command-R7B, Command-A: Cohere with windows, and RoPE only there", cohere2::read,
                                 lay_out_cohere};
 
 }  // namespace automodel::arch

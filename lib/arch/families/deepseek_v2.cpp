@@ -6,7 +6,7 @@
 #include "arch/families/latent.h"
 
 namespace automodel::arch {
-namespace {
+namespace deepseek_v2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -41,10 +41,10 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  lay_out_latent_attention);
 }
 
-}  // namespace
+}  // namespace deepseek_v2
 
 extern const Family kDeepseekV2 = {"deepseek_v2", "DeepseekV2ForCausalLM",
-                                   "DeepSeek V2 and Coder-V2: latent attention, experts with shared ones", read,
-                                   lay_out_layer};
+                                   "DeepSeek V2 and Coder-V2: latent attention, experts with shared ones",
+                                   deepseek_v2::read, deepseek_v2::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -4,7 +4,7 @@
 #include "arch/families/latent.h"
 
 namespace automodel::arch {
-namespace {
+namespace deepseek_v3 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -23,10 +23,10 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  lay_out_latent_attention);
 }
 
-}  // namespace
+}  // namespace deepseek_v3
 
 extern const Family kDeepseekV3 = {"deepseek_v3", "DeepseekV3ForCausalLM",
-                                   "DeepSeek V3 and R1: latent attention, grouped experts with shared ones", read,
-                                   lay_out_layer};
+                                   "DeepSeek V3 and R1: latent attention, grouped experts with shared ones",
+                                   deepseek_v3::read, deepseek_v3::lay_out_layer};
 
 }  // namespace automodel::arch

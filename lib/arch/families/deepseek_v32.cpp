@@ -4,7 +4,7 @@
 #include "arch/families/latent.h"
 
 namespace automodel::arch {
-namespace {
+namespace deepseek_v32 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -23,10 +23,10 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  lay_out_indexed_attention);
 }
 
-}  // namespace
+}  // namespace deepseek_v32
 
 extern const Family kDeepseekV32 = {"deepseek_v32", "DeepseekV32ForCausalLM",
-                                    "DeepSeek V3.2: V3 whose attention sees the tokens that an index chooses", read,
-                                    lay_out_layer};
+                                    "DeepSeek V3.2: V3 whose attention sees the tokens that an index chooses",
+                                    deepseek_v32::read, deepseek_v32::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace dots1 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -18,9 +18,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   leave_dense(spec, config.integer({"first_k_dense_replace"}, 0, 0, kMostLayers));
 }
 
-}  // namespace
+}  // namespace dots1
 
-extern const Family kDots1 = {"dots1", "Dots1ForCausalLM", "dots.llm1: head norms, experts with a sigmoid router", read,
-                              lay_out_llama};
+extern const Family kDots1 = {"dots1", "Dots1ForCausalLM", "dots.llm1: head norms, experts with a sigmoid router",
+                              dots1::read, lay_out_llama};
 
 }  // namespace automodel::arch

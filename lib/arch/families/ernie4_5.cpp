@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace ernie4_5 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -17,9 +17,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.qkv_bias = spec.output_bias = spec.mlp_bias = config.boolean({"use_bias"}, false);
 }
 
-}  // namespace
+}  // namespace ernie4_5
 
 extern const Family kErnie45 = {"ernie4_5", "Ernie4_5ForCausalLM",
-                                "ERNIE 4.5, dense: Llama with turned pairs of neighbours", read, lay_out_llama};
+                                "ERNIE 4.5, dense: Llama with turned pairs of neighbours", ernie4_5::read,
+                                lay_out_llama};
 
 }  // namespace automodel::arch

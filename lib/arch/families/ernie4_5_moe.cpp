@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace ernie4_5_moe {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -43,9 +43,10 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(experts) : LayOut(lay_out_mlp));
 }
 
-}  // namespace
+}  // namespace ernie4_5_moe
 
 extern const Family kErnie45Moe = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM",
-                                   "ERNIE 4.5 with experts, shared ones and a bias of the choice", read, lay_out_layer};
+                                   "ERNIE 4.5 with experts, shared ones and a bias of the choice", ernie4_5_moe::read,
+                                   ernie4_5_moe::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace exaone4 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -20,10 +20,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kPostNames, lay_out_mlp);
 }
 
-}  // namespace
+}  // namespace exaone4
 
 extern const Family kExaone4 = {"exaone4", "Exaone4ForCausalLM",
-                                "EXAONE 4: norms of what blocks add, windows, and RoPE only there", read,
-                                lay_out_layer};
+                                "EXAONE 4: norms of what blocks add, windows, and RoPE only there", exaone4::read,
+                                exaone4::lay_out_layer};
 
 }  // namespace automodel::arch

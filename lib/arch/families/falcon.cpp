@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace falcon {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -57,10 +57,10 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
   lay_out_ends(spec, layout, {.base = "transformer", .layers = "h", .embedding = "word_embeddings", .norm = "ln_f"});
 }
 
-}  // namespace
+}  // namespace falcon
 
 extern const Family kFalcon = {
-    "falcon", "FalconForCausalLM", "Falcon 7B to 180B and 2-11B: parallel blocks, joined projections by group",
-    read,     lay_out_layer,       lay_out_names};
+    "falcon",     "FalconForCausalLM",   "Falcon 7B to 180B and 2-11B: parallel blocks, joined projections by group",
+    falcon::read, falcon::lay_out_layer, falcon::lay_out_names};
 
 }  // namespace automodel::arch

@@ -7,7 +7,7 @@
 #include "arch/families/recurrent.h"
 
 namespace automodel::arch {
-namespace {
+namespace falcon_h1 {
 
 void read_scales(ConfigReader& config, ModelSpec& spec) {
   auto& scales = spec.scales;
@@ -70,10 +70,13 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
   lay_out_ends(spec, layout, {.norm = "final_layernorm"});
 }
 
-}  // namespace
+}  // namespace falcon_h1
 
-extern const Family kFalconH1 = {
-    "falcon_h1", "FalconH1ForCausalLM", "Falcon-H1: Mamba-2 and attention side by side, factors along every branch",
-    read,        lay_out_layer,         lay_out_names};
+extern const Family kFalconH1 = {"falcon_h1",
+                                 "FalconH1ForCausalLM",
+                                 "Falcon-H1: Mamba-2 and attention side by side, factors along every branch",
+                                 falcon_h1::read,
+                                 falcon_h1::lay_out_layer,
+                                 falcon_h1::lay_out_names};
 
 }  // namespace automodel::arch

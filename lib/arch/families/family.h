@@ -1,4 +1,5 @@
-// What defines a model family: how its config.json is read and how its parameters are named.
+// What defines a model family: how its config.json is read and how its parameters are named. Families have functions of
+// the same names, each in the namespace of its family.
 #pragma once
 
 #include <string_view>

@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace flex_olmo {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -25,9 +25,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kPostNames, lay_out_experts);
 }
 
-}  // namespace
+}  // namespace flex_olmo
 
-extern const Family kFlexOlmo = {"flex_olmo", "FlexOlmoForCausalLM", "FlexOlmo: OLMo 2 with experts", read,
-                                 lay_out_layer};
+extern const Family kFlexOlmo = {"flex_olmo", "FlexOlmoForCausalLM", "FlexOlmo: OLMo 2 with experts", flex_olmo::read,
+                                 flex_olmo::lay_out_layer};
 
 }  // namespace automodel::arch

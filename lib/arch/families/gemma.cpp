@@ -4,7 +4,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace gemma {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -26,9 +26,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
                      "a language model attends to what came before");
 }
 
-}  // namespace
+}  // namespace gemma
 
 extern const Family kGemma = {"gemma", "GemmaForCausalLM",
-                              "Gemma 1: Llama with scaled embeddings and norms of 1 + weight", read, lay_out_llama};
+                              "Gemma 1: Llama with scaled embeddings and norms of 1 + weight", gemma::read,
+                              lay_out_llama};
 
 }  // namespace automodel::arch

@@ -4,7 +4,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace gemma2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -34,10 +34,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kSandwichNames, lay_out_mlp);
 }
 
-}  // namespace
+}  // namespace gemma2
 
 extern const Family kGemma2 = {"gemma2", "Gemma2ForCausalLM",
-                               "Gemma 2: norms around every block, soft caps, alternating sliding window", read,
-                               lay_out_layer};
+                               "Gemma 2: norms around every block, soft caps, alternating sliding window", gemma2::read,
+                               gemma2::lay_out_layer};
 
 }  // namespace automodel::arch

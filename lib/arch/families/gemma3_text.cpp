@@ -4,7 +4,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace gemma3_text {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -42,10 +42,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kSandwichNames, lay_out_mlp);
 }
 
-}  // namespace
+}  // namespace gemma3_text
 
 extern const Family kGemma3Text = {"gemma3_text", "Gemma3ForCausalLM",
-                                   "Gemma 3, text: Gemma 2 with head norms and one RoPE for each kind of layer", read,
-                                   lay_out_layer};
+                                   "Gemma 3, text: Gemma 2 with head norms and one RoPE for each kind of layer",
+                                   gemma3_text::read, gemma3_text::lay_out_layer};
 
 }  // namespace automodel::arch

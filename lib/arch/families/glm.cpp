@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace glm {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -21,10 +21,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, lay_out_joined_mlp);
 }
 
-}  // namespace
+}  // namespace glm
 
 extern const Family kGlm = {"glm", "GlmForCausalLM",
-                            "GLM-4-9B: joined gate and up, half of the dimensions turned in pairs", read,
-                            lay_out_layer};
+                            "GLM-4-9B: joined gate and up, half of the dimensions turned in pairs", glm::read,
+                            glm::lay_out_layer};
 
 }  // namespace automodel::arch

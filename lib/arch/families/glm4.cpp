@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace glm4 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -24,9 +24,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kNames, lay_out_joined_mlp);
 }
 
-}  // namespace
+}  // namespace glm4
 
-extern const Family kGlm4 = {"glm4", "Glm4ForCausalLM", "GLM-4-0414, GLM-Z1: GLM with norms of what blocks add", read,
-                             lay_out_layer};
+extern const Family kGlm4 = {"glm4", "Glm4ForCausalLM", "GLM-4-0414, GLM-Z1: GLM with norms of what blocks add",
+                             glm4::read, glm4::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace glm4_moe {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -19,10 +19,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.mtp_layers = config.integer({"num_nextn_predict_layers"}, 0, 0, kMostLayers);
 }
 
-}  // namespace
+}  // namespace glm4_moe
 
 extern const Family kGlm4Moe = {"glm4_moe", "Glm4MoeForCausalLM",
-                                "GLM-4.5 to 4.7: experts with a sigmoid router, half of the dimensions turned", read,
-                                lay_out_llama};
+                                "GLM-4.5 to 4.7: experts with a sigmoid router, half of the dimensions turned",
+                                glm4_moe::read, lay_out_llama};
 
 }  // namespace automodel::arch

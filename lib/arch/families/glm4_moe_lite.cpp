@@ -4,7 +4,7 @@
 #include "arch/families/latent.h"
 
 namespace automodel::arch {
-namespace {
+namespace glm4_moe_lite {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -22,10 +22,10 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  lay_out_latent_attention);
 }
 
-}  // namespace
+}  // namespace glm4_moe_lite
 
 extern const Family kGlm4MoeLite = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM",
-                                    "GLM-4.7-Flash: latent attention, experts with a sigmoid router", read,
-                                    lay_out_layer};
+                                    "GLM-4.7-Flash: latent attention, experts with a sigmoid router",
+                                    glm4_moe_lite::read, glm4_moe_lite::lay_out_layer};
 
 }  // namespace automodel::arch

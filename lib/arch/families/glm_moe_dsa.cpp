@@ -10,7 +10,7 @@
 #include "arch/families/latent.h"
 
 namespace automodel::arch {
-namespace {
+namespace glm_moe_dsa {
 
 /// Layers that choose tokens themselves: indexer_types, else index_topk_pattern ("FSSF"), else each
 /// index_topk_freq-th one from index_skip_topk_offset on and all before.
@@ -63,10 +63,10 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  spec.index->chooses(number) ? LayOut(lay_out_indexed_attention) : LayOut(lay_out_latent_attention));
 }
 
-}  // namespace
+}  // namespace glm_moe_dsa
 
 extern const Family kGlmMoeDsa = {"glm_moe_dsa", "GlmMoeDsaForCausalLM",
-                                  "GLM-5: GLM-4.7-Flash whose attention sees the tokens that an index chooses", read,
-                                  lay_out_layer};
+                                  "GLM-5: GLM-4.7-Flash whose attention sees the tokens that an index chooses",
+                                  glm_moe_dsa::read, glm_moe_dsa::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -4,7 +4,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace gpt2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   spec.hidden = config.required({"n_embd", "hidden_size"}, 1, kMostWidth);
@@ -57,9 +57,10 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
       table("transformer.wpe.weight", spec.max_positions, spec.hidden, Role::kPositions));
 }
 
-}  // namespace
+}  // namespace gpt2
 
-extern const Family kGpt2 = {"gpt2", "GPT2LMHeadModel", "GPT-2: learned positions, LayerNorm, transposed linear layers",
-                             read,   lay_out_layer,     lay_out_names};
+extern const Family kGpt2 = {
+    "gpt2",     "GPT2LMHeadModel",   "GPT-2: learned positions, LayerNorm, transposed linear layers",
+    gpt2::read, gpt2::lay_out_layer, gpt2::lay_out_names};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace gpt_neox {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -43,13 +43,13 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
                {.base = "gpt_neox", .embedding = "embed_in", .norm = "final_layer_norm", .head = "embed_out"});
 }
 
-}  // namespace
+}  // namespace gpt_neox
 
 extern const Family kGptNeox = {"gpt_neox",
                                 "GPTNeoXForCausalLM",
                                 "GPT-NeoX, Pythia: parallel blocks with a LayerNorm each, joined projections by head",
-                                read,
-                                lay_out_layer,
-                                lay_out_names};
+                                gpt_neox::read,
+                                gpt_neox::lay_out_layer,
+                                gpt_neox::lay_out_names};
 
 }  // namespace automodel::arch

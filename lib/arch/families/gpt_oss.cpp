@@ -5,7 +5,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace gpt_oss {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -46,9 +46,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, lay_out_fused_experts);
 }
 
-}  // namespace
+}  // namespace gpt_oss
 
 extern const Family kGptOss = {"gpt_oss", "GptOssForCausalLM", "gpt-oss: experts, attention sinks, alternating window",
-                               read, lay_out_layer};
+                               gpt_oss::read, gpt_oss::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -3,7 +3,7 @@
 #include "arch/families/granite_scales.h"
 
 namespace automodel::arch {
-namespace {
+namespace granite {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   read_decoder(config, spec, {});
@@ -12,10 +12,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.mlp_bias = config.boolean({"mlp_bias"}, false);
 }
 
-}  // namespace
+}  // namespace granite
 
 extern const Family kGranite = {"granite", "GraniteForCausalLM",
-                                "Granite 3: Llama with factors of embeddings, residuals, scores and logits", read,
-                                lay_out_llama};
+                                "Granite 3: Llama with factors of embeddings, residuals, scores and logits",
+                                granite::read, lay_out_llama};
 
 }  // namespace automodel::arch

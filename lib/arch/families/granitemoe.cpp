@@ -6,7 +6,7 @@
 #include "arch/families/granite_scales.h"
 
 namespace automodel::arch {
-namespace {
+namespace granitemoe {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   read_decoder(config, spec, {});
@@ -37,12 +37,13 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, lay_out_fused_experts);
 }
 
-}  // namespace
+}  // namespace granitemoe
 
-extern const Family kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", "Granite 3 with experts", read,
-                                   lay_out_layer};
+extern const Family kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", "Granite 3 with experts", granitemoe::read,
+                                   granitemoe::lay_out_layer};
 /// The same with a shared expert; with hybrid layers the family is another one.
 extern const Family kGraniteMoeShared = {"granitemoeshared", "GraniteMoeSharedForCausalLM",
-                                         "Granite 3 with experts and a shared one", read, lay_out_layer};
+                                         "Granite 3 with experts and a shared one", granitemoe::read,
+                                         granitemoe::lay_out_layer};
 
 }  // namespace automodel::arch

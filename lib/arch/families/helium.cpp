@@ -4,7 +4,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace helium {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -23,9 +23,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
                      "the output projection of this family is square");
 }
 
-}  // namespace
+}  // namespace helium
 
-extern const Family kHelium = {"helium", "HeliumForCausalLM", "Helium: Llama with turned pairs of neighbours", read,
-                               lay_out_llama};
+extern const Family kHelium = {"helium", "HeliumForCausalLM", "Helium: Llama with turned pairs of neighbours",
+                               helium::read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -3,7 +3,7 @@
 #include "arch/families/hunyuan.h"
 
 namespace automodel::arch {
-namespace {
+namespace hunyuan_v1_dense {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -18,9 +18,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kHunyuanNames, lay_out_mlp);
 }
 
-}  // namespace
+}  // namespace hunyuan_v1_dense
 
 extern const Family kHunyuanDense = {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM",
-                                     "Hunyuan 0.5B to 7B: norms of heads after RoPE", read, lay_out_layer};
+                                     "Hunyuan 0.5B to 7B: norms of heads after RoPE", hunyuan_v1_dense::read,
+                                     hunyuan_v1_dense::lay_out_layer};
 
 }  // namespace automodel::arch

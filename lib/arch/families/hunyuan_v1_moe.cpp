@@ -4,7 +4,7 @@
 #include "arch/families/hunyuan.h"
 
 namespace automodel::arch {
-namespace {
+namespace hunyuan_v1_moe {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -25,9 +25,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   });
 }
 
-}  // namespace
+}  // namespace hunyuan_v1_moe
 
 extern const Family kHunyuanMoe = {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM",
-                                   "Hunyuan-A13B: Hunyuan with experts and a shared one", read, lay_out_layer};
+                                   "Hunyuan-A13B: Hunyuan with experts and a shared one", hunyuan_v1_moe::read,
+                                   hunyuan_v1_moe::lay_out_layer};
 
 }  // namespace automodel::arch

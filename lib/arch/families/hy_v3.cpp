@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace hy_v3 {
 
 /// The keys of published configs, which differ from transformers' own.
 void read_router(ConfigReader& config, ModelSpec& spec) {
@@ -43,9 +43,9 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(experts) : LayOut(lay_out_mlp));
 }
 
-}  // namespace
+}  // namespace hy_v3
 
 extern const Family kHyV3 = {"hy_v3", "HYV3ForCausalLM", "Hy3, Hy-MT2: norms of heads, sigmoid router, a shared expert",
-                             read, lay_out_layer};
+                             hy_v3::read, hy_v3::lay_out_layer};
 
 }  // namespace automodel::arch

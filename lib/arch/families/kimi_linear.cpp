@@ -2,7 +2,7 @@
 #include "arch/families/kda.h"
 
 namespace automodel::arch {
-namespace {
+namespace kimi_linear {
 
 /// Layers by linear_attn_config, which counts them from 1, unless layer_types names them.
 void read_kinds(ConfigReader& config, ModelSpec& spec, ConfigReader* section) {
@@ -54,10 +54,10 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  spec.attends(number) ? LayOut(lay_out_latent_attention) : LayOut(state));
 }
 
-}  // namespace
+}  // namespace kimi_linear
 
 extern const Family kKimiLinear = {"kimi_linear", "KimiLinearForCausalLM",
                                    "Kimi-Linear: delta attention by channel, latent attention without RoPE, experts",
-                                   read, lay_out_layer};
+                                   kimi_linear::read, kimi_linear::lay_out_layer};
 
 }  // namespace automodel::arch

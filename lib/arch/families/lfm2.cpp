@@ -5,7 +5,7 @@
 #include "arch/families/recurrent.h"
 
 namespace automodel::arch {
-namespace {
+namespace lfm2 {
 
 void read_common(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& given) {
   auto defaults = given;
@@ -103,11 +103,12 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
   lay_out_ends(spec, layout, {.norm = "embedding_norm", .rotary = "pos_emb"});
 }
 
-}  // namespace
+}  // namespace lfm2
 
-extern const Family kLfm2 = {"lfm2", "Lfm2ForCausalLM", "LFM2: gated short convolutions, attention in some layers",
-                             read,   lay_out_layer,     lay_out_names};
-extern const Family kLfm2Moe = {"lfm2_moe", "Lfm2MoeForCausalLM", "LFM2 with experts",
-                                read_moe,   lay_out_layer,        lay_out_names};
+extern const Family kLfm2 = {
+    "lfm2",     "Lfm2ForCausalLM",   "LFM2: gated short convolutions, attention in some layers",
+    lfm2::read, lfm2::lay_out_layer, lfm2::lay_out_names};
+extern const Family kLfm2Moe = {"lfm2_moe",     "Lfm2MoeForCausalLM", "LFM2 with experts",
+                                lfm2::read_moe, lfm2::lay_out_layer,  lfm2::lay_out_names};
 
 }  // namespace automodel::arch

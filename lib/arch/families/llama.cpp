@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace llama {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   read_decoder(config, spec, {});
@@ -10,9 +10,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.mlp_bias = config.boolean({"mlp_bias"}, false);
 }
 
-}  // namespace
+}  // namespace llama
 
-extern const Family kLlama = {"llama", "LlamaForCausalLM", "Llama 1 to 3 and models of the same architecture", read,
-                              lay_out_llama};
+extern const Family kLlama = {"llama", "LlamaForCausalLM", "Llama 1 to 3 and models of the same architecture",
+                              llama::read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/recurrent.h"
 
 namespace automodel::arch {
-namespace {
+namespace mamba2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   // Without attention and feed-forward blocks: their sizes are those of a state's head, and used by nothing.
@@ -47,9 +47,9 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
   lay_out_ends(spec, layout, {.base = "backbone", .embedding = "embeddings", .norm = "norm_f", .rotary = ""});
 }
 
-}  // namespace
+}  // namespace mamba2
 
-extern const Family kMamba2 = {"mamba2", "Mamba2ForCausalLM", "Mamba-2, Codestral Mamba: nothing but Mamba-2",
-                               read,     lay_out_layer,       lay_out_names};
+extern const Family kMamba2 = {"mamba2",     "Mamba2ForCausalLM",   "Mamba-2, Codestral Mamba: nothing but Mamba-2",
+                               mamba2::read, mamba2::lay_out_layer, mamba2::lay_out_names};
 
 }  // namespace automodel::arch

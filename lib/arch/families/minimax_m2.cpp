@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace minimax_m2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -34,10 +34,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
                  [](const ModelSpec& of, LayerBuilder& to) { lay_out_experts(of, to, kMixtralExperts); });
 }
 
-}  // namespace
+}  // namespace minimax_m2
 
 extern const Family kMiniMaxM2 = {"minimax_m2", "MiniMaxM2ForCausalLM",
-                                  "MiniMax-M2: norms over all heads, many small experts with a sigmoid router", read,
-                                  lay_out_layer};
+                                  "MiniMax-M2: norms over all heads, many small experts with a sigmoid router",
+                                  minimax_m2::read, minimax_m2::lay_out_layer};
 
 }  // namespace automodel::arch

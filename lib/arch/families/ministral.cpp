@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace ministral {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -11,9 +11,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_uniform_window(config, spec, 4096);
 }
 
-}  // namespace
+}  // namespace ministral
 
 extern const Family kMinistral = {"ministral", "MinistralForCausalLM",
-                                  "Ministral 8B: Mistral with a window in some layers", read, lay_out_llama};
+                                  "Ministral 8B: Mistral with a window in some layers", ministral::read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace ministral3 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -21,10 +21,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
                     "llama_4_scaling_beta counts positions in such contexts");
 }
 
-}  // namespace
+}  // namespace ministral3
 
 extern const Family kMinistral3 = {"ministral3", "Ministral3ForCausalLM",
-                                   "Ministral 3: Mistral with YaRN, and queries that grow with the position", read,
-                                   lay_out_llama};
+                                   "Ministral 3: Mistral with YaRN, and queries that grow with the position",
+                                   ministral3::read, lay_out_llama};
 
 }  // namespace automodel::arch

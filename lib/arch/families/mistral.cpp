@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace mistral {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -11,9 +11,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_uniform_window(config, spec, 4096);
 }
 
-}  // namespace
+}  // namespace mistral
 
 extern const Family kMistral = {"mistral", "MistralForCausalLM", "Mistral: Llama without biases, with a sliding window",
-                                read, lay_out_llama};
+                                mistral::read, lay_out_llama};
 
 }  // namespace automodel::arch

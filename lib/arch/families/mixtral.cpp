@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace mixtral {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -24,9 +24,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
                  [](const ModelSpec& of, LayerBuilder& to) { lay_out_experts(of, to, kMixtralExperts); });
 }
 
-}  // namespace
+}  // namespace mixtral
 
-extern const Family kMixtral = {"mixtral", "MixtralForCausalLM", "Mixtral: Mistral with experts in every layer", read,
-                                lay_out_layer};
+extern const Family kMixtral = {"mixtral", "MixtralForCausalLM", "Mixtral: Mistral with experts in every layer",
+                                mixtral::read, mixtral::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace nemotron {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -21,10 +21,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.mlp_bias = config.boolean({"mlp_bias"}, false);
 }
 
-}  // namespace
+}  // namespace nemotron
 
 extern const Family kNemotron = {"nemotron", "NemotronForCausalLM",
-                                 "Nemotron 3 and 4, Minitron: LayerNorm of 1 + weight, squared ReLU", read,
+                                 "Nemotron 3 and 4, Minitron: LayerNorm of 1 + weight, squared ReLU", nemotron::read,
                                  lay_out_llama};
 
 }  // namespace automodel::arch

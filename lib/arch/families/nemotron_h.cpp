@@ -8,7 +8,7 @@
 #include "arch/families/recurrent.h"
 
 namespace automodel::arch {
-namespace {
+namespace nemotron_h {
 
 /// What a layer is: a mixer alone, or a feed-forward block alone.
 struct Kind {
@@ -122,14 +122,14 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
   lay_out_ends(spec, layout, {.base = "backbone", .embedding = "embeddings", .norm = "norm_f", .rotary = ""});
 }
 
-}  // namespace
+}  // namespace nemotron_h
 
 extern const Family kNemotronH = {
     "nemotron_h",
     "NemotronHForCausalLM",
     "Nemotron-H, Nemotron Nano 2, Nemotron 3: each layer one of Mamba-2, attention, MLP, experts",
-    read,
-    lay_out_layer,
-    lay_out_names};
+    nemotron_h::read,
+    nemotron_h::lay_out_layer,
+    nemotron_h::lay_out_names};
 
 }  // namespace automodel::arch

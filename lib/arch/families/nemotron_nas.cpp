@@ -6,7 +6,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace nemotron_nas {
 
 constexpr std::string_view kModelType = "nemotron-nas";
 
@@ -96,11 +96,11 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
   lay_out_mlp(narrow, layer);
 }
 
-}  // namespace
+}  // namespace nemotron_nas
 
 extern const Family kNemotronNas = {
-    kModelType, "DeciLMForCausalLM",
-    "Llama-Nemotron Super: Llama whose layers have MLPs of different width and some of them no attention", read,
-    lay_out_layer};
+    nemotron_nas::kModelType, "DeciLMForCausalLM",
+    "Llama-Nemotron Super: Llama whose layers have MLPs of different width and some of them no attention",
+    nemotron_nas::read, nemotron_nas::lay_out_layer};
 
 }  // namespace automodel::arch

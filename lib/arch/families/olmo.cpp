@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace olmo {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -15,10 +15,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.qkv_clip = config.number({"clip_qkv"}, 0.0);
 }
 
-}  // namespace
+}  // namespace olmo
 
 extern const Family kOlmo = {"olmo", "OlmoForCausalLM",
-                             "OLMo 1: LayerNorm without parameters, clamped queries, keys and values", read,
+                             "OLMo 1: LayerNorm without parameters, clamped queries, keys and values", olmo::read,
                              lay_out_llama};
 
 }  // namespace automodel::arch

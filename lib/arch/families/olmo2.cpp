@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace olmo2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -19,9 +19,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kPostNames, lay_out_mlp);
 }
 
-}  // namespace
+}  // namespace olmo2
 
 extern const Family kOlmo2 = {"olmo2", "Olmo2ForCausalLM", "OLMo 2: norms of what blocks add, norms over all heads",
-                              read, lay_out_layer};
+                              olmo2::read, olmo2::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace olmo3 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -23,9 +23,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kPostNames, lay_out_mlp);
 }
 
-}  // namespace
+}  // namespace olmo3
 
 extern const Family kOlmo3 = {"olmo3", "Olmo3ForCausalLM", "OLMo 3: OLMo 2 with windows, and a RoPE of the full layers",
-                              read, lay_out_layer};
+                              olmo3::read, olmo3::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace olmoe {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -20,8 +20,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   check_experts(config, spec);
 }
 
-}  // namespace
+}  // namespace olmoe
 
-extern const Family kOlmoe = {"olmoe", "OlmoeForCausalLM", "OLMoE: norms over all heads, experts", read, lay_out_llama};
+extern const Family kOlmoe = {"olmoe", "OlmoeForCausalLM", "OLMoE: norms over all heads, experts", olmoe::read,
+                              lay_out_llama};
 
 }  // namespace automodel::arch

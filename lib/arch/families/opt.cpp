@@ -4,7 +4,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace opt {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -54,9 +54,9 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
                                               Role::kPositions));
 }
 
-}  // namespace
+}  // namespace opt
 
-extern const Family kOpt = {"opt", "OPTForCausalLM", "OPT: learned positions, LayerNorm, ReLU, biases",
-                            read,  lay_out_layer,    lay_out_names};
+extern const Family kOpt = {"opt",     "OPTForCausalLM",   "OPT: learned positions, LayerNorm, ReLU, biases",
+                            opt::read, opt::lay_out_layer, opt::lay_out_names};
 
 }  // namespace automodel::arch

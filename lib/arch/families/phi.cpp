@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace phi {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -37,9 +37,9 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
   lay_out_ends(spec, layout, {.norm = "final_layernorm"});
 }
 
-}  // namespace
+}  // namespace phi
 
-extern const Family kPhi = {"phi", "PhiForCausalLM", "Phi 1 to 2: parallel blocks, LayerNorm, biases everywhere",
-                            read,  lay_out_layer,    lay_out_names};
+extern const Family kPhi = {"phi",     "PhiForCausalLM",   "Phi 1 to 2: parallel blocks, LayerNorm, biases everywhere",
+                            phi::read, phi::lay_out_layer, phi::lay_out_names};
 
 }  // namespace automodel::arch

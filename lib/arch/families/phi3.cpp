@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace phi3 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -26,9 +26,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, lay_out_joined_mlp, lay_out_joined_attention);
 }
 
-}  // namespace
+}  // namespace phi3
 
-extern const Family kPhi3 = {"phi3", "Phi3ForCausalLM", "Phi 3 and 4: Llama with fused projections and LongRoPE", read,
-                             lay_out_layer};
+extern const Family kPhi3 = {"phi3", "Phi3ForCausalLM", "Phi 3 and 4: Llama with fused projections and LongRoPE",
+                             phi3::read, phi3::lay_out_layer};
 
 }  // namespace automodel::arch

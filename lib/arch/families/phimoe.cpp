@@ -5,7 +5,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace phimoe {
 
 /// LongRoPE here always goes by short_factor; cosines and sines have a scale for short and one for long texts.
 void read_scales(ConfigReader& config, Rope& rope) {
@@ -49,10 +49,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
                  [](const ModelSpec& of, LayerBuilder& to) { lay_out_experts(of, to, kMixtralExperts); });
 }
 
-}  // namespace
+}  // namespace phimoe
 
 extern const Family kPhimoe = {"phimoe", "PhimoeForCausalLM",
-                               "Phi-3.5-MoE: LayerNorm, two experts one after the other, LongRoPE", read,
-                               lay_out_layer};
+                               "Phi-3.5-MoE: LayerNorm, two experts one after the other, LongRoPE", phimoe::read,
+                               phimoe::lay_out_layer};
 
 }  // namespace automodel::arch

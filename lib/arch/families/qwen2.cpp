@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace qwen2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -12,9 +12,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.qkv_bias = true;
 }
 
-}  // namespace
+}  // namespace qwen2
 
 extern const Family kQwen2 = {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases of query, key and value",
-                              read, lay_out_llama};
+                              qwen2::read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace qwen2_moe {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -27,10 +27,10 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(experts) : LayOut(lay_out_mlp));
 }
 
-}  // namespace
+}  // namespace qwen2_moe
 
 extern const Family kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM",
-                                 "Qwen 1.5 and 2 with experts, and a shared one that a number a token switches", read,
-                                 lay_out_layer};
+                                 "Qwen 1.5 and 2 with experts, and a shared one that a number a token switches",
+                                 qwen2_moe::read, qwen2_moe::lay_out_layer};
 
 }  // namespace automodel::arch

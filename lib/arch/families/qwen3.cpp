@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace qwen3 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -14,9 +14,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.head_norm.emplace();
 }
 
-}  // namespace
+}  // namespace qwen3
 
-extern const Family kQwen3 = {"qwen3", "Qwen3ForCausalLM", "Qwen 3: Llama with norms of the query and key heads", read,
-                              lay_out_llama};
+extern const Family kQwen3 = {"qwen3", "Qwen3ForCausalLM", "Qwen 3: Llama with norms of the query and key heads",
+                              qwen3::read, lay_out_llama};
 
 }  // namespace automodel::arch

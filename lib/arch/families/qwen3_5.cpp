@@ -3,7 +3,7 @@
 #include "arch/families/qwen3_next.h"
 
 namespace automodel::arch {
-namespace {
+namespace qwen3_5 {
 
 void read_common(ConfigReader& config, ModelSpec& spec, int kv_heads) {
   read_gated_decoder(config, spec, kv_heads);
@@ -35,13 +35,13 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  spec.attends(number) ? nullptr : lay_out_apart);
 }
 
-}  // namespace
+}  // namespace qwen3_5
 
 extern const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM",
-                               "Qwen 3.5, text: gated delta rule and gated attention, dense", read_dense,
-                               lay_out_layer};
+                               "Qwen 3.5, text: gated delta rule and gated attention, dense", qwen3_5::read_dense,
+                               qwen3_5::lay_out_layer};
 extern const Family kQwen35Moe = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
-                                  "Qwen 3.5 with experts, text: gated delta rule and gated attention", read_moe,
-                                  lay_out_layer};
+                                  "Qwen 3.5 with experts, text: gated delta rule and gated attention",
+                                  qwen3_5::read_moe, qwen3_5::lay_out_layer};
 
 }  // namespace automodel::arch

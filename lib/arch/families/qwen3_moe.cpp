@@ -3,7 +3,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace qwen3_moe {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -19,8 +19,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   check_experts(config, spec);
 }
 
-}  // namespace
+}  // namespace qwen3_moe
 
-extern const Family kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 with experts", read, lay_out_llama};
+extern const Family kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 with experts", qwen3_moe::read,
+                                 lay_out_llama};
 
 }  // namespace automodel::arch

@@ -38,7 +38,7 @@ LayOut switched_experts() {
   };
 }
 
-namespace {
+namespace qwen3_next {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   read_gated_decoder(config, spec, 2);
@@ -60,10 +60,11 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
                  spec.attends(number) ? nullptr : lay_out_joined);
 }
 
-}  // namespace
+}  // namespace qwen3_next
 
 extern const Family kQwen3Next = {
     "qwen3_next", "Qwen3NextForCausalLM",
-    "Qwen3-Next: gated delta rule and gated attention, experts with a switched shared one", read, lay_out_layer};
+    "Qwen3-Next: gated delta rule and gated attention, experts with a switched shared one", qwen3_next::read,
+    qwen3_next::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace seed_oss {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -17,9 +17,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.residual_dropout = config.number({"residual_dropout"}, 0.1);
 }
 
-}  // namespace
+}  // namespace seed_oss
 
 extern const Family kSeedOss = {"seed_oss", "SeedOssForCausalLM",
-                                "Seed-OSS: Llama with biases of queries, keys and values", read, lay_out_llama};
+                                "Seed-OSS: Llama with biases of queries, keys and values", seed_oss::read,
+                                lay_out_llama};
 
 }  // namespace automodel::arch

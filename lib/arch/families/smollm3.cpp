@@ -4,7 +4,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace smollm3 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -31,9 +31,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.mlp_bias = config.boolean({"mlp_bias"}, false);
 }
 
-}  // namespace
+}  // namespace smollm3
 
 extern const Family kSmolLm3 = {"smollm3", "SmolLM3ForCausalLM",
-                                "SmolLM3: Llama with layers that positions do not turn", read, lay_out_llama};
+                                "SmolLM3: Llama with layers that positions do not turn", smollm3::read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace stablelm {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -26,10 +26,11 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, names, lay_out_mlp);
 }
 
-}  // namespace
+}  // namespace stablelm
 
 extern const Family kStableLm = {
     "stablelm", "StableLmForCausalLM",
-    "StableLM: LayerNorm, a quarter of the dimensions turned, parallel blocks as an option", read, lay_out_layer};
+    "StableLM: LayerNorm, a quarter of the dimensions turned, parallel blocks as an option", stablelm::read,
+    stablelm::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -2,7 +2,7 @@
 #include "arch/families/family.h"
 
 namespace automodel::arch {
-namespace {
+namespace starcoder2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
@@ -31,9 +31,10 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   });
 }
 
-}  // namespace
+}  // namespace starcoder2
 
 extern const Family kStarcoder2 = {"starcoder2", "Starcoder2ForCausalLM",
-                                   "StarCoder 2: LayerNorm and biases, a plain MLP, one window", read, lay_out_layer};
+                                   "StarCoder 2: LayerNorm and biases, a plain MLP, one window", starcoder2::read,
+                                   starcoder2::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -4,7 +4,7 @@
 #include "arch/rope_config.h"
 
 namespace automodel::arch {
-namespace {
+namespace unknown {
 
 bool has_any(const ConfigReader& config, Keys keys) {
   for (const auto key : keys)
@@ -37,8 +37,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_possible_experts(config, spec);
 }
 
-}  // namespace
+}  // namespace unknown
 
-extern const Family kUnknownFamily = {"", "", "a decoder of unknown family, by its sizes", read, lay_out_llama};
+extern const Family kUnknownFamily = {"", "", "a decoder of unknown family, by its sizes", unknown::read,
+                                      lay_out_llama};
 
 }  // namespace automodel::arch

@@ -13,7 +13,7 @@
 namespace automodel::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kMagnitudes = ".lora_magnitude_vector";
@@ -43,20 +43,20 @@ double AdapterConfig::scale(std::int64_t of_rank) const {
 }
 
 std::string to_json(const AdapterConfig& config) {
-  Json out = {{"base_model_name_or_path", config.base_model},
-              {"bias", "none"},
-              {"fan_in_fan_out", config.transposed},
-              {"inference_mode", true},
-              {"init_lora_weights", true},
-              {"lora_alpha", config.alpha},
-              {"lora_dropout", config.dropout},
-              {"modules_to_save", nullptr},
-              {"peft_type", "LORA"},
-              {"r", config.rank},
-              {"target_modules", config.target_modules},
-              {"task_type", "CAUSAL_LM"},
-              {"use_dora", config.magnitudes},
-              {"use_rslora", config.rank_stabilized}};
+  OrderedJson out = {{"base_model_name_or_path", config.base_model},
+                     {"bias", "none"},
+                     {"fan_in_fan_out", config.transposed},
+                     {"inference_mode", true},
+                     {"init_lora_weights", true},
+                     {"lora_alpha", config.alpha},
+                     {"lora_dropout", config.dropout},
+                     {"modules_to_save", nullptr},
+                     {"peft_type", "LORA"},
+                     {"r", config.rank},
+                     {"target_modules", config.target_modules},
+                     {"task_type", "CAUSAL_LM"},
+                     {"use_dora", config.magnitudes},
+                     {"use_rslora", config.rank_stabilized}};
   if (config.expert_rank > 0 && config.expert_rank != config.rank)
     out["rank_pattern"] = {{kExpertPattern, config.expert_rank}};
   return out.dump(2) + "\n";
@@ -67,7 +67,7 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
     problems.push_back({"adapter-config", fmt::format("'{}': {}", file, what), help, {std::string(file), 0, 0}, ""});
     return std::nullopt;
   };
-  const auto json = Json::parse(text, nullptr, false);
+  const auto json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) return refuse("it is not a JSON object", "the PEFT library writes it beside the adapters");
   try {
     AdapterConfig out;
@@ -93,7 +93,7 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
     if (const auto found = json.find("target_modules"); found != json.end() && found->is_array())
       out.target_modules = found->get<std::vector<std::string>>();
     return out;
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     return refuse(error.what(), "the PEFT library writes it beside the adapters");
   }
 }

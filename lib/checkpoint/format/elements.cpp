@@ -9,7 +9,7 @@
 namespace automodel::checkpoint {
 namespace {
 
-constexpr std::int64_t kChunk = 4096;
+constexpr std::int64_t kConvertedAtOnce = 4096;
 
 /// What a type is read as and written from; doubles pass through unrounded only to themselves and from themselves once.
 template <class Wide>
@@ -44,10 +44,10 @@ void narrow(const Wide* from, ElementType type, char* to, std::int64_t count) {
 
 template <class Wide>
 void convert_through(ElementType from_type, const char* from, ElementType to_type, char* to, std::int64_t count) {
-  Wide buffer[kChunk];
+  Wide buffer[kConvertedAtOnce];
   const auto from_size = bits_of(from_type) / 8, to_size = bits_of(to_type) / 8;
-  for (std::int64_t first = 0; first < count; first += kChunk) {
-    const auto some = std::min(kChunk, count - first);
+  for (std::int64_t first = 0; first < count; first += kConvertedAtOnce) {
+    const auto some = std::min(kConvertedAtOnce, count - first);
     widen(from_type, from + first * from_size, buffer, some);
     narrow(buffer, to_type, to + first * to_size, some);
   }

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{50} << 30;  // of a file, as transformers 5 cuts
-constexpr std::int64_t kChunk = 1 << 20;                       // elements
+constexpr std::int64_t kExportedAtOnce = 1 << 20;              // elements
 
 [[noreturn]] void refuse(ExitCode code, std::string id, std::string message, std::string help) {
   throw Error(code, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
@@ -77,12 +77,12 @@ void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_
   const auto count = to.elements();
   std::vector<double> squares;  // of rows that get lengths of their own: known when all of the tensor was seen
   if (merged && adapters->has_magnitudes(to.name))
-    for (std::int64_t at = 0; at < count; at += kChunk) {
-      read_merged(at, std::min(kChunk, count - at));
+    for (std::int64_t at = 0; at < count; at += kExportedAtOnce) {
+      read_merged(at, std::min(kExportedAtOnce, count - at));
       adapters->add_squares(to.name, to.shape, at, values, squares);
     }
-  for (std::int64_t at = 0; at < count; at += kChunk) {
-    const auto some = std::min(kChunk, count - at);
+  for (std::int64_t at = 0; at < count; at += kExportedAtOnce) {
+    const auto some = std::min(kExportedAtOnce, count - at);
     std::string_view result;
     if (merged) {
       read_merged(at, some);

@@ -8,36 +8,37 @@
 namespace automodel::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 template <class T>
-Json optional_json(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
+OrderedJson optional_json(const std::optional<T>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
 /// Objects that others wrote as text.
-Json embedded(const std::string& text) {
-  auto json = Json::parse(text, nullptr, false);
-  return json.is_discarded() ? Json(nullptr) : json;
+OrderedJson embedded(const std::string& text) {
+  auto json = OrderedJson::parse(text, nullptr, false);
+  return json.is_discarded() ? OrderedJson(nullptr) : json;
 }
 
 /// Reads the members of an object; the first error (missing or wrong type) is recorded.
 class Members {
  public:
-  explicit Members(const Json& json) : json_(json) {}
+  explicit Members(const OrderedJson& json) : json_(json) {}
   void take(const char* key, std::int64_t& out) {
-    if (const auto* found = find(key, [](const Json& j) { return j.is_number_integer(); }))
+    if (const auto* found = find(key, [](const OrderedJson& j) { return j.is_number_integer(); }))
       out = found->get<std::int64_t>();
   }
   void take(const char* key, std::uint64_t& out) {
-    if (const auto* found = find(key, [](const Json& j) { return j.is_number_unsigned(); }))
+    if (const auto* found = find(key, [](const OrderedJson& j) { return j.is_number_unsigned(); }))
       out = found->get<std::uint64_t>();
   }
   void take(const char* key, std::string& out) {
-    if (const auto* found = find(key, [](const Json& j) { return j.is_string(); })) out = found->get<std::string>();
+    if (const auto* found = find(key, [](const OrderedJson& j) { return j.is_string(); }))
+      out = found->get<std::string>();
   }
   void take(const char* key, std::optional<double>& out) {
-    const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_number(); });
+    const auto* found = find(key, [](const OrderedJson& j) { return j.is_null() || j.is_number(); });
     if (found != nullptr && !found->is_null()) out = found->get<double>();
   }
   /// Numbers; older releases have none.
@@ -48,10 +49,11 @@ class Members {
       if (each.is_number()) out.push_back(each.get<double>());
   }
   void take_object(const char* key, std::string& out) {
-    if (const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_object(); })) out = found->dump();
+    if (const auto* found = find(key, [](const OrderedJson& j) { return j.is_null() || j.is_object(); }))
+      out = found->dump();
   }
   void take(const char* key, std::optional<LossScale>& out) {
-    const auto* found = find(key, [](const Json& j) { return j.is_null() || j.is_object(); });
+    const auto* found = find(key, [](const OrderedJson& j) { return j.is_null() || j.is_object(); });
     if (found == nullptr || found->is_null()) return;
     Members inner(*found);
     std::optional<double> scale;
@@ -66,42 +68,43 @@ class Members {
 
  private:
   template <class Fits>
-  const Json* find(const char* key, Fits&& fits) {
+  const OrderedJson* find(const char* key, Fits&& fits) {
     const auto found = json_.find(key);
     if (found != json_.end() && fits(*found)) return &*found;
     if (wrong_.empty()) wrong_ = key;
     return nullptr;
   }
-  const Json& json_;
+  const OrderedJson& json_;
   std::string wrong_;
 };
 
 }  // namespace
 
 std::string to_json(const RunState& state) {
-  const Json out = {{"format", 1},
-                    {"step", state.step},
-                    {"epoch", state.epoch},
-                    {"samples_consumed", state.samples},
-                    {"optimizer", state.optimizer},
-                    {"optimizer_steps", state.optimizer_steps},
-                    {"seed", state.seed},
-                    {"global_batch_size", state.global_batch_size},
-                    {"lr_schedule", embedded(state.lr_schedule)},
-                    {"loss_scale", state.loss_scale ? Json{{"scale", state.loss_scale->scale},
-                                                           {"growth_steps", state.loss_scale->growth_steps},
-                                                           {"hysteresis", state.loss_scale->hysteresis}}
-                                                    : Json(nullptr)},
-                    {"loss", optional_json(state.loss)},
-                    {"val_loss", optional_json(state.val_loss)},
-                    {"best_val_loss", optional_json(state.best_val_loss)},
-                    {"best", state.best},
-                    {"recent_losses", state.recent_losses},
-                    {"ranks", state.ranks},
-                    {"automodel", state.version},
-                    {"recipe", state.recipe},
-                    {"resolved", embedded(state.resolved)}};
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson out = {
+      {"format", 1},
+      {"step", state.step},
+      {"epoch", state.epoch},
+      {"samples_consumed", state.samples},
+      {"optimizer", state.optimizer},
+      {"optimizer_steps", state.optimizer_steps},
+      {"seed", state.seed},
+      {"global_batch_size", state.global_batch_size},
+      {"lr_schedule", embedded(state.lr_schedule)},
+      {"loss_scale", state.loss_scale ? OrderedJson{{"scale", state.loss_scale->scale},
+                                                    {"growth_steps", state.loss_scale->growth_steps},
+                                                    {"hysteresis", state.loss_scale->hysteresis}}
+                                      : OrderedJson(nullptr)},
+      {"loss", optional_json(state.loss)},
+      {"val_loss", optional_json(state.val_loss)},
+      {"best_val_loss", optional_json(state.best_val_loss)},
+      {"best", state.best},
+      {"recent_losses", state.recent_losses},
+      {"ranks", state.ranks},
+      {"automodel", state.version},
+      {"recipe", state.recipe},
+      {"resolved", embedded(state.resolved)}};
+  return out.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 std::optional<RunState> parse_run_state(std::string_view text, std::string_view file, Diagnostics& problems) {
@@ -114,7 +117,7 @@ std::optional<RunState> parse_run_state(std::string_view text, std::string_view 
          ""});
     return std::nullopt;
   };
-  const auto json = Json::parse(text, nullptr, false);
+  const auto json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) return refuse("it is not a JSON object");
   RunState out;
   Members members(json);

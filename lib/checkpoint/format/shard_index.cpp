@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostProblems = 20;
+constexpr std::size_t kMostIndexProblems = 20;
 constexpr const char* kShape = R"(an index is {"metadata": {...}, "weight_map": {tensor: file, ...}})";
 
 /// Takes the events of {"metadata": {"total_size": n, ...}, "weight_map": {name: file}}; other keys are ignored.
@@ -74,7 +74,7 @@ class IndexReader : public nlohmann::json_sax<Json> {
   }
 
   void add(std::string id, std::string message, std::string help = kShape) {
-    if (count_++ < kMostProblems)
+    if (count_++ < kMostIndexProblems)
       problems_.push_back({std::move(id), std::move(message), std::move(help), {file_, 0, 0}, ""});
   }
   bool ok() const { return count_ == 0; }
