@@ -95,8 +95,8 @@ class Resolution {
   /// Both fields hold the size afterwards, so that a printed recipe can be read back.
   void size(const std::string& field, Field<int>& megatron, const std::string& key, Field<std::optional<int>>& ours) {
     const auto there = "model_parallel." + field, here = "distributed." + key;
-    if (!given(there)) {
-      if (ours()) megatron = *ours();
+    if (!given(there) && ours()) {
+      megatron = *ours();
     } else if (!given(here) || !ours()) {
       ours = megatron();
     } else if (*ours() != megatron()) {

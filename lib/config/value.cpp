@@ -45,7 +45,7 @@ std::string yaml_string(const std::string& text) {
       text.find_first_of("\n\r\t\"\\\x7f") == std::string::npos &&
       std::string_view("!&*-?|>@`%'\",[]{}#:= ").find(text.front()) == std::string_view::npos && text.back() != ' ' &&
       text.back() != ':' && text.find(": ") == std::string::npos && text.find(" #") == std::string::npos &&
-      text.find_first_of("[]{},$") == std::string::npos &&
+      text.find_first_of("[]{},$?") == std::string::npos &&
       std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
   return plain ? text : Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
