@@ -43,7 +43,7 @@ Experts::Experts(const BlockContext& context, int layer)
   AUTOMODEL_CHECK(!up_.each.empty(), "no experts in layer " + std::to_string(layer));
 }
 
-at::Tensor Experts::forward(const at::Tensor& x, std::span<const std::int64_t> rows) const {
+at::Tensor Experts::forward(const at::Tensor& x, const ops::GroupRows& rows) const {
   const auto wide = ops::grouped_linear(x, up_, rows);
   const auto activated = paired_  ? ops::paired_gate(wide, {alpha_, limit_})
                          : gated_ ? ops::gated(wide, gate_)

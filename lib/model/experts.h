@@ -1,7 +1,6 @@
 // The feed-forward blocks of the experts that this rank holds.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +20,10 @@ class Experts {
 
   /// Experts here.
   std::int64_t count() const { return up_.groups(); }
-  /// x [n, width] sorted by expert, rows[e] rows for expert e of those here. Returns [n, width].
-  at::Tensor forward(const at::Tensor& x, std::span<const std::int64_t> rows) const;
+  /// Whether forward() must be told on the host how many rows each expert has; asked with the weights here.
+  bool needs_counts() const { return ops::needs_counts(up_) || ops::needs_counts(down_); }
+  /// x [n, width] sorted by expert, `rows` those of the experts here. Returns [n, width].
+  at::Tensor forward(const at::Tensor& x, const ops::GroupRows& rows) const;
 
  private:
   ops::GroupedLinear up_ = {}, down_ = {};

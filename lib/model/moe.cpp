@@ -95,9 +95,9 @@ class Moe : public Block {
       const auto sorted = ops::sort_choices(experts, moe_.experts);
       from = sorted.from;
       part.place = sorted.place;
-      const auto counts = sorted.counts.cpu();
-      const auto* begin = counts.const_data_ptr<std::int64_t>();
-      part.route = seams_.expert->route({begin, begin + moe_.experts});
+      part.route = seams_.expert->size() == 1 && !experts_.needs_counts()
+                       ? ExpertRoute{.rows = ops::rows_on_device(sorted.counts)}
+                       : seams_.expert->route(sorted.counts);
     }
     part.rows = seams_.expert->send(at::index_select(x, 0, from), part.route, false);
     return part;

@@ -26,7 +26,7 @@ class BalancedBackward : public ops::Backward {
 
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     ops::NoGraph guard;
-    const auto slope = statistics_->probability_gradient().to(probabilities_.device());
+    const auto slope = statistics_->probability_gradient();
     auto joined = probabilities_ * (slope - (probabilities_ * slope).sum(-1, true));
     if (real_.defined()) joined = joined * real_.unsqueeze(1);
     if (!gradients[0].defined()) return {joined.to(type_)};
@@ -43,37 +43,30 @@ class BalancedBackward : public ops::Backward {
 
 }  // namespace
 
-void RouterStatistics::put(int layer, at::Tensor counts, at::Tensor probabilities, double rows) {
-  layers_[layer] = {std::move(counts), std::move(probabilities), rows};
-}
-
 at::Tensor RouterStatistics::sums() const {
   const ops::NoGraph guard;
-  auto counts = at::zeros({experts_}, doubles()), probabilities = at::zeros({experts_}, doubles());
-  double rows = 0;
-  for (const auto& [number, layer] : layers_) {
-    counts += layer.counts;
-    probabilities += layer.probabilities;
-    rows += layer.rows;
-  }
-  return at::cat({counts, probabilities, at::full({1}, rows, doubles())});
+  auto out = at::zeros({2 * experts_ + 1}, doubles().device(device_));
+  for (const auto& [number, layer] : layers_) out += layer;
+  return out;
 }
 
-double RouterStatistics::loss() const {
+at::Tensor RouterStatistics::by_rows(const at::Tensor& numerator, const at::Tensor& sums) const {
+  const auto rows = sums.select(0, 2 * experts_);
+  return (numerator / (rows * rows)).masked_fill(rows.eq(0), 0);
+}
+
+at::Tensor RouterStatistics::loss() const {
   const ops::NoGraph guard;
   const auto sums = totals();
-  const double rows = sums[2 * experts_].item<double>();
-  if (rows == 0) return 0;
-  const double product = (sums.narrow(0, 0, experts_) * sums.narrow(0, experts_, experts_)).sum().item<double>();
-  return weight_ * coefficient_ * static_cast<double>(experts_) * product / (rows * rows);
+  const double factor = weight_ * coefficient_ * static_cast<double>(experts_);
+  return by_rows((counts(sums) * probabilities(sums)).sum() * factor, sums);
 }
 
 at::Tensor RouterStatistics::probability_gradient() const {
   const ops::NoGraph guard;
   const auto sums = totals();
-  const double rows = sums[2 * experts_].item<double>();
-  if (rows == 0) return at::zeros({experts_}, doubles());
-  return sums.narrow(0, 0, experts_) * (seed_ * weight_ * coefficient_ * static_cast<double>(experts_) / (rows * rows));
+  const double factor = seed_ * weight_ * coefficient_ * static_cast<double>(experts_);
+  return counts(sums) * by_rows(at::full({}, factor, sums.options()), sums);
 }
 
 at::Tensor balanced(const at::Tensor& logits, const at::Tensor& chosen, const at::Tensor& real, int layer,
@@ -91,8 +84,8 @@ at::Tensor balanced(const at::Tensor& logits, const at::Tensor& chosen, const at
     }
     const auto counts = at::zeros({experts}, ones.options()).index_add_(0, chosen.reshape({-1}), ones.reshape({-1}));
     const auto sums = (mask.defined() ? probabilities * mask.unsqueeze(1) : probabilities).sum(0);
-    const double rows = mask.defined() ? mask.sum().item<double>() : static_cast<double>(logits.size(0));
-    statistics->put(layer, counts.cpu(), sums.cpu(), rows);
+    const auto rows = mask.defined() ? mask.sum().view({1}) : at::full({1}, logits.size(0), ones.options());
+    statistics->put(layer, at::cat({counts, sums, rows}));
   }
   if (ops::records({logits}))
     ops::record({out}, {logits},

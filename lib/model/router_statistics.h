@@ -13,17 +13,17 @@ namespace automodel::model {
 ///   loss = coefficient x experts x sum over e of F_e P_e,
 /// F_e the assignments to expert e a row and P_e the mean probability of e, over the rows of all layers together
 /// (Hugging Face transformers' load_balancing_loss_func, after Fedus et al. 2021). F has no gradient; that of P joins
-/// the routers' logits in their backward passes (balanced()), when the sums of all layers are known.
+/// the routers' logits in their backward passes (balanced()), when the sums of all layers are known. All sums stay on
+/// the device; the host asks for none.
 class RouterStatistics {
  public:
   /// `weight`: factor of the loss (the microbatch's share of the global batch); `seed`: what the backward pass of the
-  /// loss starts with.
-  RouterStatistics(int experts, double coefficient, double weight, double seed = 1)
-      : experts_(experts), coefficient_(coefficient), weight_(weight), seed_(seed) {}
+  /// loss starts with; `device`: that the layers' sums are on.
+  RouterStatistics(int experts, double coefficient, double weight, double seed, at::Device device)
+      : experts_(experts), coefficient_(coefficient), weight_(weight), seed_(seed), device_(device) {}
 
-  /// Layer `layer` routed these tokens: counts [experts], summed probabilities [experts], rows; all float64. A second
-  /// call for a layer (recomputation) replaces the first.
-  void put(int layer, at::Tensor counts, at::Tensor probabilities, double rows);
+  /// Layer `layer` routed tokens with these sums. A second call for a layer (recomputation) replaces the first.
+  void put(int layer, at::Tensor sums) { layers_[layer] = std::move(sums); }
 
   /// Sums of the layers put here, float64 [2 * experts + 1]: counts, probabilities, rows.
   at::Tensor sums() const;
@@ -34,20 +34,21 @@ class RouterStatistics {
   at::Tensor totals() const { return totals_.defined() ? totals_ : sums(); }
   void set_totals(at::Tensor totals) { totals_ = std::move(totals); }
 
-  /// The loss times the weight.
-  double loss() const;
+  /// The loss times the weight, float64 [].
+  at::Tensor loss() const;
   /// Gradient of the loss with respect to the probability of each expert for one row, [experts] float64.
   at::Tensor probability_gradient() const;
 
  private:
-  struct Layer {
-    at::Tensor counts, probabilities;
-    double rows;
-  };
+  at::Tensor counts(const at::Tensor& sums) const { return sums.narrow(0, 0, experts_); }
+  at::Tensor probabilities(const at::Tensor& sums) const { return sums.narrow(0, experts_, experts_); }
+  /// numerator / rows^2; 0 without rows.
+  at::Tensor by_rows(const at::Tensor& numerator, const at::Tensor& sums) const;
 
   std::int64_t experts_;
   double coefficient_, weight_, seed_;
-  std::map<int, Layer> layers_ = {};
+  at::Device device_;
+  std::map<int, at::Tensor> layers_ = {};  ///< sums of each
   at::Tensor before_ = {}, totals_ = {};
 };
 

@@ -2,6 +2,7 @@
 
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/graph.h"
 #include "ops/norm.h"
 #include "ops/split.h"
 
@@ -19,6 +20,13 @@ at::Tensor TensorSeam::norm_of_heads(const at::Tensor& x, ops::Parameter& weight
 
 at::Tensor TensorSeam::loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
   return ops::cross_entropy(logits, labels, scale, ignore);
+}
+
+ExpertRoute ExpertSeam::route(const at::Tensor& counts) {
+  const ops::NoGraph guard;
+  const auto known = counts.cpu();
+  const auto* begin = known.const_data_ptr<std::int64_t>();
+  return {.rows = {.counts = {begin, begin + known.size(0)}}};
 }
 
 at::Tensor ExpertSeam::arrive(const TravellingRows& travelling, std::function<void()> departed) {

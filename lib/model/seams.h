@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/attention.h"
+#include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/parameter.h"
@@ -89,7 +90,7 @@ class ContextSeam {
 struct ExpertRoute {
   std::vector<std::int64_t> sent = {};      ///< rows to each rank
   std::vector<std::int64_t> received = {};  ///< rows from each rank
-  std::vector<std::int64_t> rows = {};      ///< of each expert here
+  ops::GroupRows rows = {};                 ///< of each expert here
   at::Tensor copies =
       {};                 ///< int64: which row each one sent is, where several ranks share an expert; undefined: itself
   at::Tensor order = {};  ///< int64: the received rows sorted by expert, and the way back; undefined: they are sorted
@@ -112,8 +113,9 @@ class ExpertSeam {
   virtual int parts() const { return 1; }
   /// The experts' weight gradients wait until their input's gradient is on its way.
   virtual bool late_weight_gradients() const { return false; }
-  /// `rows` of each expert of the model that are here. All ranks call it together.
-  virtual ExpertRoute route(const std::vector<std::int64_t>& rows) { return {.rows = rows}; }
+  /// `counts` int64 [experts]: the rows here of each expert of the model. All ranks call it together, and the host
+  /// waits for the device once.
+  virtual ExpertRoute route(const at::Tensor& counts);
   /// Sends rows to the experts, or (`back`) their results to where the tokens are. The gradients travel the other way:
   /// they leave when arrive()'s backward pass runs, which then calls `departed`, and are waited for in that of send().
   virtual TravellingRows send(const at::Tensor& x, const ExpertRoute& /*route*/, bool /*back*/) { return {x, {}, {}}; }

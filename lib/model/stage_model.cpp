@@ -379,7 +379,7 @@ std::shared_ptr<RouterStatistics> StageModel::statistics(const Microbatch& micro
   // The mean over microbatches, by their label tokens, as the other part of the loss.
   return std::make_shared<RouterStatistics>(spec_.moe->experts, spec_.moe->aux_loss_coefficient,
                                             static_cast<double>(microbatch.label_tokens) * options.loss_scale,
-                                            options.seed);
+                                            options.seed, options_.device);
 }
 
 void StageModel::sum_statistics(RouterStatistics& routers) {
@@ -403,7 +403,8 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
     const auto loss = head_loss(in, microbatch, options);
     // Ranks that share the tokens of a microbatch sum their losses; this part is the same on all of them.
-    return microbatch.routers ? loss + microbatch.routers->loss() / options_.seams.context->size() : loss;
+    return microbatch.routers ? loss + (microbatch.routers->loss() / options_.seams.context->size()).to(loss.options())
+                              : loss;
   })[0];
 }
 

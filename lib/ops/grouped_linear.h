@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -22,8 +21,22 @@ struct GroupedLinear {
   std::int64_t outputs() const;
 };
 
-/// x [n, in], sorted by group: the first rows[0] rows are group 0's, and so on; the sum of `rows` is n. Returns
-/// [n, out]. Groups without rows cost nothing and add nothing to their gradients.
-at::Tensor grouped_linear(const at::Tensor& x, const GroupedLinear& layer, std::span<const std::int64_t> rows);
+/// How rows divide that are sorted by group: the host knows it, or the device alone.
+struct GroupRows {
+  std::vector<std::int64_t> counts = {};  ///< of each group; empty where `ends` says it
+  at::Tensor ends = {};                   ///< int32 [groups]: where each group's rows end (grouped_product.h)
+};
+/// `counts` int64 [groups] of the device stay there.
+GroupRows rows_on_device(const at::Tensor& counts);
+
+/// The one place that decides whether the host needs to know the rows of each group. False where the layer's device
+/// multiplies groups by itself (grouped_product.h) and the weights, which are here, can be taken as they lie: bfloat16,
+/// at places and in widths of 16 bytes, without adapters, gradients summed in float32 inside the product
+/// (Parameter::fused_accumulation) or operands of another type.
+bool needs_counts(const GroupedLinear& layer);
+
+/// x [n, in], sorted by group. Returns [n, out]. Groups without rows add nothing to their gradients. `rows.ends` only
+/// where needs_counts(layer) is false.
+at::Tensor grouped_linear(const at::Tensor& x, const GroupedLinear& layer, const GroupRows& rows);
 
 }  // namespace automodel::ops

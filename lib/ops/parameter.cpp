@@ -4,10 +4,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/diff.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "ops/graph.h"
+#include "ops/grouped_product.h"
 #include "ops/host_product.h"
 
 namespace automodel::ops {
@@ -123,6 +127,30 @@ at::Tensor joined_value(const Parameters& parameters) {
   return joined(values);
 }
 
+std::vector<at::Tensor> joined_groups(const std::vector<at::Tensor>& parts, std::int64_t groups) {
+  const auto places = parts.size() / static_cast<std::size_t>(groups);
+  const auto& first = parts.front();
+  const auto lies_with_first = [&](const at::Tensor& part) {
+    return part.defined() && part.is_contiguous() && part.storage().is_alias_of(first.storage());
+  };
+  if (!first.defined() || !std::all_of(parts.begin(), parts.end(), lies_with_first)) return {};
+  const auto distance = groups > 1 ? parts[places].storage_offset() - first.storage_offset() : first.numel();
+  for (std::size_t i = places; i < parts.size(); ++i)
+    if (parts[i].sizes() != parts[i - places].sizes() ||
+        parts[i].storage_offset() != parts[i - places].storage_offset() + distance)
+      return {};
+  std::vector<at::Tensor> out;
+  for (std::size_t begin = 0, end = 0; begin < places; begin = end) {
+    const auto offset = parts[begin].storage_offset(), columns = parts[begin].size(1);
+    std::int64_t rows = 0;
+    for (; end < places && parts[end].size(1) == columns && parts[end].storage_offset() == offset + rows * columns;
+         ++end)
+      rows += parts[end].size(0);
+    out.push_back(first.as_strided({groups, rows, columns}, {distance, columns, 1}, offset));
+  }
+  return out;
+}
+
 void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gradient, const at::Tensor& whole_x) {
   NoGraph guard;
   if (parameters.size() > 1 && any_float8(parameters)) {  // each its own product: gradients have their own scales
@@ -195,12 +223,73 @@ void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, con
       parameter.grad.select(0, static_cast<std::int64_t>(g)).add_(gradient.narrow(0, first, rows[g]).sum(0));
 }
 
+namespace {
+
+/// a^T b for the rows of each group, zero for groups without rows.
+at::Tensor products_of_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
+  auto out = grouped_product(a)(a.t(), b, ends);
+  const auto rows = at::diff(ends, 1, 0, at::zeros({1}, ends.options()));
+  return out.masked_fill_(rows.eq(0).view({-1, 1, 1}), 0);
+}
+
+bool any_trained(const Parameters& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(), [](const Parameter* each) { return each->trained(); });
+}
+
+}  // namespace
+
+void accumulate_groups(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x,
+                       const at::Tensor& ends) {
+  if (!any_trained(parameters) || x.size(0) == 0) return;
+  NoGraph guard;
+  const auto groups = ends.size(0);
+  const auto product = products_of_groups(gradient, x, ends);
+  auto& first = *parameters.front();
+  if (first.shape.size() == 3) return accumulate(first, product);
+  std::vector<at::Tensor> grads;
+  bool same_age = true;
+  for (const auto* parameter : parameters) {
+    grads.push_back(parameter->grad);
+    same_age = same_age && parameter->fresh == first.fresh;
+  }
+  std::int64_t row = 0;
+  if (const auto stacks = joined_groups(grads, groups); same_age && !stacks.empty()) {
+    for (const auto& stack : stacks) {
+      const auto part = product.narrow(1, row, stack.size(1));
+      if (first.fresh)
+        stack.copy_(part);
+      else
+        stack.add_(part);
+      row += stack.size(1);
+    }
+    for (auto* parameter : parameters) parameter->fresh = false;
+    return;
+  }
+  const auto places = parameters.size() / static_cast<std::size_t>(groups);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (i % places == 0) row = 0;
+    const auto rows = parameters[i]->shape[0];
+    accumulate(*parameters[i], product.select(0, static_cast<std::int64_t>(i / places)).narrow(0, row, rows));
+    row += rows;
+  }
+}
+
+void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const at::Tensor& ends) {
+  if (!parameter.trained() || gradient.size(0) == 0) return;
+  NoGraph guard;
+  constexpr std::int64_t kPack = 8;  // the narrowest product; its rows are alike
+  const auto ones = at::ones({gradient.size(0), kPack}, gradient.options());
+  accumulate(parameter, products_of_groups(ones, gradient, ends).select(1, 0));
+}
+
 void WeightGradients::drain() {
   taken_ = 0;
   while (!waiting_.empty()) {
     const Product product = std::move(waiting_.front());
     waiting_.pop_front();
-    if (product.rows.empty())
+    if (product.ends.defined())
+      accumulate_groups(product.parameters, product.gradient, product.x, product.ends);
+    else if (product.rows.empty())
       accumulate_product(product.parameters, product.gradient, product.x);
     else
       accumulate_stacked(*product.parameters.front(), product.x, product.gradient, product.rows);
@@ -225,9 +314,7 @@ WeightGradients::Scope::~Scope() {
 }
 
 void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x) {
-  bool trained = false;
-  for (const auto* parameter : parameters) trained = trained || parameter->trained();
-  if (!trained) return;
+  if (!any_trained(parameters)) return;
   auto* own = parameters.size() == 1 ? parameters.front()->waiting : nullptr;
   if (own != nullptr && own->full()) own = nullptr;
   if (auto* queue = own != nullptr ? own : WeightGradients::current())
@@ -243,6 +330,15 @@ void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at
     queue->push({{&parameter}, gradient, x, rows});
   else
     accumulate_stacked(parameter, x, gradient, rows);
+}
+
+void group_weight_gradients(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x,
+                            const at::Tensor& ends) {
+  if (!any_trained(parameters)) return;
+  if (auto* queue = WeightGradients::current())
+    queue->push({.parameters = parameters, .gradient = gradient, .x = x, .ends = ends});
+  else
+    accumulate_groups(parameters, gradient, x, ends);
 }
 
 at::Tensor use(Parameter& parameter, const at::Tensor& like) {

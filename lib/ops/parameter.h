@@ -69,6 +69,11 @@ using Parameters = std::vector<Parameter*>;
 /// The parameters' values as one matrix [sum of rows, columns]; undefined where they do not lie next to each other.
 at::Tensor joined_value(const Parameters& parameters);
 
+/// Tensors [rows, columns] of several groups, group by group: those that stand at one place in every group as one view
+/// [groups, rows, columns], those at neighbouring places together where they lie next to each other. Empty where the
+/// groups do not lie at equal distances.
+std::vector<at::Tensor> joined_groups(const std::vector<at::Tensor>& parts, std::int64_t groups);
+
 /// grad[i] += gradient^T x for the rows of each parameter. gradient [n, sum of rows], x [n, columns].
 void accumulate_product(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
 
@@ -77,6 +82,13 @@ void accumulate_stacked(Parameter& parameter, const at::Tensor& x, const at::Ten
                         const std::vector<std::int64_t>& rows);
 /// For a parameter [groups, out]: grad[g] += sum of gradient_g's rows.
 void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const std::vector<std::int64_t>& rows);
+
+// The same for rows of which the device alone knows where each group's end (`ends`, grouped_product.h).
+
+/// grad[g] += gradient_g^T x_g for a parameter [groups, out, in], or for several for each group, group by group.
+void accumulate_groups(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x,
+                       const at::Tensor& ends);
+void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const at::Tensor& ends);
 
 /// Deferred weight gradients. While a queue is current (this thread), GEMMs whose result nothing downstream needs are
 /// put on it instead of being computed: zero-bubble schedules run them in their W action, the deferred head while the
@@ -88,6 +100,7 @@ class WeightGradients {
     at::Tensor gradient;
     at::Tensor x;
     std::vector<std::int64_t> rows = {};  ///< of each group where the parameter is a stack of weights
+    at::Tensor ends = {};                 ///< of each group's rows where the host does not know them
   };
   /// Computes everything that waits, oldest first.
   void drain();
@@ -123,6 +136,9 @@ void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, c
 /// accumulate_stacked now, or later where a queue is current.
 void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
                              const std::vector<std::int64_t>& rows);
+/// accumulate_groups now, or later where a queue is current.
+void group_weight_gradients(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x,
+                            const at::Tensor& ends);
 
 /// The parameter's value as a tensor of the graph whose gradient is added to the parameter's: for uses that no fused
 /// operation covers. `like` is any tensor with a gradient.

@@ -93,7 +93,7 @@ void Executor::forward(const Action& action, Run& run) {
     return;
   }
   data.routers = here.model().statistics(data, options);
-  if (data.routers && input.side.defined()) data.routers->set_before(input.side.cpu());
+  if (data.routers && input.side.defined()) data.routers->set_before(input.side);
   if (run.training) data.loads = here.model().next_loads();
   if (data.routers && run.training) run.routers[{action.stage().value, microbatch}] = data.routers;
   const auto output = here.forward(microbatch, data, input.value, options);
@@ -114,7 +114,7 @@ void Executor::backward(const Action& action, Run& run) {
                             : run.links.take(false, action.stage(), microbatch);
   at::Tensor totals;  // of all stages: the last one knows them
   if (const auto routers = run.routers.extract({action.stage().value, microbatch})) {
-    if (gradient.side.defined()) routers.mapped()->set_totals(gradient.side.cpu());
+    if (gradient.side.defined()) routers.mapped()->set_totals(gradient.side);
     totals = routers.mapped()->totals();
   }
   // Without a message to send there is no reason to send early.

@@ -386,7 +386,7 @@ TEST_CASE("products of stacked experts run in the type of autocast", "[ops]") {
     weight.product_type = type;
     weight.fresh = true;
     const auto x = leaf(at::arange(42, at::kFloat).view({7, 6}).div(17).sin());
-    const auto y = grouped_linear(x, GroupedLinear{.stacked = &weight}, rows);
+    const auto y = grouped_linear(x, GroupedLinear{.stacked = &weight}, {rows});
     CHECK(y.scalar_type() == at::kFloat);
     run_backward(Origin(y), at::arange(35, at::kFloat).view({7, 5}).div(13).cos());
     return std::vector<at::Tensor>{y.detach(), x.grad().clone(), weight.grad.clone()};

@@ -13,6 +13,7 @@
 #include "comm/loopback/loopback.h"
 #include "config/recipe.h"
 #include "ops/cuda/emulated_flash.h"
+#include "ops/cuda/emulated_groups.h"
 #include "torch_catch.h"
 #include "train/initial_values.h"
 #include "train/runtime.h"
@@ -57,19 +58,19 @@ std::map<std::string, int> counted;
 std::atomic<bool> counting = false;
 
 /// What was asked for in a step of `microbatches` microbatches, by name.
-std::map<std::string, int> asked(const std::string& model, bool packed, int microbatches) {
+std::map<std::string, int> asked(const std::string& model, bool packed, int microbatches, int ranks) {
   const std::string text = fmt::format(
       "device: cpu\n"
       "model: {{config: {{{}, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 3, num_attention_heads: 4, "
       "num_key_value_heads: 2, vocab_size: 67, max_position_embeddings: 32}}, torch_dtype: bfloat16}}\n"
       "dataset: {{_target_: mock, vocab_size: 67, seq_length: 16, num_samples: 64}}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: 2, max_steps: 10, num_epochs: null}}\n"
-      "distributed: {{strategy: ddp}}\n",
-      model, 2 * microbatches);
+      "distributed: {{strategy: ddp, ep_size: {}}}\n",
+      model, 2 * microbatches * ranks, ranks);
   const auto loaded = config::read_recipe(text, "waits.yaml", {}, [](const std::string&) { return std::nullopt; });
   REQUIRE(loaded.problems.empty());
   std::map<std::string, int> out;
-  const auto outcome = comm::run_ranks(1, [&](comm::World& world) {
+  const auto outcome = comm::run_ranks(ranks, [&](comm::World& world) {
     const train::Setup setup(loaded, world);
     train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}));
     train::Trainer trainer(runtime, *setup.rates);
@@ -81,12 +82,17 @@ std::map<std::string, int> asked(const std::string& model, bool packed, int micr
         for (std::size_t i = 0; packed && i < batch.segments.size(); ++i)
           batch.segments[i] = 1 + (i % 16 > 4 + i / 16 % 2 ? 1 : 0);
       }
-      counted.clear();
-      counting = step == 1;
+      world.control().barrier()->wait();
+      if (world.rank() == 0) {
+        counted.clear();
+        counting = step == 1;
+      }
+      world.control().barrier()->wait();
       trainer.step(step, batches, false);
-      counting = false;
+      world.control().barrier()->wait();
+      if (world.rank() == 0) counting = false;
     }
-    out = counted;
+    if (world.rank() == 0) out = counted;
   });
   INFO(outcome.text);
   REQUIRE(outcome.ok());
@@ -94,7 +100,7 @@ std::map<std::string, int> asked(const std::string& model, bool packed, int micr
 }
 
 /// What a further run of one microbatch asks for: the loss is fetched once in a step.
-std::map<std::string, int> asked_by_each(const std::string& model, bool packed = false) {
+std::map<std::string, int> asked_by_each(const std::string& model, bool packed = false, int ranks = 1) {
   const auto handle = at::addGlobalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
         if (counting && (waits(call) || fetches(call))) {
@@ -105,8 +111,8 @@ std::map<std::string, int> asked_by_each(const std::string& model, bool packed =
       })
           .needsInputs(true)
           .scopes({at::RecordScope::FUNCTION}));
-  const auto one = asked(model, packed, 1);
-  auto three = asked(model, packed, 3);
+  const auto one = asked(model, packed, 1, ranks);
+  auto three = asked(model, packed, 3, ranks);
   at::removeCallback(handle);
   CHECK(one.at("aten::_local_scalar_dense") > 0);  // the loss and the norm: the observer sees what there is
   std::map<std::string, int> out;
@@ -137,12 +143,39 @@ TEST_CASE("packed documents never make the host wait, and have no masks", "[trai
   CHECK(after.of_documents - before.of_documents == steps * layers * passes * (1 + 3));
 }
 
-TEST_CASE("a layer of experts asks once for the number of rows of each", "[train]") {
-  // The one exception (docs/gpu.md): three layers, one of them dense.
-  const auto asked = asked_by_each(
-      "model_type: qwen3_moe, head_dim: 8, num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, "
-      "mlp_only_layers: [0], tie_word_embeddings: false");
-  CHECK(asked == Asked{{"aten::to", 2}});
+namespace {
+
+/// Three layers, one of them dense.
+std::string experts(int width, const std::string& more = {}) {
+  return fmt::format(
+      "model_type: qwen3_moe, head_dim: 8, num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: {}, "
+      "mlp_only_layers: [0], tie_word_embeddings: false{}",
+      width, more);
+}
+const std::string kBalanced = ", output_router_logits: true, router_aux_loss_coef: 0.05";
+
+}  // namespace
+
+TEST_CASE("experts on one rank never make the host wait", "[train]") {
+  const auto before = ops::grouped_calls();
+  CHECK(asked_by_each(experts(16)) == kNothing);
+  const int steps = 2, layers = 2, products = 2 * 3;
+  CHECK(ops::grouped_calls() - before == steps * layers * products * (1 + 3));
+  CHECK(asked_by_each("model_type: mixtral, num_local_experts: 16, num_experts_per_tok: 1, sliding_window: null") ==
+        kNothing);  // some that nobody chose
+  CHECK(asked_by_each("model_type: gpt_oss, num_local_experts: 4, num_experts_per_tok: 2, head_dim: 8, "
+                      "sliding_window: 8") == kNothing);
+}
+
+TEST_CASE("routers' auxiliary loss never makes the host wait", "[train]") {
+  CHECK(asked_by_each(experts(16, kBalanced)) == kNothing);
+}
+
+TEST_CASE("experts whose products need the host's counts ask for them once a layer", "[train]") {
+  // The exceptions of docs/gpu.md.
+  CHECK(asked_by_each(experts(12, kBalanced)) == Asked{{"aten::to", 2}});  // no multiple of 16 bytes wide
+  const int layers = 2, ranks = 2;
+  CHECK(asked_by_each(experts(16, kBalanced), false, ranks) == Asked{{"aten::to", layers * ranks}});
 }
 
 }  // namespace automodel

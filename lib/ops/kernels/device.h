@@ -26,8 +26,9 @@ struct DeviceKernels {
   decltype(&cuda::dropout) dropout;
   decltype(&cuda::top_k) top_k;
   decltype(&cuda::sort_choices) sort_choices;
-  cuda::Stream (*stream)();  ///< that the calling thread computes on
-  bool (*has_float8)();      ///< whether its device has products of 8-bit operands; null: none
+  cuda::Stream (*stream)();       ///< that the calling thread computes on
+  bool (*has_float8)();           ///< whether its device has products of 8-bit operands; null: none
+  bool (*has_grouped_product)();  ///< whether LibTorch's grouped product never waits for its device; null: none
 };
 
 /// The kernels that compute on tensors like x, or null where the CPU's loops (has_kernel) or ATen's operations do: x is

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "ops/graph.h"
+#include "ops/upload.h"
 #include "parallel/expert/exchange.h"
 
 namespace automodel::parallel {
@@ -41,33 +43,32 @@ ExpertParallel::ExpertParallel(std::shared_ptr<comm::Communicator> group, std::s
                                ExpertOptions options)
     : group_(std::move(group)), tokens_(std::move(tokens)), options_(options) {}
 
-model::ExpertRoute ExpertParallel::route(const Rows& rows) {
+model::ExpertRoute ExpertParallel::route(const at::Tensor& rows) {
   const int size = group_->size();
   if (size == 1) return ExpertSeam::route(rows);
   const ops::NoGraph guard;
   const int tensor = options_.tensor, runs = size / tensor;
-  const auto here = static_cast<std::int64_t>(rows.size()) / runs;
-  AUTOMODEL_CHECK(here * runs == static_cast<std::int64_t>(rows.size()), "experts divide among expert-parallel ranks");
-  Rows wanted;  // by each rank of the group
-  for (int rank = 0; rank < size; ++rank) {
-    const auto begin = rows.begin() + rank / tensor * here;
-    wanted.insert(wanted.end(), begin, begin + here);
-  }
-  const auto longs = at::TensorOptions().dtype(at::kLong);
-  const auto mine = at::tensor(wanted, longs).to(options_.device);
-  const auto arrived = at::empty(mine.sizes(), mine.options());
+  const auto here = rows.size(0) / runs;
+  AUTOMODEL_CHECK(here * runs == rows.size(0), "experts divide among expert-parallel ranks");
+  // By each rank of the group; they travel before the host looks at any, so that it waits once.
+  const auto wanted = rows.view({runs, 1, here}).expand({runs, tensor, here}).reshape({-1});
+  const auto arrived = at::empty(wanted.sizes(), wanted.options());
   const Rows each(static_cast<std::size_t>(size), here);
-  group_->all_to_all(arrived, mine, each, each)->wait();
-  const auto theirs = arrived.cpu();
-  const auto* counts = theirs.const_data_ptr<std::int64_t>();
+  group_->all_to_all(arrived, wanted, each, each)->wait();
+  const auto known = at::cat({wanted, arrived}).cpu();
+  const auto* mine = known.const_data_ptr<std::int64_t>();
+  const auto* counts = mine + size * here;
   model::ExpertRoute out;
-  out.rows.assign(static_cast<std::size_t>(here), 0);
+  auto& of_expert = out.rows.counts;
+  of_expert.assign(static_cast<std::size_t>(here), 0);
   for (int rank = 0; rank < size; ++rank) {
-    out.sent.push_back(
-        std::accumulate(wanted.begin() + rank * here, wanted.begin() + (rank + 1) * here, std::int64_t{0}));
+    out.sent.push_back(std::accumulate(mine + rank * here, mine + (rank + 1) * here, std::int64_t{0}));
     out.received.push_back(std::accumulate(counts + rank * here, counts + (rank + 1) * here, std::int64_t{0}));
-    for (std::int64_t e = 0; e < here; ++e) out.rows[static_cast<std::size_t>(e)] += counts[rank * here + e];
+    for (std::int64_t e = 0; e < here; ++e) of_expert[static_cast<std::size_t>(e)] += counts[rank * here + e];
   }
+  const auto uploaded = [&](const Rows& values) {
+    return ops::uploaded(at::tensor(values, at::TensorOptions().dtype(at::kLong)), at::kLong, options_.device);
+  };
   if (tensor > 1) {
     Rows copies;
     std::int64_t first = 0;
@@ -76,14 +77,14 @@ model::ExpertRoute ExpertParallel::route(const Rows& rows) {
       for (std::int64_t i = 0; i < count; ++i) copies.push_back(first + i);
       if (rank % tensor == tensor - 1) first += count;
     }
-    out.copies = at::tensor(copies, longs).to(options_.device);
+    out.copies = uploaded(copies);
   }
   const auto order = sorted_by_expert(counts, size, here);
   Rows back(order.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
-  out.order = at::tensor(order, longs).to(options_.device);
-  out.back = at::tensor(back, longs).to(options_.device);
+  out.order = uploaded(order);
+  out.back = uploaded(back);
   return out;
 }
 

@@ -34,7 +34,7 @@ class ExpertParallel : public model::ExpertSeam {
   int size() const override { return group_->size(); }
   int parts() const override { return options_.overlap ? 2 : 1; }
   bool late_weight_gradients() const override { return options_.late_weight_gradients; }
-  model::ExpertRoute route(const std::vector<std::int64_t>& rows) override;
+  model::ExpertRoute route(const at::Tensor& counts) override;
   model::TravellingRows send(const at::Tensor& x, const model::ExpertRoute& route, bool back) override;
   at::Tensor arrive(const model::TravellingRows& travelling, std::function<void()> departed) override;
   void sum_over_tokens(at::Tensor values) override;

@@ -4,6 +4,7 @@
 
 #include "ops/cuda/emulated_cuda.h"
 #include "ops/cuda/emulated_flash.h"
+#include "ops/cuda/emulated_groups.h"
 #include "ops/kernels/cuda/table.h"
 #include "ops/kernels/device.h"
 
@@ -21,6 +22,7 @@ struct ComputeOnDevice : Catch::TestEventListenerBase {
     emulated::watch(false);  // tensors are no buffers of the emulation
     compute_on_host_with(&kernels);
     flash_on_host_with(emulated_flash());
+    grouped_product_on_host_with(emulated_groups());
   }
 };
 CATCH_REGISTER_LISTENER(ComputeOnDevice)

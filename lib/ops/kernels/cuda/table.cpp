@@ -11,16 +11,25 @@ namespace automodel::ops {
 
 namespace {
 
-/// GPUs of compute capability 8.9 and later.
-bool has_float8() {
-  static const bool known = [] {
+/// The compute capability of this process's GPU, as 89 for 8.9.
+int capability() {
+  static const int known = [] {
     int device = 0, major = 0, minor = 0;
     cuda::started(cudaGetDevice(&device));
     cuda::started(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     cuda::started(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-    return 10 * major + minor >= 89;
+    return 10 * major + minor;
   }();
   return known;
+}
+
+bool has_float8() {
+  return capability() >= 89;
+}
+
+/// LibTorch has its kernels for these alone (_scaled_mm_allowed_device); elsewhere it fetches the ends of the groups.
+bool has_grouped_product() {
+  return capability() / 10 == 9 || capability() / 10 == 10;
 }
 
 }  // namespace
@@ -29,6 +38,7 @@ const DeviceKernels& cuda::kernels() {
   static const DeviceKernels kKernels = [] {
     auto out = cuda::table([]() -> cuda::Stream { return c10::cuda::getCurrentCUDAStream().stream(); });
     out.has_float8 = has_float8;
+    out.has_grouped_product = has_grouped_product;
     return out;
   }();
   return kKernels;

@@ -25,7 +25,8 @@ inline DeviceKernels table(Stream (*stream)()) {
           .top_k = top_k,
           .sort_choices = sort_choices,
           .stream = stream,
-          .has_float8 = nullptr};
+          .has_float8 = nullptr,
+          .has_grouped_product = nullptr};
 }
 
 /// As they compute on GPUs; defined where the CUDA runtime is linked.
