@@ -403,8 +403,9 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
     const auto loss = head_loss(in, microbatch, options);
     // Ranks that share the tokens of a microbatch sum their losses; this part is the same on all of them.
-    return microbatch.routers ? loss + (microbatch.routers->loss() / options_.seams.context->size()).to(loss.options())
-                              : loss;
+    return microbatch.routers
+               ? loss + (microbatch.routers->loss() / options_.seams.context->size()).to(loss.scalar_type())
+               : loss;
   })[0];
 }
 
