@@ -56,7 +56,7 @@ if [ "$device" = cuda ]; then
   if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
     gpus=$(echo "$CUDA_VISIBLE_DEVICES" | tr ',' '\n' | grep -c .)
   fi
-  nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv
+  nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv || true
 fi
 
 if [ -x "$here/libexec/automodel-worker" ]; then
