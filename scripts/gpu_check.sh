@@ -1,42 +1,62 @@
 #!/usr/bin/env bash
 # Compares the GPU with the CPU: one rank, then ranks that share the GPU (their messages pass through host memory,
-# dist_env.backend: mpi), then NCCL where there are two GPUs; then a short run of the quickstart, and a table of times.
+# dist_env.backend: mpi), then NCCL where there are two GPUs; then a short run of a small model, and a table of times.
 # Builds the preset cuda in a checkout; in an unpacked bundle (scripts/gpu_bundle.sh) it takes what is there, with the
 # PyTorch of the active Python environment, or the one that AUTOMODEL_LIBTORCH names.
 #
-#   scripts/gpu_check.sh [--keep] [--no-install] [--only parity|table] [--device cpu]
-#     --keep         leave the runs' folder (its name is printed)
-#     --no-install   take what this machine has, for one without a network
-#     --only         leave out the table, or everything else
-#     --device cpu   try the check itself on a machine without a GPU: the same steps on tiny sizes
+#   scripts/gpu_check.sh [--keep] [--output FOLDER] [--no-install] [--only STEP,...] [--minutes N] [--device cpu]
+#     --keep           leave the runs' folder (its name is printed)
+#     --output FOLDER  put it there: each step's output as it comes, summary.txt, the table, metrics
+#     --no-install     take what this machine has, for one without a network
+#     --only           of these steps: one-rank, two-ranks, four-ranks, communicators, nccl, train, table;
+#                      parity is all but the table
+#     --minutes N      what all steps together may take (60); a step that would go past it is cut off or left out
+#     --device cpu     try the check itself on a machine without a GPU: the same steps on tiny sizes
+#
+# A step that fails or takes too long does not keep the next from running; the last lines say which did. Exit code 1 then.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
-keep=no; install=yes; only=all; device=cuda
+keep=no; install=yes; only=all; device=cuda; folder=; minutes=60
+parity_steps="one-rank two-ranks four-ranks communicators nccl train"
 while [ $# -gt 0 ]; do
   case "$1" in
     --keep) keep=yes ;;
+    --output) folder="${2:-}"; keep=yes; shift ;;
     --no-install) install=no ;;
     --only) only="${2:-}"; shift ;;
+    --minutes) minutes="${2:-}"; shift ;;
     --device) device="${2:-}"; shift ;;
     *) only=none ;;
   esac
   shift || break
 done
-case "$only-$device" in
-  all-cuda | parity-cuda | table-cuda | all-cpu | parity-cpu | table-cpu) ;;
-  *) echo "usage: $0 [--keep] [--no-install] [--only parity|table] [--device cpu]" >&2; exit 2 ;;
-esac
+usage() { sed -n 's/^#   \(scripts.*\)/usage: \1/p' "$0" >&2; exit 2; }
+case "$device" in cuda | cpu) ;; *) usage ;; esac
+case "$minutes" in '' | *[!0-9]*) usage ;; esac
+chosen=
+for word in ${only//,/ }; do
+  case " all parity $parity_steps table " in *" $word "*) ;; *) usage ;; esac
+  case "$word" in
+    all) chosen+=" $parity_steps table" ;;
+    parity) chosen+=" $parity_steps" ;;
+    *) chosen+=" $word" ;;
+  esac
+done
+[ -n "$chosen" ] || usage
 
 say() { printf '\n== %s\n' "$*"; }
 
 gpus=0
 if [ "$device" = cuda ]; then
-  if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L | grep -q GPU; then
+  gpus=$({ nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true)
+  if [ "$gpus" = 0 ]; then
     echo "no NVIDIA GPU here (nvidia-smi -L shows none)" >&2
     exit 4
   fi
-  gpus=$(nvidia-smi -L | grep -c '^GPU')
-  nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv
+  if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+    gpus=$(echo "$CUDA_VISIBLE_DEVICES" | tr ',' '\n' | grep -c .)
+  fi
+  nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv || true
 fi
 
 if [ -x "$here/libexec/automodel-worker" ]; then
@@ -57,6 +77,7 @@ if [ -x "$here/libexec/automodel-worker" ]; then
   # The two programs below are started without the launcher, which does this for the others.
   export PATH="$AUTOMODEL_MPI/bin:$PATH" LD_LIBRARY_PATH="$AUTOMODEL_LIBTORCH/lib:$AUTOMODEL_MPI/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 else
+  [ -z "$folder" ] || { mkdir -p "$folder"; folder="$(cd "$folder" && pwd)"; }
   root="$(cd "$here/.." && pwd)"; cd "$root"
   say "build (preset cuda)"
   [ "$install" = no ] || scripts/install_dependencies.sh --dev --gpu
@@ -70,47 +91,71 @@ else
 fi
 recipes="$root/recipes"
 
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 run=(mpirun --oversubscribe --bind-to none)
-folder=$(mktemp -d)
+few=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}")  # for ranks that share the processor
+if [ -z "$folder" ]; then folder=$(mktemp -d); else mkdir -p "$folder"; fi
 [ "$keep" = yes ] || trap 'rm -rf "$folder"' EXIT
+[ "$keep" = no ] || echo "output is in $folder"
+summary="$folder/summary.txt"
+: > "$summary"
+failed=0
+SECONDS=0
 
-"$automodel" doctor || true
-
-if [ "$only" != table ]; then
-  say "one rank on the device against one on the CPU"
-  "$parity" --on "$device" --backend loopback --ranks 1
-
-  for ranks in 2 4; do
-    say "$ranks ranks on one device, through host memory, against one on the CPU"
-    CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" "${run[@]}" -np "$ranks" "$parity" --on "$device" --deadline 120
-  done
-
-  say "communicators over host memory, tensors on the device"
-  "${run[@]}" -np 2 "$bench" --backend mpi --device "$device"
-
-  if [ "$gpus" -ge 2 ]; then
-    say "communicators over NCCL on $gpus GPUs"
-    "${run[@]}" -np "$gpus" "$parity" --on cuda --carry nccl --deadline 120
-    "${run[@]}" -np "$gpus" "$bench" --backend nccl --device cuda
-  else
-    echo "fewer than two GPUs: NCCL, which wants one for each rank, was not run"
+# step NAME SECONDS TITLE COMMAND...: its output goes to NAME.log as well; a failure is written down and no more.
+step() {
+  local name="$1" limit="$2" title="$3" code=0 left began=$SECONDS
+  shift 3
+  case " $chosen " in *" ${name%%.*} "*) ;; *) return 0 ;; esac
+  left=$((minutes * 60 - SECONDS))
+  if [ "$left" -le 0 ]; then
+    echo "left out     $name: the $minutes minutes are over" | tee -a "$summary"
+    failed=1
+    return 0
   fi
+  [ "$limit" -le "$left" ] || limit=$left
+  say "$title"
+  timeout --signal=TERM --kill-after=20 "$limit" "$@" 2>&1 | tee "$folder/$name.log" || code=$?
+  case "$code" in
+    0) echo "ok           $name, $((SECONDS - began)) s" >> "$summary" ;;
+    124 | 137) failed=1; echo "cut off      $name, after $limit s" | tee -a "$summary" ;;
+    *) failed=1; echo "exit code $code  $name, $((SECONDS - began)) s" | tee -a "$summary" ;;
+  esac
+}
 
-  say "two ranks train, 20 steps"
-  backend=mpi
-  [ "$gpus" -lt 2 ] || backend=nccl
+timeout 120 "$automodel" doctor 2>&1 | tee "$folder/doctor.log" || true
+
+step one-rank 600 "one rank on the device against one on the CPU" "${few[@]}" "$parity" --on "$device" --backend loopback --ranks 1
+
+for ranks in two:2 four:4; do
+  step "${ranks%:*}-ranks" 600 "${ranks#*:} ranks on one device, through host memory, against one on the CPU" "${few[@]}" \
+    env CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" "${run[@]}" -np "${ranks#*:}" "$parity" --on "$device" --deadline 120
+done
+
+step communicators 300 "communicators over host memory, tensors on the device" "${few[@]}" "${run[@]}" -np 2 "$bench" --backend mpi --device "$device"
+
+if [ "$gpus" -ge 2 ]; then
+  step nccl.parity 600 "communicators over NCCL on $gpus GPUs" "${few[@]}" "${run[@]}" -np "$gpus" "$parity" --on cuda --carry nccl --deadline 120
+  step nccl.times 300 "their times" "${few[@]}" "${run[@]}" -np "$gpus" "$bench" --backend nccl --device cuda
+else
+  echo "fewer than two GPUs: NCCL, which wants one for each rank, was not run" | tee -a "$summary"
+fi
+
+backend=mpi
+[ "$gpus" -lt 2 ] || backend=nccl
+step train 300 "two ranks train, 20 steps" "${few[@]}" \
   "$automodel" train "$recipes/gpu/llama_1b.yaml" --nproc-per-node 2 --device "$device" --dist_env.backend "$backend" \
-    --step_scheduler.max_steps 20 --checkpoint.checkpoint_dir "$folder/two" --dataset.seq_length 64 --dataset.vocab_size 512 \
-    --model.config '{model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 512, max_position_embeddings: 128}'
-fi
+  --step_scheduler.max_steps 20 --checkpoint.checkpoint_dir "$folder/two" --dataset.seq_length 64 --dataset.vocab_size 512 \
+  --model.config '{model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 512, max_position_embeddings: 128}'
 
-if [ "$only" != parity ]; then
-  say "times"
-  small=()
-  [ "$device" = cuda ] || small=(--tiny --steps 12)
-  python3 "$table" "$automodel" "$recipes/gpu" "$folder/times" --device "$device" --torch "$torch_script" "${small[@]}"
-fi
+small=()
+[ "$device" = cuda ] || small=(--tiny --steps 12)
+step table 1500 "times" python3 "$table" "$automodel" "$recipes/gpu" "$folder/times" --device "$device" --torch "$torch_script" "${small[@]}"
+[ ! -e "$folder/times/table.md" ] || cp "$folder/times/table.md" "$folder/table.md"
+
+say "summary"
+cat "$summary"
 [ "$keep" = no ] || echo "metrics are in $folder"
+[ "$failed" = 0 ] || exit 1
 say "gpu_check: ok"

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Times the recipes of recipes/gpu and prints a table: tokens a second, MFU, milliseconds by phase, memory beside the plan's.
 
-  gpu_table.py AUTOMODEL RECIPES_FOLDER OUTPUT_FOLDER [--device cuda] [--steps 20] [--tiny] [--torch bench/torch_gpu.py]
+  gpu_table.py AUTOMODEL RECIPES_FOLDER OUTPUT_FOLDER [--device cuda] [--steps 20] [--limit 420] [--tiny]
+               [--torch bench/torch_gpu.py]
 
 Metrics stay in OUTPUT_FOLDER, the table in its table.md. With --torch the same Llama-3.2-1B under torch.compile stands beside
 ours, where this python3 has torch. --tiny cuts the models to a few thousand weights, for trying this on a CPU. A model
-that the plan says does not fit is left out, and said so. Exit code 1 where a run failed.
+that the plan says does not fit is left out, and said so. A run that takes longer than --limit seconds is cut off, and its
+row says what its steps were until then. Exit code 1 where a run failed or was cut off.
 
 A GPU works behind the host: "forward and backward" is the launching of it, and the wait for the gradient's norm, which the
 host needs, falls into "gradients". Their sum is the GPU's time for both.
@@ -53,8 +55,19 @@ def words_of(recipe, given):
     return [f"--{key}={value}" for key, value in words.items()]
 
 
+def run(words, limit):
+    """As subprocess.run; return code 124 where it took too long."""
+    try:
+        return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=limit)
+    except subprocess.TimeoutExpired as late:
+        said = [out.decode(errors="replace") if isinstance(out, bytes) else out or "" for out in (late.stdout, late.stderr)]
+        return subprocess.CompletedProcess(words, 124, *said)
+
+
 def jsonl(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """Its whole lines: the last one of a run that was cut off may be half."""
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def median(rows, key):
@@ -66,20 +79,22 @@ def time_recipe(recipe, given):
     """A row's cells, or why there are none."""
     path, output = given.recipes / f"{recipe}.yaml", given.output / recipe
     words = words_of(recipe, given)
-    plan = subprocess.run([given.automodel, "plan", path, "--require-fit", "--no-files", "--world-size", "1", *words],
-                          capture_output=True, text=True)
+    plan = run([given.automodel, "plan", path, "--require-fit", "--no-files", "--world-size", "1", *words], given.limit)
     if plan.returncode == 3:
         return "left out: " + next((line.strip() for line in plan.stderr.splitlines() if "error[" in line), "does not fit")
-    done = subprocess.run([given.automodel, "train", path, f"--checkpoint.checkpoint_dir={output}", *words], capture_output=True, text=True)
+    done = run([given.automodel, "train", path, f"--checkpoint.checkpoint_dir={output}", *words], given.limit)
     (given.output / f"{recipe}.log").write_text(done.stdout + done.stderr)
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         given.failed.append(recipe)
-        return f"failed, exit code {done.returncode}: {next((line for line in said if 'error[' in line), said[-1] if said else '')}"
+        if done.returncode != 124:
+            return f"failed, exit code {done.returncode}: {next((line for line in said if 'error[' in line), said[-1] if said else '')}"
+        if len(jsonl(output / "training.jsonl")) < 4:
+            return f"cut off after {given.limit} s, before its fourth step"
     steps = jsonl(output / "training.jsonl")
     steps = steps[len(steps) // 4:]  # the first ones warm up
     phases = jsonl(output / "ranks.jsonl")[1:] or jsonl(output / "ranks.jsonl")
-    cells = {"step": median(steps, "step_time"), "mfu": median(steps, "mfu")}
+    cells = {"step": median(steps, "step_time"), "mfu": median(steps, "mfu"), "cut": done.returncode == 124}
     cells["tokens"] = median(steps, "num_tokens_per_step") / cells["step"]
     for phase in ("data", "compute", "gradients", "optimizer"):
         cells[phase] = median([{phase: row[phase][0]} for row in phases], phase)
@@ -96,9 +111,12 @@ def time_torch(given):
         words += ["--tiny", "--sequence", "64", "--warmup", "1"]
     if given.device == "cpu":
         words.append("--eager")
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = run(words, given.limit)
+    (given.output / "torch.log").write_text(done.stdout + done.stderr)
     if done.returncode != 0:
         given.failed.append("torch")
+        if done.returncode == 124:
+            return f"cut off after {given.limit} s"
         return f"failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
     told = json.loads(done.stdout.strip().splitlines()[-1])
     return {"step": told["step_seconds"], "tokens": told["tokens_per_second"], "memory": told["peak_bytes"], "how": told["how"]}
@@ -112,7 +130,7 @@ def line_of(name, cells):
     if isinstance(cells, str):
         return f"| {name} | {cells} |" + " |" * 9
     get = cells.get
-    columns = [name, shown(get("tokens"), 1, "{:.0f}"), shown(get("mfu"), 100, "{:.1f} %"), shown(get("step"), 1e3), shown(get("data"), 1e3),
+    columns = [name + (", cut off" if get("cut") else ""), shown(get("tokens"), 1, "{:.0f}"), shown(get("mfu"), 100, "{:.1f} %"), shown(get("step"), 1e3), shown(get("data"), 1e3),
                shown(get("compute"), 1e3), shown(get("gradients"), 1e3), shown(get("optimizer"), 1e3), shown(get("planned_step"), 1e3),
                shown(get("memory"), 2**-30, "{:.2f}"), shown(get("planned"), 2**-30, "{:.2f}")]
     return "| " + " | ".join(columns) + " |"
@@ -124,6 +142,7 @@ def main():
         words.add_argument(name, type=pathlib.Path)
     words.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     words.add_argument("--steps", type=int, default=20)
+    words.add_argument("--limit", type=int, default=420, help="seconds that a run may take")
     words.add_argument("--tiny", action="store_true")
     words.add_argument("--torch", type=pathlib.Path)
     given = words.parse_args()
@@ -136,6 +155,7 @@ def main():
     def add(name, cells):
         table.append(line_of(name, cells))
         print(table[-1], flush=True)
+        (given.output / "table.md").write_text("\n".join(table) + "\n")
 
     for name, recipe in ROWS:
         cells = time_recipe(recipe, given)
@@ -152,7 +172,6 @@ def main():
             add(f"the same by PyTorch ({beside['how']})", beside)
         else:
             add("the same by PyTorch", beside)
-    (given.output / "table.md").write_text("\n".join(table) + "\n")
     if given.failed:
         sys.exit(f"failed: {', '.join(given.failed)}; their output is in {given.output}")
 

@@ -58,14 +58,15 @@ void run_case(const RankCase& row, comm::World& world) {
 }
 
 int run_threads(const SuiteOptions& options, const std::vector<RankCase>& cases) {
-  int ran = 0;
+  int ran = 0, code = 0;
   for (const RankCase& row : cases) {
     if (!chosen(row, options, options.ranks)) continue;
     const auto outcome = comm::run_ranks(
         options.ranks, [&](comm::World& world) { run_case(row, world); }, carried(options.world));
     if (!outcome.ok()) {
       std::fprintf(stderr, "rank %d: %s\n", outcome.rank, outcome.text.c_str());
-      return static_cast<int>(outcome.code);
+      code = static_cast<int>(outcome.code);
+      continue;  // what else is wrong is worth knowing
     }
     if (const auto mistake = carrier_mistake(); !mistake.empty()) {
       std::fprintf(stderr, "'%s': %s\n", row.name, mistake.c_str());
@@ -74,7 +75,7 @@ int run_threads(const SuiteOptions& options, const std::vector<RankCase>& cases)
     ++ran;
   }
   std::printf("%d cases passed on %d threads\n", ran, options.ranks);
-  return ran > 0 ? 0 : 1;
+  return code != 0 ? code : ran > 0 ? 0 : 1;
 }
 
 int run_processes(const SuiteOptions& options, const std::vector<RankCase>& cases) {

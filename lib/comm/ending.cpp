@@ -1,5 +1,8 @@
 #include "comm/ending.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <new>
 #include <string_view>
 
@@ -10,6 +13,26 @@
 #include "comm/world.h"
 
 namespace automodel::comm {
+namespace {
+
+/// What LibTorch says where it has no type for it: its allocator of host memory, and the libraries that it calls.
+/// cuBLAS and cuDNN take memory beside the caching allocator's.
+struct Saying {
+  std::string_view said, id, cause;
+};
+constexpr std::array kSayings = {
+    Saying{"DefaultCPUAllocator", "out-of-memory", "the host's memory is used up"},
+    Saying{"_STATUS_ALLOC_FAILED", "out-of-memory", "a library finds no memory on the device"},
+    Saying{"CUDA error: ", "cuda-failed", "the device failed"},
+    Saying{"CUDA driver error: ", "cuda-failed", "the device failed"},
+    Saying{"CUDA NVRTC error: ", "cuda-failed", "the device failed"},
+    Saying{"cuDNN error: ", "cuda-failed", "the device failed"},
+    Saying{"cuDNN Frontend error: ", "cuda-failed", "the device failed"},
+};
+
+constexpr std::int32_t kMemoryAllocation = 2;  // cudaErrorMemoryAllocation
+
+}  // namespace
 
 Ending ending() {
   try {
@@ -24,13 +47,20 @@ Ending ending() {
     return {ExitCode::kEnvironment,
             fmt::format("error[out-of-memory]: the device's memory is used up: {}", error.what_without_backtrace())};
   } catch (const c10::AcceleratorError& error) {
+    // Of memory for the device, LibTorch's allocator speaks: this is pinned memory, or the driver's own.
+    if (error.get_error_code() == kMemoryAllocation)
+      return {ExitCode::kEnvironment,
+              fmt::format("error[out-of-memory]: pinned memory of the host, or memory of the device that the driver "
+                          "wants, is used up: {}",
+                          error.what_without_backtrace())};
     return {ExitCode::kEnvironment,
             fmt::format("error[cuda-failed]: the device failed: {}", error.what_without_backtrace())};
   } catch (const c10::Error& error) {
-    // LibTorch's allocator of host memory has no type for it.
-    if (std::string_view(error.what_without_backtrace()).find("DefaultCPUAllocator") != std::string_view::npos)
-      return {ExitCode::kEnvironment,
-              fmt::format("error[out-of-memory]: the host's memory is used up: {}", error.what_without_backtrace())};
+    const std::string_view text = error.what_without_backtrace();
+    const auto* known = std::ranges::find_if(
+        kSayings, [&](const Saying& each) { return text.find(each.said) != std::string_view::npos; });
+    if (known != kSayings.end())
+      return {ExitCode::kEnvironment, fmt::format("error[{}]: {}: {}", known->id, known->cause, text)};
     return {ExitCode::kInternal, fmt::format("error[internal]: {}", error.what_without_backtrace())};
   } catch (const std::exception& error) {
     return {ExitCode::kInternal, fmt::format("error[internal]: {}", error.what())};

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -87,6 +88,7 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan
     // A tied head has the values of the embedding that it shares.
     const RandomStream stream(seed, "init/" + (weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to));
     std::vector<float> values(static_cast<std::size_t>(out.numel()));
+    constexpr std::int64_t kShare = 1 << 16;  // elements that are worth a thread
     for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel())) {
       const auto part =
           std::span(values).subspan(static_cast<std::size_t>(run.local - first), static_cast<std::size_t>(run.length));
@@ -95,7 +97,12 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan
       else if (kind == Kind::kDecay)
         fill_decay(stream, weight.info, static_cast<std::uint64_t>(run.full), part);
       else
-        stream.fill_normal(static_cast<std::uint64_t>(run.full), part, 0.0, deviation(spec, weight.info));
+        // Each number is a function of its place, whichever thread makes it.
+        at::parallel_for(0, run.length, kShare, [&](std::int64_t begin, std::int64_t end) {
+          stream.fill_normal(static_cast<std::uint64_t>(run.full + begin),
+                             part.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)), 0.0,
+                             deviation(spec, weight.info));
+        });
     }
     const bool embedding = weight.info.role == arch::Role::kEmbedding ||
                            (weight.info.role == arch::Role::kHead && !weight.info.tied_to.empty());

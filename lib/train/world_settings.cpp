@@ -86,8 +86,15 @@ std::optional<Diagnostic> use_settings(comm::World& world, const config::Recipe&
     world.set_deadline(std::chrono::milliseconds(std::llround(*minutes * 60'000)));
   const bool automatic = recipe.device() == config::Device::kAuto;
   const bool asked = recipe.device() == config::Device::kCuda;
-  if (asked) require_cuda_half();
   const bool looks = asked || (automatic && cuda_half_expected());
+  if (looks) {
+    // Launches of several communicators on a device follow the program's order, and streams do not share a hardware
+    // queue, where a kernel of NCCL would hold up what stands behind it. CUDA reads its variables when the first call
+    // starts it, and the number of devices is such a call.
+    set_default("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+    set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+  }
+  if (asked) require_cuda_half();
   const auto lack = looks ? load_cuda_half() : std::nullopt;
   const int devices = looks && !lack ? cuda_devices() : 0;
   const bool everywhere = least(world, devices) > 0;
@@ -95,10 +102,6 @@ std::optional<Diagnostic> use_settings(comm::World& world, const config::Recipe&
     world.use_device(at::kCPU, {});
     return automatic ? note_of_processor(world, devices, lack ? lack->message : "") : std::nullopt;
   }
-  // Launches of several communicators on a device follow the program's order, and streams do not share a hardware
-  // queue, where a kernel of NCCL would hold up what stands behind it.
-  set_default("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
-  set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32");
   const bool apart = everywhere && !comm::shared_gpu(world.control(), world.local_rank() % devices);
   const auto fallback = apart ? config::Backend::kNccl : config::Backend::kMpi;
   const bool nccl = config::backend_of(recipe).value_or(fallback) == config::Backend::kNccl;

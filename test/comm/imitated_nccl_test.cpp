@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "comm/carrier.h"
+#include "comm/imitated_gpu/cuda_runtime_api.h"
 #include "comm/imitated_gpu/gpu.h"
 #include "comm/loopback/loopback.h"
 #include "torch_catch.h"
@@ -54,6 +55,23 @@ TEST_CASE("what is read before its operation is waited for is not a number", "[n
                            {.most_delay = kSlow});
   CHECK(outcome.text == "");
   CHECK(test::gpu_mistake() == "");
+}
+
+TEST_CASE("a question about an operation leaves no error for the next launch of a kernel", "[nccl]") {
+  const auto outcome = run(2,
+                           [](World& world) {
+                             const auto group = everyone(world);
+                             int waited = 0;
+                             for (int turn = 0; turn < 4; ++turn) {
+                               const auto work = group->all_reduce(of(1), comm::ReduceOp::kSum);
+                               for (; !work->done(); ++waited)
+                                 AUTOMODEL_CHECK(cudaGetLastError() == cudaSuccess, "the question left an error");
+                               work->wait();
+                             }
+                             AUTOMODEL_CHECK(waited > 0, "every operation was over at once");
+                           },
+                           {.most_delay = kSlow});
+  CHECK(outcome.text == "");
 }
 
 TEST_CASE("what is written to while an operation needs it is found", "[nccl]") {

@@ -152,6 +152,26 @@ TEST_CASE("memory that runs out and defects end the job with their own codes", "
   CHECK(defect.text.find("rank 0 is broken") != std::string::npos);
 }
 
+TEST_CASE("what fails on a device ends the job as a problem of the machine", "[train]") {
+  const auto outcome_of = [](const std::function<void()>& fails) {
+    const auto outcome = comm::run_ranks(1, [&](comm::World&) { fails(); });
+    CHECK(outcome.code == ExitCode::kEnvironment);
+    return outcome.text;
+  };
+  const c10::SourceLocation here{"f", "file", 1};
+  const auto starts = [](const std::string& text, const char* with) { return text.find(with) == 0; };
+  CHECK(starts(outcome_of([&] { throw c10::OutOfMemoryError(here, "CUDA out of memory."); }), "error[out-of-memory]"));
+  CHECK(starts(outcome_of([&] { throw c10::AcceleratorError(here, 700, "CUDA error: an illegal memory access"); }),
+               "error[cuda-failed]: the device failed: CUDA error: an illegal"));
+  CHECK(starts(outcome_of([&] { throw c10::AcceleratorError(here, 2, "CUDA error: out of memory"); }),
+               "error[out-of-memory]: pinned memory"));
+  CHECK(starts(outcome_of([&] { throw c10::Error(here, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x"); }),
+               "error[out-of-memory]: a library"));
+  for (const char* text : {"CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling x", "CUDA driver error: unknown",
+                           "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", "cuDNN Frontend error: no engine"})
+    CHECK(starts(outcome_of([&] { throw c10::Error(here, text); }), "error[cuda-failed]: the device failed"));
+}
+
 TEST_CASE("a rank that nobody answers reports a hang within the deadline", "[train]") {
   const auto outcome = comm::run_ranks(2,
                                        [](comm::World& world) {

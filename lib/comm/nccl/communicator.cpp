@@ -38,6 +38,7 @@ class NcclWork : public Work {
   NcclWork(std::vector<std::shared_ptr<Flight>> flights, at::Device device)
       : flights_(std::move(flights)), device_(device) {}
   void wait() override {
+    const c10::cuda::CUDAGuard guard(device_);  // the default stream is that of the calling thread's device
     for (const auto& flight : flights_) {
       flight->end.hold(c10::cuda::getCurrentCUDAStream(device_.index()).stream());
       // The next user of this memory is ordered after the operation by the stream that now waits for it.

@@ -26,7 +26,10 @@ void GpuEvent::record(cudaStream_t stream) {
 
 bool GpuEvent::passed() const {
   const cudaError_t status = cudaEventQuery(event_);
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // no error, and none for whoever asks after the next launch (LibTorch clears it too)
+    return false;
+  }
   check_cuda(status, "cudaEventQuery");
   return true;
 }

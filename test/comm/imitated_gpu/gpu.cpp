@@ -470,10 +470,19 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   streams().erase(handle);
   return cudaSuccess;
 }
+namespace {
+thread_local cudaError_t last_error = cudaSuccess;
+cudaError_t noted(bool ready) {
+  return ready ? cudaSuccess : last_error = cudaErrorNotReady;
+}
+}  // namespace
+cudaError_t cudaGetLastError() {
+  return std::exchange(last_error, cudaSuccess);
+}
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const auto stream = stream_of(handle);
   const std::lock_guard lock(stream->mutex);
-  return stream->tasks.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady;
+  return noted(stream->tasks.empty() && !stream->busy);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned /*flags*/) {
   std::unique_lock lock(event->mutex);
@@ -514,7 +523,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   state().stalled.wait(true);
   const std::lock_guard lock(event->mutex);
-  return !event->mark || event->mark->passed ? cudaSuccess : cudaErrorNotReady;
+  return noted(!event->mark || event->mark->passed);
 }
 
 // ---- NCCL ----

@@ -35,6 +35,7 @@ FAULTS = [
     ("watch.cpp", "an error*", "if (state != ncclInProgress) check_nccl(state, \"an operation of NCCL\");", ""),
     ("watch.cpp", "a rank that*", "if (now - followed.since > world_.deadline()) {", "if (now < followed.since) {"),
     ("watch.cpp", "a rank that*", "for (const ncclComm_t each : all) ncclCommAbort(each);", ""),
+    ("gpu.cpp", "a question*", "    cudaGetLastError();", "   "),
     ("nccl.cpp", "ranks on one*", "  if (!shared) return;\n", "  return;\n"),
 ]
 
