@@ -7,7 +7,6 @@
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/norm_loops.h"
 #include "ops/kernels/optimizer_loops.h"
-#include "ops/kernels/product_loops.h"
 #include "ops/kernels/rope_loops.h"
 
 namespace automodel::ops::AUTOMODEL_ISA {
@@ -57,7 +56,7 @@ Kernels table(const char* name) {
           .cross_entropy_bfloat16 = loss<B>(),
           .attention_bfloat16 = {attention_weights<B>, attention_gradient<B>, attention_dot<B>, attention_narrow<B>,
                                  attention_scale},
-          .product_float = kProducts,
+          .product_float = {},
           .optimizer_float = {adam<float>, sum_of_squares<float>},
           .optimizer_double = {adam<double>, sum_of_squares<double>},
           .instruction_set = name};

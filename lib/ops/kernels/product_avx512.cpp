@@ -1,23 +1,17 @@
 // Products of float matrices beside weights that no cache holds: the forward product and the weight gradient of a
 // linear layer, for AVX-512. A tile of at most 14 x 32 sums stays in registers over the whole inner dimension, so that
 // each sum has the same order of additions however rows and columns are divided.
-#pragma once
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
 
-#ifdef __AVX512F__
 #include <immintrin.h>
-#endif
 
 #include "ops/kernels/kernels.h"
 
-namespace automodel::ops::AUTOMODEL_ISA {
+namespace automodel::ops::avx512 {
 namespace {
-
-#ifdef __AVX512F__
 
 constexpr std::int64_t kLanes = 16, kBlock = 14, kPanel = 2 * kLanes, kDepth = 1024;
 /// Floats of an operand that is laid out for all tiles; the other one is by block or by panel.
@@ -244,13 +238,11 @@ void weight_product(RowsOf<float> out, bool fresh, FloatRows a, FloatRows b, std
                 std::min(wide, columns - j), room);
 }
 
-constexpr ProductKernels kProducts = {forward_product, weight_product};
-
-#else
-
-constexpr ProductKernels kProducts = {};
-
-#endif
-
 }  // namespace
-}  // namespace automodel::ops::AUTOMODEL_ISA
+
+ProductKernels products();
+ProductKernels products() {
+  return {forward_product, weight_product};
+}
+
+}  // namespace automodel::ops::avx512
