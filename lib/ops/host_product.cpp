@@ -1,11 +1,18 @@
 #include "ops/host_product.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <memory>
+#include <new>
 
 #include <dlfcn.h>
 
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+
 #include "base/processor.h"
+#include "ops/kernels/kernels.h"
 
 namespace automodel::ops {
 namespace {
@@ -48,7 +55,81 @@ Lying<Bits> lying(const at::Tensor& x, at::Tensor& copy) {
   return {copy.const_data_ptr<Bits>(), distance_of_rows(copy)};
 }
 
+/// The kernels of float32, where they were measured to be faster than LibTorch's library. ATEN_CPU_CAPABILITY takes
+/// them away as it does LibTorch's own for AVX-512.
+const ProductKernels& float_kernels() {
+  static const ProductKernels found =
+      processor().intel && at::get_cpu_capability() == "AVX512" ? kernels().product_float : ProductKernels{};
+  return found;
+}
+
+/// Fewer tokens are products of vectors, for which libraries have code of their own; with more tokens the library's
+/// share of time for laying out weights, or for the gradient's memory, is small. Smaller weights leave tiles empty.
+constexpr std::int64_t kFewTokens = 24, kManyForward = 256, kManyBackward = 192, kSmallWeight = 64;
+
+bool suits(std::int64_t tokens, std::int64_t most, std::int64_t rows, std::int64_t columns) {
+  return tokens >= kFewTokens && tokens <= most && rows >= kSmallWeight && columns >= kSmallWeight;
+}
+
+bool float_rows(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat && rows_lie(x);
+}
+
+FloatRows rows_of(const at::Tensor& x) {
+  return {x.const_data_ptr<float>(), distance_of_rows(x)};
+}
+
+/// This thread's memory for a product.
+float* product_room() {
+  struct alignas(64) Line {
+    std::array<float, 16> lanes;
+  };
+  thread_local const std::unique_ptr<Line[]> room(new Line[kProductRoom / 16]);
+  return room[0].lanes.data();
+}
+
+/// Calls run(first, size) for parts of `whole`, each on its thread and of whole panels.
+template <class Run>
+void divided(std::int64_t whole, Run&& run) {
+  constexpr std::int64_t kPiece = 32;
+  at::parallel_for(0, (whole + kPiece - 1) / kPiece, 1, [&](std::int64_t from, std::int64_t to) {
+    run(from * kPiece, std::min(whole, to * kPiece) - from * kPiece);
+  });
+}
+
+bool float_product(const at::Tensor& out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
+  const auto run = float_kernels().weight;
+  const auto tokens = a.size(0), rows = out.size(0), columns = out.size(1);
+  if (run == nullptr || !suits(tokens, kManyBackward, rows, columns) || !float_rows(out) || !float_rows(a) ||
+      !float_rows(b))
+    return false;
+  float* const to = out.mutable_data_ptr<float>();
+  const auto distance = distance_of_rows(out);
+  const auto left = rows_of(a), right = rows_of(b);
+  divided(rows, [&](std::int64_t first, std::int64_t size) {
+    run({to + first * distance, distance}, fresh, {left.data + first, left.distance}, right, size, tokens, columns,
+        product_room());
+  });
+  return true;
+}
+
 }  // namespace
+
+bool host_forward(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
+  const auto run = float_kernels().forward;
+  const auto tokens = x.size(0), inner = x.size(1), columns = out.size(1);
+  if (run == nullptr || !suits(tokens, kManyForward, columns, inner) || !float_rows(out) || !float_rows(x) ||
+      !float_rows(weight))
+    return false;
+  float* const to = out.mutable_data_ptr<float>();
+  const auto distance = distance_of_rows(out);
+  const auto left = rows_of(x), right = rows_of(weight);
+  divided(columns, [&](std::int64_t first, std::int64_t size) {
+    run({to + first, distance}, left, {right.data + first * right.distance, right.distance}, tokens, inner, size,
+        product_room());
+  });
+  return true;
+}
 
 bool has_host_product() {
   return gemm() != nullptr;
@@ -63,6 +144,7 @@ void host_product(float* out, std::int64_t distance, bool fresh, const Lying<Bit
 }
 
 bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
+  if (float_product(out, fresh, a, b)) return true;
   if (!out.is_cpu() || out.scalar_type() != at::kFloat || a.scalar_type() != at::kBFloat16 ||
       b.scalar_type() != at::kBFloat16 || !has_host_product() || !rows_lie(out))
     return false;

@@ -1,4 +1,6 @@
-// Products of bfloat16 matrices that are summed in float32, in one call: on processors with instructions for it.
+// Products of matrices on a CPU: which library or kernel computes them is decided here. Those of bfloat16 are summed in
+// float32, in one call, on processors with instructions for it; those of float32 beside weights that no cache holds
+// have kernels for AVX-512.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +14,13 @@ namespace automodel::ops {
 /// float32. The same for the whole life of a process, and not measured: ranks on like machines decide alike.
 bool has_host_product();
 
-/// out = a^T b where `fresh`, out += a^T b else; false, and nothing done, where has_host_product() is false, types are
-/// not bfloat16 into float32, or `out` has no rows that lie in one piece each. a [n, rows], b [n, columns].
+/// out = a^T b where `fresh`, out += a^T b else; false, and nothing done, where at::mm is the better choice: where
+/// has_host_product() is false for bfloat16 into float32, where shapes or the processor are others than those for which
+/// there are kernels of float32, or `out` has no rows that lie in one piece each. a [n, rows], b [n, columns].
 bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b);
+
+/// out [n, columns] = x weight^T of float32; false, and nothing done, where at::mm is the better choice.
+bool host_forward(at::Tensor out, const at::Tensor& x, const at::Tensor& weight);
 
 /// A matrix whose rows are `distance` elements apart, or the transposed of one that lies so.
 template <class T>

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "ops/graph.h"
+#include "ops/host_product.h"
 
 namespace automodel::ops {
 namespace {
@@ -48,6 +49,10 @@ std::optional<at::ScalarType> apart_in(const Linear& layer, at::ScalarType type)
   return asked || float8 ? std::optional(asked.value_or(type)) : std::nullopt;
 }
 
+void plain_product_into(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
+  if (!host_forward(out, x, weight)) at::mm_out(out, x, weight.t());
+}
+
 void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
   if (const auto type = apart_in(layer, x.scalar_type())) {
     at::Tensor low;  // x in that type, for all weights
@@ -60,12 +65,12 @@ void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer)
     return;
   }
   if (const auto whole = whole_weight(layer); whole.defined()) {
-    at::mm_out(out, x, whole.t());
+    plain_product_into(out, x, whole);
     return;
   }
   for_each_weight(layer, [&](const Parameter& weight, std::int64_t column, std::int64_t columns) {
     auto part = out.narrow(1, column, columns);
-    at::mm_out(part, x, weight.value.t());
+    plain_product_into(part, x, weight.value);
   });
 }
 

@@ -1,16 +1,19 @@
-// Products of bfloat16 summed in float32 against the same products in double.
+// Products of bfloat16 summed in float32, and those of float32 with kernels of their own, against the same in double.
 #include "ops/host_product.h"
 
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include "ops/linear.h"
 #include "ops/parameter.h"
 #include "torch_catch.h"
 
@@ -153,6 +156,97 @@ TEST_CASE("one call computes it where the processor can, and touches nothing els
   CHECK_FALSE(host_product(out, true, a.to(at::kFloat), b.to(at::kFloat)));
   CHECK_FALSE(host_product(out.to(at::kDouble), true, a, b));
   CHECK_FALSE(host_product(at::zeros({14, 10}).t(), true, a, b));
+}
+
+namespace {
+
+Parameter float_weight(std::int64_t rows, std::int64_t columns) {
+  return {.name = "w",
+          .shape = {rows, columns},
+          .value = at::randn({rows, columns}),
+          .grad = at::full({rows, columns}, std::numeric_limits<double>::quiet_NaN())};
+}
+
+/// Products of two floats are fused with their addition or rounded once before it.
+void require_float_sum(const at::Tensor& out, const at::Tensor& before, const at::Tensor& a, const at::Tensor& b) {
+  const auto wide = before.to(at::kDouble);
+  const auto bound = (transposed_product(a.abs(), b.abs()) + wide.abs()) *
+                     (static_cast<double>(a.size(0) + 2) * std::numeric_limits<float>::epsilon());
+  CHECK((out.to(at::kDouble) - (transposed_product(a, b) + wide)).abs().le(bound).all().item<bool>());
+}
+
+/// Tokens, inputs, outputs: on both sides of where kernels of their own begin and end, with tails of every kind of
+/// block, inner dimensions in several parts and operands that do not fit their memory at once.
+constexpr Size kFloatSizes[] = {{3, 70, 90},    {23, 64, 64},   {24, 64, 64},     {33, 63, 64},    {29, 65, 79},
+                                {128, 256, 96}, {57, 1030, 81}, {200, 1024, 131}, {40, 2101, 64},  {256, 600, 301},
+                                {257, 87, 97},  {192, 701, 99}, {193, 66, 70},    {130, 129, 1000}};
+
+}  // namespace
+
+TEST_CASE("linear layers of float32 give the products of double", "[host product]") {
+  at::manual_seed(6);
+  for (const auto& [n, inputs, outputs] : kFloatSizes) {
+    INFO(n << " x " << inputs << " x " << outputs);
+    auto w = float_weight(outputs, inputs);
+    const Linear layer{.weights = {&w}};
+    const auto x = at::randn({n, inputs}), dy = at::randn({n, outputs});
+    // Inside a larger matrix of which nothing else changes.
+    auto around = at::full({n, outputs + 40}, 7.0);
+    product_into(around.narrow(1, 3, outputs), x, layer);
+    require_float_sum(around.narrow(1, 3, outputs), at::zeros({n, outputs}), x.t(), w.value.t());
+    CHECK(around.narrow(1, 0, 3).eq(7).all().item<bool>());
+    CHECK(around.narrow(1, outputs + 3, 37).eq(7).all().item<bool>());
+    w.value.neg_();  // an optimizer's step
+    require_float_sum(product(x, layer), at::zeros({n, outputs}), x.t(), w.value.t());
+    accumulate_product({&w}, dy, x);
+    require_float_sum(w.grad, at::zeros({outputs, inputs}), dy, x);
+    const auto before = w.grad.clone();
+    accumulate_product({&w}, x.narrow(1, 0, 1).expand({n, outputs}), x);  // laid out as nothing is
+    require_float_sum(w.grad, before, x.narrow(1, 0, 1).expand({n, outputs}), x);
+  }
+}
+
+TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[host product]") {
+  at::manual_seed(7);
+  const std::int64_t n = 75, rows = 90, columns = 110;
+  const auto dy = at::randn({n, 3 * rows}).narrow(1, rows, rows), x = at::randn({n, columns + 9}).narrow(1, 5, columns);
+  auto around = at::full({rows + 2, columns + 50}, 3.0);
+  auto w = float_weight(rows, columns);
+  w.grad = around.narrow(0, 1, rows).narrow(1, 2, columns);
+  accumulate_product({&w}, dy, x);
+  require_float_sum(w.grad, at::zeros({rows, columns}), dy, x);
+  accumulate_product({&w}, at::randn({rows, n}).t().mul(0), at::randn({columns, n}).t());
+  require_float_sum(w.grad, at::zeros({rows, columns}), dy, x);
+  w.grad.fill_(3);
+  CHECK(around.eq(3).all().item<bool>());
+  w.value = at::randn({rows, columns + 4}).narrow(1, 2, columns);
+  require_float_sum(product(x, Linear{.weights = {&w}}), at::zeros({n, rows}), x.t(), w.value.t());
+}
+
+TEST_CASE("kernels of float32 add in one order, however a product is divided", "[host product]") {
+  at::manual_seed(8);
+  const std::int64_t n = 150, inputs = 1100, outputs = 300;
+  const auto x = at::randn({n, inputs}), w = at::randn({outputs, inputs}), dy = at::randn({n, outputs});
+  auto whole = at::empty({n, outputs}), gradient = at::zeros({outputs, inputs});
+  if (!host_forward(whole, x, w)) {
+    SUCCEED("no kernel for this processor");
+    return;
+  }
+  REQUIRE(host_product(gradient, true, dy, x));
+  auto part = at::empty({61, 100});
+  REQUIRE(host_forward(part, x.narrow(0, 47, 61), w.narrow(0, 177, 100)));
+  CHECK(part.equal(whole.narrow(0, 47, 61).narrow(1, 177, 100)));
+  auto rows = at::empty({100, inputs - 500});
+  REQUIRE(host_product(rows, true, dy.narrow(1, 111, 100), x.narrow(1, 500, inputs - 500)));
+  CHECK(rows.equal(gradient.narrow(0, 111, 100).narrow(1, 500, inputs - 500)));
+  const auto threads = at::get_num_threads();
+  at::set_num_threads(threads == 1 ? 3 : 1);
+  auto again = at::empty({n, outputs}), gradient_again = at::empty({outputs, inputs});
+  REQUIRE(host_forward(again, x, w));
+  REQUIRE(host_product(gradient_again, true, dy, x));
+  at::set_num_threads(threads);
+  CHECK(again.equal(whole));
+  CHECK(gradient_again.equal(gradient));
 }
 
 }  // namespace automodel::ops

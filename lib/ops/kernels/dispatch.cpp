@@ -4,7 +4,8 @@ namespace automodel::ops {
 
 namespace avx512 {
 Kernels table(const char* name);
-}
+ProductKernels products();
+}  // namespace avx512
 namespace avx2 {
 Kernels table(const char* name);
 }
@@ -15,8 +16,11 @@ Kernels table(const char* name);
 const Kernels& kernels() {
   static const Kernels chosen = [] {
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-      return avx512::table("avx512");
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+      auto table = avx512::table("avx512");
+      table.product_float = avx512::products();
+      return table;
+    }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table("avx2");
     return generic::table("generic");
   }();
