@@ -51,6 +51,9 @@ class Interpolation {
       if (trimmed(inside).starts_with("oc.env:")) inside = trimmed(inside).substr(7);
       const auto comma = inside.find(',');
       const std::string name(trimmed(inside.substr(0, comma)));
+      if (inside.find("${") != std::string_view::npos)
+        problems_.push_back({"environment", fmt::format("'{}' has a reference inside a reference", reference),
+                             "a default is plain text: ${VAR,default}", where_, ""});
       if (name.empty() || name_length(name) != name.size())
         out += reference;
       else if (comma == std::string_view::npos)

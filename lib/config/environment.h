@@ -16,7 +16,8 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 Environment process_environment();
 
 /// Replaces every reference in `text`; braced ones first, then `$VAR` in the result. Names may hold dots. White space
-/// around names and defaults is dropped. A variable that is not set and has no default is a problem (`environment`).
+/// around names and defaults is dropped. Problems (`environment`): a variable that is not set and has no default; a
+/// reference inside another, which would end at the first brace.
 std::string interpolate(std::string_view text, const Environment& environment, const SourceLocation& where,
                         Diagnostics& problems);
 

@@ -84,6 +84,14 @@ TEST_CASE("environment references are replaced as in NeMo AutoModel", "[config]"
   }
 }
 
+TEST_CASE("a reference inside a reference is refused", "[config]") {
+  Diagnostics problems;
+  interpolate("${A, ${B,x}} 160", environment_of({{"A", "1"}, {"B", "2"}}), {}, problems);
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].id == "environment");
+  CHECK(problems[0].message == "'${A, ${B,x}' has a reference inside a reference");
+}
+
 TEST_CASE("overrides are split as in NeMo AutoModel, but nothing is dropped silently", "[config]") {
   int checked = 0;
   for (const auto& row : golden::load("config/nemo_config_cli.json")) {

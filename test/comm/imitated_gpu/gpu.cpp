@@ -89,16 +89,37 @@ struct Op {
   ncclRedOp_t reduce = ncclSum;
   int other = 0;      ///< root or peer
   bool late = false;  ///< its buffers belong to operations before it on the same stream until it begins
+  Bytes copy = {};    ///< of the input
+  /// Whoever touches its buffers holds `touching`; nobody does once it is cancelled, for they may be gone.
+  std::unique_ptr<std::mutex> touching = std::make_unique<std::mutex>();
   bool cancelled = false;
-  Bytes copy = {};  ///< of the input
 
   Range written() const { return {out, out_size}; }
-  void take() {
+  void cancel() {
+    const std::lock_guard lock(*touching);
+    cancelled = true;
+  }
+  void write(const Bytes& result) {
+    const std::lock_guard lock(*touching);
+    if (!cancelled) std::copy(result.begin(), result.end(), out);
+  }
+  /// False where it is cancelled.
+  bool take() {
+    const std::lock_guard lock(*touching);
+    if (cancelled) return false;
     copy.assign(in.begin, in.begin + in.size);
     std::fill(out, out + out_size, kPoison);
+    return true;
   }
-  /// Finds what was written to its buffers since take().
-  void check() const {
+  /// Finds what was written to its buffers since take(). False where it is cancelled.
+  bool check() const {
+    const std::lock_guard lock(*touching);
+    if (!cancelled) look();
+    return !cancelled;
+  }
+
+ private:
+  void look() const {
     for (std::size_t i = 0; i < in.size; ++i) {
       const auto* at = in.begin + i;
       if (at >= out && at < out + out_size) continue;
@@ -245,8 +266,7 @@ void perform(const Group::Meeting& meeting) {
   }
   std::size_t i = 0;
   for (const auto& [rank, op] : meeting.ops) {
-    const auto& result = results[i++];
-    if (!op->cancelled) std::copy(result.begin(), result.end(), op->out);
+    op->write(results[i++]);
   }
 }
 
@@ -264,7 +284,7 @@ void meet(ImitatedComm& comm, std::uint64_t number, const OpPtr& op) {
     group.changed.notify_all();
   }
   group.changed.wait(lock, [&] { return meeting->over || comm.aborted; });
-  if (!meeting->over) op->cancelled = true;
+  if (!meeting->over) op->cancel();
 }
 
 struct Sent {
@@ -283,11 +303,12 @@ void meet(ImitatedComm& comm, const std::vector<Sent>& all) {
     (each.op->verb == "send" ? message->send : message->receive) = each.op;
     mine.push_back(message);
     if (!message->send || !message->receive) continue;
-    const auto& [send, receive] = std::pair(*message->send, *message->receive);
+    const auto& send = *message->send;
+    auto& receive = *message->receive;
     if (send.in.size != receive.out_size)
       found(fmt::format("a message of {} bytes met a receive of {}", send.in.size, receive.out_size));
-    else if (!send.cancelled && !receive.cancelled)
-      std::copy(send.copy.begin(), send.copy.end(), receive.out);
+    else
+      receive.write(send.copy);
     message->over = true;
     group.messages.erase({each.from, each.to, each.number});
     group.changed.notify_all();
@@ -295,7 +316,8 @@ void meet(ImitatedComm& comm, const std::vector<Sent>& all) {
   group.changed.wait(lock, [&] {
     return comm.aborted || std::ranges::all_of(mine, [](const auto& message) { return message->over; });
   });
-  for (const auto& each : all) each.op->cancelled = each.op->cancelled || comm.aborted;
+  if (comm.aborted)
+    for (const auto& each : all) each.op->cancel();
 }
 
 /// As NCCL does inside the first message of a pair, on the host.
@@ -368,8 +390,9 @@ ncclResult_t launch(ncclComm_t comm, cudaStream_t handle, std::vector<OpPtr> ops
   stream->give([comm, stream, ops = std::move(ops), sent = std::move(sent), number, delay, messages] {
     std::this_thread::sleep_for(delay);
     if (!comm->aborted) {
-      for (const auto& op : ops) op->late ? op->take() : op->check();
-      messages ? meet(*comm, sent) : meet(*comm, number, ops.front());
+      bool all = true;
+      for (const auto& op : ops) all = (op->late ? op->take() : op->check()) && all;
+      if (all) messages ? meet(*comm, sent) : meet(*comm, number, ops.front());
     }
     const std::lock_guard lock(stream->mutex);
     std::erase_if(stream->unfinished, [&](const OpPtr& each) { return std::ranges::find(ops, each) != ops.end(); });
@@ -459,10 +482,12 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*
   std::thread([made] { run(made); }).detach();
   return cudaSuccess;
 }
+/// What is under way where a failed job ends stays so for ever. A GPU's memory would still be there; the host's is not.
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   const auto stream = stream_of(handle);
   {
     const std::lock_guard lock(stream->mutex);
+    for (const auto& op : stream->unfinished) op->cancel();
     stream->closed = true;
     stream->more.notify_one();
   }
