@@ -25,7 +25,7 @@ using Gemm = void (*)(int, int, int, int, int, int, float, const Bits*, int, con
 constexpr int kRowsFirst = 101, kAsItLies = 111, kTransposed = 112;
 
 Gemm find_gemm() {
-  // On other makers' processors MKL takes slower code, and oneDNN, behind at::mm, is the better one.
+  // On other makers' processors MKL takes slower code.
   if (processor().bfloat16 == BFloat16Unit::kNone || !processor().intel) return nullptr;
   return reinterpret_cast<Gemm>(dlsym(RTLD_DEFAULT, "cblas_gemm_bf16bf16f32"));
 }
@@ -55,28 +55,51 @@ Lying<Bits> lying(const at::Tensor& x, at::Tensor& copy) {
   return {copy.const_data_ptr<Bits>(), distance_of_rows(copy)};
 }
 
-/// The kernels of float32, where they were measured to be faster than LibTorch's library. ATEN_CPU_CAPABILITY takes
-/// them away as it does LibTorch's own for AVX-512.
-const ProductKernels& float_kernels() {
-  static const ProductKernels found =
-      processor().intel && at::get_cpu_capability() == "AVX512" ? kernels().product_float : ProductKernels{};
+/// ATEN_CPU_CAPABILITY takes these kernels away as it does LibTorch's own for AVX-512.
+bool kernels_allowed() {
+  return at::get_cpu_capability() == "AVX512";
+}
+
+/// Tokens for which a kernel of float32 was measured to be faster than LibTorch's library.
+struct Tokens {
+  std::int64_t fewest = 1, most = 0;
+  bool holds(std::int64_t tokens) const { return tokens >= fewest && tokens <= most; }
+};
+/// Of each product of a linear layer.
+struct Choice {
+  ProductKernel<float> run = nullptr;
+  Tokens forward, input_gradient, weight_gradient;
+};
+
+/// Fewer than 24 tokens are products of vectors, for which libraries have code of their own. On Intel's processors the
+/// library's share of time for laying out weights, or for the gradient's memory, is small with many tokens. On others MKL
+/// takes code for AVX2.
+const Choice& choice() {
+  constexpr auto kAny = std::numeric_limits<std::int64_t>::max();
+  static const Choice found = [] {
+    const auto run = kernels_allowed() ? kernels().product_float : nullptr;
+    return processor().intel ? Choice{run, {24, 256}, {}, {24, 192}} : Choice{run, {24, kAny}, {24, kAny}, {24, kAny}};
+  }();
   return found;
 }
 
-/// Fewer tokens are products of vectors, for which libraries have code of their own; with more tokens the library's
-/// share of time for laying out weights, or for the gradient's memory, is small. Smaller weights leave tiles empty.
-constexpr std::int64_t kFewTokens = 24, kManyForward = 256, kManyBackward = 192, kSmallWeight = 64;
-
-bool suits(std::int64_t tokens, std::int64_t most, std::int64_t rows, std::int64_t columns) {
-  return tokens >= kFewTokens && tokens <= most && rows >= kSmallWeight && columns >= kSmallWeight;
-}
+/// Smaller weights leave tiles empty.
+constexpr std::int64_t kSmallWeight = 64;
 
 bool float_rows(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat && rows_lie(x);
 }
 
-FloatRows rows_of(const at::Tensor& x) {
-  return {x.const_data_ptr<float>(), distance_of_rows(x)};
+bool suits(const Tokens& tokens, std::int64_t n, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+  return choice().run != nullptr && tokens.holds(n) && float_rows(a) && float_rows(b) && float_rows(c);
+}
+
+bool wide(std::int64_t rows, std::int64_t columns) {
+  return rows >= kSmallWeight && columns >= kSmallWeight;
+}
+
+Lying<float> lying(const at::Tensor& x, bool turned) {
+  return {x.const_data_ptr<float>(), distance_of_rows(x), turned};
 }
 
 /// This thread's memory for a product.
@@ -88,55 +111,59 @@ float* product_room() {
   return room[0].lanes.data();
 }
 
-/// Calls run(first, size) for parts of `whole`, each on its thread and of whole panels.
-template <class Run>
-void divided(std::int64_t whole, Run&& run) {
-  constexpr std::int64_t kPiece = 32;
+/// Divides the rows of a weight gradient, the columns of other products, among threads.
+template <class T>
+void run_divided(ProductKernel<T> run, RowsOf<float> out, bool fresh, const Lying<T>& a, const Lying<T>& b,
+                 std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+  constexpr std::int64_t kPiece = 32;  // columns of a panel
+  const auto whole = a.turned ? rows : columns;
   at::parallel_for(0, (whole + kPiece - 1) / kPiece, 1, [&](std::int64_t from, std::int64_t to) {
-    run(from * kPiece, std::min(whole, to * kPiece) - from * kPiece);
+    const auto first = from * kPiece, size = std::min(whole, to * kPiece) - first;
+    if (a.turned)
+      run({out.data + first * out.distance, out.distance}, fresh, {a.data + first, a.distance, true}, b, size, inner,
+          columns, product_room());
+    else
+      run({out.data + first, out.distance}, fresh, a,
+          {b.data + (b.turned ? first * b.distance : first), b.distance, b.turned}, rows, inner, size, product_room());
   });
 }
 
-bool float_product(const at::Tensor& out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
-  const auto run = float_kernels().weight;
-  const auto tokens = a.size(0), rows = out.size(0), columns = out.size(1);
-  if (run == nullptr || !suits(tokens, kManyBackward, rows, columns) || !float_rows(out) || !float_rows(a) ||
-      !float_rows(b))
-    return false;
-  float* const to = out.mutable_data_ptr<float>();
-  const auto distance = distance_of_rows(out);
-  const auto left = rows_of(a), right = rows_of(b);
-  divided(rows, [&](std::int64_t first, std::int64_t size) {
-    run({to + first * distance, distance}, fresh, {left.data + first, left.distance}, right, size, tokens, columns,
-        product_room());
-  });
-  return true;
+RowsOf<float> rows_of(at::Tensor& out) {
+  return {out.mutable_data_ptr<float>(), distance_of_rows(out)};
+}
+
+ProductKernel<Bits> bits_kernel() {
+  static const auto found = kernels_allowed() ? kernels().product_bfloat16 : nullptr;
+  return found;
 }
 
 }  // namespace
 
 bool host_forward(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
-  const auto run = float_kernels().forward;
-  const auto tokens = x.size(0), inner = x.size(1), columns = out.size(1);
-  if (run == nullptr || !suits(tokens, kManyForward, columns, inner) || !float_rows(out) || !float_rows(x) ||
-      !float_rows(weight))
+  if (!suits(choice().forward, x.size(0), out, x, weight) || !wide(weight.size(0), weight.size(1))) return false;
+  run_divided(choice().run, rows_of(out), true, lying(x, false), lying(weight, true), x.size(0), x.size(1),
+              out.size(1));
+  return true;
+}
+
+bool host_input_gradient(at::Tensor out, const at::Tensor& dy, const at::Tensor& weight) {
+  if (!suits(choice().input_gradient, dy.size(0), out, dy, weight) || !wide(weight.size(0), weight.size(1)))
     return false;
-  float* const to = out.mutable_data_ptr<float>();
-  const auto distance = distance_of_rows(out);
-  const auto left = rows_of(x), right = rows_of(weight);
-  divided(columns, [&](std::int64_t first, std::int64_t size) {
-    run({to + first, distance}, left, {right.data + first * right.distance, right.distance}, tokens, inner, size,
-        product_room());
-  });
+  run_divided(choice().run, rows_of(out), true, lying(dy, false), lying(weight, false), dy.size(0), dy.size(1),
+              out.size(1));
   return true;
 }
 
 bool has_host_product() {
-  return gemm() != nullptr;
+  return gemm() != nullptr || bits_kernel() != nullptr;
 }
 
 void host_product(float* out, std::int64_t distance, bool fresh, const Lying<Bits>& a, const Lying<Bits>& b,
                   std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+  if (gemm() == nullptr) {
+    run_divided(bits_kernel(), {out, distance}, fresh, a, b, rows, inner, columns);
+    return;
+  }
   const auto whole = [](std::int64_t number) { return static_cast<int>(number); };
   gemm()(kRowsFirst, a.turned ? kTransposed : kAsItLies, b.turned ? kTransposed : kAsItLies, whole(rows),
          whole(columns), whole(inner), 1, a.data, whole(a.distance), b.data, whole(b.distance), fresh ? 0.0F : 1.0F,
@@ -144,7 +171,11 @@ void host_product(float* out, std::int64_t distance, bool fresh, const Lying<Bit
 }
 
 bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
-  if (float_product(out, fresh, a, b)) return true;
+  if (suits(choice().weight_gradient, a.size(0), out, a, b) && wide(out.size(0), out.size(1))) {
+    run_divided(choice().run, rows_of(out), fresh, lying(a, true), lying(b, false), out.size(0), a.size(0),
+                out.size(1));
+    return true;
+  }
   if (!out.is_cpu() || out.scalar_type() != at::kFloat || a.scalar_type() != at::kBFloat16 ||
       b.scalar_type() != at::kBFloat16 || !has_host_product() || !rows_lie(out))
     return false;

@@ -1,6 +1,5 @@
 // Products of matrices on a CPU: which library or kernel computes them is decided here. Those of bfloat16 are summed in
-// float32, in one call, on processors with instructions for it; those of float32 beside weights that no cache holds
-// have kernels for AVX-512.
+// float32, in one call, on processors with instructions for it; those of float32 have kernels for AVX-512.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +7,13 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/BFloat16.h>
 
+#include "ops/kernels/kernels.h"
+
 namespace automodel::ops {
 
 /// True where this processor multiplies bfloat16 (AVX512-BF16 or AMX) and LibTorch brings a library that does so into
-/// float32. The same for the whole life of a process, and not measured: ranks on like machines decide alike.
+/// float32, or this program a kernel. The same for the whole life of a process, and not measured: ranks on like machines
+/// decide alike.
 bool has_host_product();
 
 /// out = a^T b where `fresh`, out += a^T b else; false, and nothing done, where at::mm is the better choice: where
@@ -22,13 +24,9 @@ bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Ten
 /// out [n, columns] = x weight^T of float32; false, and nothing done, where at::mm is the better choice.
 bool host_forward(at::Tensor out, const at::Tensor& x, const at::Tensor& weight);
 
-/// A matrix whose rows are `distance` elements apart, or the transposed of one that lies so.
-template <class T>
-struct Lying {
-  const T* data;
-  std::int64_t distance;
-  bool turned = false;
-};
+/// out [n, inputs] = dy weight of float32; false, and nothing done, where at::mm is the better choice.
+bool host_input_gradient(at::Tensor out, const at::Tensor& dy, const at::Tensor& weight);
+
 /// out [rows, columns] = a [rows, inner] b [inner, columns], or += where not `fresh`. Sizes above 0,
 /// has_host_product().
 void host_product(float* out, std::int64_t distance, bool fresh, const Lying<c10::BFloat16>& a,

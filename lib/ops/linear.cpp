@@ -74,6 +74,12 @@ void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer)
   });
 }
 
+at::Tensor plain_input_gradient(const at::Tensor& gradient, const at::Tensor& weight) {
+  auto dx = at::empty({gradient.size(0), weight.size(1)}, gradient.options());
+  if (!host_input_gradient(dx, gradient, weight)) at::mm_out(dx, gradient, weight);
+  return dx;
+}
+
 at::Tensor base_input_gradient(const at::Tensor& gradient, const Linear& layer) {
   at::Tensor dx;
   if (const auto type = apart_in(layer, gradient.scalar_type())) {
@@ -87,13 +93,13 @@ at::Tensor base_input_gradient(const at::Tensor& gradient, const Linear& layer) 
     });
     return dx;
   }
-  if (const auto whole = whole_weight(layer); whole.defined()) return at::mm(gradient, whole);
+  if (const auto whole = whole_weight(layer); whole.defined()) return plain_input_gradient(gradient, whole);
   for_each_weight(layer, [&](const Parameter& weight, std::int64_t column, std::int64_t columns) {
     const auto part = gradient.narrow(1, column, columns);
     if (dx.defined())
       at::addmm_out(dx, dx, part, weight.value);
     else
-      dx = at::mm(part, weight.value);
+      dx = plain_input_gradient(part, weight.value);
   });
   return dx;
 }

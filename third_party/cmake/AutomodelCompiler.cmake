@@ -8,8 +8,13 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
-# Paths relative to the checkout, so that build folders side by side share what they compile alike.
-find_program(CCACHE_PROGRAM ccache)
+# Paths relative to the checkout, so that build folders side by side share what they compile alike. Looked for once for each
+# build folder: a compiler cache that is installed later (scripts/test.sh does, after scripts/quickstart.sh has built) would
+# change every command, and everything would be compiled again.
+if(NOT DEFINED CCACHE_PROGRAM)
+  find_program(CCACHE_PROGRAM ccache)
+  set(CCACHE_PROGRAM "${CCACHE_PROGRAM}" CACHE FILEPATH "compiler cache of this build folder, or nothing" FORCE)
+endif()
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
 endif()

@@ -1,11 +1,15 @@
+#include "base/processor.h"
 #include "ops/kernels/kernels.h"
 
 namespace automodel::ops {
 
 namespace avx512 {
 Kernels table(const char* name);
-ProductKernels products();
+ProductKernel<float> products();
 }  // namespace avx512
+namespace avx512_bfloat16 {
+ProductKernel<c10::BFloat16> products();
+}
 namespace avx2 {
 Kernels table(const char* name);
 }
@@ -19,6 +23,7 @@ const Kernels& kernels() {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
       auto table = avx512::table("avx512");
       table.product_float = avx512::products();
+      if (processor().bfloat16 != BFloat16Unit::kNone) table.product_bfloat16 = avx512_bfloat16::products();
       return table;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table("avx2");

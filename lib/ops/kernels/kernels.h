@@ -112,24 +112,26 @@ struct AttentionKernels {
   void (*scale)(float* x, float factor, std::int64_t n);
 };
 
-/// A matrix whose rows are `distance` floats apart, on its way to or from a product.
+/// A matrix whose rows are `distance` elements apart, that a product writes.
 template <class T>
 struct RowsOf {
   T* data;
   std::int64_t distance;
 };
-using FloatRows = RowsOf<const float>;
+/// A matrix whose rows are `distance` elements apart, or the transposed of one that lies so.
+template <class T>
+struct Lying {
+  const T* data;
+  std::int64_t distance;
+  bool turned = false;
+};
 /// Floats of the memory that a product works in, aligned to 64 bytes.
 inline constexpr std::int64_t kProductRoom = 160 * 1024;
-/// Products of float for which there is something better than a library's; null where there is not. Sizes above 0.
-struct ProductKernels {
-  /// out [rows, columns] = x w^T; x [rows, inner], w [columns, inner].
-  void (*forward)(RowsOf<float> out, FloatRows x, FloatRows w, std::int64_t rows, std::int64_t inner,
-                  std::int64_t columns, float* room) = nullptr;
-  /// out [rows, columns] = a^T b, or += where not `fresh`; a [inner, rows], b [inner, columns], inner at most 1024.
-  void (*weight)(RowsOf<float> out, bool fresh, FloatRows a, FloatRows b, std::int64_t rows, std::int64_t inner,
-                 std::int64_t columns, float* room) = nullptr;
-};
+/// out [rows, columns] = a [rows, inner] b [inner, columns], or += where not `fresh`. Sizes above 0. Null where there is
+/// nothing better than a library's.
+template <class T>
+using ProductKernel = void (*)(RowsOf<float> out, bool fresh, const Lying<T>& a, const Lying<T>& b, std::int64_t rows,
+                               std::int64_t inner, std::int64_t columns, float* room);
 
 template <class T>
 struct OptimizerKernels {
@@ -155,7 +157,8 @@ struct Kernels {
   CrossEntropyKernels<double> cross_entropy_double;
   CrossEntropyKernels<c10::BFloat16> cross_entropy_bfloat16;
   AttentionKernels<c10::BFloat16> attention_bfloat16;
-  ProductKernels product_float;
+  ProductKernel<float> product_float;
+  ProductKernel<c10::BFloat16> product_bfloat16;
   OptimizerKernels<float> optimizer_float;
   OptimizerKernels<double> optimizer_double;
   const char* instruction_set;

@@ -1,6 +1,7 @@
-// Products of float matrices beside weights that no cache holds: the forward product and the weight gradient of a
-// linear layer, for AVX-512. A tile of at most 14 x 32 sums stays in registers over the whole inner dimension, so that
-// each sum has the same order of additions however rows and columns are divided.
+// Products of matrices with sums in float, for AVX-512: of float, and, where this file is compiled with AVX512-BF16, of
+// bfloat16. A tile of at most 14 x 32 sums stays in registers over the whole inner dimension, so that each sum has the
+// same order of additions however rows and columns are divided. What tiles read is laid out in lanes of 32 bits: a float,
+// or two bfloat16 that are neighbours in the inner dimension.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -10,9 +11,23 @@
 
 #include "ops/kernels/kernels.h"
 
-namespace automodel::ops::avx512 {
+namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
+#ifdef __AVX512BF16__
+using Number = c10::BFloat16;
+inline __m512 multiply_add(__m512 a, __m512 b, __m512 sums) {
+  return _mm512_dpbf16_ps(sums, (__m512bh)a, (__m512bh)b);
+}
+#else
+using Number = float;
+inline __m512 multiply_add(__m512 a, __m512 b, __m512 sums) {
+  return _mm512_fmadd_ps(a, b, sums);
+}
+#endif
+using Matrix = Lying<Number>;
+
+constexpr std::int64_t kNumbers = sizeof(float) / sizeof(Number);  ///< in a lane
 constexpr std::int64_t kLanes = 16, kBlock = 14, kPanel = 2 * kLanes, kDepth = 1024;
 /// Floats of an operand that is laid out for all tiles; the other one is by block or by panel.
 constexpr std::int64_t kHeld = kProductRoom - kPanel * kDepth;
@@ -57,17 +72,46 @@ __attribute__((always_inline)) inline void transpose(Square& x) {
   }
 }
 
-/// out[i * step + r] = x[r * distance + i] for `rows` (at most 16) and i < n; the lanes up to 16 behind each row of
-/// `out` are overwritten with zeros, those of the last one too.
-inline void lay_turned(const float* x, std::int64_t distance, std::int64_t rows, std::int64_t n, float* out,
+/// Lanes of `count` numbers that lie next to each other, zeros behind them.
+inline __m512 load(const Number* x, std::int64_t count) {
+#ifdef __AVX512BF16__
+  const auto there = count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1U;
+  return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(there, x));
+#else
+  return _mm512_maskz_loadu_ps(lanes(count), x);
+#endif
+}
+
+/// The first lanes of the rows x, x + distance, ... of which `rows` exist: a lane for each of `columns` columns.
+inline __m512 load_across(const Number* x, std::int64_t distance, std::int64_t rows, std::int64_t columns) {
+#ifdef __AVX512BF16__
+  const auto there = lanes(columns);
+  const auto first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x));
+  if (rows < 2) return _mm512_castsi512_ps(first);
+  const auto second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x + distance));
+  return _mm512_castsi512_ps(_mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
+#else
+  static_cast<void>(distance);
+  static_cast<void>(rows);
+  return _mm512_maskz_loadu_ps(lanes(columns), x);
+#endif
+}
+
+inline std::int64_t lanes_for(std::int64_t numbers) {
+  return (numbers + kNumbers - 1) / kNumbers;
+}
+
+/// out[i * step + r] = lane i of row r of x for `rows` (at most 16) of `inner` numbers; the lanes up to 16 behind each
+/// row of `out` are overwritten with zeros, those of the last one too.
+inline void lay_turned(const Number* x, std::int64_t distance, std::int64_t rows, std::int64_t inner, float* out,
                        std::int64_t step) {
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    const auto there = lanes(n - i);
+  for (std::int64_t i = 0, n = lanes_for(inner); i < n; i += kLanes) {
+    const auto left = inner - i * kNumbers;
     Square square;
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < 16; ++r) {
       const auto row = static_cast<std::int64_t>(r);
-      square[r] = row < rows ? _mm512_maskz_loadu_ps(there, x + row * distance + i) : _mm512_setzero_ps();
+      square[r] = row < rows ? load(x + row * distance + i * kNumbers, left) : _mm512_setzero_ps();
     }
     transpose(square);
     const auto count = static_cast<std::size_t>(std::min(kLanes, n - i));
@@ -77,22 +121,43 @@ inline void lay_turned(const float* x, std::int64_t distance, std::int64_t rows,
   }
 }
 
-/// out[i * step + r] = x[i * distance + r], with zeros behind as above.
-inline void lay_straight(const float* x, std::int64_t distance, std::int64_t rows, std::int64_t n, float* out,
+/// out[i * step + r] = lane i of column r of x for `columns` of `inner` numbers, with zeros behind as above.
+inline void lay_straight(const Number* x, std::int64_t distance, std::int64_t columns, std::int64_t inner, float* out,
                          std::int64_t step) {
-  const auto there = lanes(rows);
-  for (std::int64_t i = 0; i < n; ++i, x += distance, out += step)
-    _mm512_storeu_ps(out, _mm512_maskz_loadu_ps(there, x));
+  for (std::int64_t i = 0; i < inner; i += kNumbers, x += kNumbers * distance, out += step)
+    _mm512_storeu_ps(out, load_across(x, distance, inner - i, columns));
 }
+
+/// `count` rows of a matrix from `first` on, for tiles.
+inline void lay_rows(const Matrix& a, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
+  if (a.turned)
+    lay_straight(a.data + first, a.distance, count, inner, out, count);
+  else
+    lay_turned(a.data + first * a.distance, a.distance, count, inner, out, count);
+}
+
+/// A panel of the columns from `first` on, of which `count` exist.
+inline void lay_columns(const Matrix& b, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
+  for (std::int64_t half = 0; half < kPanel; half += kLanes)
+    if (b.turned)
+      lay_turned(b.data + (first + half) * b.distance, b.distance, std::min(kLanes, count - half), inner, out + half,
+                 kPanel);
+    else
+      lay_straight(b.data + first + half, b.distance, count - half, inner, out + half, kPanel);
+}
+
+/// What the next panel is made of: two numbers whose lines a tile asks for every 8 steps, and how far it goes on.
+struct Ahead {
+  const Number* first;
+  std::int64_t second = 0, step = 0;
+};
 
 struct Tile {
   float* out;
   std::int64_t distance;
   std::int64_t columns;  ///< that exist, of kPanel
   bool fresh;
-  /// What the next tiles read: two lines every 8 steps, `ahead_step` floats apart.
-  const float* ahead;
-  std::int64_t ahead_step;
+  Ahead ahead;
 };
 
 /// a [n, kRows], b [n, kPanel].
@@ -112,15 +177,15 @@ void tile(const float* a, const float* b, std::int64_t n, const Tile& at) {
 #pragma GCC unroll 14
     for (int r = 0; r < kRows; ++r) {
       const auto x = _mm512_set1_ps(rows[r]);
-      left[r] = _mm512_fmadd_ps(x, first, left[r]);
-      right[r] = _mm512_fmadd_ps(x, second, right[r]);
+      left[r] = multiply_add(x, first, left[r]);
+      right[r] = multiply_add(x, second, right[r]);
     }
   };
-  const float* ahead = at.ahead;
+  const Number* ahead = at.ahead.first;
   std::int64_t i = n;
-  for (; i >= 8; i -= 8, a += 8 * kRows, b += 8 * kPanel, ahead += at.ahead_step) {
+  for (; i >= 8; i -= 8, a += 8 * kRows, b += 8 * kPanel, ahead += at.ahead.step) {
     _mm_prefetch(ahead, _MM_HINT_T1);
-    _mm_prefetch(ahead + kLanes, _MM_HINT_T1);
+    _mm_prefetch(ahead + at.ahead.second, _MM_HINT_T1);
 #pragma GCC unroll 8
     for (int u = 0; u < 8; ++u) step(a + u * kRows, b + u * kPanel);
   }
@@ -163,86 +228,86 @@ inline void run_tile(std::int64_t rows, const float* a, const float* b, std::int
   kTiles[static_cast<std::size_t>(rows - 1)](a, b, n, at);
 }
 
-/// Weights are laid out panel by panel; while the tiles of one are computed the next one comes from memory.
-void forward_part(RowsOf<float> out, bool fresh, FloatRows x, FloatRows w, std::int64_t rows, std::int64_t n,
-                  std::int64_t columns, float* room) {
+/// Where block `i` of rows asks for the panel of the columns from `first` on; the first 8 blocks ask for all of it.
+Ahead ahead_of(const Matrix& b, std::int64_t first, std::int64_t columns, std::int64_t i, const float* room) {
+  if (first >= columns || i >= 8) return {reinterpret_cast<const Number*>(room)};
+  if (b.turned) return {b.data + (first + 4 * i) * b.distance, kLanes * kNumbers, kPanel * kNumbers};
+  return {b.data + first + i * kNumbers * b.distance, kNumbers == 1 ? kLanes : b.distance, 8 * kNumbers * b.distance};
+}
+
+Tile tile_at(RowsOf<float> out, std::int64_t row, std::int64_t column, std::int64_t columns, bool fresh, Ahead ahead) {
+  return {out.data + row * out.distance + column, out.distance, columns - column, fresh, ahead};
+}
+
+/// `a` is laid out as a whole. Panels of `b`, which comes from memory, are laid out one after the other; while the tiles
+/// of one are computed the next one is asked for.
+void across(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+            std::int64_t columns, float* room) {
   float* const panel = room;
   float* const held = room + kPanel * kDepth;
-  const auto blocks = parts(rows, kBlock);
+  const auto n = lanes_for(inner), blocks = parts(rows, kBlock);
   for (std::int64_t i = 0; i < blocks; ++i) {
     const auto [first, size] = part(rows, blocks, i);
-    lay_turned(x.data + first * x.distance, x.distance, size, n, held + first * n, size);
+    lay_rows(a, first, size, inner, held + first * n);
   }
   for (std::int64_t j = 0; j < columns; j += kPanel) {
-    for (std::int64_t half = 0; half < kPanel; half += kLanes)
-      lay_turned(w.data + (j + half) * w.distance, w.distance, std::min(kLanes, columns - j - half), n, panel + half,
-                 kPanel);
-    const float* next = j + kPanel < columns ? w.data + (j + kPanel) * w.distance : panel;
+    lay_columns(b, j, columns - j, inner, panel);
     for (std::int64_t i = 0; i < blocks; ++i) {
       const auto [first, size] = part(rows, blocks, i);
-      const bool ahead = next != panel && i < 8;  // 8 blocks ask for 4 weights each
       run_tile(size, held + first * n, panel, n,
-               {.out = out.data + first * out.distance + j,
-                .distance = out.distance,
-                .columns = columns - j,
-                .fresh = fresh,
-                .ahead = ahead ? next + 4 * i * w.distance : panel,
-                .ahead_step = ahead ? kPanel : 0});
+               tile_at(out, first, j, columns, fresh, ahead_of(b, j + kPanel, columns, i, room)));
     }
   }
 }
 
-void forward_product(RowsOf<float> out, FloatRows x, FloatRows w, std::int64_t rows, std::int64_t inner,
-                     std::int64_t columns, float* room) {
-  const auto depths = parts(inner, kDepth);
-  for (std::int64_t d = 0; d < depths; ++d) {
-    const auto [from, n] = part(inner, depths, d);
-    const auto groups = parts(rows, (kHeld - kLanes) / n);
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const auto [first, size] = part(rows, groups, g);
-      forward_part({out.data + first * out.distance, out.distance}, d == 0,
-                   {x.data + first * x.distance + from, x.distance}, {w.data + from, w.distance}, size, n, columns,
-                   room);
-    }
-  }
-}
-
-/// Tiles go along the rows of the gradient, which is read and written once.
-void weight_part(RowsOf<float> out, bool fresh, FloatRows a, FloatRows b, std::int64_t rows, std::int64_t n,
-                 std::int64_t columns, float* room) {
+/// `b` is laid out as a whole. Tiles go along the rows of `out`, which is read and written once.
+void along(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+           std::int64_t columns, float* room) {
   float* const block = room;
   float* const held = room + kPanel * kDepth;
-  for (std::int64_t j = 0; j < columns; j += kPanel)
-    for (std::int64_t half = 0; half < kPanel; half += kLanes)
-      lay_straight(b.data + j + half, b.distance, columns - j - half, n, held + j * n + half, kPanel);
-  const auto blocks = parts(rows, kBlock);
+  const auto n = lanes_for(inner), blocks = parts(rows, kBlock);
+  for (std::int64_t j = 0; j < columns; j += kPanel) lay_columns(b, j, columns - j, inner, held + j * n);
   for (std::int64_t i = 0; i < blocks; ++i) {
     const auto [first, size] = part(rows, blocks, i);
-    lay_straight(a.data + first, a.distance, size, n, block, size);
+    lay_rows(a, first, size, inner, block);
     for (std::int64_t j = 0; j < columns; j += kPanel)
       run_tile(size, block, held + j * n, n,
-               {.out = out.data + first * out.distance + j,
-                .distance = out.distance,
-                .columns = columns - j,
-                .fresh = fresh,
-                .ahead = block,
-                .ahead_step = 0});
+               tile_at(out, first, j, columns, fresh, ahead_of(b, columns, columns, i, room)));
   }
 }
 
-void weight_product(RowsOf<float> out, bool fresh, FloatRows a, FloatRows b, std::int64_t rows, std::int64_t inner,
-                    std::int64_t columns, float* room) {
-  const auto wide = kHeld / inner / kPanel * kPanel;
-  for (std::int64_t j = 0; j < columns; j += wide)
-    weight_part({out.data + j, out.distance}, fresh, a, {b.data + j, b.distance}, rows, inner,
-                std::min(wide, columns - j), room);
+Matrix from(const Matrix& x, std::int64_t row, std::int64_t column) {
+  return {x.data + (x.turned ? column * x.distance + row : row * x.distance + column), x.distance, x.turned};
+}
+
+void product(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+             std::int64_t columns, float* room) {
+  const auto steps = lanes_for(inner), depths = parts(steps, kDepth);
+  for (std::int64_t d = 0; d < depths; ++d) {
+    const auto [step, n] = part(steps, depths, d);
+    const auto begin = step * kNumbers, numbers = std::min(inner - begin, n * kNumbers);
+    const bool first = fresh && d == 0;
+    if (a.turned) {  // a gradient of weights: `out` is what is large
+      const auto wide = kHeld / n / kPanel * kPanel;
+      for (std::int64_t j = 0; j < columns; j += wide)
+        along({out.data + j, out.distance}, first, from(a, 0, begin), from(b, begin, j), rows, numbers,
+              std::min(wide, columns - j), room);
+    } else {
+      const auto groups = parts(rows, (kHeld - kLanes) / n);
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const auto [row, size] = part(rows, groups, g);
+        across({out.data + row * out.distance, out.distance}, first, from(a, row, begin), from(b, begin, 0), size,
+               numbers, columns, room);
+      }
+    }
+  }
 }
 
 }  // namespace
 
-ProductKernels products();
-ProductKernels products() {
-  return {forward_product, weight_product};
+ProductKernel<Number> products();
+ProductKernel<Number> products() {
+  return product;
 }
 
-}  // namespace automodel::ops::avx512
+}  // namespace automodel::ops::AUTOMODEL_ISA

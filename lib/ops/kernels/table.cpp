@@ -56,7 +56,8 @@ Kernels table(const char* name) {
           .cross_entropy_bfloat16 = loss<B>(),
           .attention_bfloat16 = {attention_weights<B>, attention_gradient<B>, attention_dot<B>, attention_narrow<B>,
                                  attention_scale},
-          .product_float = {},
+          .product_float = nullptr,
+          .product_bfloat16 = nullptr,
           .optimizer_float = {adam<float>, sum_of_squares<float>},
           .optimizer_double = {adam<double>, sum_of_squares<double>},
           .instruction_set = name};
