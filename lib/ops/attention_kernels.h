@@ -19,8 +19,10 @@ BlockResult host_block(const Qkv& in, const BlockOptions& options);
 void host_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
                          const BlockOptions& options, const Qkv& out);
 
-/// host_block's own passes, for bfloat16 without a mask on processors that multiply it.
+/// host_block's own passes, for types whose products are one call (has_host_product), without a mask.
 bool tiles_serve(const Qkv& in, const BlockOptions& options);
+/// True where tiles_serve() and LibTorch's forward pass is never faster: with this program's products.
+bool tiles_lead(const Qkv& in);
 BlockResult tiled_block(const Qkv& in, const BlockOptions& options);
 void tiled_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
                           const BlockOptions& options, const Qkv& out);

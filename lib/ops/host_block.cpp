@@ -36,8 +36,8 @@ struct Sight {
   }
 };
 
-/// True where the kernel has to be told by a mask who sees whom. Without one its forward pass is as fast as our tiles
-/// in long sequences and faster in short ones.
+/// True where the kernel has to be told by a mask who sees whom. Without one its forward pass is as fast as tiles with
+/// MKL's products in long sequences and faster in short ones.
 bool needs_mask(const Qkv& in, const BlockOptions& options) {
   const auto queries = in.q.size(1), keys = in.k.size(1);
   return options.before < queries - 1 || (options.after != 0 && options.after < keys - 1);
@@ -54,7 +54,8 @@ bool hides_vectors() {
 
 /// Once for each member of a group so that keys and values are never copied.
 BlockResult host_block(const Qkv& in, const BlockOptions& options) {
-  if ((needs_mask(in, options) || hides_vectors()) && tiles_serve(in, options)) return tiled_block(in, options);
+  if ((needs_mask(in, options) || hides_vectors() || tiles_lead(in)) && tiles_serve(in, options))
+    return tiled_block(in, options);
   const auto& [q, k, v] = in;
   const auto groups = k.size(2), per_group = q.size(2) / groups;
   const Sight sight(in, options);

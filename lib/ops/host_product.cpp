@@ -5,6 +5,8 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <type_traits>
+#include <utility>
 
 #include <dlfcn.h>
 
@@ -55,51 +57,55 @@ Lying<Bits> lying(const at::Tensor& x, at::Tensor& copy) {
   return {copy.const_data_ptr<Bits>(), distance_of_rows(copy)};
 }
 
+/// The products of a linear layer.
+enum Kind : std::size_t { kForward, kInputGradient, kWeightGradient, kKinds };
+
+/// Tokens for which this program's kernel was measured to be faster than LibTorch's library.
+struct Tokens {
+  std::int64_t fewest = 1, most = 0;
+  bool hold(std::int64_t n) const { return n >= fewest && n <= most; }
+};
+template <class T>
+struct Choice {
+  ProductKernels<T> kernel;
+  std::array<Tokens, kKinds> tokens;
+};
+
+/// With fewer tokens a product is one of vectors, for which libraries have code of their own; smaller weights leave tiles
+/// empty.
+constexpr std::int64_t kFewTokens = 24, kSmallWeight = 64;
+constexpr Tokens kFromFew = {kFewTokens, std::numeric_limits<std::int64_t>::max()};
+
 /// ATEN_CPU_CAPABILITY takes these kernels away as it does LibTorch's own for AVX-512.
 bool kernels_allowed() {
   return at::get_cpu_capability() == "AVX512";
 }
 
-/// Tokens for which a kernel of float32 was measured to be faster than LibTorch's library.
-struct Tokens {
-  std::int64_t fewest = 1, most = 0;
-  bool holds(std::int64_t tokens) const { return tokens >= fewest && tokens <= most; }
-};
-/// Of each product of a linear layer.
-struct Choice {
-  ProductKernel<float> run = nullptr;
-  Tokens forward, input_gradient, weight_gradient;
-};
+template <class T>
+const Choice<T>& choice();
 
-/// Fewer than 24 tokens are products of vectors, for which libraries have code of their own. On Intel's processors the
-/// library's share of time for laying out weights, or for the gradient's memory, is small with many tokens. On others MKL
-/// takes code for AVX2.
-const Choice& choice() {
-  constexpr auto kAny = std::numeric_limits<std::int64_t>::max();
-  static const Choice found = [] {
-    const auto run = kernels_allowed() ? kernels().product_float : nullptr;
-    return processor().intel ? Choice{run, {24, 256}, {}, {24, 192}} : Choice{run, {24, kAny}, {24, kAny}, {24, kAny}};
+/// On Intel's processors the library's share of time for laying out weights, or for the gradient's memory, is small with
+/// many tokens. On others MKL takes code for AVX2; a gradient of many tokens it adds as fast.
+template <>
+const Choice<float>& choice() {
+  static const Choice<float> found = [] {
+    if (!kernels_allowed()) return Choice<float>{};
+    const auto& kernel = kernels().product_float;
+    if (!processor().intel) return Choice<float>{kernel, {kFromFew, kFromFew, Tokens{kFewTokens, 768}}};
+    return Choice<float>{{.rounded = kernel.rounded}, {Tokens{kFewTokens, 256}, Tokens{}, Tokens{kFewTokens, 192}}};
   }();
   return found;
 }
 
-/// Smaller weights leave tiles empty.
-constexpr std::int64_t kSmallWeight = 64;
-
-bool float_rows(const at::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == at::kFloat && rows_lie(x);
-}
-
-bool suits(const Tokens& tokens, std::int64_t n, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
-  return choice().run != nullptr && tokens.holds(n) && float_rows(a) && float_rows(b) && float_rows(c);
-}
-
-bool wide(std::int64_t rows, std::int64_t columns) {
-  return rows >= kSmallWeight && columns >= kSmallWeight;
-}
-
-Lying<float> lying(const at::Tensor& x, bool turned) {
-  return {x.const_data_ptr<float>(), distance_of_rows(x), turned};
+/// Where there is no AMX oneDNN has the same instructions and lays the weight out for each product. A weight gradient is
+/// summed in float32, by host_product.
+template <>
+const Choice<Bits>& choice() {
+  static const Choice<Bits> found = [] {
+    if (!kernels_allowed() || gemm() != nullptr) return Choice<Bits>{};
+    return Choice<Bits>{kernels().product_bfloat16, {kFromFew, kFromFew, Tokens{}}};
+  }();
+  return found;
 }
 
 /// This thread's memory for a product.
@@ -112,8 +118,8 @@ float* product_room() {
 }
 
 /// Divides the rows of a weight gradient, the columns of other products, among threads.
-template <class T>
-void run_divided(ProductKernel<T> run, RowsOf<float> out, bool fresh, const Lying<T>& a, const Lying<T>& b,
+template <class T, class Out>
+void run_divided(Product<T, Out> run, RowsOf<Out> out, bool fresh, const Lying<T>& a, const Lying<T>& b,
                  std::int64_t rows, std::int64_t inner, std::int64_t columns) {
   constexpr std::int64_t kPiece = 32;  // columns of a panel
   const auto whole = a.turned ? rows : columns;
@@ -128,54 +134,73 @@ void run_divided(ProductKernel<T> run, RowsOf<float> out, bool fresh, const Lyin
   });
 }
 
-RowsOf<float> rows_of(at::Tensor& out) {
-  return {out.mutable_data_ptr<float>(), distance_of_rows(out)};
-}
-
-ProductKernel<Bits> bits_kernel() {
-  static const auto found = kernels_allowed() ? kernels().product_bfloat16 : nullptr;
-  return found;
+/// A product of matrices of T by this program's kernel; false, and nothing done, where it does not suit.
+template <class T>
+bool computed(Kind kind, at::Tensor& out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
+  const auto& [kernel, tokens] = choice<T>();
+  const bool gradient = kind == kWeightGradient;
+  const auto& weight = gradient ? out : b;
+  const auto inner = gradient ? a.size(0) : a.size(1);
+  if (!tokens[kind].hold(a.size(0)) || weight.size(0) < kSmallWeight || weight.size(1) < kSmallWeight) return false;
+  if (!std::is_same_v<T, float> && inner > kernel.depth) return false;
+  for (const auto* x : {&std::as_const(out), &a, &b})
+    if (!x->is_cpu() || x->scalar_type() != c10::CppTypeToScalarType<T>::value || !rows_lie(*x)) return false;
+  const auto lying = [](const at::Tensor& x, bool turned) {
+    return Lying<T>{x.const_data_ptr<T>(), distance_of_rows(x), turned};
+  };
+  run_divided(kernel.rounded, RowsOf<T>{out.mutable_data_ptr<T>(), distance_of_rows(out)}, fresh, lying(a, gradient),
+              lying(b, kind == kForward), out.size(0), inner, out.size(1));
+  return true;
 }
 
 }  // namespace
 
 bool host_forward(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
-  if (!suits(choice().forward, x.size(0), out, x, weight) || !wide(weight.size(0), weight.size(1))) return false;
-  run_divided(choice().run, rows_of(out), true, lying(x, false), lying(weight, true), x.size(0), x.size(1),
-              out.size(1));
-  return true;
+  return computed<float>(kForward, out, true, x, weight) || computed<Bits>(kForward, out, true, x, weight);
 }
 
 bool host_input_gradient(at::Tensor out, const at::Tensor& dy, const at::Tensor& weight) {
-  if (!suits(choice().input_gradient, dy.size(0), out, dy, weight) || !wide(weight.size(0), weight.size(1)))
-    return false;
-  run_divided(choice().run, rows_of(out), true, lying(dy, false), lying(weight, false), dy.size(0), dy.size(1),
-              out.size(1));
-  return true;
+  return computed<float>(kInputGradient, out, true, dy, weight) ||
+         computed<Bits>(kInputGradient, out, true, dy, weight);
 }
 
+template <class T>
+bool has_own_product() {
+  return choice<T>().kernel.sum != nullptr;
+}
+
+template <class T>
 bool has_host_product() {
-  return gemm() != nullptr || bits_kernel() != nullptr;
+  return (std::is_same_v<T, Bits> && gemm() != nullptr) || has_own_product<T>();
 }
 
-void host_product(float* out, std::int64_t distance, bool fresh, const Lying<Bits>& a, const Lying<Bits>& b,
+template <class T>
+void host_product(float* out, std::int64_t distance, bool fresh, const Lying<T>& a, const Lying<T>& b,
                   std::int64_t rows, std::int64_t inner, std::int64_t columns) {
-  if (gemm() == nullptr) {
-    run_divided(bits_kernel(), {out, distance}, fresh, a, b, rows, inner, columns);
+  if (has_own_product<T>()) {
+    run_divided(choice<T>().kernel.sum, RowsOf<float>{out, distance}, fresh, a, b, rows, inner, columns);
     return;
   }
-  const auto whole = [](std::int64_t number) { return static_cast<int>(number); };
-  gemm()(kRowsFirst, a.turned ? kTransposed : kAsItLies, b.turned ? kTransposed : kAsItLies, whole(rows),
-         whole(columns), whole(inner), 1, a.data, whole(a.distance), b.data, whole(b.distance), fresh ? 0.0F : 1.0F,
-         out, whole(distance));
+  if constexpr (std::is_same_v<T, Bits>) {
+    const auto whole = [](std::int64_t number) { return static_cast<int>(number); };
+    gemm()(kRowsFirst, a.turned ? kTransposed : kAsItLies, b.turned ? kTransposed : kAsItLies, whole(rows),
+           whole(columns), whole(inner), 1, a.data, whole(a.distance), b.data, whole(b.distance), fresh ? 0.0F : 1.0F,
+           out, whole(distance));
+  }
 }
 
+template bool has_own_product<float>();
+template bool has_own_product<Bits>();
+template bool has_host_product<float>();
+template bool has_host_product<Bits>();
+template void host_product(float*, std::int64_t, bool, const Lying<float>&, const Lying<float>&, std::int64_t,
+                           std::int64_t, std::int64_t);
+template void host_product(float*, std::int64_t, bool, const Lying<Bits>&, const Lying<Bits>&, std::int64_t,
+                           std::int64_t, std::int64_t);
+
+
 bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
-  if (suits(choice().weight_gradient, a.size(0), out, a, b) && wide(out.size(0), out.size(1))) {
-    run_divided(choice().run, rows_of(out), fresh, lying(a, true), lying(b, false), out.size(0), a.size(0),
-                out.size(1));
-    return true;
-  }
+  if (computed<float>(kWeightGradient, out, fresh, a, b)) return true;
   if (!out.is_cpu() || out.scalar_type() != at::kFloat || a.scalar_type() != at::kBFloat16 ||
       b.scalar_type() != at::kBFloat16 || !has_host_product() || !rows_lie(out))
     return false;

@@ -1,7 +1,8 @@
-// Attention in bfloat16 on a CPU, tile of queries by tile of keys (Dao et al. 2022): products in bfloat16 with sums in
+// Attention on a CPU, tile of queries by tile of keys (Dao et al. 2022): products of the tensors' type with sums in
 // float32, everything between them in float32.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -14,9 +15,21 @@
 namespace automodel::ops {
 namespace {
 
-using B = c10::BFloat16;
+template <class T>
+const AttentionKernels<T>& loops() {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels().attention_float;
+  else
+    return kernels().attention_bfloat16;
+}
 
-constexpr std::int64_t kQueries = 128, kKeys = 512;  // of a tile: its four matrices stay in a core's second cache
+constexpr std::int64_t kQueries = 128, kKeys = 512;  // of a tile at most: its four matrices stay in a core's second cache
+
+/// Queries of a tile. With fewer of them less is computed that a causal mask hides; libraries need more to be fast.
+template <class T>
+std::int64_t tile_queries() {
+  return has_own_product<T>() ? kQueries / 2 : kQueries;
+}
 
 /// The rows of one head of a tensor [batch, tokens, heads, width], contiguous in the last dimension.
 template <class T>
@@ -28,7 +41,9 @@ struct Head {
         distance(x.stride(1)),
         width(x.size(3)) {}
   T* at(std::int64_t token) const { return data + token * distance; }
-  Lying<B> from(std::int64_t token, bool turned = false) const { return {at(token), distance, turned}; }
+  Lying<std::remove_const_t<T>> from(std::int64_t token, bool turned = false) const {
+    return {at(token), distance, turned};
+  }
 };
 
 /// The keys of a tile that its query `i` sees, counted from the tile's first.
@@ -62,21 +77,23 @@ struct Buffer {
         data(owner.mutable_data_ptr<T>()) {}
 };
 
-void clear(B* row, std::int64_t begin, std::int64_t end) {
-  if (begin < end) std::fill(row + begin, row + end, B(0));
+template <class T>
+void clear(T* row, std::int64_t begin, std::int64_t end) {
+  if (begin < end) std::fill(row + begin, row + end, T(0));
 }
 
 /// One tile of queries of one head.
+template <class T>
 struct ForwardTile {
   Buffer<float> scores, sums;
-  Buffer<B> weights;
+  Buffer<T> weights;
   std::vector<SoftmaxRow> rows{kQueries};
   ForwardTile(std::int64_t keys, std::int64_t width)
       : scores(kQueries * std::min(kKeys, keys)), sums(kQueries * width), weights(kQueries * std::min(kKeys, keys)) {}
 
-  void run(const Head<const B>& q, const Head<const B>& k, const Head<const B>& v, std::int64_t query,
+  void run(const Head<const T>& q, const Head<const T>& k, const Head<const T>& v, std::int64_t query,
            std::int64_t queries, std::int64_t keys, const BlockOptions& options) {
-    const auto& kernel = kernels().attention_bfloat16;
+    const auto& kernel = loops<T>();
     std::fill(rows.begin(), rows.end(), SoftmaxRow{static_cast<float>(kNothingSeen), 0});
     bool fresh = true;
     for_keys(query, queries, keys, options, [&](const Tile& tile) {
@@ -91,19 +108,20 @@ struct ForwardTile {
                                            rows[static_cast<std::size_t>(i)], row + begin, end - begin);
         if (!fresh && factor != 1) kernel.scale(sums.data + i * v.width, factor, v.width);
       }
-      host_product(sums.data, v.width, fresh, {weights.data, tile.keys}, v.from(tile.key), queries, tile.keys, v.width);
+      host_product(sums.data, v.width, fresh, Lying<T>{weights.data, tile.keys}, v.from(tile.key), queries, tile.keys, v.width);
       fresh = false;
     });
   }
 };
 
 /// All queries of the heads that share keys and values.
+template <class T>
 struct BackwardGroup {
   const Qkv& in;
   const BlockOptions& options;
   std::int64_t queries, keys, width, value_width;
   Buffer<float> scores, dweights, dq, dk, dv;
-  Buffer<B> weights, dscores;
+  Buffer<T> weights, dscores;
 
   BackwardGroup(const Qkv& inputs, const BlockOptions& block)
       : in(inputs),
@@ -121,12 +139,12 @@ struct BackwardGroup {
         dscores(kQueries * std::min(kKeys, keys)) {}
 
   /// One head's share of dk and dv, and its dq.
-  void add_head(const Head<const B>& q, const Head<const B>& k, const Head<const B>& v, const Head<const B>& out,
-                const Head<const B>& dout, const float* logsum, std::int64_t logsum_distance, const Head<B>& to) {
-    const auto& kernel = kernels().attention_bfloat16;
+  void add_head(const Head<const T>& q, const Head<const T>& k, const Head<const T>& v, const Head<const T>& out,
+                const Head<const T>& dout, const float* logsum, std::int64_t logsum_distance, const Head<T>& to) {
+    const auto& kernel = loops<T>();
     const auto scale = static_cast<float>(options.scale);
-    for (std::int64_t query = 0; query < queries; query += kQueries) {
-      const auto rows = std::min(kQueries, queries - query);
+    for (std::int64_t query = 0, step = tile_queries<T>(); query < queries; query += step) {
+      const auto rows = std::min(step, queries - query);
       bool fresh = true;
       for_keys(query, rows, keys, options, [&](const Tile& tile) {
         host_product(scores.data, tile.keys, true, q.from(query), k.from(tile.key, true), rows, width, tile.keys);
@@ -144,11 +162,11 @@ struct BackwardGroup {
                           logsum[(query + i) * logsum_distance], along, weights.data + at + begin,
                           dscores.data + at + begin, end - begin);
         }
-        host_product(dv.data + tile.key * value_width, value_width, false, {weights.data, tile.keys, true},
+        host_product(dv.data + tile.key * value_width, value_width, false, Lying<T>{weights.data, tile.keys, true},
                      dout.from(query), tile.keys, rows, value_width);
-        host_product(dk.data + tile.key * width, width, false, {dscores.data, tile.keys, true}, q.from(query),
+        host_product(dk.data + tile.key * width, width, false, Lying<T>{dscores.data, tile.keys, true}, q.from(query),
                      tile.keys, rows, width);
-        host_product(dq.data, width, fresh, {dscores.data, tile.keys}, k.from(tile.key), rows, tile.keys, width);
+        host_product(dq.data, width, fresh, Lying<T>{dscores.data, tile.keys}, k.from(tile.key), rows, tile.keys, width);
         fresh = false;
       });
       for (std::int64_t i = 0; i < rows; ++i) kernel.narrow(dq.data + i * width, 1, to.at(query + i), width);
@@ -156,34 +174,26 @@ struct BackwardGroup {
   }
 };
 
-}  // namespace
-
-bool tiles_serve(const Qkv& in, const BlockOptions& options) {
-  const auto last = [](const at::Tensor& x) { return x.stride(3) == 1 || x.size(3) == 1; };
-  return in.q.is_cpu() && in.q.scalar_type() == at::kBFloat16 && in.k.scalar_type() == at::kBFloat16 &&
-         in.v.scalar_type() == at::kBFloat16 && !options.mask.defined() && options.softcap == 0 && last(in.q) &&
-         last(in.k) && last(in.v) && has_host_product();
-}
-
-BlockResult tiled_block(const Qkv& in, const BlockOptions& options) {
+template <class T>
+BlockResult forward(const Qkv& in, const BlockOptions& options) {
   const auto& [q, k, v] = in;
   const auto batch = q.size(0), queries = q.size(1), heads = q.size(2), per_group = heads / k.size(2);
-  const auto tiles = (queries + kQueries - 1) / kQueries, width = v.size(3);
+  const auto step = tile_queries<T>(), tiles = (queries + step - 1) / step, width = v.size(3);
   BlockResult result{at::empty({batch, queries, heads, width}, q.options()),
                      at::empty({batch, queries, heads}, q.options().dtype(at::kFloat))};
   float* logsum = result.logsum.mutable_data_ptr<float>();
   at::parallel_for(0, batch * heads * tiles, 1, [&](std::int64_t begin, std::int64_t end) {
-    ForwardTile work(k.size(1), width);
+    ForwardTile<T> work(k.size(1), width);
     for (auto task = begin; task < end; ++task) {
-      const auto row = task / (heads * tiles), head = task / tiles % heads, query = task % tiles * kQueries;
-      const auto count = std::min(kQueries, queries - query);
+      const auto row = task / (heads * tiles), head = task / tiles % heads, query = task % tiles * step;
+      const auto count = std::min(step, queries - query);
       work.run({q, row, head}, {k, row, head / per_group}, {v, row, head / per_group}, query, count, k.size(1),
                options);
-      const Head<B> out(result.out, row, head);
+      const Head<T> out(result.out, row, head);
       for (std::int64_t i = 0; i < count; ++i) {
         const auto& [largest, sum] = work.rows[static_cast<std::size_t>(i)];
         const bool any = sum != 0;  // of keys that the query sees
-        kernels().attention_bfloat16.narrow(work.sums.data + i * width, any ? 1 / sum : 0, out.at(query + i), width);
+        loops<T>().narrow(work.sums.data + i * width, any ? 1 / sum : 0, out.at(query + i), width);
         logsum[(row * queries + query + i) * heads + head] =
             any ? largest + std::log(sum) : static_cast<float>(kNothingSeen);
       }
@@ -192,17 +202,18 @@ BlockResult tiled_block(const Qkv& in, const BlockOptions& options) {
   return result;
 }
 
-void tiled_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
-                          const BlockOptions& options, const Qkv& results) {
+template <class T>
+void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole, const BlockOptions& options,
+              const Qkv& results) {
   const auto usable = [](const at::Tensor& x) {
-    const auto narrow = x.to(at::kBFloat16);
+    const auto narrow = x.to(c10::CppTypeToScalarType<T>::value);
     return narrow.stride(3) == 1 ? narrow : narrow.contiguous();
   };
   const auto out = usable(whole.out), dout = usable(gradient);
   const auto logsum = whole.logsum.to(at::kFloat).contiguous();
   const auto heads = in.q.size(2), groups = in.k.size(2), per_group = heads / groups;
   at::parallel_for(0, in.q.size(0) * groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    BackwardGroup work(in, options);
+    BackwardGroup<T> work(in, options);
     for (auto task = begin; task < end; ++task) {
       const auto row = task / groups, group = task % groups;
       std::fill_n(work.dk.data, work.keys * work.width, 0.0F);
@@ -210,12 +221,51 @@ void tiled_block_backward(const at::Tensor& gradient, const Qkv& in, const Block
       for (auto head = group * per_group; head < (group + 1) * per_group; ++head)
         work.add_head({in.q, row, head}, {in.k, row, group}, {in.v, row, group}, {out, row, head}, {dout, row, head},
                       logsum.const_data_ptr<float>() + row * logsum.stride(0) + head, heads, {results.q, row, head});
-      const Head<B> dk(results.k, row, group), dv(results.v, row, group);
+      const Head<T> dk(results.k, row, group), dv(results.v, row, group);
       for (std::int64_t key = 0; key < work.keys; ++key) {
-        kernels().attention_bfloat16.narrow(work.dk.data + key * work.width, 1, dk.at(key), work.width);
-        kernels().attention_bfloat16.narrow(work.dv.data + key * work.value_width, 1, dv.at(key), work.value_width);
+        loops<T>().narrow(work.dk.data + key * work.width, 1, dk.at(key), work.width);
+        loops<T>().narrow(work.dv.data + key * work.value_width, 1, dv.at(key), work.value_width);
       }
     }
+  });
+}
+
+/// Calls run<T>() for the type of these tensors; false for one without products.
+template <class Run>
+bool with_type(const Qkv& in, Run&& run) {
+  const auto type = in.q.scalar_type();
+  if (!in.q.is_cpu() || in.k.scalar_type() != type || in.v.scalar_type() != type) return false;
+  if (type == at::kBFloat16 && has_host_product<c10::BFloat16>()) return run.template operator()<c10::BFloat16>();
+  if (type == at::kFloat && has_host_product<float>()) return run.template operator()<float>();
+  return false;
+}
+
+}  // namespace
+
+bool tiles_serve(const Qkv& in, const BlockOptions& options) {
+  const auto last = [](const at::Tensor& x) { return x.stride(3) == 1 || x.size(3) == 1; };
+  return !options.mask.defined() && options.softcap == 0 && last(in.q) && last(in.k) && last(in.v) &&
+         with_type(in, []<class T>() { return true; });
+}
+
+bool tiles_lead(const Qkv& in) {
+  return with_type(in, []<class T>() { return has_own_product<T>(); });
+}
+
+BlockResult tiled_block(const Qkv& in, const BlockOptions& options) {
+  BlockResult result;
+  with_type(in, [&]<class T>() {
+    result = forward<T>(in, options);
+    return true;
+  });
+  return result;
+}
+
+void tiled_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
+                          const BlockOptions& options, const Qkv& results) {
+  with_type(in, [&]<class T>() {
+    backward<T>(gradient, in, whole, options, results);
+    return true;
   });
 }
 

@@ -1,4 +1,5 @@
-// Attention of bfloat16 on the CPU, block by block, against the same in double.
+// Attention of bfloat16 and float on the CPU, block by block, against the same in double.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -54,9 +55,8 @@ struct Case {
   std::int64_t before = kEverything, after = 0;
 };
 
-}  // namespace
-
-TEST_CASE("blocks of bfloat16 attention on the CPU", "[host attention]") {
+/// `spacing`: of the type's numbers around 1, and of what sums of a thousand of them lose in float.
+void check_blocks(at::ScalarType type, double spacing) {
   at::manual_seed(11);
   // One tile, several tiles of queries and keys, ends within tiles, windows, blocks of a ring before and behind.
   for (const auto& c :
@@ -67,7 +67,7 @@ TEST_CASE("blocks of bfloat16 attention on the CPU", "[host attention]") {
     CAPTURE(c.batch, c.queries, c.keys, c.heads, c.groups, c.width, c.before, c.after);
     // Parts of a joined projection, as layers have them.
     const auto joined =
-        at::randn({c.batch, std::max(c.queries, c.keys), (c.heads + 2 * c.groups) * c.width}).to(at::kBFloat16);
+        at::randn({c.batch, std::max(c.queries, c.keys), (c.heads + 2 * c.groups) * c.width}).to(type);
     const auto part = [&](const at::Tensor& x, std::int64_t first, std::int64_t heads, std::int64_t tokens) {
       return x.narrow(1, 0, tokens).narrow(2, first * c.width, heads * c.width).unflatten(2, {heads, c.width});
     };
@@ -76,20 +76,27 @@ TEST_CASE("blocks of bfloat16 attention on the CPU", "[host attention]") {
                  part(x, c.heads + c.groups, c.groups, c.keys)};
     };
     const auto in = split(joined), out = split(at::full(joined.sizes(), 5.0, joined.options()));
-    const auto gradient = at::randn({c.batch, c.queries, c.heads, c.width}).to(at::kBFloat16);
+    const auto gradient = at::randn({c.batch, c.queries, c.heads, c.width}).to(type);
     const BlockOptions options{.scale = 0.25, .before = c.before, .after = c.after};
     const auto expected = exact(in, gradient, options);
     const auto result = attention_block(in.q, in.k, in.v, options);
-    // Weights and results are rounded to bfloat16 once each: at most 2^-9 of them.
-    CHECK(far(result.out, expected.out) < std::ldexp(1, -8));
-    CHECK((result.logsum.to(at::kDouble) - expected.logsum).abs().max().item<double>() < 1e-4);
+    // Weights and results are rounded to the type once each: at most half of `spacing` of them.
+    CHECK(far(result.out, expected.out) < spacing);
+    CHECK((result.logsum.to(at::kDouble) - expected.logsum).abs().max().item<double>() < std::min(1e-4, 64 * spacing));
     attention_block_backward(gradient, in, result, options, out);
-    CHECK(far(out.v, expected.dv) < std::ldexp(1, -8));
+    CHECK(far(out.v, expected.dv) < spacing);
     if (c.keys == 1) continue;  // no gradient: there is no choice
     // The gradient of a score is a difference, of which one side has the rounded result in it.
-    CHECK(far(out.q, expected.dq) < std::ldexp(1, -6));
-    CHECK(far(out.k, expected.dk) < std::ldexp(1, -6));
+    CHECK(far(out.q, expected.dq) < 4 * spacing);
+    CHECK(far(out.k, expected.dk) < 4 * spacing);
   }
+}
+
+}  // namespace
+
+TEST_CASE("blocks of attention on the CPU", "[host attention]") {
+  check_blocks(at::kBFloat16, std::ldexp(1, -8));
+  check_blocks(at::kFloat, std::ldexp(1, -20));
 }
 
 }  // namespace automodel::ops

@@ -196,6 +196,8 @@ TEST_CASE("linear layers of float32 give the products of double", "[host product
     require_float_sum(around.narrow(1, 3, outputs), at::zeros({n, outputs}), x.t(), w.value.t());
     CHECK(around.narrow(1, 0, 3).eq(7).all().item<bool>());
     CHECK(around.narrow(1, outputs + 3, 37).eq(7).all().item<bool>());
+    auto dx = input_gradient(dy, layer);
+    require_float_sum(dx, at::zeros({n, inputs}), dy.t(), w.value);
     w.value.neg_();  // an optimizer's step
     require_float_sum(product(x, layer), at::zeros({n, outputs}), x.t(), w.value.t());
     accumulate_product({&w}, dy, x);
@@ -204,6 +206,75 @@ TEST_CASE("linear layers of float32 give the products of double", "[host product
     accumulate_product({&w}, x.narrow(1, 0, 1).expand({n, outputs}), x);  // laid out as nothing is
     require_float_sum(w.grad, before, x.narrow(1, 0, 1).expand({n, outputs}), x);
   }
+}
+
+TEST_CASE("linear layers of bfloat16 round each sum once", "[host product]") {
+  at::manual_seed(9);
+  for (const auto& [n, inputs, outputs] : kFloatSizes) {
+    INFO(n << " x " << inputs << " x " << outputs);
+    auto w = weight_of(outputs, inputs);
+    w.value = bfloat16s({outputs, inputs});
+    const Linear layer{.weights = {&w}};
+    const auto x = bfloat16s({n, inputs}), dy = bfloat16s({n, outputs});
+    const auto require_rounded = [](const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+      const auto exact = transposed_product(a, b);
+      const auto summed = transposed_product(a.abs(), b.abs()) *
+                          (static_cast<double>(a.size(0) + 2) * std::numeric_limits<float>::epsilon());
+      CHECK((out.to(at::kDouble) - exact).abs().le(exact.abs() / 256 + summed * 2).all().item<bool>());
+    };
+    auto around = at::full({n, outputs + 40}, 7.0, at::kBFloat16);
+    product_into(around.narrow(1, 3, outputs), x, layer);
+    require_rounded(around.narrow(1, 3, outputs), x.t(), w.value.t());
+    CHECK(around.narrow(1, 0, 3).eq(7).all().item<bool>());
+    CHECK(around.narrow(1, outputs + 3, 37).eq(7).all().item<bool>());
+    require_rounded(input_gradient(dy, layer), dy.t(), w.value);
+  }
+}
+
+namespace {
+
+bool all_are(double value, const at::Tensor& x) {
+  return x.eq(value).all().item<bool>();
+}
+
+/// Every way in which operands can lie, with odd sizes, tails, several parts of the inner dimension.
+template <class T>
+void check_layouts(at::ScalarType type) {
+  if (!has_host_product<T>()) return;
+  at::manual_seed(10);
+  for (const auto& [rows, inner, columns] : {Size{1, 1, 1}, Size{3, 2, 5}, Size{14, 33, 32}, Size{15, 7, 33},
+                                             Size{40, 32, 70}, Size{129, 65, 47}, Size{31, 4500, 35}, Size{500, 900, 9}})
+    for (const bool turned_a : {false, true})
+      for (const bool turned_b : {false, true}) {
+        CAPTURE(rows, inner, columns, turned_a, turned_b);
+        const auto laid = [&](std::int64_t first, std::int64_t second, bool turned) -> at::Tensor {
+          return at::randn(turned ? std::vector{second, first + 3} : std::vector{first, second + 3}).to(type);
+        };
+        const at::Tensor a = laid(rows, inner, turned_a), b = laid(inner, columns, turned_b);
+        const auto operand = [](const at::Tensor& x, bool turned) {
+          return Lying<T>{x.const_data_ptr<T>(), x.size(1), turned};
+        };
+        const auto upright = [](const at::Tensor& x, bool turned, std::int64_t first, std::int64_t second) {
+          return (turned ? x.t() : x).narrow(0, 0, first).narrow(1, 0, second);
+        };
+        const auto left = upright(a, turned_a, rows, inner), right = upright(b, turned_b, inner, columns);
+        at::Tensor around = at::full({rows, columns + 20}, 2.0, at::kFloat);
+        for (const bool fresh : {false, true}) {
+          host_product(around.mutable_data_ptr<float>() + 1, columns + 20, fresh, operand(a, turned_a),
+                       operand(b, turned_b), rows, inner, columns);
+          const auto before = at::full({rows, columns}, fresh ? 0.0 : 2.0, at::kFloat);
+          require_float_sum(around.narrow(1, 1, columns), before, left.t(), right);
+        }
+        CHECK(all_are(2, around.narrow(1, 0, 1)));
+        CHECK(all_are(2, around.narrow(1, columns + 1, 19)));
+      }
+}
+
+}  // namespace
+
+TEST_CASE("sums of products with operands that lie in any way", "[host product]") {
+  check_layouts<float>(at::kFloat);
+  check_layouts<c10::BFloat16>(at::kBFloat16);
 }
 
 TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[host product]") {

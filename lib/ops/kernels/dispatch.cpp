@@ -5,10 +5,10 @@ namespace automodel::ops {
 
 namespace avx512 {
 Kernels table(const char* name);
-ProductKernel<float> products();
+ProductKernels<float> products();
 }  // namespace avx512
 namespace avx512_bfloat16 {
-ProductKernel<c10::BFloat16> products();
+ProductKernels<c10::BFloat16> products();
 }
 namespace avx2 {
 Kernels table(const char* name);

@@ -127,11 +127,17 @@ struct Lying {
 };
 /// Floats of the memory that a product works in, aligned to 64 bytes.
 inline constexpr std::int64_t kProductRoom = 160 * 1024;
-/// out [rows, columns] = a [rows, inner] b [inner, columns], or += where not `fresh`. Sizes above 0. Null where there is
-/// nothing better than a library's.
+/// out [rows, columns] = a [rows, inner] b [inner, columns], or += where not `fresh`. Sizes above 0.
+template <class T, class Out>
+using Product = void (*)(RowsOf<Out> out, bool fresh, const Lying<T>& a, const Lying<T>& b, std::int64_t rows,
+                         std::int64_t inner, std::int64_t columns, float* room);
+/// Null where there is nothing better than a library's.
 template <class T>
-using ProductKernel = void (*)(RowsOf<float> out, bool fresh, const Lying<T>& a, const Lying<T>& b, std::int64_t rows,
-                               std::int64_t inner, std::int64_t columns, float* room);
+struct ProductKernels {
+  Product<T, float> sum = nullptr;
+  Product<T, T> rounded = nullptr;  ///< once, at the end; `fresh`, and no deeper than `depth`, where T is not float
+  std::int64_t depth = 0;
+};
 
 template <class T>
 struct OptimizerKernels {
@@ -156,9 +162,10 @@ struct Kernels {
   CrossEntropyKernels<float> cross_entropy_float;
   CrossEntropyKernels<double> cross_entropy_double;
   CrossEntropyKernels<c10::BFloat16> cross_entropy_bfloat16;
+  AttentionKernels<float> attention_float;
   AttentionKernels<c10::BFloat16> attention_bfloat16;
-  ProductKernel<float> product_float;
-  ProductKernel<c10::BFloat16> product_bfloat16;
+  ProductKernels<float> product_float;
+  ProductKernels<c10::BFloat16> product_bfloat16;
   OptimizerKernels<float> optimizer_float;
   OptimizerKernels<double> optimizer_double;
   const char* instruction_set;

@@ -152,22 +152,34 @@ struct Ahead {
   std::int64_t second = 0, step = 0;
 };
 
+template <class Out>
 struct Tile {
-  float* out;
+  Out* out;
   std::int64_t distance;
   std::int64_t columns;  ///< that exist, of kPanel
   bool fresh;
   Ahead ahead;
 };
 
+/// Writes the sums of 16 columns of which `there` exist.
+inline void put(float* to, __mmask16 there, bool fresh, __m512 sums) {
+  if (!fresh) sums = _mm512_add_ps(sums, _mm512_maskz_loadu_ps(there, to));
+  _mm512_mask_storeu_ps(to, there, sums);
+}
+#ifdef __AVX512BF16__
+inline void put(c10::BFloat16* to, __mmask16 there, bool /*fresh*/, __m512 sums) {
+  _mm256_mask_storeu_epi16(to, there, (__m256i)_mm512_cvtneps_pbh(sums));
+}
+#endif
+
 /// a [n, kRows], b [n, kPanel].
-template <int kRows>
-void tile(const float* a, const float* b, std::int64_t n, const Tile& at) {
-  float* line = at.out;
+template <class Out, int kRows>
+void tile(const float* a, const float* b, std::int64_t n, const Tile<Out>& at) {
+  Out* line = at.out;
 #pragma GCC unroll 1
   for (int r = 0; r < kRows; ++r, line += at.distance) {
     _mm_prefetch(line, _MM_HINT_T0);
-    _mm_prefetch(line + kLanes, _MM_HINT_T0);
+    if (sizeof(Out) == sizeof(float)) _mm_prefetch(line + kLanes, _MM_HINT_T0);
   }
   __m512 left[kRows], right[kRows];
 #pragma GCC unroll 14
@@ -195,22 +207,20 @@ void tile(const float* a, const float* b, std::int64_t n, const Tile& at) {
   line = at.out;
 #pragma GCC unroll 14
   for (int r = 0; r < kRows; ++r, line += at.distance) {
-    if (!at.fresh) {
-      left[r] = _mm512_add_ps(left[r], _mm512_maskz_loadu_ps(first, line));
-      right[r] = _mm512_add_ps(right[r], _mm512_maskz_loadu_ps(second, line + kLanes));
-    }
-    _mm512_mask_storeu_ps(line, first, left[r]);
-    _mm512_mask_storeu_ps(line + kLanes, second, right[r]);
+    put(line, first, at.fresh, left[r]);
+    put(line + kLanes, second, at.fresh, right[r]);
   }
 }
 
-using RunTile = void (*)(const float*, const float*, std::int64_t, const Tile&);
-template <std::size_t... kRows>
-constexpr std::array<RunTile, sizeof...(kRows)> tiles_of(std::index_sequence<kRows...>) {
-  return {tile<static_cast<int>(kRows) + 1>...};
+template <class Out>
+using RunTile = void (*)(const float*, const float*, std::int64_t, const Tile<Out>&);
+template <class Out, std::size_t... kRows>
+constexpr std::array<RunTile<Out>, sizeof...(kRows)> tiles_of(std::index_sequence<kRows...>) {
+  return {tile<Out, static_cast<int>(kRows) + 1>...};
 }
 /// By rows - 1.
-constexpr auto kTiles = tiles_of(std::make_index_sequence<kBlock>());
+template <class Out>
+constexpr auto kTiles = tiles_of<Out>(std::make_index_sequence<kBlock>());
 
 /// One of `count` nearly equal parts of `whole`.
 struct Part {
@@ -224,8 +234,9 @@ inline std::int64_t parts(std::int64_t whole, std::int64_t most) {
   return (whole + most - 1) / most;
 }
 
-inline void run_tile(std::int64_t rows, const float* a, const float* b, std::int64_t n, const Tile& at) {
-  kTiles[static_cast<std::size_t>(rows - 1)](a, b, n, at);
+template <class Out>
+void run_tile(std::int64_t rows, const float* a, const float* b, std::int64_t n, const Tile<Out>& at) {
+  kTiles<Out>[static_cast<std::size_t>(rows - 1)](a, b, n, at);
 }
 
 /// Where block `i` of rows asks for the panel of the columns from `first` on; the first 8 blocks ask for all of it.
@@ -235,13 +246,15 @@ Ahead ahead_of(const Matrix& b, std::int64_t first, std::int64_t columns, std::i
   return {b.data + first + i * kNumbers * b.distance, kNumbers == 1 ? kLanes : b.distance, 8 * kNumbers * b.distance};
 }
 
-Tile tile_at(RowsOf<float> out, std::int64_t row, std::int64_t column, std::int64_t columns, bool fresh, Ahead ahead) {
+template <class Out>
+Tile<Out> tile_at(RowsOf<Out> out, std::int64_t row, std::int64_t column, std::int64_t columns, bool fresh, Ahead ahead) {
   return {out.data + row * out.distance + column, out.distance, columns - column, fresh, ahead};
 }
 
 /// `a` is laid out as a whole. Panels of `b`, which comes from memory, are laid out one after the other; while the tiles
 /// of one are computed the next one is asked for.
-void across(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+template <class Out>
+void across(RowsOf<Out> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, float* room) {
   float* const panel = room;
   float* const held = room + kPanel * kDepth;
@@ -261,7 +274,8 @@ void across(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, std
 }
 
 /// `b` is laid out as a whole. Tiles go along the rows of `out`, which is read and written once.
-void along(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+template <class Out>
+void along(RowsOf<Out> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
            std::int64_t columns, float* room) {
   float* const block = room;
   float* const held = room + kPanel * kDepth;
@@ -280,7 +294,8 @@ Matrix from(const Matrix& x, std::int64_t row, std::int64_t column) {
   return {x.data + (x.turned ? column * x.distance + row : row * x.distance + column), x.distance, x.turned};
 }
 
-void product(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+template <class Out>
+void product(RowsOf<Out> out, bool fresh, const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
              std::int64_t columns, float* room) {
   const auto steps = lanes_for(inner), depths = parts(steps, kDepth);
   for (std::int64_t d = 0; d < depths; ++d) {
@@ -290,13 +305,13 @@ void product(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, st
     if (a.turned) {  // a gradient of weights: `out` is what is large
       const auto wide = kHeld / n / kPanel * kPanel;
       for (std::int64_t j = 0; j < columns; j += wide)
-        along({out.data + j, out.distance}, first, from(a, 0, begin), from(b, begin, j), rows, numbers,
+        along<Out>({out.data + j, out.distance}, first, from(a, 0, begin), from(b, begin, j), rows, numbers,
               std::min(wide, columns - j), room);
     } else {
       const auto groups = parts(rows, (kHeld - kLanes) / n);
       for (std::int64_t g = 0; g < groups; ++g) {
         const auto [row, size] = part(rows, groups, g);
-        across({out.data + row * out.distance, out.distance}, first, from(a, row, begin), from(b, begin, 0), size,
+        across<Out>({out.data + row * out.distance, out.distance}, first, from(a, row, begin), from(b, begin, 0), size,
                numbers, columns, room);
       }
     }
@@ -305,9 +320,9 @@ void product(RowsOf<float> out, bool fresh, const Matrix& a, const Matrix& b, st
 
 }  // namespace
 
-ProductKernel<Number> products();
-ProductKernel<Number> products() {
-  return product;
+ProductKernels<Number> products();
+ProductKernels<Number> products() {
+  return {product<float>, product<Number>, kDepth * kNumbers};
 }
 
 }  // namespace automodel::ops::AUTOMODEL_ISA

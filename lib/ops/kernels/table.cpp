@@ -30,6 +30,10 @@ ConvKernels<T> conv() {
 }
 
 template <class T>
+AttentionKernels<T> attention() {
+  return {attention_weights<T>, attention_gradient<T>, attention_dot<T>, attention_narrow<T>, attention_scale};
+}
+template <class T>
 CrossEntropyKernels<T> loss() {
   return {cross_entropy<T>, logit_statistics<T>, logit_gradient<T>};
 }
@@ -54,10 +58,10 @@ Kernels table(const char* name) {
           .cross_entropy_float = loss<float>(),
           .cross_entropy_double = loss<double>(),
           .cross_entropy_bfloat16 = loss<B>(),
-          .attention_bfloat16 = {attention_weights<B>, attention_gradient<B>, attention_dot<B>, attention_narrow<B>,
-                                 attention_scale},
-          .product_float = nullptr,
-          .product_bfloat16 = nullptr,
+          .attention_float = attention<float>(),
+          .attention_bfloat16 = attention<B>(),
+          .product_float = {},
+          .product_bfloat16 = {},
           .optimizer_float = {adam<float>, sum_of_squares<float>},
           .optimizer_double = {adam<double>, sum_of_squares<double>},
           .instruction_set = name};
