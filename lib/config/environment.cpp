@@ -15,7 +15,7 @@ bool continues_name(char c) {
   return starts_name(c) || std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
   return text;
@@ -48,9 +48,9 @@ class Interpolation {
       }
       auto inside = text.substr(i + 2, close - i - 2);
       const auto reference = text.substr(i, close - i + 1);
-      if (trimmed(inside).starts_with("oc.env:")) inside = trimmed(inside).substr(7);
+      if (without_blanks(inside).starts_with("oc.env:")) inside = without_blanks(inside).substr(7);
       const auto comma = inside.find(',');
-      const std::string name(trimmed(inside.substr(0, comma)));
+      const std::string name(without_blanks(inside.substr(0, comma)));
       if (inside.find("${") != std::string_view::npos)
         problems_.push_back({"environment", fmt::format("'{}' has a reference inside a reference", reference),
                              "a default is plain text: ${VAR,default}", where_, ""});
@@ -59,7 +59,7 @@ class Interpolation {
       else if (comma == std::string_view::npos)
         out += look_up(name, reference);
       else
-        out += environment_(name).value_or(std::string(trimmed(inside.substr(comma + 1))));
+        out += environment_(name).value_or(std::string(without_blanks(inside.substr(comma + 1))));
       i = close + 1;
     }
     return out;

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,7 +24,7 @@
 namespace automodel::config {
 
 template <class T>
-const TypeInfo& type_of();  // config/types.h
+const TypeInfo& type_of();  // config/type_table.h
 
 template <class T>
 struct IsOptional : std::false_type {
@@ -167,19 +166,7 @@ class Field {
 
 /// The table of a section type, in the order of its members.
 template <class Section>
-const std::vector<FieldInfo>& fields_of() {
-  static const std::vector<FieldInfo> fields = [] {
-    auto storage = std::make_unique<std::byte[]>(sizeof(Section) + alignof(Section));
-    void* place = storage.get();
-    std::size_t space = sizeof(Section) + alignof(Section);
-    std::align(alignof(Section), sizeof(Section), place, space);
-    detail::Collector collector(place, sizeof(Section));
-    auto* section = new (place) Section();
-    section->~Section();
-    return collector.take();
-  }();
-  return fields;
-}
+const std::vector<FieldInfo>& fields_of();  // config/type_table.h
 
 // Rules for values; each is a function template to be named with its bound: at_least<1>.
 template <int kBound, class T>

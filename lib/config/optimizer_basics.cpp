@@ -1,9 +1,10 @@
 #include "config/optimizer_basics.h"
 
-#include <regex>
 #include <variant>
 
 #include <fmt/format.h>
+
+#include "base/expression.h"
 
 namespace automodel::config {
 
@@ -30,21 +31,18 @@ Diagnostics check_overrides(const std::vector<ParamGroupOverride>& overrides) {
   Diagnostics problems;
   for (std::size_t i = 0; i < overrides.size(); ++i) {
     const std::string key = fmt::format("optimizer.param_group_overrides.{}.pattern", i);
-    try {
-      const std::regex compiled(overrides[i].pattern());
-      if (overrides[i].pattern().empty())
-        problems.push_back({"missing-key",
-                            fmt::format("{} is empty", key),
-                            "a regular expression for parameter names, for example 'norm|bias'",
-                            {},
-                            key});
-    } catch (const std::regex_error&) {
+    if (overrides[i].pattern().empty())
+      problems.push_back({"missing-key",
+                          fmt::format("{} is empty", key),
+                          "a regular expression for parameter names, for example 'norm|bias'",
+                          {},
+                          key});
+    else if (!Expression::read(overrides[i].pattern()))
       problems.push_back({"bad-value",
                           fmt::format("{} is not a regular expression: '{}'", key, overrides[i].pattern()),
                           "escape brackets and dots with a backslash",
                           {},
                           key});
-    }
   }
   return problems;
 }

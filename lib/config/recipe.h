@@ -34,6 +34,14 @@ struct EnumNames<Device> {
 
 struct Recipe {
   using IsSection = void;
+  // In type_table.cpp: they are as long as the recipe, and would be compiled for every file that has one.
+  Recipe();
+  ~Recipe();
+  Recipe(const Recipe&);
+  Recipe(Recipe&&) noexcept;
+  Recipe& operator=(const Recipe&);
+  Recipe& operator=(Recipe&&) noexcept;
+
   Field<Value> recipe{"recipe", nullptr,
                       "NeMo AutoModel's recipe class; only LLM fine-tuning and pretraining are meant here."};
   Field<Device> device{"device", Device::kAuto, "cpu or cuda; auto: cuda where there is one."};

@@ -19,11 +19,11 @@
 namespace automodel::ops {
 namespace {
 
-constexpr std::int64_t kBlock = 64;        // elements
-constexpr std::int64_t kScaleBlock = 256;  // scales
-constexpr std::int64_t kAlignment = 16;    // bytes
-constexpr float kLeast = 1e-38F;           // a block of zeros has a scale to be divided by too
-constexpr float kLargestCode = 127;        // of int8
+constexpr std::int64_t kBlock = 64;          // elements
+constexpr std::int64_t kScaleBlock = 256;    // scales
+constexpr std::int64_t kPartAlignment = 16;  // bytes
+constexpr float kLeast = 1e-38F;             // a block of zeros has a scale to be divided by too
+constexpr float kLargestCode = 127;          // of int8
 constexpr float kCodeUnit = 1.0F / kLargestCode;
 
 /// NormalFloat: quantiles of a normal distribution, with zero and both ends (Dettmers et al. 2023, appendix E).
@@ -44,8 +44,8 @@ constexpr std::array<float, 16> kNormalFloat = {-1.0F,
                                                 0.7229568362236023F,
                                                 1.0F};
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+std::int64_t aligned_part(std::int64_t bytes) {
+  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
 /// Of x in [-1, 1], the nearest of the 16 numbers; in the middle of two the lower one.
@@ -162,9 +162,9 @@ QuantizedLayout::QuantizedLayout(QuantizedFormat format, std::int64_t rows, std:
       if (last > first)
         scales_ += (repeat * part_.period + last - 1) / block_ - (repeat * part_.period + first) / block_ + 1;
     }
-  scales_at_ = aligned(format_.bits == 8 ? elements_ : (elements_ + 1) / 2);
-  outer_at_ = scales_at_ + aligned(format_.small_scales ? scales_ : 4 * scales_);
-  bytes_ = outer_at_ + (format_.small_scales ? aligned(4 + 4 * ((blocks() + kScaleBlock - 1) / kScaleBlock)) : 0);
+  scales_at_ = aligned_part(format_.bits == 8 ? elements_ : (elements_ + 1) / 2);
+  outer_at_ = scales_at_ + aligned_part(format_.small_scales ? scales_ : 4 * scales_);
+  bytes_ = outer_at_ + (format_.small_scales ? aligned_part(4 + 4 * ((blocks() + kScaleBlock - 1) / kScaleBlock)) : 0);
 }
 
 Quantizer::Quantizer(const QuantizedLayout& layout)

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -80,12 +81,11 @@ class Choosing {
     patterns_ = excluding_ ? excludes : targets;
     if (patterns_.empty() && !section_.match_all_linear()) patterns_ = {"*_proj"};
     for (const auto& pattern : patterns_) {
-      try {
-        compiled_.emplace_back(pattern);
-      } catch (const std::regex_error&) {
+      if (auto compiled = ModulePattern::read(pattern))
+        compiled_.push_back(std::move(*compiled));
+      else
         report_.refuse("bad-value", key_, fmt::format("'{}' cannot be read as a pattern", pattern),
                        "* stands for anything; everything else is a regular expression, in which brackets close");
-      }
     }
     return compiled_.size() == patterns_.size();
   }

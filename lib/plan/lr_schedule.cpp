@@ -10,6 +10,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "config/type_table.h"
+
+template const automodel::config::TypeInfo& automodel::config::type_of<automodel::plan::LrSettings>();
 
 namespace automodel::plan {
 namespace {

@@ -19,11 +19,17 @@ std::string expression_of(std::string_view pattern) {
 
 }  // namespace
 
-ModulePattern::ModulePattern(std::string pattern)
-    : pattern_(std::move(pattern)), expression_(expression_of(pattern_)) {}
+ModulePattern::ModulePattern(std::string pattern, Expression expression)
+    : pattern_(std::move(pattern)), expression_(std::move(expression)) {}
+
+std::optional<ModulePattern> ModulePattern::read(const std::string& pattern) {
+  auto expression = Expression::read(expression_of(pattern));
+  if (!expression) return std::nullopt;
+  return ModulePattern(pattern, std::move(*expression));
+}
 
 bool ModulePattern::matches(const std::string& module) const {
-  return module == pattern_ || module.ends_with("." + pattern_) || std::regex_match(module, expression_);
+  return module == pattern_ || module.ends_with("." + pattern_) || expression_.matches(module);
 }
 
 }  // namespace automodel::plan

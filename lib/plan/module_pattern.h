@@ -1,8 +1,10 @@
 // How a recipe's peft section names modules.
 #pragma once
 
-#include <regex>
+#include <optional>
 #include <string>
+
+#include "base/expression.h"
 
 namespace automodel::plan {
 
@@ -10,13 +12,14 @@ namespace automodel::plan {
 /// AutoModel reads it, in which * stands for anything and the rest is a regular expression.
 class ModulePattern {
  public:
-  /// Throws std::regex_error.
-  explicit ModulePattern(std::string pattern);
+  /// None where it cannot be read.
+  static std::optional<ModulePattern> read(const std::string& pattern);
   bool matches(const std::string& module) const;
 
  private:
+  ModulePattern(std::string pattern, Expression expression);
   std::string pattern_;
-  std::regex expression_;
+  Expression expression_;
 };
 
 }  // namespace automodel::plan

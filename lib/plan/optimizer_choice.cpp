@@ -1,9 +1,9 @@
 #include "plan/optimizer_choice.h"
 
 #include <cmath>
-#include <regex>
 #include <type_traits>
 
+#include "base/expression.h"
 #include "config/optimizer_basics.h"
 
 namespace automodel::plan {
@@ -90,7 +90,8 @@ OptimizerPlan plan_optimizer(const config::OptimizerConfig& config, int hidden) 
 
 Factors factors_of(const std::vector<RateGroup>& groups, const std::string& name) {
   for (const auto& each : groups)
-    if (std::regex_search(name, std::regex(each.pattern))) return {each.lr, each.weight_decay};
+    if (const auto expression = Expression::read(each.pattern); expression && expression->found_in(name))
+      return {each.lr, each.weight_decay};
   return {};
 }
 

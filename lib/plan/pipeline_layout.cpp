@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kFirstKey = "num_layers_in_first_pipeline_stage";
 constexpr std::string_view kLastKey = "num_layers_in_last_pipeline_stage";
 constexpr std::string_view kChunksKey = "virtual_pipeline_model_parallel_size";
-constexpr std::string_view kPpKey = "pipeline_model_parallel_size";
+constexpr std::string_view kMegatronPpKey = "pipeline_model_parallel_size";
 constexpr std::string_view kLayoutKey = "pipeline_model_parallel_layout";
 constexpr int kMost = 1 << 16;
 
@@ -39,7 +39,7 @@ Fault check_numbers(const Request& r) {
       r.chunks.value_or(1) > kMost)
     return fault("bad-value",
                  fmt::format("{} layers on {} ranks with {} chunks", r.layers, r.pp_size, r.chunks.value_or(1)),
-                 fmt::format("numbers are from 1 to {}", kMost), kPpKey);
+                 fmt::format("numbers are from 1 to {}", kMost), kMegatronPpKey);
   if (r.chunks.value_or(1) > 1 && r.pp_size == 1)
     return fault("bad-value", fmt::format("{} chunks of layers on a single pipeline rank", *r.chunks),
                  "chunks need at least two pipeline ranks", kChunksKey);
@@ -91,7 +91,7 @@ Fault check_even(const Request& r) {
                         : fmt::format("{} layers and {} of embedding and loss", r.layers, counted - r.layers);
   if (counted % r.pp_size != 0)
     return fault("indivisible", fmt::format("{} on {} pipeline ranks", what, r.pp_size),
-                 "every rank has the same number of layers", kPpKey);
+                 "every rank has the same number of layers", kMegatronPpKey);
   if (counted / r.pp_size % chunks != 0)
     return fault("indivisible", fmt::format("{} on {} pipeline ranks in {} chunks", what, r.pp_size, chunks),
                  "the chunks of a rank have equal numbers of layers", kChunksKey);
@@ -119,7 +119,7 @@ std::string advice(const Request& request) {
        [](Request& r, int value) { r.last_rank_layers = value; }},
       {kChunksKey, request.chunks.has_value(), request.chunks.value_or(1), 1,
        [](Request& r, int value) { r.chunks = value; }},
-      {kPpKey, true, request.pp_size, 1, [](Request& r, int value) { r.pp_size = value; }},
+      {kMegatronPpKey, true, request.pp_size, 1, [](Request& r, int value) { r.pp_size = value; }},
   };
   if (request.layers < 1 || request.layers > kMost) return "";
   std::vector<std::string> words;

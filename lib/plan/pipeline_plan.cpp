@@ -24,7 +24,7 @@ constexpr int kMostStages = 1 << 20;  // far above any model's layers
 
 constexpr const char* kSection = "distributed.pipeline";
 constexpr const char* kScheduleKey = "distributed.pipeline.pp_schedule";
-constexpr const char* kLayersKey = "distributed.pipeline.layers_per_stage";
+constexpr const char* kStageLayersKey = "distributed.pipeline.layers_per_stage";
 constexpr const char* kModulesKey = "distributed.pipeline.module_fqns_per_model_part";
 constexpr const char* kStageLayoutKey = "distributed.pipeline.pipeline_model_parallel_layout";
 constexpr const char* kVirtualKey = "model_parallel.virtual_pipeline_model_parallel_size";
@@ -170,7 +170,7 @@ class PipelinePlanning {
     std::vector<std::string> given;
     if (settings_.module_fqns_per_model_part()) given.emplace_back(kModulesKey);
     if (settings_.pipeline_model_parallel_layout()) given.emplace_back(kStageLayoutKey);
-    if (layers.count || layers.automatic || !layers.counts.empty()) given.emplace_back(kLayersKey);
+    if (layers.count || layers.automatic || !layers.counts.empty()) given.emplace_back(kStageLayersKey);
     if (given.size() > 1) {
       report_.refuse("split-conflict", given[1], fmt::format("{} and {} both divide the layers", given[0], given[1]),
                      "remove one of the two");
@@ -303,7 +303,7 @@ class PipelinePlanning {
     } else if (!layers.counts.empty()) {
       const int total = std::accumulate(layers.counts.begin(), layers.counts.end(), 0);
       if (total != model_->spec.layers)
-        report_.refuse("bad-value", kLayersKey,
+        report_.refuse("bad-value", kStageLayersKey,
                        fmt::format("the stages have {} layers, the model {}", total, model_->spec.layers),
                        "the list must add up to the model's layers");
       else

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <regex>
 #include <set>
 #include <system_error>
 
@@ -11,6 +10,7 @@
 #include <fmt/ranges.h>
 #include <fnmatch.h>
 
+#include "base/expression.h"
 #include "config/node.h"
 
 namespace automodel::rows {
@@ -95,15 +95,13 @@ using Splits = std::vector<std::pair<std::string, Files>>;
 
 /// data/{split}-00000-of-00002*.*
 Splits sharded(const Files& files, const std::string& prefix) {
-  static const std::regex kShard(R"(data/(.+)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*)");
-  static const std::regex kName(R"([A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*)");
+  static const auto kShard = Expression::read(R"(data/(.+)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*)");
+  static const auto kName = Expression::read(R"([A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*)");
   std::map<std::string, Files> found;
   for (const auto& file : files) {
-    std::smatch parts;
     if (!file.starts_with(prefix)) continue;
-    const std::string own = file.substr(prefix.size());
-    if (!std::regex_match(own, parts, kShard) || !std::regex_match(parts[1].first, parts[1].second, kName)) continue;
-    found[parts[1].str()].push_back(file);
+    const auto split = kShard->first_group(file.substr(prefix.size()));
+    if (split && kName->matches(*split)) found[*split].push_back(file);
   }
   Splits out;
   for (const auto& words : kSplitWords)

@@ -46,7 +46,7 @@ class Builder {
   Row row_;
 };
 
-Row row_of(const Request& request, int rank) {
+Row dual_pipe_row(const Request& request, int rank) {
   const int below = request.ranks - rank - 1;  // ranks between this one and the turn of the V
   Builder row(request, rank);
   // 1, 2: fill.
@@ -107,7 +107,7 @@ Diagnostics check_dual_pipe_v(const Request& request) {
 Schedule dual_pipe_v(const Request& request) {
   Schedule schedule;
   schedule.reserve(static_cast<std::size_t>(request.ranks));
-  for (int rank = 0; rank < request.ranks; ++rank) schedule.push_back(row_of(request, rank));
+  for (int rank = 0; rank < request.ranks; ++rank) schedule.push_back(dual_pipe_row(request, rank));
   return schedule;
 }
 

@@ -55,7 +55,7 @@ KindIndex kind_of(Op op) {
   return kCollectives;
 }
 
-std::string escaped(std::string_view text) {
+std::string in_xml(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
@@ -150,7 +150,7 @@ class Chart {
   void title() {
     const Shape& shape = timeline_.shape;
     put("<text x=\"16\" y=\"26\" font-size=\"17\" font-weight=\"bold\" fill=\"#222222\">{}{}bubble {:.1f} %</text>\n",
-        escaped(options_.title), options_.title.empty() ? "" : ": ", 100 * timeline_.bubble_fraction);
+        in_xml(options_.title), options_.title.empty() ? "" : ": ", 100 * timeline_.bubble_fraction);
     put("<text x=\"16\" y=\"46\" font-size=\"12\" fill=\"#666666\">{} rank{}, {} stage{}, {} microbatch{}; one run "
         "takes {}; right: busy share of each rank</text>\n",
         shape.ranks, shape.ranks == 1 ? "" : "s", shape.stages, shape.stages == 1 ? "" : "s", shape.microbatches,

@@ -35,7 +35,7 @@ class Builder {
   Row row_;
 };
 
-Row row_of(const Request& request, int rank) {
+Row zbv_row(const Request& request, int rank) {
   using enum Op;
   const int planned = std::max(2 * request.ranks - 1, request.microbatches);
   const int below = request.ranks - rank;  // ranks from this one to the turn of the V
@@ -74,7 +74,7 @@ Row row_of(const Request& request, int rank) {
 Schedule zbv_zero_bubble(const Request& request) {
   Schedule schedule;
   schedule.reserve(static_cast<std::size_t>(request.ranks));
-  for (int rank = 0; rank < request.ranks; ++rank) schedule.push_back(row_of(request, rank));
+  for (int rank = 0; rank < request.ranks; ++rank) schedule.push_back(zbv_row(request, rank));
   return schedule;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/diagnostic.h"
 #include "base/error.h"
+#include "base/expression.h"
 #include "base/text_table.h"
 
 namespace automodel {
@@ -24,6 +25,17 @@ TEST_CASE("a table aligns words to the left and numbers to the right", "[base]")
   table.add({"a", "1"});
   table.add({"long name", "1000"});
   CHECK(table.text() == "  name       count\n  a              1\n  long name   1000\n");
+}
+
+TEST_CASE("an expression means a whole text, a part or a group", "[base]") {
+  const auto expression = Expression::read("data/(.+)-[0-9]{2}");
+  REQUIRE(expression);
+  CHECK(expression->matches("data/train-00"));
+  CHECK_FALSE(expression->matches("more/data/train-00"));
+  CHECK(expression->found_in("more/data/train-00"));
+  CHECK(expression->first_group("data/train-00") == "train");
+  CHECK_FALSE(expression->first_group("data/train"));
+  CHECK_FALSE(Expression::read("("));
 }
 
 TEST_CASE("a failed check is an internal error that names file and line", "[base]") {

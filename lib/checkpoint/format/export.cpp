@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{50} << 30;  // of a file, as transformers 5 cuts
-constexpr std::int64_t kExportedAtOnce = 1 << 20;              // elements
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{50} << 30;  // of a file, as transformers 5 cuts
+constexpr std::int64_t kExportedAtOnce = 1 << 20;                  // elements
 
 [[noreturn]] void refuse(ExitCode code, std::string id, std::string message, std::string help) {
   throw Error(code, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
@@ -30,11 +30,6 @@ constexpr std::int64_t kExportedAtOnce = 1 << 20;              // elements
 
 void throw_if(Diagnostics& problems) {
   if (!problems.empty()) throw Error(ExitCode::kCheckpoint, std::move(problems));
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
 }
 
 /// Everything besides the weights, except config.json.
@@ -117,7 +112,7 @@ ExportReport write_weights(const TensorFolder& folder, const Adapters* adapters,
       refuse(ExitCode::kBadInput, "adapter-shape",
              fmt::format("the base model '{}' has no '{}'", folder.path().native(), strangers.front()),
              "the adapters belong to another model; name theirs with --base");
-  const auto layout = lay_out_folder(infos, "model", kMostBytes);
+  const auto layout = lay_out_folder(infos, "model", kMostFileBytes);
   ExportReport report{.bytes = layout.bytes};
   for (const auto& file : layout.files) {
     OutputFile written(out / file.name, OutputFile::Mode::kCreate);

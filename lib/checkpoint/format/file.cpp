@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -30,6 +31,11 @@ Diagnostic unreadable(const std::filesystem::path& path, const std::string& reas
 }
 
 }  // namespace
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
 
 void fail_unwritable(const std::string& what, int error) {
   throw Error(ExitCode::kCheckpoint,

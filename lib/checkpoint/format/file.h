@@ -11,6 +11,9 @@
 
 namespace automodel::checkpoint {
 
+/// Whether there is such a file or folder; not where that cannot be told.
+bool is_there(const std::filesystem::path& path);
+
 /// Open for reading. Reads fail with an Error (kCheckpoint, `cannot-read`) and not with a signal, as a mapping would
 /// when a file is truncated or a disk fails.
 class InputFile {

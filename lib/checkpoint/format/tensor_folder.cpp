@@ -5,17 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/format/file.h"
 #include "checkpoint/format/shard_index.h"
 
 namespace automodel::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 std::string single_name(std::string_view stem) {
   return std::string(stem) + ".safetensors";
