@@ -71,8 +71,8 @@ struct Choice {
   std::array<Tokens, kKinds> tokens;
 };
 
-/// With fewer tokens a product is one of vectors, for which libraries have code of their own; smaller weights leave tiles
-/// empty.
+/// With fewer tokens a product is one of vectors, for which libraries have code of their own; smaller weights leave
+/// tiles empty.
 constexpr std::int64_t kFewTokens = 24, kSmallWeight = 64;
 constexpr Tokens kFromFew = {kFewTokens, std::numeric_limits<std::int64_t>::max()};
 
@@ -84,8 +84,8 @@ bool kernels_allowed() {
 template <class T>
 const Choice<T>& choice();
 
-/// On Intel's processors the library's share of time for laying out weights, or for the gradient's memory, is small with
-/// many tokens. On others MKL takes code for AVX2; a gradient of many tokens it adds as fast.
+/// On Intel's processors the library's share of time for laying out weights, or for the gradient's memory, is small
+/// with many tokens. On others MKL takes code for AVX2; a gradient of many tokens it adds as fast.
 template <>
 const Choice<float>& choice() {
   static const Choice<float> found = [] {
@@ -97,8 +97,8 @@ const Choice<float>& choice() {
   return found;
 }
 
-/// Where there is no AMX oneDNN has the same instructions and lays the weight out for each product. A weight gradient is
-/// summed in float32, by host_product.
+/// Where there is no AMX oneDNN has the same instructions and lays the weight out for each product. A weight gradient
+/// is summed in float32, by host_product.
 template <>
 const Choice<Bits>& choice() {
   static const Choice<Bits> found = [] {
@@ -197,7 +197,6 @@ template void host_product(float*, std::int64_t, bool, const Lying<float>&, cons
                            std::int64_t, std::int64_t);
 template void host_product(float*, std::int64_t, bool, const Lying<Bits>&, const Lying<Bits>&, std::int64_t,
                            std::int64_t, std::int64_t);
-
 
 bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
   if (computed<float>(kWeightGradient, out, fresh, a, b)) return true;

@@ -1,5 +1,6 @@
 // Products of matrices on a CPU: which library or kernel computes them is decided here. Those of bfloat16 are summed in
-// float32, in one call, on processors with instructions for it. There are kernels for AVX-512 (kernels/product_avx512.cpp).
+// float32, in one call, on processors with instructions for it. There are kernels for AVX-512
+// (kernels/product_tiles.h).
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@
 
 namespace automodel::ops {
 
-/// True where sums in float32 of products of T, float or c10::BFloat16, are one call here: for bfloat16 where this processor
-/// multiplies it (AVX512-BF16 or AMX) and LibTorch brings a library that does so, or this program a kernel; for float
-/// where such a kernel is faster than LibTorch's library. The same for the whole life of a process, and not measured:
-/// ranks on like machines decide alike.
+/// True where sums in float32 of products of T, float or c10::BFloat16, are one call here: for bfloat16 where this
+/// processor multiplies it (AVX512-BF16 or AMX) and LibTorch brings a library that does so, or this program a kernel;
+/// for float where such a kernel is faster than LibTorch's library. The same for the whole life of a process, and not
+/// measured: ranks on like machines decide alike.
 template <class T = c10::BFloat16>
 bool has_host_product();
 /// True where that call is to this program's kernel.

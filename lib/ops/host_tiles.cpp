@@ -23,7 +23,8 @@ const AttentionKernels<T>& loops() {
     return kernels().attention_bfloat16;
 }
 
-constexpr std::int64_t kQueries = 128, kKeys = 512;  // of a tile at most: its four matrices stay in a core's second cache
+constexpr std::int64_t kQueries = 128,
+                       kKeys = 512;  // of a tile at most: its four matrices stay in a core's second cache
 
 /// Queries of a tile. With fewer of them less is computed that a causal mask hides; libraries need more to be fast.
 template <class T>
@@ -108,7 +109,8 @@ struct ForwardTile {
                                            rows[static_cast<std::size_t>(i)], row + begin, end - begin);
         if (!fresh && factor != 1) kernel.scale(sums.data + i * v.width, factor, v.width);
       }
-      host_product(sums.data, v.width, fresh, Lying<T>{weights.data, tile.keys}, v.from(tile.key), queries, tile.keys, v.width);
+      host_product(sums.data, v.width, fresh, Lying<T>{weights.data, tile.keys}, v.from(tile.key), queries, tile.keys,
+                   v.width);
       fresh = false;
     });
   }
@@ -166,7 +168,8 @@ struct BackwardGroup {
                      dout.from(query), tile.keys, rows, value_width);
         host_product(dk.data + tile.key * width, width, false, Lying<T>{dscores.data, tile.keys, true}, q.from(query),
                      tile.keys, rows, width);
-        host_product(dq.data, width, fresh, Lying<T>{dscores.data, tile.keys}, k.from(tile.key), rows, tile.keys, width);
+        host_product(dq.data, width, fresh, Lying<T>{dscores.data, tile.keys}, k.from(tile.key), rows, tile.keys,
+                     width);
         fresh = false;
       });
       for (std::int64_t i = 0; i < rows; ++i) kernel.narrow(dq.data + i * width, 1, to.at(query + i), width);

@@ -66,8 +66,7 @@ void check_blocks(at::ScalarType type, double spacing) {
         Case{1, 140, 140, 2, 2, 16, kEverything, kEverything}, Case{1, 64, 600, 2, 1, 32, kEverything, kEverything}}) {
     CAPTURE(c.batch, c.queries, c.keys, c.heads, c.groups, c.width, c.before, c.after);
     // Parts of a joined projection, as layers have them.
-    const auto joined =
-        at::randn({c.batch, std::max(c.queries, c.keys), (c.heads + 2 * c.groups) * c.width}).to(type);
+    const auto joined = at::randn({c.batch, std::max(c.queries, c.keys), (c.heads + 2 * c.groups) * c.width}).to(type);
     const auto part = [&](const at::Tensor& x, std::int64_t first, std::int64_t heads, std::int64_t tokens) {
       return x.narrow(1, 0, tokens).narrow(2, first * c.width, heads * c.width).unflatten(2, {heads, c.width});
     };

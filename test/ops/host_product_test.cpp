@@ -242,8 +242,9 @@ template <class T>
 void check_layouts(at::ScalarType type) {
   if (!has_host_product<T>()) return;
   at::manual_seed(10);
-  for (const auto& [rows, inner, columns] : {Size{1, 1, 1}, Size{3, 2, 5}, Size{14, 33, 32}, Size{15, 7, 33},
-                                             Size{40, 32, 70}, Size{129, 65, 47}, Size{31, 4500, 35}, Size{500, 900, 9}})
+  for (const auto& [rows, inner, columns] :
+       {Size{1, 1, 1}, Size{3, 2, 5}, Size{14, 33, 32}, Size{15, 7, 33}, Size{40, 32, 70}, Size{129, 65, 47},
+        Size{31, 4500, 35}, Size{500, 900, 9}})
     for (const bool turned_a : {false, true})
       for (const bool turned_b : {false, true}) {
         CAPTURE(rows, inner, columns, turned_a, turned_b);

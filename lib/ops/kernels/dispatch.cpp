@@ -5,10 +5,10 @@ namespace automodel::ops {
 
 namespace avx512 {
 Kernels table(const char* name);
-ProductKernels<float> products();
+ProductKernels<float> float_products();
 }  // namespace avx512
 namespace avx512_bfloat16 {
-ProductKernels<c10::BFloat16> products();
+ProductKernels<c10::BFloat16> bfloat16_products();
 }
 namespace avx2 {
 Kernels table(const char* name);
@@ -22,8 +22,8 @@ const Kernels& kernels() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
       auto table = avx512::table("avx512");
-      table.product_float = avx512::products();
-      if (processor().bfloat16 != BFloat16Unit::kNone) table.product_bfloat16 = avx512_bfloat16::products();
+      table.product_float = avx512::float_products();
+      if (processor().bfloat16 != BFloat16Unit::kNone) table.product_bfloat16 = avx512_bfloat16::bfloat16_products();
       return table;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table("avx2");

@@ -1,0 +1,39 @@
+// Products of bfloat16 for AVX512-BF16, whose instruction multiplies pairs of them and adds both products.
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/product_tiles.h"
+
+namespace automodel::ops::AUTOMODEL_ISA {
+namespace {
+
+struct Pair {
+  using Number = c10::BFloat16;
+  static constexpr std::int64_t kNumbers = 2;
+  static __m512 multiply_add(__m512 a, __m512 b, __m512 sums) {
+    return _mm512_dpbf16_ps(sums, (__m512bh)a, (__m512bh)b);
+  }
+  static __m512 load(const Number* x, std::int64_t count) {
+    const auto there = count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1U;
+    return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(there, x));
+  }
+  static __m512 load_across(const Number* x, std::int64_t distance, std::int64_t rows, std::int64_t columns) {
+    const auto there = lanes(columns);
+    const auto first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x));
+    if (rows < 2) return _mm512_castsi512_ps(first);
+    const auto second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x + distance));
+    return _mm512_castsi512_ps(_mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
+  }
+  static __m256i rounded(__m512 sums) { return (__m256i)_mm512_cvtneps_pbh(sums); }
+};
+
+}  // namespace
+
+ProductKernels<c10::BFloat16> bfloat16_products();
+ProductKernels<c10::BFloat16> bfloat16_products() {
+  return {product<Pair, float>, product<Pair, c10::BFloat16>, kDepth * Pair::kNumbers};
+}
+
+}  // namespace automodel::ops::AUTOMODEL_ISA

@@ -1,0 +1,29 @@
+// Products of float for AVX-512.
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/product_tiles.h"
+
+namespace automodel::ops::AUTOMODEL_ISA {
+namespace {
+
+struct Float {
+  using Number = float;
+  static constexpr std::int64_t kNumbers = 1;
+  static __m512 multiply_add(__m512 a, __m512 b, __m512 sums) { return _mm512_fmadd_ps(a, b, sums); }
+  static __m512 load(const float* x, std::int64_t count) { return _mm512_maskz_loadu_ps(lanes(count), x); }
+  static __m512 load_across(const float* x, std::int64_t /*distance*/, std::int64_t /*rows*/, std::int64_t columns) {
+    return load(x, columns);
+  }
+};
+
+}  // namespace
+
+ProductKernels<float> float_products();
+ProductKernels<float> float_products() {
+  return {product<Float, float>, product<Float, float>, kDepth};
+}
+
+}  // namespace automodel::ops::AUTOMODEL_ISA

@@ -1,0 +1,310 @@
+// Products of matrices with sums in float, for AVX-512. A tile of at most 14 x 32 sums stays in registers over the
+// whole inner dimension, so that each sum has the same order of additions however rows and columns are divided. What
+// tiles read is laid out in lanes of 32 bits: a float, or two bfloat16 that are neighbours in the inner dimension.
+//
+// A class `Lane` says what is in one (product_float.cpp, product_bfloat16.cpp):
+//   Number, kNumbers             the type, and how many are in a lane
+//   multiply_add(a, b, sums)     sums + a b
+//   load(x, count)               16 lanes of `count` numbers that lie next to each other, zeros behind them
+//   load_across(x, distance, rows, columns)   the first lanes of the rows x, x + distance, ... of which `rows` exist:
+//   one
+//                                for each of `columns` columns
+//   rounded(sums)                16 sums as numbers of 16 bits
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <immintrin.h>
+
+#include "ops/kernels/kernels.h"
+
+namespace automodel::ops::AUTOMODEL_ISA {
+namespace {
+
+constexpr std::int64_t kLanes = 16, kBlock = 14, kPanel = 2 * kLanes, kDepth = 1024;
+/// Floats of an operand that is laid out for all tiles; the other one is by block or by panel.
+constexpr std::int64_t kHeld = kProductRoom - kPanel * kDepth;
+static_assert(kBlock * kDepth + kLanes <= kPanel * kDepth && kHeld > kPanel * kDepth + kLanes);
+
+inline __mmask16 lanes(std::int64_t count) {
+  return static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1U << count) - 1U);
+}
+
+template <class Lane>
+using NumberOf = typename Lane::Number;
+template <class Lane>
+using MatrixOf = Lying<NumberOf<Lane>>;
+
+using Square = __m512[16];  // NOLINT(modernize-avoid-c-arrays): std::array takes the type without its attributes
+
+/// Transposes 16 rows of 16: 32-bit, 64-bit, then 128-bit parts.
+__attribute__((always_inline)) inline void transpose(Square& x) {
+  Square t;
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 16; i += 4) {
+    const auto a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
+    const auto c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+    x[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    x[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    x[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    x[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 4; ++i) {
+    x[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+    x[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+    x[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+    x[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+
+template <class Lane>
+std::int64_t lanes_for(std::int64_t numbers) {
+  return (numbers + Lane::kNumbers - 1) / Lane::kNumbers;
+}
+
+/// out[i * step + r] = lane i of row r of x for `rows` (at most 16) of `inner` numbers; the lanes up to 16 behind each
+/// row of `out` are overwritten with zeros, those of the last one too.
+template <class Lane>
+void lay_turned(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t rows, std::int64_t inner, float* out,
+                std::int64_t step) {
+  for (std::int64_t i = 0, n = lanes_for<Lane>(inner); i < n; i += kLanes) {
+    const auto left = inner - i * Lane::kNumbers;
+    Square square;
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < 16; ++r) {
+      const auto row = static_cast<std::int64_t>(r);
+      square[r] = row < rows ? Lane::load(x + row * distance + i * Lane::kNumbers, left) : _mm512_setzero_ps();
+    }
+    transpose(square);
+    const auto count = static_cast<std::size_t>(std::min(kLanes, n - i));
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < 16; ++r, out += step)
+      if (r < count) _mm512_storeu_ps(out, square[r]);
+  }
+}
+
+/// out[i * step + r] = lane i of column r of x for `columns` of `inner` numbers, with zeros behind as above.
+template <class Lane>
+void lay_straight(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t columns, std::int64_t inner, float* out,
+                  std::int64_t step) {
+  for (std::int64_t i = 0; i < inner; i += Lane::kNumbers, x += Lane::kNumbers * distance, out += step)
+    _mm512_storeu_ps(out, Lane::load_across(x, distance, inner - i, columns));
+}
+
+/// `count` rows of a matrix from `first` on, for tiles.
+template <class Lane>
+void lay_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
+  if (a.turned)
+    lay_straight<Lane>(a.data + first, a.distance, count, inner, out, count);
+  else
+    lay_turned<Lane>(a.data + first * a.distance, a.distance, count, inner, out, count);
+}
+
+/// A panel of the columns from `first` on, of which `count` exist.
+template <class Lane>
+void lay_columns(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
+  for (std::int64_t half = 0; half < kPanel; half += kLanes)
+    if (b.turned)
+      lay_turned<Lane>(b.data + (first + half) * b.distance, b.distance, std::min(kLanes, count - half), inner,
+                       out + half, kPanel);
+    else
+      lay_straight<Lane>(b.data + first + half, b.distance, count - half, inner, out + half, kPanel);
+}
+
+/// What the next panel is made of: two numbers whose lines a tile asks for every 8 steps, and how far it goes on.
+template <class Lane>
+struct Ahead {
+  const NumberOf<Lane>* first;
+  std::int64_t second = 0, step = 0;
+};
+
+template <class Lane, class Out>
+struct Tile {
+  Out* out;
+  std::int64_t distance;
+  std::int64_t columns;  ///< that exist, of kPanel
+  bool fresh;
+  Ahead<Lane> ahead;
+};
+
+/// Writes the sums of 16 columns of which `there` exist.
+inline void put(float* to, __mmask16 there, bool fresh, __m512 sums) {
+  if (!fresh) sums = _mm512_add_ps(sums, _mm512_maskz_loadu_ps(there, to));
+  _mm512_mask_storeu_ps(to, there, sums);
+}
+template <class Lane>
+void put_rounded(NumberOf<Lane>* to, __mmask16 there, __m512 sums) {
+  _mm256_mask_storeu_epi16(to, there, Lane::rounded(sums));
+}
+
+/// a [n, kRows], b [n, kPanel].
+template <class Lane, class Out, int kRows>
+void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>& at) {
+  Out* line = at.out;
+#pragma GCC unroll 1
+  for (int r = 0; r < kRows; ++r, line += at.distance) {
+    _mm_prefetch(line, _MM_HINT_T0);
+    if (sizeof(Out) == sizeof(float)) _mm_prefetch(line + kLanes, _MM_HINT_T0);
+  }
+  __m512 left[kRows], right[kRows];
+#pragma GCC unroll 14
+  for (int r = 0; r < kRows; ++r) left[r] = right[r] = _mm512_setzero_ps();
+  const auto step = [&](const float* rows, const float* columns) __attribute__((always_inline)) {
+    const auto first = _mm512_load_ps(columns), second = _mm512_load_ps(columns + kLanes);
+#pragma GCC unroll 14
+    for (int r = 0; r < kRows; ++r) {
+      const auto x = _mm512_set1_ps(rows[r]);
+      left[r] = Lane::multiply_add(x, first, left[r]);
+      right[r] = Lane::multiply_add(x, second, right[r]);
+    }
+  };
+  const NumberOf<Lane>* ahead = at.ahead.first;
+  std::int64_t i = n;
+  for (; i >= 8; i -= 8, a += 8 * kRows, b += 8 * kPanel, ahead += at.ahead.step) {
+    _mm_prefetch(ahead, _MM_HINT_T1);
+    _mm_prefetch(ahead + at.ahead.second, _MM_HINT_T1);
+#pragma GCC unroll 8
+    for (int u = 0; u < 8; ++u) step(a + u * kRows, b + u * kPanel);
+  }
+#pragma GCC unroll 1
+  for (; i > 0; --i, a += kRows, b += kPanel) step(a, b);
+  const auto first = lanes(at.columns), second = lanes(at.columns - kLanes);
+  line = at.out;
+#pragma GCC unroll 14
+  for (int r = 0; r < kRows; ++r, line += at.distance) {
+    if constexpr (std::is_same_v<Out, float>) {
+      put(line, first, at.fresh, left[r]);
+      put(line + kLanes, second, at.fresh, right[r]);
+    } else {
+      put_rounded<Lane>(line, first, left[r]);
+      put_rounded<Lane>(line + kLanes, second, right[r]);
+    }
+  }
+}
+
+template <class Lane, class Out>
+using RunTile = void (*)(const float*, const float*, std::int64_t, const Tile<Lane, Out>&);
+template <class Lane, class Out, std::size_t... kRows>
+constexpr std::array<RunTile<Lane, Out>, sizeof...(kRows)> tiles_of(std::index_sequence<kRows...>) {
+  return {tile<Lane, Out, static_cast<int>(kRows) + 1>...};
+}
+/// By rows - 1.
+template <class Lane, class Out>
+constexpr auto kTiles = tiles_of<Lane, Out>(std::make_index_sequence<kBlock>());
+
+/// One of `count` nearly equal parts of `whole`.
+struct Part {
+  std::int64_t first, size;
+};
+inline Part part(std::int64_t whole, std::int64_t count, std::int64_t index) {
+  const auto first = whole * index / count;
+  return {first, whole * (index + 1) / count - first};
+}
+inline std::int64_t parts(std::int64_t whole, std::int64_t most) {
+  return (whole + most - 1) / most;
+}
+
+template <class Lane, class Out>
+void run_tile(std::int64_t rows, const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>& at) {
+  kTiles<Lane, Out>[static_cast<std::size_t>(rows - 1)](a, b, n, at);
+}
+
+/// Where block `i` of rows asks for the panel of the columns from `first` on; the first 8 blocks ask for all of it.
+template <class Lane>
+Ahead<Lane> ahead_of(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t columns, std::int64_t i,
+                     const float* room) {
+  if (first >= columns || i >= 8) return {reinterpret_cast<const NumberOf<Lane>*>(room)};
+  if (b.turned) return {b.data + (first + 4 * i) * b.distance, kLanes * Lane::kNumbers, kPanel * Lane::kNumbers};
+  return {b.data + first + i * Lane::kNumbers * b.distance, Lane::kNumbers == 1 ? kLanes : b.distance,
+          8 * Lane::kNumbers * b.distance};
+}
+
+/// `a` is laid out as a whole. Panels of `b`, which comes from memory, are laid out one after the other; while the
+/// tiles of one are computed the next one is asked for.
+template <class Lane, class Out>
+void across(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
+            std::int64_t inner, std::int64_t columns, float* room) {
+  float* const panel = room;
+  float* const held = room + kPanel * kDepth;
+  const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const auto [first, size] = part(rows, blocks, i);
+    lay_rows<Lane>(a, first, size, inner, held + first * n);
+  }
+  for (std::int64_t j = 0; j < columns; j += kPanel) {
+    lay_columns<Lane>(b, j, columns - j, inner, panel);
+    for (std::int64_t i = 0; i < blocks; ++i) {
+      const auto [first, size] = part(rows, blocks, i);
+      run_tile<Lane, Out>(size, held + first * n, panel, n,
+                          {out.data + first * out.distance + j, out.distance, columns - j, fresh,
+                           ahead_of<Lane>(b, j + kPanel, columns, i, room)});
+    }
+  }
+}
+
+/// `b` is laid out as a whole. Tiles go along the rows of `out`, which is read and written once.
+template <class Lane, class Out>
+void along(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
+           std::int64_t inner, std::int64_t columns, float* room) {
+  float* const block = room;
+  float* const held = room + kPanel * kDepth;
+  const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
+  for (std::int64_t j = 0; j < columns; j += kPanel) lay_columns<Lane>(b, j, columns - j, inner, held + j * n);
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const auto [first, size] = part(rows, blocks, i);
+    lay_rows<Lane>(a, first, size, inner, block);
+    for (std::int64_t j = 0; j < columns; j += kPanel)
+      run_tile<Lane, Out>(size, block, held + j * n, n,
+                          {out.data + first * out.distance + j, out.distance, columns - j, fresh,
+                           ahead_of<Lane>(b, columns, columns, i, room)});
+  }
+}
+
+template <class Lane>
+MatrixOf<Lane> from(const MatrixOf<Lane>& x, std::int64_t row, std::int64_t column) {
+  return {x.data + (x.turned ? column * x.distance + row : row * x.distance + column), x.distance, x.turned};
+}
+
+template <class Lane, class Out>
+void product(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
+             std::int64_t inner, std::int64_t columns, float* room) {
+  const auto steps = lanes_for<Lane>(inner), depths = parts(steps, kDepth);
+  for (std::int64_t d = 0; d < depths; ++d) {
+    const auto [step, n] = part(steps, depths, d);
+    const auto begin = step * Lane::kNumbers, numbers = std::min(inner - begin, n * Lane::kNumbers);
+    const bool first = fresh && d == 0;
+    if (a.turned) {  // a gradient of weights: `out` is what is large
+      const auto wide = kHeld / n / kPanel * kPanel;
+      for (std::int64_t j = 0; j < columns; j += wide)
+        along<Lane, Out>({out.data + j, out.distance}, first, from<Lane>(a, 0, begin), from<Lane>(b, begin, j), rows,
+                         numbers, std::min(wide, columns - j), room);
+    } else {
+      const auto groups = parts(rows, (kHeld - kLanes) / n);
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const auto [row, size] = part(rows, groups, g);
+        across<Lane, Out>({out.data + row * out.distance, out.distance}, first, from<Lane>(a, row, begin),
+                          from<Lane>(b, begin, 0), size, numbers, columns, room);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace automodel::ops::AUTOMODEL_ISA
