@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "ops/graph.h"
 #include "ops/grouped_product.h"
+#include "ops/host_product.h"
 
 namespace automodel::ops {
 namespace {
@@ -35,7 +36,7 @@ void stacked_product(at::Tensor out, const at::Tensor& x, const at::Tensor& weig
                      const std::optional<at::ScalarType>& type) {
   if (type && *type != x.scalar_type())
     out.copy_(at::mm(x.to(*type), weight.to(*type)));
-  else
+  else if (!host_product_with_weight(out, x, weight))
     at::mm_out(out, x, weight);
 }
 

@@ -57,7 +57,7 @@ Lying<Bits> lying(const at::Tensor& x, at::Tensor& copy) {
   return {copy.const_data_ptr<Bits>(), distance_of_rows(copy)};
 }
 
-/// The products of a linear layer.
+/// The products of a linear layer: x W^T, dY W and dY^T X for a weight that lies as [outputs, inputs].
 enum Kind : std::size_t { kForward, kInputGradient, kWeightGradient, kKinds };
 
 /// Tokens for which this program's kernel was measured to be faster than LibTorch's library.
@@ -134,34 +134,37 @@ void run_divided(Product<T, Out> run, RowsOf<Out> out, bool fresh, const Lying<T
   });
 }
 
-/// A product of matrices of T by this program's kernel; false, and nothing done, where it does not suit.
+template <class T>
+bool rows_of(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == c10::CppTypeToScalarType<T>::value && rows_lie(x);
+}
+
+/// A product of a linear layer, of T alone, by this program's kernel; false, and nothing done, where it does not suit.
 template <class T>
 bool computed(Kind kind, at::Tensor& out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
   const auto& [kernel, tokens] = choice<T>();
-  const bool gradient = kind == kWeightGradient;
-  const auto& weight = gradient ? out : b;
+  const bool gradient = kind == kWeightGradient, turned = kind == kForward;
+  const at::Tensor& weight = gradient ? out : b;
   const auto inner = gradient ? a.size(0) : a.size(1);
   if (!tokens[kind].hold(a.size(0)) || weight.size(0) < kSmallWeight || weight.size(1) < kSmallWeight) return false;
   if (!std::is_same_v<T, float> && inner > kernel.depth) return false;
-  for (const auto* x : {&std::as_const(out), &a, &b})
-    if (!x->is_cpu() || x->scalar_type() != c10::CppTypeToScalarType<T>::value || !rows_lie(*x)) return false;
-  const auto lying = [](const at::Tensor& x, bool turned) {
-    return Lying<T>{x.const_data_ptr<T>(), distance_of_rows(x), turned};
-  };
-  run_divided(kernel.rounded, RowsOf<T>{out.mutable_data_ptr<T>(), distance_of_rows(out)}, fresh, lying(a, gradient),
-              lying(b, kind == kForward), out.size(0), inner, out.size(1));
+  if (!rows_of<T>(out) || !rows_of<T>(a) || !rows_of<T>(turned ? b.t() : b)) return false;
+  const auto right = turned ? b.t() : b;
+  run_divided(kernel.rounded, RowsOf<T>{out.mutable_data_ptr<T>(), distance_of_rows(out)}, fresh,
+              Lying<T>{a.const_data_ptr<T>(), distance_of_rows(a), gradient},
+              Lying<T>{right.const_data_ptr<T>(), distance_of_rows(right), turned}, out.size(0), inner, out.size(1));
   return true;
+}
+
+template <class T>
+bool computed_with_weight(at::Tensor& out, const at::Tensor& x, const at::Tensor& weight) {
+  return computed<T>(kForward, out, true, x, weight) || computed<T>(kInputGradient, out, true, x, weight);
 }
 
 }  // namespace
 
-bool host_forward(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
-  return computed<float>(kForward, out, true, x, weight) || computed<Bits>(kForward, out, true, x, weight);
-}
-
-bool host_input_gradient(at::Tensor out, const at::Tensor& dy, const at::Tensor& weight) {
-  return computed<float>(kInputGradient, out, true, dy, weight) ||
-         computed<Bits>(kInputGradient, out, true, dy, weight);
+bool host_product_with_weight(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
+  return computed_with_weight<float>(out, x, weight) || computed_with_weight<Bits>(out, x, weight);
 }
 
 template <class T>

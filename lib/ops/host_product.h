@@ -27,11 +27,9 @@ bool has_own_product();
 /// there are kernels of float32, or `out` has no rows that lie in one piece each. a [n, rows], b [n, columns].
 bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b);
 
-/// out [n, columns] = x weight^T of one type; false, and nothing done, where at::mm is the better choice.
-bool host_forward(at::Tensor out, const at::Tensor& x, const at::Tensor& weight);
-
-/// out [n, inputs] = dy weight of one type; false, and nothing done, where at::mm is the better choice.
-bool host_input_gradient(at::Tensor out, const at::Tensor& dy, const at::Tensor& weight);
+/// out [n, columns] = x [n, inner] weight [inner, columns], all of one type; false, and nothing done, where at::mm is
+/// the better choice. The weight may be a transposed view.
+bool host_product_with_weight(at::Tensor out, const at::Tensor& x, const at::Tensor& weight);
 
 /// out [rows, columns] = a [rows, inner] b [inner, columns], or += where not `fresh`. Sizes above 0,
 /// has_host_product<T>().

@@ -50,7 +50,7 @@ std::optional<at::ScalarType> apart_in(const Linear& layer, at::ScalarType type)
 }
 
 void plain_product_into(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
-  if (!host_forward(out, x, weight)) at::mm_out(out, x, weight.t());
+  if (!host_product_with_weight(out, x, weight)) at::mm_out(out, x, weight);
 }
 
 void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
@@ -65,18 +65,18 @@ void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer)
     return;
   }
   if (const auto whole = whole_weight(layer); whole.defined()) {
-    plain_product_into(out, x, whole);
+    plain_product_into(out, x, whole.t());
     return;
   }
   for_each_weight(layer, [&](const Parameter& weight, std::int64_t column, std::int64_t columns) {
     auto part = out.narrow(1, column, columns);
-    plain_product_into(part, x, weight.value);
+    plain_product_into(part, x, weight.value.t());
   });
 }
 
 at::Tensor plain_input_gradient(const at::Tensor& gradient, const at::Tensor& weight) {
   auto dx = at::empty({gradient.size(0), weight.size(1)}, gradient.options());
-  if (!host_input_gradient(dx, gradient, weight)) at::mm_out(dx, gradient, weight);
+  plain_product_into(dx, gradient, weight);
   return dx;
 }
 

@@ -83,7 +83,8 @@ void check_blocks(at::ScalarType type, double spacing) {
     CHECK(far(result.out, expected.out) < spacing);
     CHECK((result.logsum.to(at::kDouble) - expected.logsum).abs().max().item<double>() < std::min(1e-4, 64 * spacing));
     attention_block_backward(gradient, in, result, options, out);
-    CHECK(far(out.v, expected.dv) < spacing);
+    // LibTorch, where it computes this, also rounds what the heads of a group add.
+    CHECK(far(out.v, expected.dv) < 2 * spacing);
     if (c.keys == 1) continue;  // no gradient: there is no choice
     // The gradient of a score is a difference, of which one side has the rounded result in it.
     CHECK(far(out.q, expected.dq) < 4 * spacing);
