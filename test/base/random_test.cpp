@@ -128,7 +128,7 @@ TEST_CASE("normals have the moments and tails of a normal distribution", "[base]
   CHECK(std::fabs(static_cast<double>(beyond_4) - n * 6.334248e-5) < 5 * std::sqrt(n * 6.33e-5));
 }
 
-TEST_CASE("uniform numbers fill [0, 1) evenly and never reach 1", "[base]") {
+TEST_CASE("uniform numbers fill the unit interval evenly and never reach its end", "[base]") {
   std::vector<float> u(1 << 20);
   RandomStream(3, "uniform").fill_uniform(0, u);
   std::array<int, 64> bins{};

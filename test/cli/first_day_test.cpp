@@ -85,7 +85,7 @@ TEST_CASE("A run closes with its losses, its model, and what to do with it", "[f
   }
 }
 
-TEST_CASE("A checkpoint belongs to model, data and method; another run does not go on from it unasked", "[first-day]") {
+TEST_CASE("A checkpoint belongs to model, data and method: another run does not go on from it unasked", "[first-day]") {
   const FirstRun run;
   REQUIRE(run.train("--step_scheduler.max_steps 2").code == 0);
   const std::vector<std::pair<std::string, std::string>> others = {

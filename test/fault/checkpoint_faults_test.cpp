@@ -258,7 +258,7 @@ TEST_CASE("A folder that cannot be written to is told before the first step") {
   }
 }
 
-TEST_CASE("A checkpoint that is asked for and not there is an error; none to find is a new run") {
+TEST_CASE("A checkpoint that is asked for and not there is an error, none to find is a new run") {
   const Run run;
   for (const char* from : {"LATEST", "epoch_0_step_9", "none/at/all"}) {
     const auto outcome = run.train(std::string("--checkpoint.restore_from ") + from);
