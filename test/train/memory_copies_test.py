@@ -33,6 +33,12 @@ class InMemory(RestartCase):
     def copies(self, memory=None):
         return sorted((memory or self.memory).glob("automodel-*/epoch_*"), key=lambda path: int(path.name.split("_")[-1]))
 
+    def in_copies(self, folder, file, memory=None):
+        """This file of every copy; one that the ranks were held in making may lack it."""
+        paths = [path for copy in self.copies(memory) if (path := copy / folder / file).exists()]
+        self.assertTrue(paths)
+        return paths
+
     def strike(self, damage):
         """Ranks are held, `damage` is done, and they die."""
         workers = workers_below(self.job.pid)
@@ -91,16 +97,14 @@ class InMemory(RestartCase):
         self.wait_for_step(29)  # a copy is whole that is newer than the checkpoint, and the next checkpoint is far
 
         def tear():
-            for copy in self.copies():
-                path = copy / "optim" / "optim.safetensors"
+            for path in self.in_copies("optim", "optim.safetensors"):
                 os.truncate(path, path.stat().st_size // 2)
 
         self.strike(tear)
         self.wait_for_step(49)
 
         def flip():
-            for copy in self.copies():
-                path = copy / "model" / "model.safetensors"
+            for path in self.in_copies("model", "model.safetensors"):
                 content = bytearray(path.read_bytes())
                 content[-3] ^= 0x10
                 path.write_bytes(content)
@@ -153,7 +157,7 @@ class InTwoMemories(TwoNames):
 
     EVERY = InMemory.EVERY
     KEYS = (*InMemory.WORDS[:2], "--step_scheduler.ckpt_every_steps", "25", *TwoNames.WORDS)
-    copies, goes_on_from = InMemory.copies, InMemory.goes_on_from
+    copies, in_copies, goes_on_from = InMemory.copies, InMemory.in_copies, InMemory.goes_on_from
 
     def strike(self, hosts, damage):
         """All that runs on these hosts is held, `damage` is done, and it dies."""
@@ -190,8 +194,7 @@ class InTwoMemories(TwoNames):
         self.wait_for_step(12)
 
         def tear():
-            for copy in self.copies(self.memory_of("nodea")):
-                path = copy / "model" / "model.safetensors"
+            for path in self.in_copies("model", "model.safetensors", self.memory_of("nodea")):
                 os.truncate(path, path.stat().st_size // 2)
 
         self.strike(("nodea",), tear)
