@@ -15,12 +15,6 @@ bool continues_name(char c) {
   return starts_name(c) || std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-std::string_view without_blanks(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
-  return text;
-}
-
 /// Length of the dotted name that `text` begins with (a.b.c; a trailing dot is not part of it); 0 where there is none.
 std::size_t name_length(std::string_view text) {
   std::size_t end = 0;
@@ -48,9 +42,9 @@ class Interpolation {
       }
       auto inside = text.substr(i + 2, close - i - 2);
       const auto reference = text.substr(i, close - i + 1);
-      if (without_blanks(inside).starts_with("oc.env:")) inside = without_blanks(inside).substr(7);
+      if (trimmed(inside).starts_with("oc.env:")) inside = trimmed(inside).substr(7);
       const auto comma = inside.find(',');
-      const std::string name(without_blanks(inside.substr(0, comma)));
+      const std::string name(trimmed(inside.substr(0, comma)));
       if (inside.find("${") != std::string_view::npos)
         problems_.push_back({"environment", fmt::format("'{}' has a reference inside a reference", reference),
                              "a default is plain text: ${VAR,default}", where_, ""});
@@ -59,7 +53,7 @@ class Interpolation {
       else if (comma == std::string_view::npos)
         out += look_up(name, reference);
       else
-        out += environment_(name).value_or(std::string(without_blanks(inside.substr(comma + 1))));
+        out += environment_(name).value_or(std::string(trimmed(inside.substr(comma + 1))));
       i = close + 1;
     }
     return out;

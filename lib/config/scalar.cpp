@@ -7,13 +7,13 @@
 #include <string>
 
 namespace automodel::config {
-namespace {
-
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
   return text;
 }
+
+namespace {
 
 /// Underscores between digits removed; empty optional where one stands elsewhere.
 std::optional<std::string> without_underscores(std::string_view text) {

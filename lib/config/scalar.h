@@ -10,6 +10,8 @@
 
 namespace automodel::config {
 
+/// Without white space at its ends.
+std::string_view trimmed(std::string_view text);
 /// Empty, `~`, null, Null, NULL, none, None; in quotes only the last two (NeMo AutoModel translates quoted text as
 /// well).
 bool is_null_word(std::string_view text, bool quoted);

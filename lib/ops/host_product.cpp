@@ -85,7 +85,8 @@ template <class T>
 const Choice<T>& choice();
 
 /// On Intel's processors the library's share of time for laying out weights, or for the gradient's memory, is small
-/// with many tokens. On others MKL takes code for AVX2; a gradient of many tokens it adds as fast.
+/// with many tokens; other sums of products, those of attention, are left to it. On other processors MKL takes code for
+/// AVX2; a gradient of many tokens it adds as fast.
 template <>
 const Choice<float>& choice() {
   static const Choice<float> found = [] {
@@ -140,31 +141,30 @@ bool rows_of(const at::Tensor& x) {
 }
 
 /// A product of a linear layer, of T alone, by this program's kernel; false, and nothing done, where it does not suit.
+/// Both operands have rows that lie in one piece, as the weight does.
 template <class T>
 bool computed(Kind kind, at::Tensor& out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
   const auto& [kernel, tokens] = choice<T>();
-  const bool gradient = kind == kWeightGradient, turned = kind == kForward;
+  const bool gradient = kind == kWeightGradient;
   const at::Tensor& weight = gradient ? out : b;
   const auto inner = gradient ? a.size(0) : a.size(1);
   if (!tokens[kind].hold(a.size(0)) || weight.size(0) < kSmallWeight || weight.size(1) < kSmallWeight) return false;
   if (!std::is_same_v<T, float> && inner > kernel.depth) return false;
-  if (!rows_of<T>(out) || !rows_of<T>(a) || !rows_of<T>(turned ? b.t() : b)) return false;
-  const auto right = turned ? b.t() : b;
+  if (!rows_of<T>(out) || !rows_of<T>(a) || !rows_of<T>(b)) return false;
   run_divided(kernel.rounded, RowsOf<T>{out.mutable_data_ptr<T>(), distance_of_rows(out)}, fresh,
               Lying<T>{a.const_data_ptr<T>(), distance_of_rows(a), gradient},
-              Lying<T>{right.const_data_ptr<T>(), distance_of_rows(right), turned}, out.size(0), inner, out.size(1));
+              Lying<T>{b.const_data_ptr<T>(), distance_of_rows(b), kind == kForward}, out.size(0), inner, out.size(1));
   return true;
-}
-
-template <class T>
-bool computed_with_weight(at::Tensor& out, const at::Tensor& x, const at::Tensor& weight) {
-  return computed<T>(kForward, out, true, x, weight) || computed<T>(kInputGradient, out, true, x, weight);
 }
 
 }  // namespace
 
 bool host_product_with_weight(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
-  return computed_with_weight<float>(out, x, weight) || computed_with_weight<Bits>(out, x, weight);
+  if (!x.is_cpu()) return false;
+  const bool turned = !rows_lie(weight);
+  const auto kind = turned ? kForward : kInputGradient;
+  const auto lies = turned ? weight.t() : weight;
+  return computed<float>(kind, out, true, x, lies) || computed<Bits>(kind, out, true, x, lies);
 }
 
 template <class T>

@@ -2,13 +2,13 @@
 // float32, everything between them in float32.
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include "ops/attention_kernels.h"
+#include "ops/element_type.h"
 #include "ops/host_product.h"
 #include "ops/kernels/kernels.h"
 
@@ -17,10 +17,7 @@ namespace {
 
 template <class T>
 const AttentionKernels<T>& loops() {
-  if constexpr (std::is_same_v<T, float>)
-    return kernels().attention_float;
-  else
-    return kernels().attention_bfloat16;
+  return pick<T>(kernels().attention_float, nullptr, kernels().attention_bfloat16);
 }
 
 constexpr std::int64_t kQueries = 128,

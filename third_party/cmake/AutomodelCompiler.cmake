@@ -13,7 +13,6 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # change every command, and everything would be compiled again.
 if(NOT DEFINED CCACHE_PROGRAM)
   find_program(CCACHE_PROGRAM ccache)
-  set(CCACHE_PROGRAM "${CCACHE_PROGRAM}" CACHE FILEPATH "compiler cache of this build folder, or nothing" FORCE)
 endif()
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
