@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "config/scalar.h"
+
 namespace automodel::config {
 namespace {
 
