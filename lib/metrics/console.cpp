@@ -11,9 +11,9 @@
 namespace automodel::metrics {
 namespace {
 
-constexpr std::string_view kErase = "\r\033[K";  // to the first column, and everything from there
+constexpr std::string_view kErase = "\r\033[K";  // to the first column, then clear to the end of the line
 
-/// Whether a bar can be drawn there.
+/// Whether a bar can be drawn on this descriptor.
 bool is_terminal(int file) {
   const char* kind = std::getenv("TERM");
   return isatty(file) == 1 && kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";

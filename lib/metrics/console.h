@@ -12,31 +12,34 @@
 
 namespace automodel::metrics {
 
-/// NeMo AutoModel's line of a step, so that programs which read its logs read ours, with " | mfu 41.3%" behind it where
-/// that is known. `share` names what the second token rate is per: GPU, or rank where there are no GPUs. No line break.
+/// NeMo AutoModel's per-step line, so that programs that parse its logs can parse ours, followed by " | mfu 41.3%" if
+/// MFU is known. `share` names the unit of the second token rate: "gpu", or "rank" on a machine without GPUs. No line
+/// break.
 std::string step_line(const StepRecord& record, std::string_view share = "gpu");
-/// NeMo AutoModel's line of a validation; `name` is that of the set, "default" for the one without.
+/// NeMo AutoModel's validation line; `name` is the name of the validation set, "default" for an unnamed one.
 std::string validation_line(const ValidationRecord& record, std::string_view name = "default");
 
-/// Environment variable by which `automodel train --nproc-per-node` tells the ranks the width of the terminal that
-/// their output ends in: under mpirun they cannot see it. The bar then goes with the lines, which keeps their order.
+/// Environment variable through which `automodel train --nproc-per-node` passes the width of the output terminal to the
+/// ranks, which cannot see it under mpirun. The bar then goes to the same stream as the lines, which keeps the two in
+/// order.
 inline constexpr const char* kTerminalVariable = "AUTOMODEL_TERMINAL";
 
 struct ConsoleOptions {
-  int lines = 1;  ///< file descriptor of the lines: standard output, they are the result of the command
+  int lines = 1;  ///< file descriptor of the lines: standard output, since they are the command's result
   int bar = 2;    ///< file descriptor of the bar: standard error
-  /// logging.progress. Not set: a bar is drawn where both are terminals (a pipe may end in the same terminal, as under
-  /// tee, and would write into the bar). true: wherever `bar` is a terminal. false: never.
+  /// logging.progress. Unset: a bar is drawn if both descriptors are terminals (a pipe may end in the same terminal, as
+  /// with tee, and its lines would run into the bar). true: whenever `bar` is a terminal. false: never.
   std::optional<bool> progress = std::nullopt;
-  int columns = 0;  ///< width of the terminal; 0: that of `bar`
+  int columns = 0;  ///< width of the terminal; 0: query `bar`
   std::int64_t first_step = 0;
   std::int64_t end_step = 0;       ///< one past the last step
-  std::string_view share = "gpu";  ///< of step_line
+  std::string_view share = "gpu";  ///< see step_line
 };
 
-/// The bar never appears in the lines: it is erased before a line and redrawn after it, with control characters that go
-/// only to the bar's descriptor. The cursor is never hidden or moved to another line, and no mode of the terminal is
-/// changed, so there is nothing to restore when a run is killed; at the end the bar is erased. The width is asked for
+/// The bar never mixes with the lines: it is erased before each line and redrawn after it, with control characters that
+/// go only to the bar's descriptor. The cursor is never hidden or moved to another line and no terminal mode is
+/// changed, so there is nothing to restore if the run is killed; at the end the bar is erased. The width is queried on
+/// every redraw. Thread-safe.
 /// at each drawing. May be used from several threads.
 class Console {
  public:
@@ -47,13 +50,13 @@ class Console {
 
   void step(const StepRecord& record);
   void validation(const ValidationRecord& record, std::string_view name = "default");
-  /// Any other line, without its line break.
+  /// Prints any other line; `text` has no line break.
   void line(std::string_view text);
-  /// Erases the bar until the next line; for other writers to the terminal (log::set_before_line).
+  /// Erases the bar until the next line, for other writers to the terminal (log::set_before_line).
   void clear_bar();
 
  private:
-  void write_line(std::string_view text);  ///< the lock is held
+  void write_line(std::string_view text);  ///< requires the lock
   void erase();
   void draw();
 

@@ -1,5 +1,5 @@
 // Events of a run other than its steps: saves, restarts, skipped steps, warnings. One JSON object per line in
-// events.jsonl, in order; nothing is ever removed, not even steps that a resumed run repeats.
+// events.jsonl, in order. Nothing is ever removed, not even the events of steps that a resumed run repeats.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ inline constexpr const char* kEventFile = "events.jsonl";
 
 struct Event {
   std::string event = {};                 ///< "start", "saved", "restart", ...: docs/events.md lists all
-  std::optional<std::int64_t> step = {};  ///< that it happened in or after
-  std::string message = {};               ///< for people
-  /// Whatever else belongs to it, by name.
+  std::optional<std::int64_t> step = {};  ///< in or after which it happened
+  std::string message = {};               ///< human-readable
+  /// Additional named values.
   std::vector<std::pair<std::string, std::variant<std::int64_t, double, std::string>>> fields = {};
 };
 
-/// {"event": ..., "timestamp": ..., "step": ..., FIELDS, "message": ...}, without a line break; as json_line writes
-/// numbers and times.
+/// {"event": ..., "timestamp": ..., "step": ..., FIELDS, "message": ...}, without a line break; numbers and times are
+/// formatted as in jsonl.h.
 std::string json_line(const Event& event, double timestamp);
 
 class EventLog {
  public:
-  /// Throws Error (environment) where the file cannot be opened.
+  /// Throws Error (environment) if the file cannot be opened.
   explicit EventLog(const std::filesystem::path& folder);
-  /// With the time of now.
+  /// Timestamps the event with the current time.
   void add(const Event& event);
 
  private:

@@ -17,7 +17,7 @@
 namespace automodel::metrics {
 namespace {
 
-/// `line` is an object as json_line writes it.
+/// `line` is a JSON object from json_line; `head` becomes its first member.
 std::string named(std::string_view head, const std::string& line) {
   return fmt::format("{{{}, {}", head, line.substr(1));
 }

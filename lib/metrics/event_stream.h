@@ -1,4 +1,4 @@
-// A run's progress for other programs: `automodel train --json`.
+// A run's progress in machine-readable form: `automodel train --json`.
 #pragma once
 
 #include <mutex>
@@ -9,21 +9,21 @@
 
 namespace automodel::metrics {
 
-/// JSON lines on a descriptor, each in one write(2): the events of events.jsonl, and among them a line "step" for each
-/// record of training.jsonl and a line "validation" for each of validation.jsonl. May be used from several threads. A
-/// reader that has gone away does not end the run.
+/// JSON lines on a descriptor, each a single write(2) unless the descriptor is full: the events of events.jsonl,
+/// interleaved with a "step" line per record of training.jsonl, a "ranks" line per record of ranks.jsonl and a
+/// "validation" line per record of validation.jsonl. Thread-safe. The run continues if the reader goes away.
 class EventStream {
  public:
-  /// `file` stays the caller's.
+  /// `file` remains owned by the caller.
   explicit EventStream(int file);
   EventStream(const EventStream&) = delete;
   EventStream& operator=(const EventStream&) = delete;
 
-  /// With the time of now.
+  /// Timestamps the event with the current time.
   void add(const Event& event);
   void step(const StepRecord& record);
   void ranks(const RankTimes& times);
-  /// `name`: of the set, "default" for the one without.
+  /// `name`: the validation set's name, "default" for an unnamed one.
   void validation(const ValidationRecord& record, std::string_view name);
 
  private:
@@ -33,11 +33,11 @@ class EventStream {
   std::mutex mutex_ = {};
 };
 
-/// The last event of a run. `cause`: the line that says why it failed; empty where it did not.
+/// The final event of a run. `cause`: one line saying why it failed; empty if it did not.
 Event end_event(int exit_code, std::string_view cause);
 
-/// This process's standard output under a descriptor of its own; everything else printed there goes to standard error
-/// from now on. Throws Error (environment) where there is no descriptor left.
+/// Returns a duplicate of standard output; from then on everything else that is printed there goes to standard error.
+/// Throws Error (environment) if no descriptor is available.
 int take_standard_output();
 
 }  // namespace automodel::metrics

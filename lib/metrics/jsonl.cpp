@@ -18,7 +18,7 @@
 namespace automodel::metrics {
 namespace {
 
-/// How every line begins.
+/// How every line that json_line writes begins.
 constexpr std::string_view kStart = "{\"step\": ";
 
 struct ValueText {
@@ -32,8 +32,8 @@ struct ValueText {
   }
 };
 
-/// The step of a record; empty for a line that is not a record. Lines as json_line writes them are not parsed whole:
-/// only the last line of a file can be torn, and that one has no line break.
+/// The step of a record, or empty if the line is not a record. Complete lines in json_line's format are not fully
+/// parsed: only the last line of a file can be torn, and that one has no line break.
 std::optional<std::int64_t> step_of(std::string_view line, bool whole) {
   if (whole && line.starts_with(kStart) && line.ends_with('}')) {
     std::int64_t step = 0;
@@ -45,7 +45,7 @@ std::optional<std::int64_t> step_of(std::string_view line, bool whole) {
   return object["step"].get<std::int64_t>();
 }
 
-/// The lines of `text` that stay.
+/// The lines of `text` to keep: complete records of steps before `first_step`.
 std::string kept_lines(std::string_view text, std::int64_t first_step) {
   std::string kept;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -58,9 +58,9 @@ std::string kept_lines(std::string_view text, std::int64_t first_step) {
   return kept;
 }
 
-/// Removes stale records from the file and returns the path. If a prefix of the file stays, it is truncated in place,
-/// so that a program that follows the file can continue; otherwise a new file is written and renamed, so that a crash
-/// in between loses nothing.
+/// Removes stale records from the file and returns its path. If what remains is a prefix of the file, the file is
+/// truncated in place, so that a program following it can continue; otherwise a new file is written and renamed over
+/// it, so that a crash in between loses nothing.
 std::filesystem::path repaired(const std::filesystem::path& path, std::int64_t first_step) {
   std::string text;
   {

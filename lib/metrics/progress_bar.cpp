@@ -10,7 +10,7 @@
 namespace automodel::metrics {
 namespace {
 
-constexpr std::size_t kWindow = 51;  // ends of steps: 50 steps
+constexpr std::size_t kWindow = 51;  // step ends, enough for 50 steps
 constexpr int kShortestBar = 10;
 constexpr int kLongestBar = 40;
 

@@ -1,4 +1,4 @@
-// What is known about a step after it: one record for training, one for validation.
+// What is known about a step once it has finished: one record for training, one for validation.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace automodel::metrics {
 
-/// One optimizer step. The members are the keys of training.jsonl, in its order.
+/// One optimizer step. The members are the keys of training.jsonl, in the same order.
 struct StepRecord {
   std::int64_t step = 0;                     ///< from 0
   std::int64_t epoch = 0;                    ///< from 0
   double timestamp = 0;                      ///< seconds since 1970, UTC
   double loss = 0;                           ///< mean over all label tokens of the global batch, before the update
-  double grad_norm = 0;                      ///< of all gradients together, before clipping
-  double lr = 0;                             ///< rate of the step
-  double mem = 0;                            ///< GiB, peak of a rank
-  double tps = 0;                            ///< tokens a second, all ranks
+  double grad_norm = 0;                      ///< global norm over all gradients, before clipping
+  double lr = 0;                             ///< learning rate of the step
+  double mem = 0;                            ///< GiB, peak memory of a rank
+  double tps = 0;                            ///< tokens per second, all ranks
   double tps_per_gpu = 0;                    ///< the same, divided by the number of ranks
-  std::optional<double> mfu = std::nullopt;  ///< share of the peak rate (0.41), where that is known
+  std::optional<double> mfu = std::nullopt;  ///< fraction of peak FLOP/s (0.41), if the peak is known
   std::int64_t num_tokens_per_step = 0;      ///< without padding
-  std::int64_t num_label_tokens = 0;         ///< that the loss is the mean over
+  std::int64_t num_label_tokens = 0;         ///< tokens that the loss averages over
   double step_time = 0;                      ///< seconds
 };
 
@@ -37,8 +37,8 @@ struct ValidationRecord {
   double mem = 0;
 };
 
-/// What every rank did in its steps: seconds by rank, each the median over the last `steps` steps. The members are the
-/// keys of ranks.jsonl.
+/// How each rank spent its steps: seconds indexed by rank, each the median over the last `steps` steps. The members are
+/// the keys of ranks.jsonl.
 struct RankTimes {
   std::int64_t step = 0;  ///< the last of those steps
   std::int64_t epoch = 0;
@@ -46,18 +46,19 @@ struct RankTimes {
   std::int64_t steps = 0;
   std::vector<double> data = {};       ///< waiting for the next batch
   std::vector<double> compute = {};    ///< forward and backward passes
-  std::vector<double> gradients = {};  ///< what is done to gradients after them
+  std::vector<double> gradients = {};  ///< work on gradients after the passes
   std::vector<double> optimizer = {};
-  std::vector<double> waiting = {};  ///< for other ranks and their messages, in all of these; in none of them
+  std::vector<double> waiting = {};  ///< on other ranks and their messages, in any of the phases above; excluded from
+                                     ///< their times
 };
 
-/// A value by its key; null where it is not known. A list has a value of each rank.
+/// A value with its key; null if unknown. A list has one value per rank.
 struct Metric {
   std::string_view key;
   std::variant<std::nullptr_t, std::int64_t, double, std::vector<double>> value;
 };
 
-/// A record as the writers see it: when, and what, in order.
+/// A record as the writers see it: when it happened, and its metrics in order.
 struct RecordView {
   std::int64_t step = 0;
   std::int64_t epoch = 0;

@@ -65,7 +65,7 @@ std::string event_at(double wall_time, std::int64_t step) {
   return event;
 }
 
-/// Length, its checksum, data, its checksum.
+/// A TFRecord: length, CRC of the length, data, CRC of the data.
 std::string record_of(const std::string& data) {
   std::string out;
   put_fixed(out, static_cast<std::uint64_t>(data.size()));
@@ -86,7 +86,7 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t first_ste
   if (gethostname(host.data(), host.size() - 1) != 0) host = {'l', 'o', 'c', 'a', 'l'};
   const double time = now();
   std::filesystem::path path;
-  int number = 0;  // of the file, where this process made one in this second already
+  int number = 0;  // distinguishes files that this process creates within the same second
   do {
     path = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<std::int64_t>(time), host.data(),
                                 getpid(), number++);
@@ -107,7 +107,7 @@ void EventFile::append(const RecordView& record, std::string_view prefix) {
   std::string summary;
   for (const auto& [key, value] : record.metrics) {
     const auto* integer = std::get_if<std::int64_t>(&value);
-    if (integer == nullptr && !std::holds_alternative<double>(value)) continue;  // not known, or not a scalar
+    if (integer == nullptr && !std::holds_alternative<double>(value)) continue;  // unknown, or not a scalar
     std::string scalar;
     put_bytes(scalar, kValueTag, fmt::format("{}/{}", prefix, key));
     put_float(scalar, kValueSimpleValue,

@@ -1,12 +1,12 @@
-// Text to a descriptor that somebody may or may not read.
+// Writing text to a descriptor that may or may not have a reader.
 #pragma once
 
 #include <string_view>
 
 namespace automodel::metrics {
 
-/// All of `text`, also to a descriptor that does not block. What cannot be written is nobody's to repair: a reader that
-/// went away must not end a run.
+/// Writes all of `text`, waiting if the descriptor is non-blocking. Errors are ignored: a reader that went away must
+/// not end a run.
 void write_all(int file, std::string_view text);
 
 }  // namespace automodel::metrics
