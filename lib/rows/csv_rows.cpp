@@ -15,7 +15,7 @@ struct Cell {
   bool quoted = false;
 };
 
-/// Reads a record from `at`, which then stands behind it. Null where quotes do not end.
+/// Reads the record at `at` and advances `at` past it. Null if a quote is never closed.
 std::optional<std::vector<Cell>> read_record(std::string_view text, std::size_t& at, char separator) {
   std::vector<Cell> out(1);
   while (at < text.size()) {

@@ -1,4 +1,4 @@
-// Rows of comma- and tab-separated values.
+// Rows of comma- or tab-separated values.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace automodel::rows {
 
-/// The first record names the columns. Fields may stand in double quotes, which are doubled within; then they may hold
-/// separators and line ends. A field is text as it stands (numbers too), an empty one is null. Adds `bad-row` where
-/// quotes do not end or columns have the same name.
+/// The first record names the columns. A field may be enclosed in double quotes, doubled inside it, and may then
+/// contain separators and line ends. Fields, numbers included, are kept as text; an empty field is null. Adds `bad-row`
+/// for an unclosed quote or duplicate column names.
 std::unique_ptr<Rows> csv_rows(std::shared_ptr<const Text> text, char separator, const std::string& file,
                                Diagnostics& problems);
 

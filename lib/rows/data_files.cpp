@@ -23,7 +23,7 @@ struct Extension {
   std::string_view suffix;
   std::string_view reader;
 };
-/// Of readers that files name as often as each other, the first here is taken.
+/// When two readers tie in the number of files, the one listed first wins.
 constexpr std::array kExtensions = {Extension{".parquet", "parquet"}, Extension{".geoparquet", "parquet"},
                                     Extension{".gpq", "parquet"},     Extension{".arrow", "arrow"},
                                     Extension{".jsonl", "json"},      Extension{".ndjson", "json"},
@@ -55,7 +55,7 @@ bool is_special(const std::string& name, bool folder) {
   return name.starts_with('.') || (folder && name.starts_with("__"));
 }
 
-/// Names that only a pattern that writes them out finds.
+/// Hidden names are matched only by a pattern that spells them out.
 bool hidden_from(const Files& path, const Files& pattern) {
   for (std::size_t i = 0; i < path.size(); ++i) {
     const bool last = i + 1 == path.size();
@@ -113,7 +113,7 @@ Splits sharded(const Files& files, const std::string& prefix) {
   return out;
 }
 
-/// By words between signs, in the names of folders or of files.
+/// By split keywords between separators, in the names of folders or of files.
 Splits by_words(const Files& files, const std::string& prefix, bool folders) {
   constexpr std::string_view kSign = "[-._ 0-9]";
   Splits out;
@@ -131,7 +131,8 @@ Splits by_words(const Files& files, const std::string& prefix, bool folders) {
                     fmt::format("{}**/*{}{}{}*", prefix, kSign, word, kSign)};
       for (const auto& pattern : patterns) {
         const Files more = resolve(files, pattern);
-        found.insert(found.end(), more.begin(), more.end());  // found twice: read twice
+        found.insert(found.end(), more.begin(), more.end());  // a file that matches two patterns is read twice, as in
+                                                              // datasets
       }
     }
     if (!found.empty()) out.emplace_back(words.split, std::move(found));
@@ -149,7 +150,7 @@ Splits by_default(const Files& files, const std::string& data_dir) {
   return out;
 }
 
-/// What the suffixes of a name say ("a.jsonl.gz" and "a.parquet.bak" too), in their order.
+/// The extensions in a name, in order (also in "a.jsonl.gz" and "a.parquet.bak").
 std::vector<const Extension*> extensions_of(std::string_view file) {
   std::vector<const Extension*> out;
   file.remove_prefix(file.rfind('/') + 1);
@@ -163,7 +164,7 @@ std::vector<const Extension*> extensions_of(std::string_view file) {
   return out;
 }
 
-/// The reader that most suffixes name; "" for none.
+/// The reader that most extensions stand for; "" if there is none.
 std::string_view reader_of_most(const Files& files) {
   std::array<int, kExtensions.size()> counts{};
   for (const auto& file : files)
@@ -197,7 +198,7 @@ class Choosing {
       if (name && *name != "default") return unknown_config(*name, {"default"});
       return finish("default", by_default(files_, ""), true);
     }
-    // The first configuration is looked at whichever is asked for, and must be whole.
+    // The first configuration is always validated, whichever is requested, and must be complete.
     const auto& first = configs->list()->front();
     const auto checked = finish(name_of(first), splits_of(first, true), true);
     const auto* chosen = checked ? choose(*configs->list(), name) : nullptr;
@@ -313,13 +314,13 @@ class Choosing {
   bool refused_ = false;
 };
 
-/// The YAML between the first two lines of dashes.
+/// The YAML front matter between the first two "---" lines.
 config::Value front_matter(const std::string& card) {
   if (!card.starts_with("---")) return {};
   const std::size_t begin = card.find('\n');
   const std::size_t end = begin == std::string::npos ? begin : card.find("\n---", begin);
   if (end == std::string::npos) return {};
-  Diagnostics ignored;  // a card that is no YAML says nothing, as for datasets
+  Diagnostics ignored;  // a card with invalid YAML is treated as empty, as in datasets
   return config::to_value(
       config::parse_yaml(std::string_view(card).substr(begin + 1, end - begin), "README.md", ignored));
 }

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Names from before repositories had owners, as the hub redirects them.
+/// Names that predate repository owners, as the hub redirects them.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOldNames = {
     {{"squad", "rajpurkar/squad"}, {"hellaswag", "rowan/hellaswag"}}};
 
@@ -48,7 +48,7 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return out;
 }
 
-/// The entry called `name`, else one that differs in letter case only.
+/// The entry called `name`, else one that differs only in letter case.
 fs::path entry(const fs::path& folder, const std::string& name) {
   std::error_code error;
   if (fs::is_directory(folder / name, error)) return folder / name;
@@ -63,7 +63,7 @@ std::string joined(const std::string& name, const std::string& sign) {
   return out;
 }
 
-/// "FineProofs-SFT" to "fine_proofs-sft", as datasets names its folders.
+/// "FineProofs-SFT" becomes "fine_proofs-sft", as datasets names its folders.
 std::string snake_case(const std::string& name) {
   const auto upper = [&](std::size_t i) { return std::isupper(static_cast<unsigned char>(name[i])) != 0; };
   const auto small = [&](std::size_t i) {
@@ -96,7 +96,7 @@ fs::path prepared_cache() {
 
 bool is_repository_name(const std::string& text) {
   int slashes = 0;
-  bool open = true;  // a part is to begin
+  bool open = true;  // at the start of a part
   for (const char c : text) {
     const bool slash = c == '/';
     if (slash && (open || ++slashes > 1)) return false;

@@ -97,7 +97,7 @@ class JsonRows final : public Rows {
   std::vector<Place> places_;
 };
 
-/// Goes over JSON without building it.
+/// Skips over JSON without building values.
 class Scanner {
  public:
   Scanner(std::string_view text, std::size_t at) : text_(text), at_(at) {}
@@ -115,7 +115,7 @@ class Scanner {
     ++at_;
     return true;
   }
-  /// Over one value. False where the text ends first.
+  /// Skips one value. False if the text ends first.
   bool value() {
     skip_blanks();
     int depth = 0;
@@ -128,7 +128,7 @@ class Scanner {
         continue;
       }
       if (depth == 0 && at_ > begin && (c == ',' || c == ']' || c == '}' || kBlanks.find(c) != std::string_view::npos))
-        return true;  // behind a number or a word
+        return true;  // just past a number or a literal
       if (c == '\n') ++line_;
       if (c == '{' || c == '[') ++depth;
       if (c == '}' || c == ']') {
@@ -173,7 +173,7 @@ std::vector<Place> lines_of(std::string_view text, std::size_t at) {
   return out;
 }
 
-/// The items of an array, or values one after another.
+/// The items of a top-level array, or a sequence of values.
 std::vector<Place> values_of(std::string_view text, std::size_t at, const std::string& file, Diagnostics& problems) {
   std::vector<Place> out;
   Scanner scanner(text, at);
@@ -214,7 +214,7 @@ bool is_document(std::string_view text) {
   if (first == std::string_view::npos) return false;
   if (text[first] == '[') return true;
   const std::string_view line = text.substr(first, std::min(text.find('\n', first), text.size()) - first);
-  // An object that goes on behind its first line; a broken line of several is for the reader of lines.
+  // An object that continues past its first line; a broken line among several is left to the line reader.
   return text[first] == '{' && line.find_first_not_of(kBlanks, 1) == std::string_view::npos;
 }
 

@@ -1,4 +1,4 @@
-// Rows in JSON: lines, an array of objects, or objects one after another.
+// JSON rows: JSON lines, an array of objects, or a sequence of objects.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace automodel::rows {
 
-/// The text of a file, in memory or mapped, that rows are cut from.
+/// The text of a file, owned or memory-mapped, that rows are cut from.
 class Text {
  public:
   virtual ~Text() = default;
@@ -19,11 +19,11 @@ class Text {
 std::shared_ptr<const Text> map_text(const std::filesystem::path& file);
 std::shared_ptr<const Text> own_text(std::string text);
 
-/// Only the places of rows are looked for here; a row is parsed when it is read. `file` is for messages. A byte order
-/// mark and blank lines are skipped. Adds `bad-row` where an array breaks off.
+/// Only finds where rows begin and end; a row is parsed when it is read. `file` is for messages. A byte order mark and
+/// blank lines are skipped. Adds `bad-row` if an array is cut off.
 std::unique_ptr<Rows> json_rows(std::shared_ptr<const Text> text, const std::string& file, Diagnostics& problems);
 
-/// Whether a file holds one document instead of a row per line.
+/// Whether a file holds one document rather than one row per line.
 bool is_document(std::string_view text);
 
 }  // namespace automodel::rows

@@ -66,7 +66,7 @@ std::unique_ptr<Rows> open_file(const fs::path& file, Diagnostics& problems) {
                           : csv_rows(std::move(text), tabs ? '\t' : ',', file.native(), problems);
 }
 
-/// The files of every split, in the splits' order.
+/// The files of every split, in order of the splits.
 using SplitPaths = std::vector<std::pair<std::string, std::vector<fs::path>>>;
 
 class Loading {
@@ -98,7 +98,7 @@ class Loading {
     if (const fs::path snapshot = find_snapshot("datasets", request_.path, request_.revision); !snapshot.empty()) {
       Diagnostics own;
       if (auto found = of_snapshot(snapshot, own)) return found;
-      // A download that was cut short; what load_dataset has prepared from a whole one is as good.
+      // An interrupted download; a copy that load_dataset prepared from a complete one serves as well.
       if (auto prepared = of_prepared()) return prepared;
       keyed(std::move(own));
       return std::nullopt;
@@ -158,7 +158,7 @@ class Loading {
     return out;
   }
 
-  /// The Arrow files of a folder that `save_to_disk` has written.
+  /// The Arrow files of a folder that `save_to_disk` wrote.
   std::optional<std::vector<fs::path>> of_saved(const fs::path& folder) {
     const auto state = read_text(folder / "state.json");
     const auto document = state ? json::parse(*state, nullptr, false) : json();
@@ -202,7 +202,7 @@ class Loading {
     SplitPaths out;
     if (splits.is_object())
       for (const auto& [split, facts] : splits.items()) {
-        // "name-split.arrow", or "name-split-00000-of-00002.arrow" where there are several.
+        // "name-split.arrow", or "name-split-00000-of-00002.arrow" if there are several.
         auto& files = out.emplace_back(split, std::vector<fs::path>()).second;
         const std::string whole = "-" + split + ".arrow", shard = "-" + split + "-";
         for (const auto& file : list_files(folder)) {
@@ -228,14 +228,14 @@ class Loading {
 
   std::optional<LoadedRows> take(const SplitPaths& splits, const std::vector<SplitPart>& parts) {
     LoadedRows out;
-    std::map<std::string, std::pair<std::int64_t, std::int64_t>> opened;  // split to its rows in `tables`
+    std::map<std::string, std::pair<std::int64_t, std::int64_t>> opened;  // split -> (first row, row count) in `tables`
     std::vector<std::unique_ptr<Rows>> tables;
     std::vector<std::int64_t> order;
     std::int64_t total = 0;
     for (const auto& part : parts) {
       bool found = false;
       for (const auto& [split, files] : splits) {
-        // A folder that save_to_disk has written for one split does not say its name.
+        // A folder that save_to_disk wrote for a single split does not record the split's name.
         if (split != part.name && part.name != "all" && !split.empty()) continue;
         found = true;
         if (!opened.contains(split)) {
@@ -275,7 +275,7 @@ class Loading {
 
   const LoadRequest& request_;
   Diagnostics& problems_;
-  bool said_ = false;  ///< a problem says already why there is nothing
+  bool said_ = false;  ///< a problem already explains why there is nothing
 };
 
 }  // namespace

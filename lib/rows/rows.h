@@ -1,4 +1,4 @@
-// Rows of a table, whatever file they lie in.
+// Rows of a table, whatever file format holds them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace automodel::rows {
 
-/// A row that cannot be read, and where it lies.
+/// A row that cannot be read, and its location.
 class RowError : public std::runtime_error {
  public:
   RowError(const std::string& reason, SourceLocation at) : std::runtime_error(reason), where(std::move(at)) {}
@@ -29,14 +29,14 @@ class Rows {
   virtual ~Rows() = default;
 
   virtual std::int64_t size() const = 0;
-  /// Row `index` as a JSON object, its keys in the order of the file; a cell without a value is null or left out.
-  /// Throws RowError. May be called from several threads.
+  /// Row `index` as a JSON object, its keys in file order; a cell without a value is null or absent. Throws RowError.
+  /// Thread-safe.
   virtual void read(std::int64_t index, nlohmann::ordered_json& out) const = 0;
-  /// File and line (from 1) of a row; formats without lines count rows.
+  /// File and line (from 1) of a row; formats without lines use the row number.
   virtual SourceLocation where(std::int64_t index) const = 0;
 };
 
-/// Several tables one after another.
+/// Several tables, one after another.
 std::unique_ptr<Rows> concatenate(std::vector<std::unique_ptr<Rows>> parts);
 
 /// Rows `order[0]`, `order[1]`, ... of a table.

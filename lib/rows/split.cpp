@@ -10,7 +10,7 @@ namespace automodel::rows {
 namespace {
 
 bool is_name(std::string_view text) {
-  bool open = true;  // a word is to begin
+  bool open = true;  // at the start of a word
   for (const char c : text) {
     const bool word = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || (c & 0x80) != 0;
     if (!word && (c != '.' || open)) return false;
@@ -19,7 +19,7 @@ bool is_name(std::string_view text) {
   return !open;
 }
 
-/// "-1_000%" behind `at`. False where there is no number although there is something.
+/// A bound such as "-1_000%"; empty text leaves `out` unset. False if the text is not a number.
 bool read_bound(std::string_view text, std::optional<std::int64_t>& out, bool& percent) {
   if (text.empty()) return true;
   if (text.ends_with('%')) {
@@ -39,7 +39,7 @@ bool read_bound(std::string_view text, std::optional<std::int64_t>& out, bool& p
   return true;
 }
 
-/// The problem, or "".
+/// Reads one part of a split string into `out`; returns the problem, or "".
 std::string read_part(std::string_view text, SplitPart& out) {
   const std::string unknown = fmt::format("'{}' is not a split", text);
   const std::size_t bracket = text.find('[');
@@ -87,7 +87,7 @@ RowRange range_of(const SplitPart& part, std::int64_t count, std::string& proble
   const auto rows = [&](std::int64_t bound) -> std::int64_t {
     if (!part.percent) return bound;
     if (part.rounding == SplitPart::Rounding::kDropRemainder) return bound * (count / 100);
-    // Half to even, as Python rounds: the default mode of nearbyint.
+    // Rounds half to even, as Python does: nearbyint in the default rounding mode.
     return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(count) * static_cast<double>(bound) / 100.0));
   };
   const auto place = [&](std::optional<std::int64_t> bound, std::int64_t otherwise) {

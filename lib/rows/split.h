@@ -10,11 +10,11 @@
 
 namespace automodel::rows {
 
-/// One summand.
+/// One part of a sum: "train[:1000]".
 struct SplitPart {
   enum class Rounding { kClosest, kDropRemainder };
   std::string name;
-  std::optional<std::int64_t> from = {}, to = {};  ///< rows, or percent; negative counts from the end
+  std::optional<std::int64_t> from = {}, to = {};  ///< rows or percent; negative values count from the end
   bool percent = false;
   Rounding rounding = Rounding::kClosest;
 
@@ -26,15 +26,15 @@ struct SplitText {
   std::string problem = {};  ///< why the text is no split, or ""
 };
 
-/// Reads a split string. "all" is one part of that name.
+/// Parses a split string. "all" becomes a single part of that name.
 SplitText parse_split(std::string_view text);
 
 struct RowRange {
   std::int64_t from = 0;
-  std::int64_t to = 0;  ///< below `from`: no rows
+  std::int64_t to = 0;  ///< at or below `from`: no rows
 };
 
-/// The rows of a part in a split of `count` rows; `problem` says why there are none by rule.
+/// The rows that a part selects from a split of `count` rows; `problem` is set if the rounding rule rules out any.
 RowRange range_of(const SplitPart& part, std::int64_t count, std::string& problem);
 
 }  // namespace automodel::rows

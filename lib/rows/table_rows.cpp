@@ -23,7 +23,7 @@ void append(void* taker, const char* text, std::size_t size) {
   static_cast<std::string*>(taker)->append(text, size);
 }
 
-/// Beside the program, where `cmake --install` puts it, and in the build folder.
+/// Candidate paths: next to the program, where `cmake --install` puts it, and in the build folder.
 std::vector<fs::path> places() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
@@ -65,7 +65,7 @@ const Module* said(const Found& found, const fs::path& file, Diagnostics& proble
 }
 
 const Module* module_for(const fs::path& file, Diagnostics& problems) {
-  static const Found found = find_module(places());  // stays open: what it mapped may be in use to the end
+  static const Found found = find_module(places());  // never closed: what it mapped may be in use until exit
   return said(found, file, problems);
 }
 
@@ -77,7 +77,7 @@ void refuse(const fs::path& file, const std::string& reason, Diagnostics& proble
                       ""});
 }
 
-/// Columns that `datasets` keeps as text although they hold JSON of any shape.
+/// Columns that `datasets` stores as text although they hold JSON of arbitrary shape.
 std::vector<std::string> json_columns(const std::string& features) {
   std::vector<std::string> out;
   const auto root = ordered_json::parse(features, nullptr, false);

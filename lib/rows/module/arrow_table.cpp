@@ -1,4 +1,4 @@
-// Parquet and Arrow files and compressed texts, through Apache Arrow.
+// Parquet and Arrow files and compressed text, through Apache Arrow.
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -41,7 +41,7 @@ void put_text(std::string_view text, std::string& out) {
 template <class Number>
 void put_number(Number value, std::string& out) {
   if constexpr (std::is_floating_point_v<Number>)
-    if (!std::isfinite(value)) return void(out += "null");  // JSON has no such number
+    if (!std::isfinite(value)) return void(out += "null");  // JSON cannot represent it
   char text[40];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
   out.append(text, end);
@@ -77,7 +77,7 @@ arrow::Status put_struct(const arrow::Array& array, std::int64_t i, std::string&
   return arrow::Status::OK();
 }
 
-/// A map is a list of pairs.
+/// A map becomes a list of pairs.
 arrow::Status put_map(const arrow::Array& array, std::int64_t i, std::string& out) {
   const auto& map = static_cast<const arrow::MapArray&>(array);
   out += '[';
@@ -118,7 +118,7 @@ arrow::Status put_stored(const arrow::Array& array, std::int64_t i, std::string&
   return put(*static_cast<const arrow::ExtensionArray&>(array).storage(), i, out);
 }
 
-/// Pictures and sounds, which no builder reads.
+/// Images and audio, which no builder reads.
 arrow::Status put_bytes(const arrow::Array&, std::int64_t, std::string& out) {
   out += "{\"bytes\":null}";
   return arrow::Status::OK();
@@ -155,7 +155,7 @@ constexpr Form kForms[] = {
     {arrow::Type::FIXED_SIZE_BINARY, put_bytes},
 };
 
-/// A cell as JSON; times and decimal numbers as text.
+/// A cell as JSON; times and decimals become strings.
 arrow::Status put(const arrow::Array& array, std::int64_t i, std::string& out) {
   if (array.IsNull(i)) {
     out += "null";
@@ -170,10 +170,10 @@ arrow::Status put(const arrow::Array& array, std::int64_t i, std::string& out) {
 
 }  // namespace
 
-/// Rows in batches, of which one (Parquet: a row group) is in memory at a time.
+/// Rows in batches, one of which (a row group, for Parquet) is in memory at a time.
 struct AutomodelTable {
   virtual ~AutomodelTable() = default;
-  /// Sets batch_ and first_ so that `row` lies in it.
+  /// Sets batch_ and first_ so that the batch contains `row`.
   virtual arrow::Status seek(std::int64_t row) = 0;
 
   arrow::Status read(std::int64_t row, std::string& out) {
@@ -197,12 +197,12 @@ struct AutomodelTable {
   std::int64_t rows_ = 0;
   std::string features_;
   std::shared_ptr<arrow::RecordBatch> batch_;
-  std::int64_t first_ = 0;  ///< row of the table that begins the batch
+  std::int64_t first_ = 0;  ///< index in the table of the batch's first row
 };
 
 namespace {
 
-/// Checks what came out of a file before rows are taken from it: offsets in their buffers, texts in UTF-8.
+/// Validates what was read from a file before rows are taken from it: offsets within their buffers, text in UTF-8.
 arrow::Status check(const arrow::RecordBatch& batch) {
   for (int column = 0; column < batch.num_columns(); ++column) {
     const auto status = batch.column(column)->ValidateFull();
@@ -303,7 +303,7 @@ void give(const std::string& text, AutomodelTake take, void* taker) {
   take(taker, text.data(), text.size());
 }
 
-/// Runs `act`, whose exceptions become its status: none may leave the object.
+/// Runs `act` and turns exceptions into a status: none may cross the module's C interface.
 template <class Act>
 arrow::Status guarded(Act&& act) {
   try {

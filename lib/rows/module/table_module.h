@@ -1,6 +1,5 @@
-// The seam between the program and the shared object that reads tables with Apache Arrow. C, so that either side may be
-// built by itself: the object is opened with dlopen where a Parquet, Arrow or compressed file is read, and nowhere
-// else.
+// The interface between the program and the shared object that reads tables with Apache Arrow. It is C so that either
+// side can be built separately; the object is opened with dlopen only when a Parquet, Arrow or compressed file is read.
 #pragma once
 
 #pragma once
@@ -10,28 +9,29 @@
 
 extern "C" {
 
-/// Changes with every change of what follows.
+/// Must be bumped with every change to this interface.
 #define AUTOMODEL_TABLE_VERSION 1
 
-/// Takes text; may be called several times.
+/// Receives text; may be called several times.
 typedef void (*AutomodelTake)(void* taker, const char* text, size_t size);
 
 typedef struct AutomodelTable AutomodelTable;
 
 typedef struct AutomodelTableModule {
   int version;
-  /// Opens a file: kind 0 is Parquet, 1 is Arrow (stream or file). Null after the reason was given to `fail`.
+  /// Opens a file: kind 0 is Parquet, 1 is Arrow (stream or file). Null after passing the reason to `fail`.
   AutomodelTable* (*open)(const char* path, int kind, AutomodelTake fail, void* taker);
   void (*close)(AutomodelTable* table);
   int64_t (*rows)(const AutomodelTable* table);
-  /// The entry `huggingface` of the schema's metadata; "" where there is none.
+  /// The `huggingface` entry of the schema's metadata; "" if absent.
   const char* (*features)(const AutomodelTable* table);
-  /// Gives a row as a JSON object to `take`; where it returns 0, the reason instead. One thread at a time.
+  /// Passes a row as a JSON object to `take`; on failure returns 0 and passes the reason instead. Not thread-safe.
   int (*read)(AutomodelTable* table, int64_t row, AutomodelTake take, void* taker);
-  /// Gives the content of a .gz or .zst file to `take`; where it returns 0, the last piece is the reason.
+  /// Passes the content of a .gz or .zst file to `take` in pieces; on failure returns 0 after passing the reason to
+  /// `fail`.
   int (*inflate)(const char* path, AutomodelTake take, AutomodelTake fail, void* taker);
 } AutomodelTableModule;
 
-/// The object's only symbol.
+/// The object's only exported symbol.
 const AutomodelTableModule* automodel_table_module(void);
 }
