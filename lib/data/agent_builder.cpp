@@ -1,4 +1,4 @@
-// Conversations with tools, turn by turn: chatml's roles, ShareGPT's, or OpenAI's messages.
+// Conversations with tools, turn by turn: chatml roles, ShareGPT's, or OpenAI messages.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// ShareGPT's names and chatml's.
+/// Role names of ShareGPT and chatml, and the ones used here.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kAgentSpeakers = {
     {{"system", "system"},
      {"human", "user"},
@@ -32,7 +32,7 @@ std::string role_of(const ordered_json& turn) {
   return role.is_string() ? role.get<std::string>() : role.dump();
 }
 
-/// A member that is text and not empty; else nothing.
+/// A string member; "" if it is missing or not a string.
 std::string text_member(const ordered_json& object, const char* name) {
   const auto found = object.is_object() ? object.find(name) : object.end();
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -42,7 +42,7 @@ std::string json_text(const ordered_json& value) {
   return value.is_string() ? value.get<std::string>() : python_json(value, false);
 }
 
-/// Reasoning as text; an empty one is none.
+/// Reasoning as text; nothing if it is empty.
 std::optional<std::string> reasoning_of(const ordered_json& turn) {
   const auto value = turn.value("reasoning_content", ordered_json());
   const bool none =
@@ -74,7 +74,7 @@ ordered_json call_of(const std::string& id, const std::string& name, const order
   return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", json_text(arguments)}}}};
 }
 
-/// Turns as OpenAI's messages.
+/// Converts turns to OpenAI messages.
 class TurnConversion {
  public:
   TurnConversion(const ordered_json& turns, const ordered_json& id) : turns_(turns) {
@@ -99,7 +99,7 @@ class TurnConversion {
  private:
   std::string next_id() { return fmt::format("{}_{}", prefix_, calls_++); }
 
-  /// Consecutive calls belong to one message: the assistant's directly before them, if it has none yet.
+  /// Consecutive calls form one message; they join the assistant message directly before them if it has no calls yet.
   void take_calls() {
     ordered_json calls = ordered_json::array();
     waiting_.clear();
@@ -165,7 +165,7 @@ class TurnConversion {
   const ordered_json& turns_;
   std::string prefix_;
   ordered_json out_ = ordered_json::array();
-  std::vector<std::string> waiting_;  ///< ids of the last calls, which responses answer in order
+  std::vector<std::string> waiting_;  ///< ids of the latest calls, which responses answer in order
   std::size_t at_ = 0;
   int calls_ = 0;
 };
@@ -183,7 +183,7 @@ ordered_json agent_tools(const ordered_json& row) {
   return tools.empty() ? ordered_json() : tools;
 }
 
-/// Position of the assistant's last message; -1 where there is none.
+/// Index of the assistant's last message; -1 if there is none.
 std::int64_t last_assistant(const ordered_json& messages) {
   std::int64_t out = -1;
   for (std::size_t i = 0; i < messages.size(); ++i)
@@ -191,7 +191,7 @@ std::int64_t last_assistant(const ordered_json& messages) {
   return out;
 }
 
-/// Drops the rows that the section's filter names; an unusable row stays, so that it is reported.
+/// Drops rows without an assistant turn; an unreadable row stays, so that it is reported.
 void drop_without_assistant(BuilderParts& parts) {
   std::vector<std::int64_t> kept;
   ordered_json row;
@@ -239,7 +239,7 @@ class AgentBuilder final : public RowBuilder {
     return config_.truncate_history() && length_ > 0 ? shortened(out, tools) : out;
   }
 
-  /// Leaves out the oldest exchanges, which begin with the user's messages, until the rest fits.
+  /// Drops the oldest exchanges, each of which starts with a user message, until the rest fits.
   ordered_json shortened(const ordered_json& messages, const ordered_json& tools) const {
     if (chat_->count(messages, tools) <= length_) return messages;
     std::size_t systems = 0;

@@ -22,7 +22,7 @@ bool BadRows::finish(Diagnostics& problems) {
   if (count_ == 0) return true;
   const std::int64_t others = count_ - static_cast<std::int64_t>(first_.size());
   if (count_ > allowed_) {
-    std::string said;  // help shared by many rows is printed once
+    std::string said;  // consecutive problems with the same help print it once
     for (auto& problem : first_) {
       if (problem.help == said)
         problem.help.clear();

@@ -10,16 +10,16 @@ namespace automodel::data {
 
 class BadRows {
  public:
-  /// `key` is the section's recipe key. If `quiet`, skipped rows are not reported (other ranks report them).
+  /// `key` is the section's recipe key. If `quiet`, skipped rows are not reported (another rank reports them).
   BadRows(std::int64_t allowed, std::string key, bool quiet) : allowed_(allowed), key_(std::move(key)), quiet_(quiet) {}
 
-  /// Counts a row; `problem` has file and line.
+  /// Counts a row; `problem` includes file and line.
   void add(Diagnostic problem);
   std::int64_t count() const { return count_; }
-  /// Beyond the limit the first rows become problems, with a count of the others, and the result is false. Else they
-  /// are logged as warnings.
+  /// If the limit is exceeded, adds the first rows to `problems` with a count of the rest and returns false. Otherwise
+  /// logs them as warnings.
   bool finish(Diagnostics& problems);
-  /// ", 3 bad rows left out", or nothing.
+  /// ", 3 bad rows left out", or "".
   std::string summary() const;
 
  private:

@@ -8,14 +8,14 @@
 namespace automodel::data {
 namespace {
 
-/// Copies one sample to the row that begins at `begin`.
+/// Copies one sample to the row that starts at element `begin`.
 void put_row(const Sample& sample, std::size_t begin, const BatchOptions& options, Batch& out) {
   for (std::size_t t = 0; t < sample.input_ids.size(); ++t) {
     const std::int32_t segment = sample.segments.empty() ? 1 : sample.segments[t];
     if (segment == 0) {
       out.input_ids[begin + t] = sample.input_ids[t];
       out.positions[begin + t] = sample.positions.empty() ? static_cast<std::int64_t>(t) : sample.positions[t];
-      continue;  // padding inside a row keeps its place and does not count
+      continue;  // padding inside a row keeps its place but does not count
     }
     out.input_ids[begin + t] = sample.input_ids[t];
     out.positions[begin + t] = sample.positions.empty() ? static_cast<std::int64_t>(t) : sample.positions[t];

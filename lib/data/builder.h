@@ -1,4 +1,4 @@
-// How rows of a table become rows of tokens: one builder a form of data.
+// How table rows become rows of tokens: one builder per data format.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace automodel::data {
 
-/// Makes the finished rows by index. One thread at a time.
+/// Builds finished rows by index. Not thread-safe.
 class Builder {
  public:
   Builder() = default;
@@ -29,21 +29,21 @@ class Builder {
   virtual BuiltRow build(std::int64_t index) = 0;
   /// Where row `index` comes from.
   virtual SourceLocation where(std::int64_t index) const = 0;
-  /// The id that shorter rows of a batch are filled with.
+  /// The id that pads shorter rows of a batch.
   virtual std::int32_t fill() const = 0;
-  /// 0, or what the longest row's length is rounded up to; all rows are then filled to it.
+  /// If not 0, all rows are padded to the length of the longest row, rounded up to a multiple of this.
   virtual std::int64_t common_multiple() const { return 0; }
 };
 
-/// What a builder is made of.
+/// What a builder is constructed from.
 struct BuilderParts {
   const DatasetContext& context;
   std::shared_ptr<const RowTokenizer> tokenizer;
   rows::LoadedRows rows = {};  ///< set by the builder's make function, before anything else depends on it
-  std::string extra = {};      ///< further text that the rows depend on (templates)
+  std::string extra = {};      ///< additional text that the rows depend on (templates)
 };
 
-/// A builder that makes one row of tokens from each row of a table.
+/// A builder that makes one token row from each table row.
 class RowBuilder : public Builder {
  public:
   explicit RowBuilder(const BuilderParts& parts) : tokenizer_(parts.tokenizer), rows_(*parts.rows.rows) {}
@@ -59,10 +59,10 @@ class RowBuilder : public Builder {
 
  private:
   std::shared_ptr<const RowTokenizer> tokenizer_;
-  const rows::Rows& rows_;  ///< the data set that owns the builder owns them
+  const rows::Rows& rows_;  ///< owned by the dataset that owns the builder
 };
 
-/// Null after problems. The builder reads the section's split, limits and paths.
+/// Null after adding problems. The builder reads the section's split, limits and paths.
 std::unique_ptr<Builder> make_squad_builder(const config::SquadDatasetConfig& config, BuilderParts& parts,
                                             Diagnostics& problems);
 std::unique_ptr<Builder> make_hellaswag_builder(const config::HellaSwagDatasetConfig& config, BuilderParts& parts,
@@ -76,27 +76,27 @@ std::unique_ptr<Builder> make_agent_builder(const config::AgentChatDatasetConfig
 std::unique_ptr<Builder> make_xlam_builder(const config::XlamDatasetConfig& config, BuilderParts& parts,
                                            Diagnostics& problems);
 
-/// Loads a repository's rows into `parts`; false after problems.
+/// Loads a repository's rows into `parts`; false after adding problems.
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,
                      const std::string& split, const std::optional<std::string>& name,
                      const std::optional<std::string>& revision, Diagnostics& problems);
 
-/// Loads all rows of the files that the key names, each looked for beside the recipe and in the working directory;
-/// false after problems.
+/// Loads all rows of the files that the key names, each looked for next to the recipe, then in the working directory;
+/// false after adding problems.
 bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths, const std::string& path_key,
                       Diagnostics& problems);
 
-/// Leaves the first `count` rows, of which there are that many.
+/// Keeps only the first `count` rows; there must be at least that many.
 void keep_first(BuilderParts& parts, std::int64_t count);
 
-/// The section's chat template, or the tokenizer's. Null after a problem: `what` ("conversations") need one.
+/// The section's chat template, or the tokenizer's. Null after adding a problem: `what` ("conversations") needs one.
 std::unique_ptr<const ChatFormat> needed_chat(const BuilderParts& parts, const std::optional<std::string>& source,
                                               const std::string& what, Diagnostics& problems);
 
-/// `split` with a limit: "train" and 10 make "train[:10]"; a split that is sliced already keeps its slice.
+/// Applies a limit to `split`: "train" and 10 give "train[:10]"; a split that is already sliced is returned as it is.
 std::string limited(const std::string& split, const std::optional<int>& limit);
 
-/// A cell that must be text. Throws RowRefused.
+/// A cell that must contain text. Throws RowRefused.
 const std::string& text_cell(const nlohmann::ordered_json& row, const std::string& column);
 
 }  // namespace automodel::data

@@ -16,7 +16,7 @@
 namespace automodel::data {
 namespace {
 
-/// Labels in the store: those of masked positions are encoded below -100.
+/// Encoding of labels in the store: labels of positions with attention mask 0 are mapped below -100.
 constexpr std::int32_t kUnattended = kIgnoredLabel - 2;
 constexpr std::int32_t stored_label(std::int32_t label, bool attended) {
   return attended ? label : label == kIgnoredLabel ? kIgnoredLabel - 1 : kUnattended - label;
@@ -42,7 +42,7 @@ class BuiltDataset final : public Dataset {
     out.input_ids.assign(ids.begin(), ids.end());
     out.input_ids.resize(length, padding_.id);
     out.labels.assign(length, kIgnoredLabel);
-    std::size_t real = 0;  // padding with a label counts in the loss, so it is not treated as padding
+    std::size_t real = 0;  // padding that has a label counts in the loss, so it is not treated as padding
     for (std::size_t t = 0; t < labels.size(); ++t) {
       out.labels[t] = read_label(labels[t]);
       if (labels[t] >= kIgnoredLabel || out.labels[t] != kIgnoredLabel) real = t + 1;
@@ -78,7 +78,7 @@ class BuiltOpening {
     BadRows bad(settings_.max_bad_rows, context_.key, context_.quiet);
     const auto fill = [&](TokenStoreWriter& out) {
       for (std::int64_t row = 0; row < builder->size(); ++row) add(*builder, row, bad, out);
-      return bad.count() == 0;  // problems must be reported in every run
+      return bad.count() == 0;  // a store with bad rows is not cached: its problems must be reported by every run
     };
     auto store = settings_.cache && context_.rejected == nullptr
                      ? cached_tokens(token_cache_folder(settings_.cache_dir), name(parts), true, fill)
@@ -89,7 +89,7 @@ class BuiltOpening {
   }
 
  private:
-  /// What the tokens depend on.
+  /// Cache name: a hash of everything that the tokens depend on.
   std::string name(const BuilderParts& parts) const {
     ContentHash hash;
     hash.add("rows 1");

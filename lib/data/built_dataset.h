@@ -1,4 +1,4 @@
-// Data sets whose rows a builder makes, kept as tokens.
+// Datasets whose rows are made by a builder and kept as tokens.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace automodel::data {
 
-/// What is common to the sections of such data sets.
+/// Settings common to the sections of such datasets.
 struct BuiltSettings {
   config::TokenizerSource tokenizer;
-  config::Value section;  ///< all of it: the name of the cache's file depends on it
+  config::Value section;  ///< the whole section: part of the cache file's name
   std::string_view kind;
   int max_bad_rows;
   bool cache;
@@ -20,9 +20,9 @@ struct BuiltSettings {
 
 using MakeBuilder = std::unique_ptr<Builder> (*)(const void* config, BuilderParts& parts, Diagnostics& problems);
 
-/// Null after problems: those of the tokenizer and of the builder; `bad-row`, `sequence-too-long` and
-/// `token-out-of-range` with file and line, where there are more than max_bad_rows; `empty-data` where no row is left
-/// or none has a label. Where the context collects rejected rows, only a set without any good row is refused.
+/// Null after adding problems: those of the tokenizer and of the builder; `bad-row`, `sequence-too-long` and
+/// `token-out-of-range` with file and line if there are more than max_bad_rows; `empty-data` if no row is left or none
+/// has a label. If the context collects rejected rows, only a dataset without a single good row is rejected.
 std::unique_ptr<Dataset> open_built(const BuiltSettings& settings, const void* config, MakeBuilder make,
                                     const DatasetContext& context, Diagnostics& problems);
 

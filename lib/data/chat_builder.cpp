@@ -1,4 +1,4 @@
-// Conversations: OpenAI's messages and ShareGPT's conversations.
+// Conversations: OpenAI messages and ShareGPT conversations.
 #include <algorithm>
 #include <numeric>
 #include <system_error>
@@ -49,18 +49,18 @@ class ChatLoading {
   }
 
  private:
-  /// A name that cannot be a repository, or says its format.
+  /// A name that cannot be a repository's, or that has a data file extension.
   static bool looks_like_file(const std::string& path) {
     return path.starts_with('.') || path.starts_with('/') || !rows::reader_of(path).empty();
   }
 
-  /// JSON files have no splits, and are not shuffled.
+  /// Text files have no splits and are not shuffled.
   bool load_texts(const std::vector<std::string>& paths) {
     if (!load_named_files(parts_, paths, "path_or_dataset_id", problems_)) return false;
     return keep_valid();
   }
 
-  /// A line that is not JSON is an error, or is skipped if the recipe says so.
+  /// An unreadable row is an error, or is skipped if the recipe says so.
   bool keep_valid() {
     std::vector<std::int64_t> good;
     ordered_json row;
@@ -81,7 +81,8 @@ class ChatLoading {
     return true;
   }
 
-  /// A slice in row numbers is cut after shuffling, so that train[:N] and train[N:] share no row; others before.
+  /// A slice by row numbers is taken after shuffling, so that train[:N] and train[N:] are disjoint; other slices
+  /// before.
   bool load_split(const std::string& path) {
     const std::string split = config_.split().value_or("train");
     const auto parsed = rows::parse_split(split);

@@ -21,7 +21,7 @@ bool is_assistant(const ordered_json& message) {
   return message.value("role", ordered_json()) == "assistant";
 }
 
-/// Leaves the last run of set items.
+/// Keeps only the last run of set items.
 template <class Is, class Clear>
 void keep_last_run(std::size_t size, Is is, Clear clear) {
   std::size_t end = size;
@@ -31,7 +31,7 @@ void keep_last_run(std::size_t size, Is is, Clear clear) {
   for (std::size_t i = 0; i < begin; ++i) clear(i);
 }
 
-/// The system's text before the first user's, for templates that know no system.
+/// Moves the system text into the first user message, for templates without a system role.
 ordered_json without_system(const ordered_json& messages) {
   ordered_json out = ordered_json::array();
   const auto system = std::find_if(messages.begin(), messages.end(), [](const auto& message) {
@@ -99,7 +99,7 @@ std::unique_ptr<const ChatFormat> ChatFormat::open(std::shared_ptr<const RowToke
   return out;
 }
 
-/// One row's messages: renders, encodes, and finds what counts.
+/// One row's messages: renders and encodes them, and determines which tokens count.
 class ChatFormat::Conversation {
  public:
   Conversation(const ChatFormat& owner, const ordered_json& messages, const ordered_json& tools,
@@ -158,14 +158,14 @@ class ChatFormat::Conversation {
   }
 
  private:
-  /// The token that stands for a byte of the text; the number of tokens where none does.
+  /// The token that covers a byte of the text; the number of tokens if none does.
   std::size_t token_at(std::size_t byte) const {
     for (std::size_t t = 0; t < encoded_.spans.size(); ++t)
       if (encoded_.spans[t].begin <= byte && byte < encoded_.spans[t].end) return t;
     return encoded_.spans.size();
   }
 
-  /// A marked place whose beginning was cut away hides all that follow, as in transformers.
+  /// Once a marked span's start has been truncated, it and all later spans are ignored, as in transformers.
   void count_marked() {
     for (const auto& span : marked_) {
       const std::size_t first = token_at(span.begin), none = encoded_.spans.size();
@@ -188,7 +188,7 @@ class ChatFormat::Conversation {
     shift_over_padding(counts_);
   }
 
-  /// Tokens of the first `count` messages, which must begin the whole.
+  /// Number of tokens of the first `count` messages, whose rendering must be a prefix of the whole.
   std::size_t tokens_up_to(std::size_t count) {
     if (count == messages_.size()) return plain_.size();
     if (const auto known = lengths_.find(count); known != lengths_.end()) return known->second;
@@ -209,7 +209,7 @@ class ChatFormat::Conversation {
     return lengths_[count] = ids.size();
   }
 
-  /// Converts counts from the first real token to positions after left padding.
+  /// Shifts a mask relative to the first real token to account for left padding.
   void shift_over_padding(std::vector<bool>& mask) const {
     const std::size_t padding = encoded_.ids.size() - plain_.size();
     if (!tokenizer_.pads_left() || padding == 0) return;
@@ -217,10 +217,10 @@ class ChatFormat::Conversation {
     mask.resize(encoded_.ids.size());
   }
 
-  /// Renders each turn without its reasoning; where that differs is the reasoning.
+  /// Renders the conversation without each turn's reasoning in turn; the tokens that differ are the reasoning.
   void mask_reasoning(const std::string& text) {
     std::vector<std::int32_t> whole = plain_;
-    std::size_t base = 0;  // tokens that were cut away on the left
+    std::size_t base = 0;  // tokens truncated on the left
     if (options_.lengths.limit) {
       whole = tokenizer_.encode(text, {.special = false}).ids;
       if (!std::equal(plain_.begin(), plain_.end(), whole.begin())) base = whole.size() - plain_.size();

@@ -1,4 +1,4 @@
-// Instructions: columns that stand for context, question and answer.
+// Instructions: table columns mapped to context, question and answer.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -24,7 +24,7 @@ class ColumnMappedBuilder final : public RowBuilder {
         lengths_(lengths),
         chat_(std::move(chat)) {}
 
-  /// A row without a label is replaced by the next that has one.
+  /// A row without labels is replaced by the next row that has some.
   BuiltRow build(std::int64_t index) override {
     for (std::int64_t tried = 0; tried < table().size(); ++tried) {
       BuiltRow out = build_one((index + tried) % table().size());
@@ -35,7 +35,7 @@ class ColumnMappedBuilder final : public RowBuilder {
 
  private:
   struct Cell {
-    bool known = false;  ///< the table has the column
+    bool known = false;  ///< whether the table has the column
     const ordered_json* value = nullptr;
   };
 
@@ -48,7 +48,7 @@ class ColumnMappedBuilder final : public RowBuilder {
     return {columns_.contains(column->second), nullptr};
   }
 
-  /// Only where a row lacks a column: the others may have it.
+  /// Called only if a row lacks a column, to see whether other rows have it.
   void read_columns() {
     ordered_json row;
     for (std::int64_t i = 0; i < table().size(); ++i) {
@@ -114,7 +114,7 @@ bool load_columns(const config::ColumnMappedDatasetConfig& config, BuilderParts&
   if (repository)
     return load_repository(parts, paths[0], "path_or_dataset_id", config.split().value_or("train"), config.name(), {},
                            problems);
-  // Files have no splits: all their rows are taken.
+  // Files have no splits: all their rows are used.
   return load_named_files(parts, paths, "path_or_dataset_id", problems);
 }
 

@@ -7,7 +7,7 @@
 namespace automodel::data {
 namespace {
 
-// Odd constants from the digits of pi.
+// Odd constants, from the digits of pi.
 constexpr std::array<std::uint64_t, 2> kFactors = {0xA4093822299F31D1, 0x082EFA98EC4E6C89};
 
 std::uint64_t mix(std::uint64_t value, std::uint64_t factor) {

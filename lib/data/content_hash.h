@@ -1,4 +1,4 @@
-// A name for contents.
+// A name derived from content.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace automodel::data {
 
-/// 128 bits that depend on every byte and on where each part ends; the same on every machine and in every version. Not
-/// for adversaries. Fast enough to read files at the speed of the page cache.
+/// A 128-bit hash that depends on every byte and on the boundaries between parts; the same on every machine and in
+/// every version. Not cryptographic. Fast enough to hash files at page cache speed.
 class ContentHash {
  public:
   void add(std::string_view part);

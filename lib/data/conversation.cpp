@@ -12,7 +12,7 @@ namespace {
 using nlohmann::ordered_json;
 constexpr int kMaxDepth = 32;
 
-/// The row, or what is wrong with the line.
+/// Parses the row into `out`; returns what is wrong with the line.
 std::optional<RowProblem> parse_line(std::string_view line, ordered_json& out) {
   bool deep = false;
   const auto watch = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
@@ -48,7 +48,7 @@ std::optional<RowProblem> check_messages(const ordered_json& messages, const std
 
 }  // namespace
 
-/// The messages of a row, and the rendering of their beginnings.
+/// The messages of a row, and renderings of their prefixes.
 class ConversationEncoder::Row {
  public:
   Row(const ConversationEncoder& owner, ordered_json messages) : owner_(owner), messages_(std::move(messages)) {}

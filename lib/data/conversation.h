@@ -1,4 +1,4 @@
-// One line of instructions or conversation as tokens and labels.
+// One line of instructions or conversation, as tokens and labels.
 #pragma once
 
 #include <map>
@@ -22,21 +22,20 @@ struct ConversationOptions {
   bool mask_prompt = true;  ///< only answers are labels
 };
 
-/// Encodes lines; one a thread. A row {"prompt", "response"} is a conversation of one user and one assistant turn; a
-/// row
-/// {"messages": [{"role", "content"}, ...]} is one as it stands.
+/// Encodes lines; one encoder per thread. A row {"prompt", "response"} is a conversation with one user and one
+/// assistant turn; a row {"messages": [{"role", "content"}, ...]} is used as it is.
 ///
-/// With a chat template the ids are those of the rendered conversation. The labels of an assistant turn begin where the
-/// text up to it ends, with the template's opening of the turn (add_generation_prompt), and end where the text with it
-/// ends, so that the end of the turn is learned and what opens it is not. Without one, prompt and response are joined
-/// as they are, behind the tokenizer's own begin of text, and an end of text follows.
+/// With a chat template the ids are those of the rendered conversation. An assistant turn's labels start where the
+/// rendering of everything before it ends, including the template's opening of the turn (add_generation_prompt), and
+/// stop where the rendering with the turn ends; so the model learns to end the turn but not to open it. Without a
+/// template, prompt and response are concatenated, preceded by the tokenizer's BOS and followed by EOS.
 class ConversationEncoder {
  public:
-  /// `chat` may be null; both must outlive the encoder.
+  /// `chat` may be null; `tokenizer` and `chat` must outlive the encoder.
   ConversationEncoder(const Tokenizer& tokenizer, const tokenizer::ChatTemplate* chat, ConversationOptions options)
       : tokenizer_(tokenizer), chat_(chat), options_(std::move(options)) {}
 
-  /// Fills ids and (shifted) labels of `out`.
+  /// Fills the ids and (shifted) labels of `out`.
   std::optional<RowProblem> encode(std::string_view line, Sample& out);
 
  private:
@@ -48,7 +47,7 @@ class ConversationEncoder {
   const tokenizer::ChatTemplate* chat_;
   ConversationOptions options_;
   std::vector<std::int32_t> ids_;
-  std::vector<bool> counts_;  ///< whether a token is a label
+  std::vector<bool> counts_;  ///< whether each token is a label
 };
 
 }  // namespace automodel::data

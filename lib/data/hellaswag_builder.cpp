@@ -1,4 +1,4 @@
-// Sentences and the ending that is right.
+// Sentences with their correct endings.
 #include <charconv>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace automodel::data {
 namespace {
 
-/// Rows that are tokenized together; the first says for all what is cut off.
+/// Rows that NeMo AutoModel tokenizes in one batch; whether special tokens are cut is decided by the batch's first row.
 constexpr std::int64_t kTogether = 1000;
 constexpr std::int64_t kMultiple = 8;
 
@@ -30,7 +30,7 @@ class HellaSwagBuilder final : public RowBuilder {
     if (cut_context_ && !context.empty()) context.pop_back();
     if (cut_ending_ && !ending.empty()) ending.erase(ending.begin());
     BuiltRow out;
-    // Without a context the labels are the ids themselves, which NeMo AutoModel trains so too.
+    // Without a context the labels are the unshifted ids, as in NeMo AutoModel.
     out.labels.assign(context.empty() ? 0 : context.size() - 1, kIgnoredLabel);
     out.labels.insert(out.labels.end(), ending.begin(), ending.end());
     out.labels.push_back(kIgnoredLabel);

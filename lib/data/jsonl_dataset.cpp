@@ -45,7 +45,7 @@ class JsonlDataset final : public Dataset {
   std::string summary_;
 };
 
-/// Opens what the section names, then encodes.
+/// Opens everything that the section names, then encodes.
 class Opening {
  public:
   Opening(const config::JsonlDatasetConfig& config, const DatasetContext& context, Diagnostics& problems)
@@ -63,7 +63,7 @@ class Opening {
     const auto fill = [&](TokenStoreWriter& out) {
       ConversationEncoder encoder(*tokenizer_, chat_.get(), options_);
       for (const auto& file : sources_.files) encode_file(file.path, encoder, bad, out);
-      return bad.count() == 0;  // problems must be reported in every run
+      return bad.count() == 0;  // a store with bad rows is not cached: its problems must be reported by every run
     };
     auto store = config_.cache() ? cached_tokens(token_cache_folder(config_.cache_dir()), name(), true, fill)
                                  : uncached_tokens(true, fill);
@@ -77,7 +77,7 @@ class Opening {
         {"prompt", &options_.prompt_key}, {"response", &options_.response_key}, {"messages", &options_.messages_key}};
     options_.mask_prompt = config_.mask_prompt();
     for (const auto& each : config_.column_mapping()) {
-      const auto& name = each.first;  // clang 14 does not let a lambda have a part of a structured binding
+      const auto& name = each.first;  // clang 14: lambdas cannot capture structured bindings
       const auto& column = each.second;
       const auto found = std::find_if(known.begin(), known.end(), [&](const auto& row) { return row.first == name; });
       if (found != known.end())
@@ -145,7 +145,7 @@ class Opening {
     return std::min(context_.max_length.value_or(kNone), config_.seq_length() ? *config_.seq_length() : kNone);
   }
 
-  /// What the tokens depend on.
+  /// Cache name: a hash of everything that the tokens depend on.
   std::string name() const {
     ContentHash hash;
     hash.add("jsonl 1");
@@ -200,8 +200,8 @@ class Opening {
     }
   }
 
-  /// "; columns not used: input", for the first row of prompt and response: otherwise a forgotten column with part of
-  /// the question, as in Alpaca, would go unnoticed.
+  /// "; columns not used: input", based on the first row if it has prompt and response. Otherwise an overlooked column
+  /// that holds part of the question, as in Alpaca, would go unnoticed.
   std::string unused_columns() const {
     if (sources_.files.empty()) return "";
     const MappedFile file(sources_.files.front().path);

@@ -7,12 +7,12 @@
 
 namespace automodel::data {
 
-/// A line is a sample (conversation.h says how). All rows are encoded once, into the cache of tokens (token_store.h),
-/// whose name depends on the content of the files, of the tokenizer and of the template, and on the options.
+/// Each line is a sample (conversation.h describes how). All rows are encoded once, into the token cache
+/// (token_store.h), under a name that depends on the content of the files, the tokenizer, the template and the options.
 ///
-/// Problems: those of find_files (a folder stands for its .jsonl, .json and .ndjson files) and of the tokenizer;
-/// `bad-row`, `sequence-too-long` and `token-out-of-range` with file and line, where there are more than max_bad_rows;
-/// `empty-data` where no row is left or none has a label.
+/// Problems: those of find_files (a folder means its .jsonl, .json and .ndjson files) and of the tokenizer; `bad-row`,
+/// `sequence-too-long` and `token-out-of-range` with file and line if there are more than max_bad_rows; `empty-data` if
+/// no row is left or none has a label.
 std::unique_ptr<Dataset> open_jsonl(const config::JsonlDatasetConfig& config, const DatasetContext& context,
                                     Diagnostics& problems);
 

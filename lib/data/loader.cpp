@@ -11,7 +11,7 @@
 namespace automodel::data {
 namespace {
 
-/// The rules of the section; gives the sizes that count.
+/// Validates the section and derives the sampler's options from it.
 SamplerOptions sampler_options(const config::DataloaderConfig& config, const LoaderOptions& options,
                                Diagnostics& problems) {
   SamplerOptions out;

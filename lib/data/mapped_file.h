@@ -1,4 +1,4 @@
-// A file's bytes as memory.
+// A file's bytes, memory-mapped.
 #pragma once
 
 #include <filesystem>
@@ -6,11 +6,11 @@
 
 namespace automodel::data {
 
-/// Read-only mapping of a whole file; pages come from the page cache when they are touched. The file must not become
-/// shorter while it is mapped.
+/// Read-only mapping of a whole file; pages are faulted in from the page cache on access. The file must not shrink
+/// while it is mapped.
 class MappedFile {
  public:
-  /// Throws std::system_error where the file cannot be opened or mapped.
+  /// Throws std::system_error if the file cannot be opened or mapped.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

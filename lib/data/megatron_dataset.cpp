@@ -26,7 +26,7 @@ fs::path prefix_of(const fs::path& path) {
   return path.extension() == ".bin" || path.extension() == ".idx" ? fs::path(path).replace_extension() : path;
 }
 
-/// Paths of the recipe that are prefixes, as their index files.
+/// Replaces recipe paths that are prefixes by their index files.
 config::PathList as_files(const config::PathList& paths, const fs::path& recipe_folder) {
   config::PathList out;
   for (const auto& path : paths.paths) {
@@ -38,7 +38,7 @@ config::PathList as_files(const config::PathList& paths, const fs::path& recipe_
   return out;
 }
 
-/// From where to where the part's documents go, as shares of all; null after a problem.
+/// The range of documents that belongs to the part, as fractions of all; null after adding a problem.
 std::optional<std::pair<double, double>> share_of(const config::MegatronDatasetConfig& config, const std::string& key,
                                                   Diagnostics& problems) {
   const auto part = std::find(kParts.begin(), kParts.end(), config.part());
@@ -88,7 +88,7 @@ struct Parts {
   std::int64_t documents = 0;
 };
 
-/// Adds the part's documents of one prefix.
+/// Adds the part's documents of one prefix to `out`.
 void add_prefix(const fs::path& prefix, std::pair<double, double> share, const std::string& key, Parts& out,
                 Diagnostics& problems) {
   const std::string bin = prefix.native() + ".bin", idx = prefix.native() + ".idx";
@@ -120,7 +120,7 @@ void add_prefix(const fs::path& prefix, std::pair<double, double> share, const s
   const auto last = static_cast<std::size_t>(std::llround(documents * share.second));
   for (std::size_t i = read->documents[first]; i < read->documents[last]; ++i) {
     auto span = read->sequences[i];
-    // What follows on in the file is one span.
+    // Merge spans that are contiguous in the file.
     const auto end_of = [](const MappedSequence::Span& s) {
       return s.offset + static_cast<std::uint64_t>(s.tokens) * static_cast<std::uint64_t>(bytes_of(s.type));
     };

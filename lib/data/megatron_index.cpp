@@ -9,7 +9,7 @@ namespace automodel::data {
 namespace {
 
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
-/// By Megatron's codes: 1 ... 8; floating-point data cannot be tokens.
+/// Indexed by Megatron's dtype codes 1 ... 8; floating-point data cannot be tokens.
 constexpr std::array<std::optional<TokenType>, 9> kTypes = {std::nullopt,      TokenType::kUint8, TokenType::kInt8,
                                                             TokenType::kInt16, TokenType::kInt32, TokenType::kInt64,
                                                             std::nullopt,      std::nullopt,      TokenType::kUint16};
@@ -59,7 +59,7 @@ std::optional<MegatronIndex> read_megatron_index(std::string_view index, std::ui
   places.skip(count * 4);
   reader.skip(count * 12);
   out.sequences.reserve(count);
-  std::vector<std::size_t> kept(1, 0);  // sequences that are not empty, before each
+  std::vector<std::size_t> kept(1, 0);  // number of non-empty sequences before each
   kept.reserve(count + 1);
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto length = lengths.take<std::int32_t>();

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// ShareGPT's names and ours.
+/// ShareGPT's role names and ours.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSpeakers = {{{"system", "system"},
                                                                                      {"human", "user"},
                                                                                      {"user", "user"},
@@ -57,7 +57,7 @@ std::string text_of(const ordered_json& content) {
   return out;
 }
 
-/// A member that may be missing or null; else it must be text.
+/// A string member, or `otherwise` if it is missing, null or empty; anything else is refused.
 std::string word(const ordered_json& object, const char* name, const std::string& otherwise) {
   const auto found = object.find(name);
   if (found == object.end() || found->is_null()) return otherwise;

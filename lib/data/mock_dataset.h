@@ -1,4 +1,4 @@
-// Random tokens, for measuring speed and for trying a recipe without data.
+// Random tokens, for benchmarks and for trying a recipe without data.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace automodel::data {
 
-/// Sample k holds tokens k * seq_length ... of the stream "data/KEY" of the seed, uniform over the vocabulary; the last
-/// position has no label. As NeMo AutoModel's mock dataset, whose rows also are seq_length tokens with seq_length - 1
-/// labels.
+/// Sample k is tokens [k * seq_length, (k + 1) * seq_length) of the seed's random stream "data/KEY", uniform over the
+/// vocabulary; the last position has no label. Same shape as NeMo AutoModel's mock dataset, whose rows also have
+/// seq_length tokens and seq_length - 1 labels.
 std::unique_ptr<Dataset> open_mock(const config::MockDatasetConfig& config, const DatasetContext& context,
                                    Diagnostics& problems);
 

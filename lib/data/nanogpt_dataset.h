@@ -7,7 +7,7 @@
 
 namespace automodel::data {
 
-/// Windows (token_sequence.h) of all files, in their order. Problems: those of find_files; `bad-file`; `bad-value` for
+/// Windows (token_sequence.h) over all files, in order. Problems: those of find_files; `bad-file`; `bad-value` for
 /// dtype; `empty-data`; `sequence-too-long`.
 std::unique_ptr<Dataset> open_nanogpt(const config::NanogptDatasetConfig& config, const DatasetContext& context,
                                       Diagnostics& problems);

@@ -9,9 +9,10 @@
 
 namespace automodel::data {
 
-/// The tokens of a file. It begins with 256 integers of 32 bits (a magic number, the version 1, the number of tokens,
-/// and in the newer format their size in bytes; llm.c's and modded-nanogpt's files have 16 bits), or, where
-/// `headerless` says the type, with the first token, as nanoGPT's own train.bin. Null after setting `problem`.
+/// Locates the tokens in a file. Either the file begins with a header of 256 32-bit integers: a magic number, version
+/// 1, the token count and, in the newer format, bytes per token (llm.c and modded-nanogpt use 16-bit tokens); or, if
+/// `headerless` gives the token type, the file begins with the first token, as nanoGPT's own train.bin does. Null after
+/// setting `problem`.
 std::optional<MappedSequence::Span> read_nanogpt_header(std::string_view file, std::optional<TokenType> headerless,
                                                         std::string& problem);
 

@@ -11,7 +11,7 @@ namespace {
 
 __extension__ typedef unsigned __int128 Wide;
 
-/// Words of entropy from a seed.
+/// numpy's SeedSequence: expands a seed into words of entropy.
 class SeedSequence {
  public:
   explicit SeedSequence(std::uint64_t seed) {
@@ -65,7 +65,7 @@ class Pcg64 {
     step();
   }
 
-  /// Uniform in [0, top], by rejection under the smallest mask.
+  /// Uniform in [0, top], by rejection under the smallest covering bit mask.
   std::uint32_t up_to(std::uint32_t top) {
     const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << std::bit_width(top)) - 1);
     for (;;) {
@@ -79,7 +79,7 @@ class Pcg64 {
     constexpr Wide kMultiplier = Wide{2549297995355413924U} << 64 | 4865540595714422341U;
     state_ = state_ * kMultiplier + increment_;
   }
-  /// 32 bits; each 64 give the low half first.
+  /// 32 bits; each 64-bit output yields its low half first.
   std::uint32_t half() {
     if (kept_) return *std::exchange(kept_, std::nullopt);
     step();

@@ -19,7 +19,7 @@
 namespace automodel::data {
 namespace {
 
-/// Opens the alternative of config::DatasetConfig that has the same index in kKinds.
+/// Opens the config::DatasetConfig alternative that has the same index as this entry in kKinds.
 using Open = std::unique_ptr<Dataset> (*)(const config::DatasetConfig& config, const DatasetContext& context,
                                           Diagnostics& problems);
 
@@ -34,7 +34,7 @@ constexpr Open row() {
   return open_as<open_typed, Config>;
 }
 
-/// Data that only plans know; make_plan refuses to train with it, so this is never the way in.
+/// Data that only plans know of; make_plan rejects training with it, so this is never reached that way.
 template <auto& kTargets>
 std::unique_ptr<Dataset> open_foreign(const config::ForeignDatasetConfig<kTargets>&, const DatasetContext&,
                                       Diagnostics& problems) {
@@ -55,7 +55,7 @@ constexpr Open rows_of() {
   return row<Config, open_rows<Config, make>>();
 }
 
-/// A row for each alternative, in their order; a kind that is missing here does not compile.
+/// One entry per alternative, in order; a missing kind does not compile.
 constexpr std::array kKinds = {
     row<config::TextDatasetConfig, open_text>(),
     row<config::JsonlDatasetConfig, open_jsonl>(),

@@ -1,4 +1,4 @@
-// From a recipe's `dataset:` section to a Dataset: one row of a table for each kind.
+// From a recipe's `dataset:` section to a Dataset: a table with one entry per kind.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,34 @@
 
 namespace automodel::data {
 
-/// What a dataset needs to know besides its own section.
+/// What a dataset needs besides its own section.
 struct DatasetContext {
-  std::filesystem::path recipe_folder = ".";  ///< relative paths are looked for here, then in the working directory
-  std::string key = "dataset";                ///< recipe key of the section; also keeps random streams apart
-  std::optional<std::int64_t> vocab_size = std::nullopt;  ///< of the model; ids must lie below it
-  std::optional<std::int64_t> max_length = std::nullopt;  ///< tokens that the model takes at most
+  std::filesystem::path recipe_folder = ".";  ///< tried first for relative paths, then the working directory
+  std::string key = "dataset";                ///< recipe key of the section; also separates random streams
+  std::optional<std::int64_t> vocab_size = std::nullopt;  ///< of the model; ids must be below it
+  std::optional<std::int64_t> max_length = std::nullopt;  ///< the model's maximum sequence length
   std::uint64_t seed = 42;
-  bool quiet = false;                       ///< leave warnings to another rank
-  std::filesystem::path model_folder = {};  ///< where the model's tokenizer lies; empty for none
-  /// Collects rows of tables that cannot be used, instead of refusing the set.
+  bool quiet = false;                       ///< another rank reports warnings
+  std::filesystem::path model_folder = {};  ///< folder of the model's tokenizer; empty if there is none
+  /// If set, collects unusable table rows instead of rejecting the dataset.
   std::vector<std::pair<std::int64_t, Diagnostic>>* rejected = nullptr;
 };
 
-/// Opens whatever the section is; null after adding to `problems`, whose keys are dotted recipe keys. Places are set
-/// only where they lie in a data file.
+/// Opens the section's kind of dataset; null after adding to `problems`, whose keys are dotted recipe keys. Locations
+/// are set only for problems in a data file.
 std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const DatasetContext& context,
                                       Diagnostics& problems);
 
 /// The files, folders, globs and repositories that a section names.
 std::vector<std::string> source_names(const config::DatasetConfig& config);
 class Tokenizer;
-/// The tokenizer of a section, or the model's; null for data without one, after problems too.
+/// The tokenizer of a section, or the model's; null for data that needs none, and after problems.
 std::unique_ptr<Tokenizer> open_tokenizer_of(const config::DatasetConfig& config, const DatasetContext& context,
                                              Diagnostics& problems);
 
-/// Adds the problem `token-out-of-range` where made-up tokens below `vocab_size` go beyond the model's vocabulary.
+/// Adds `token-out-of-range` if synthetic tokens below `vocab_size` exceed the model's vocabulary.
 void check_vocabulary(int vocab_size, const DatasetContext& context, Diagnostics& problems);
-/// The problem of a row or a sequence length that the model does not take.
+/// The problem for a row or sequence length beyond what the model allows.
 Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key);
 
 }  // namespace automodel::data

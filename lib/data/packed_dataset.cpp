@@ -12,7 +12,7 @@
 namespace automodel::data {
 namespace {
 
-/// The packs: which rows, in one list, and where each pack ends in it.
+/// Row indices of all packs in one list, and where each pack ends in it.
 struct Packs {
   std::vector<std::int64_t> rows = {};
   std::vector<std::size_t> ends = {};
@@ -27,10 +27,10 @@ struct Packs {
 
 struct Row {
   std::int64_t index;
-  std::int64_t length;  ///< with its padding
+  std::int64_t length;  ///< including padding
 };
 
-/// Rows in order; a pack ends when the next row does not fit.
+/// Keeps the order of rows; a pack ends when the next row does not fit.
 Packs pack_in_order(const std::vector<Row>& rows, const config::PackedSequenceConfig& config) {
   Packs out;
   std::int64_t used = 0;
@@ -47,7 +47,7 @@ Packs pack_in_order(const std::vector<Row>& rows, const config::PackedSequenceCo
   return out;
 }
 
-/// The longest rows first, each into the emptiest pack if it fits there, else into a new one; among equals the first.
+/// Longest rows first, each into the emptiest pack if it fits there, else into a new one; among equals the first.
 Packs pack_evenly(std::vector<Row> rows, const config::PackedSequenceConfig& config) {
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.length > b.length; });
   using Filled = std::pair<std::int64_t, std::size_t>;  // tokens, pack
@@ -100,7 +100,7 @@ class PackedDataset final : public Dataset {
   }
 
  private:
-  /// A row's own segments stay apart, and its own padding stays padding.
+  /// A row's own segments stay separate, and its padding stays padding.
   void append(const Sample& row, std::int32_t& segment, Sample& out) const {
     std::int32_t most = 1;
     for (std::size_t t = 0; t < row.input_ids.size(); ++t) {

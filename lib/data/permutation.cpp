@@ -8,7 +8,7 @@
 namespace automodel::data {
 namespace {
 
-/// Mixes all bits into all bits (the finalizer of SplitMix64; Steele, Lea, Flood, 2014).
+/// Mixes every bit into every other (the finalizer of SplitMix64; Steele, Lea, Flood, 2014).
 std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
@@ -19,7 +19,7 @@ std::uint64_t mixed(std::uint64_t x) {
 
 Permutation::Permutation(std::uint64_t n, std::uint64_t key) : n_(n) {
   AUTOMODEL_CHECK(n > 0 && n <= std::uint64_t{1} << 62, "a permutation has between 1 and 2^62 elements");
-  const int bits = std::max(2, static_cast<int>(std::bit_width(n - 1)));  // at least one bit on each side
+  const int bits = std::max(2, static_cast<int>(std::bit_width(n - 1)));  // at least one bit per side
   left_bits_ = bits - bits / 2;
   right_bits_ = bits / 2;
   for (std::uint64_t round = 0; round < kRounds; ++round) keys_[round] = mixed(key + (round + 1) * 0x9E3779B97F4A7C15U);

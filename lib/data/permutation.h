@@ -1,4 +1,4 @@
-// A shuffled order whose k-th element is computed, not stored.
+// A shuffled order whose k-th element is computed rather than stored.
 #pragma once
 
 #include <array>
@@ -6,13 +6,13 @@
 
 namespace automodel::data {
 
-/// A permutation of 0 ... n - 1 chosen by `key`: a Feistel network over the smallest power of two that holds n, walked
-/// until it lands below n (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). An element costs less
-/// than two passes on average, whatever n.
+/// A permutation of 0 ... n - 1 chosen by `key`: a Feistel network over the smallest power of two that covers n,
+/// applied until the result is below n (cycle walking; Black and Rogaway, "Ciphers with arbitrary finite domains",
+/// 2002). An element takes fewer than two passes on average, for any n.
 class Permutation {
  public:
   Permutation(std::uint64_t n, std::uint64_t key);
-  /// The place that `i` < n goes to.
+  /// The image of `i` < n.
   std::uint64_t operator()(std::uint64_t i) const;
 
  private:

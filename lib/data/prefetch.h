@@ -1,4 +1,4 @@
-// Prepares the next item while the last one is being used.
+// Prepares the next item while the previous one is in use.
 #pragma once
 
 #include <condition_variable>
@@ -14,9 +14,9 @@
 
 namespace automodel::data {
 
-/// Makes make(first), make(first + 1), ... make(end - 1) on one thread of its own, one item ahead of the caller. An
-/// exception reaches the caller in the call of next() that would have given the item, and in every later one. The
-/// destructor waits for at most the one item that is being made.
+/// Calls make(first), make(first + 1), ... make(end - 1) on its own thread, one item ahead of the caller. An exception
+/// is rethrown by the call of next() that would have returned the item, and by every later one. The destructor waits
+/// for at most the one item in progress.
 template <class Item>
 class Prefetcher {
  public:
@@ -35,7 +35,7 @@ class Prefetcher {
     thread_.join();
   }
 
-  /// The next item, waiting for it if need be.
+  /// The next item; blocks until it is ready.
   Item next() {
     std::unique_lock lock(mutex_);
     AUTOMODEL_CHECK(next_ < end_, "there is a next item");
@@ -76,7 +76,7 @@ class Prefetcher {
   std::optional<Item> ready_;
   std::exception_ptr error_ = nullptr;
   bool stopping_ = false;
-  std::thread thread_;  ///< last: it starts when everything else is there
+  std::thread thread_;  ///< last: it must start after the other members are initialized
 };
 
 }  // namespace automodel::data

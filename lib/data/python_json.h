@@ -1,4 +1,4 @@
-// Values as Python prints them.
+// Values formatted as Python prints them.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace automodel::data {
 
-/// json.dumps(value), with ", " and ": "; `ascii` writes other characters as \uXXXX.
+/// json.dumps(value), with separators ", " and ": "; `ascii` escapes non-ASCII characters as \uXXXX.
 std::string python_json(const nlohmann::ordered_json& value, bool ascii);
 /// str(value).
 std::string python_text(const nlohmann::ordered_json& value);

@@ -1,4 +1,4 @@
-// The numbers of Python's `random` module.
+// Python's `random` module, bit for bit.
 #pragma once
 
 #include <array>
@@ -8,16 +8,16 @@
 
 namespace automodel::data {
 
-/// `random.seed(seed)` and what is drawn then: a Mersenne Twister (Matsumoto and Nishimura, 1998) that is seeded by an
+/// `random.seed(seed)` and the draws that follow: a Mersenne Twister (Matsumoto and Nishimura, 1998) seeded from an
 /// array of words.
 class PythonRandom {
  public:
   explicit PythonRandom(std::uint64_t seed);
   /// `random()`: 53 bits in [0, 1).
   double uniform();
-  /// `gauss(mean, deviation)`: two at a time, of which the second waits.
+  /// `gauss(mean, deviation)`: generates values in pairs and keeps the second for the next call.
   double gauss(double mean, double deviation);
-  /// An index that `choices` takes of `count` elements.
+  /// The index that `choices` draws from `count` elements.
   std::int64_t choice(std::int64_t count);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The folder (or tokenizer.json) that a section means; empty after a problem.
+/// The folder (or tokenizer.json) that a section refers to; empty after adding a problem.
 fs::path tokenizer_place(const config::TokenizerSource& source, const DatasetContext& context, const std::string& key,
                          Diagnostics& problems) {
   if (!source.path) {
@@ -80,7 +80,7 @@ RowTokenizer::RowTokenizer(std::unique_ptr<const tokenizer::Tokenizer> own, cons
     const std::string own_side = own_->setting(name);
     return own_side.empty() ? otherwise : own_side;
   };
-  const bool llama = own_->setting("tokenizer_class") == "LlamaTokenizer";  // which transformers 5 pads on the left
+  const bool llama = own_->setting("tokenizer_class") == "LlamaTokenizer";  // transformers 5 pads it on the left
   pads_left_ = side(source.padding_side, "padding_side", llama ? "left" : "right") == "left";
   cuts_left_ = side(source.truncation_side, "truncation_side", "right") == "left";
 }
@@ -147,7 +147,7 @@ Encoding RowTokenizer::encode(std::string_view text, const EncodeOptions& option
   out.real.assign(out.ids.size(), true);
   if (options.full) fill_up(out, static_cast<std::size_t>(*options.full), options.pad_right || !pads_left_);
   if (!options.special || plain_) return out;
-  // NeMo AutoModel's wrapper looks again, behind truncation and padding.
+  // NeMo AutoModel's wrapper checks again after truncation and padding.
   if (add_bos_ && (out.ids.empty() || out.ids.front() != *bos_)) {
     out.ids.insert(out.ids.begin(), *bos_);
     out.real.insert(out.real.begin(), true);

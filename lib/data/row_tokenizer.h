@@ -1,4 +1,4 @@
-// A tokenizer as NeMo AutoModel's data sets use it: pad ids, forced begin and end, truncation, padding, sides.
+// A tokenizer as NeMo AutoModel's datasets use it: pad ids, forced BOS and EOS, truncation, padding, sides.
 #pragma once
 
 #include <cstdint>
@@ -20,42 +20,44 @@
 namespace automodel::data {
 
 struct EncodeOptions {
-  bool special = true;                               ///< with the tokens that the tokenizer puts around a text
-  std::optional<std::int64_t> limit = std::nullopt;  ///< cut to this many tokens
-  std::optional<std::int64_t> full = std::nullopt;   ///< fill to this many
-  bool pad_right = false;                            ///< whatever side the tokenizer pads
+  bool special = true;                               ///< add the tokens that the tokenizer puts around a text
+  std::optional<std::int64_t> limit = std::nullopt;  ///< truncate to this many tokens
+  std::optional<std::int64_t> full = std::nullopt;   ///< pad to this many tokens
+  bool pad_right = false;                            ///< regardless of the side that the tokenizer pads
   bool spans = false;
 };
 
 struct Encoding {
   std::vector<std::int32_t> ids = {};
   std::vector<bool> real = {};                  ///< false: padding
-  std::vector<tokenizer::TextSpan> spans = {};  ///< of each token; empty ones for what is not of the text
+  std::vector<tokenizer::TextSpan> spans = {};  ///< of each token; empty for tokens that are not part of the text
 };
 
 class RowTokenizer {
  public:
-  /// The one that a section names, else the model's. Null after `missing-key`, `missing-file` or `bad-tokenizer`.
+  /// The tokenizer that the section names, else the model's. Null after `missing-key`, `missing-file` or
+  /// `bad-tokenizer`.
   static std::shared_ptr<const RowTokenizer> open(const config::TokenizerSource& source, const DatasetContext& context,
                                                   Diagnostics& problems);
 
   Encoding encode(std::string_view text, const EncodeOptions& options) const;
-  std::int64_t count(std::string_view text) const;  ///< of tokens without special ones
+  std::int64_t count(std::string_view text) const;  ///< tokens, without special ones
 
   std::optional<std::int32_t> eos() const { return eos_; }
   bool adds_bos() const { return add_bos_; }
   bool pads_left() const { return pads_left_; }
-  /// What rows are padded with: the pad token, where it is missing or 0 the end of text (as packaging believes).
+  /// Id that rows are padded with: the pad token; if it is missing or 0, EOS (NeMo AutoModel's packaging takes 0 for
+  /// missing).
   std::int32_t fill() const { return pad_ != 0 ? pad_ : eos_.value_or(0); }
-  /// The id that the tokenizer itself pads with; NeMo AutoModel's is 0 where a tokenizer has none.
+  /// pad(): the id that the tokenizer itself pads with. own_pad(): the same, but 0 if the tokenizer has no pad token.
   std::int32_t pad() const { return pad_; }
   std::int32_t own_pad() const { return own_pad_; }
   bool is_special(std::int32_t id) const;
-  /// transformers' own class, without NeMo AutoModel's help with templates.
+  /// Behave like transformers' own class, without NeMo AutoModel's additions for templates.
   bool plain() const { return plain_; }
   const std::map<std::string, std::string, std::less<>>& roles() const { return roles_; }
   const tokenizer::Tokenizer& folder() const { return *own_; }
-  /// What encodings depend on.
+  /// Identifies everything that encodings depend on.
   std::string fingerprint() const;
 
  private:

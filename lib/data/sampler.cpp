@@ -11,7 +11,7 @@
 namespace automodel::data {
 namespace {
 
-/// Global batches that are sorted by length together.
+/// Number of global batches that are sorted by length together.
 constexpr std::int64_t kWindowBatches = 50;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {

@@ -1,4 +1,4 @@
-// Rows of random tokens and random lengths.
+// Rows of random tokens with random lengths.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace automodel::data {
 
-/// The rows of NeMo AutoModel's build_unpacked_dataset: tokens from 2 to the vocabulary, then 1. Labels are the tokens
-/// themselves, as there: position t is asked for its own token.
+/// The rows of NeMo AutoModel's build_unpacked_dataset: random tokens from 2 up to the vocabulary size, then 1. Labels
+/// are the unshifted tokens, as there: position t predicts its own token.
 std::unique_ptr<Dataset> open_sentences(const config::SentencesDatasetConfig& config, const DatasetContext& context,
                                         Diagnostics& problems);
 

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 7> kSkippedFolders = {"build",       "dist", "target",    "node_modules",
                                                              "__pycache__", "venv", "CMakeFiles"};
-/// Formats that are not text although they may begin without a NUL.
+/// Binary formats, even if a file happens not to have a NUL near its start.
 constexpr std::array<std::string_view, 21> kBinarySuffixes = {
     ".7z", ".bin", ".bz2", ".gif", ".gz",  ".jar", ".jpeg", ".jpg", ".mp3",         ".mp4", ".npy",
     ".o",  ".pdf", ".png", ".pt",  ".pyc", ".so",  ".tgz",  ".xz",  ".safetensors", ".zip"};
@@ -40,9 +40,9 @@ bool is_hidden(const fs::path& path) {
   return path.filename().native().starts_with('.');
 }
 
-/// What one look at a file says.
+/// What inspecting a file once tells.
 struct Look {
-  int error = 0;  ///< errno where it cannot be read
+  int error = 0;  ///< errno if it cannot be read
   std::int64_t size = 0;
   bool binary = false;
 };
@@ -61,7 +61,7 @@ Look look_at(const fs::path& path) {
   return out;
 }
 
-/// Whether the name alone says that a file is wanted; of texts the content also counts.
+/// Whether the name alone qualifies a file; for text, the content decides as well.
 bool is_wanted_name(const fs::path& path, Wanted wanted) {
   const fs::path extension = path.extension();
   switch (wanted) {
@@ -114,8 +114,8 @@ class Finder {
   SourceFiles take_result() { return std::move(found_); }
 
  private:
-  /// A file that the user named, or that a folder or glob led to and that is wanted. `canonical` is empty where there
-  /// is none.
+  /// Takes a file that the user named, or a wanted one that a folder or glob led to. `canonical` is empty if it has
+  /// none.
   void take(const fs::path& path, const fs::path& canonical, const Look& look) {
     if (!canonical.empty() && !seen_.insert(canonical.native()).second) return;
     if (look.error != 0) {
@@ -129,8 +129,7 @@ class Finder {
     found_.files.push_back({path, look.size});
   }
 
-  /// An entry of a folder or glob. `folder` is the canonical path of where it lies: only links need a look-up of their
-  /// own.
+  /// An entry of a folder or glob. `folder` is the canonical path of its parent: only links need a lookup of their own.
   void consider(const fs::directory_entry& entry, const fs::path& folder) {
     std::error_code error;
     const fs::path& path = entry.path();
@@ -202,7 +201,7 @@ class Finder {
   Diagnostics& problems_;
   SourceFiles found_;
   std::set<std::string> seen_;       ///< canonical paths of the files taken
-  std::set<std::string> ancestors_;  ///< canonical paths of the folders that are being walked
+  std::set<std::string> ancestors_;  ///< canonical paths of the folders being walked
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Questions about a text, with their answers.
+// Questions about a passage, with their answers.
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 namespace automodel::data {
 namespace {
 
-/// Without white space at its ends, as Python's strip() has it for ASCII.
+/// Strips leading and trailing white space, as Python's strip() does for ASCII.
 std::string stripped(const std::string& text) {
   constexpr std::string_view kBlanks = " \t\n\r\f\v\x1c\x1d\x1e\x1f";
   const std::size_t begin = text.find_first_not_of(kBlanks);

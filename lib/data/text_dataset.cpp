@@ -26,7 +26,7 @@ namespace {
                                        ""});
 }
 
-/// Reads bytes first ... first + out.size() - 1 of a file. Throws Error where it has less.
+/// Reads bytes [first, first + out.size()) of a file. Throws Error if it has fewer.
 void read_bytes(const std::filesystem::path& path, std::int64_t first, std::span<unsigned char> out) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail(path, std::strerror(errno));
@@ -45,7 +45,7 @@ void read_bytes(const std::filesystem::path& path, std::int64_t first, std::span
   close(file);
 }
 
-/// Bytes of files, read when asked for, and one separator between files.
+/// Bytes of files, read on demand, with one separator token between files.
 class FileBytes final : public TokenSequence {
  public:
   FileBytes(const std::vector<SourceFiles::File>& files, std::optional<std::int32_t> separator)
@@ -81,10 +81,10 @@ class FileBytes final : public TokenSequence {
  private:
   std::optional<std::int32_t> separator_;
   std::vector<SourceFiles::File> files_;
-  std::vector<std::int64_t> ends_;  ///< position after each file's last byte
+  std::vector<std::int64_t> ends_;  ///< position just past each file's last byte
 };
 
-/// Writes the ids of all files, with the tokenizer's end of text between them, as one row.
+/// Writes the ids of all files, separated by EOS, as a single row.
 void encode_files(const std::vector<SourceFiles::File>& files, const Tokenizer& tokenizer, TokenStoreWriter& out) {
   std::vector<std::int32_t> ids;
   for (const auto& file : files) {
@@ -93,12 +93,12 @@ void encode_files(const std::vector<SourceFiles::File>& files, const Tokenizer& 
     const std::size_t begin = ids.size();
     const MappedFile text(file.path);
     tokenizer.encode(text.text(), ids);
-    if (ids.size() > begin) out.add(ids);  // an empty document ends nothing
+    if (ids.size() > begin) out.add(ids);  // no separator for an empty document
   }
   out.end_row();
 }
 
-/// The one row of a store.
+/// A store's only row.
 class StoredSequence final : public TokenSequence {
  public:
   explicit StoredSequence(TokenStore store) : store_(std::move(store)) {}
@@ -111,7 +111,7 @@ class StoredSequence final : public TokenSequence {
   TokenStore store_;
 };
 
-/// What the tokens depend on.
+/// Cache name: a hash of everything that the tokens depend on.
 std::string name_of(const SourceFiles& sources, const Tokenizer& tokenizer) {
   ContentHash hash;
   hash.add("text 1");

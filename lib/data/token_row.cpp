@@ -11,12 +11,12 @@
 namespace automodel::data {
 namespace {
 
-/// Keys that other programs act on; to skip them would train something else than the file says.
+/// Keys that other programs act on; ignoring them would train on something other than what the file says.
 constexpr std::array<std::string_view, 7> kRefusedKeys = {"position_ids", "loss_mask",  "segment_ids", "token_type_ids",
                                                           "seq_lens",     "cu_seqlens", "weights"};
 constexpr int kMaxDepth = 64;
 
-/// Walks JSON text. Functions return false after setting the problem at the place where it is.
+/// Walks JSON text. Functions return false after recording the problem and its position.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : begin_(text.data()), at_(text.data()), end_(text.data() + text.size()) {}
@@ -34,7 +34,7 @@ class Scanner {
     skip_space();
     return at_ == end_;
   }
-  /// Takes `c` if it comes next.
+  /// Consumes `c` if it comes next.
   bool take(char c) {
     skip_space();
     if (at_ == end_ || *at_ != c) return false;
@@ -43,7 +43,7 @@ class Scanner {
   }
   bool expect(char c) { return take(c) || fail(fmt::format("expected '{}'", c)); }
 
-  /// The text between the quotes, escapes as written.
+  /// The text between the quotes, with escapes left as written.
   bool string(std::string_view& out) {
     if (!expect('"')) return false;
     const char* first = at_;
@@ -75,7 +75,7 @@ class Scanner {
     }
   }
 
-  /// A list of integers, appended to `out`, each within [least, most].
+  /// A list of integers within [least, most], appended to `out`.
   bool integers(std::vector<std::int32_t>& out, std::int64_t least, std::int64_t most) {
     if (!expect('[')) return false;
     if (take(']')) return true;
@@ -116,7 +116,7 @@ class Scanner {
     } while (take(','));
     return expect(close);
   }
-  /// true, false, null, or something made of a number's characters.
+  /// true, false, null, or a sequence of characters that occur in numbers.
   bool skip_word() {
     const char* first = at_;
     while (at_ != end_ && std::string_view(" \t\r\n,]}:\"[{").find(*at_) == std::string_view::npos) ++at_;
@@ -134,7 +134,7 @@ class Scanner {
   RowProblem problem_;
 };
 
-/// The lists of a row, with what they may hold.
+/// The lists of a row and the range of their values.
 struct List {
   std::string_view key;
   std::vector<std::int32_t> TokenRow::*member;

@@ -17,9 +17,9 @@ namespace {
 template <class T>
 void widen(const char* from, std::span<std::int64_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
-    T value;  // files need not be aligned
+    T value;  // data in files may be unaligned
     std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<std::int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): one byte is a number as well
+    out[i] = static_cast<std::int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): single bytes are numbers here
   }
 }
 

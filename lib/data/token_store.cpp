@@ -27,7 +27,7 @@ struct Header {
 };
 constexpr std::array<char, 8> kMagic = {'A', 'M', 'T', 'O', 'K', 'S', '1', '\n'};
 
-/// Holds a lock on a file, or nothing where the folder knows no locks.
+/// Holds a lock on a file; does nothing on file systems without locks.
 class Lock {
  public:
   explicit Lock(const fs::path& path) : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
@@ -61,7 +61,7 @@ std::optional<TokenStore> TokenStore::open(const fs::path& path) {
   if (text.size() < sizeof header) return std::nullopt;
   std::memcpy(&header, text.data(), sizeof header);
   if (header.magic != kMagic || header.labelled > 1) return std::nullopt;
-  // By division: a broken header must not overflow the sizes.
+  // Dividing rather than multiplying: a corrupt header must not overflow.
   const std::uint64_t room = text.size() - sizeof header;
   const std::uint64_t width = header.labelled != 0 ? 8 : 4;
   if (header.tokens > room / width || header.rows > room / 8) return std::nullopt;

@@ -1,4 +1,4 @@
-// Rows of tokens that were made once: in memory or in a file of the cache, mapped.
+// Rows of tokens, encoded once: in a temporary file or in a file of the cache, mapped.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace automodel::data {
 
-/// A file holds a header, for each row its ids and then, where the store is labelled, as many labels, all as 32-bit
-/// integers, and at the end where each row ends (in tokens, 64 bits each).
+/// File layout: a header; then for each row its ids followed, if the store is labelled, by as many labels, all 32-bit
+/// integers, padded to 8 bytes; then the end of each row (in tokens, 64 bits each).
 class TokenStore {
  public:
-  /// Null where there is no such file, or it is not a whole one.
+  /// Null if the file does not exist or is incomplete.
   static std::optional<TokenStore> open(const std::filesystem::path& file);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(ends_.size()); }
   std::int64_t tokens() const { return ends_.empty() ? 0 : static_cast<std::int64_t>(ends_.back()); }
   std::int64_t length(std::int64_t row) const;
   std::span<const std::int32_t> ids(std::int64_t row) const;
-  std::span<const std::int32_t> labels(std::int64_t row) const;  ///< of a labelled store
+  std::span<const std::int32_t> labels(std::int64_t row) const;  ///< labelled stores only
 
  private:
   friend class TokenStoreWriter;
@@ -41,19 +41,19 @@ class TokenStore {
 
 class TokenStoreWriter {
  public:
-  /// Writes beside `file`, under a name of its own until it is whole. Throws Error where that cannot be.
+  /// Writes next to `file`, under a unique name until the file is complete. Throws Error on failure.
   TokenStoreWriter(std::filesystem::path file, bool labelled);
   TokenStoreWriter(const TokenStoreWriter&) = delete;
   TokenStoreWriter& operator=(const TokenStoreWriter&) = delete;
   ~TokenStoreWriter();
 
-  /// Ids of the row that is being written; of a store without labels, part by part.
+  /// Appends ids to the current row; an unlabelled row may be added in parts.
   void add(std::span<const std::int32_t> ids);
   void add(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels);
   void end_row() { ends_.push_back(tokens_); }
   std::int64_t tokens() const { return static_cast<std::int64_t>(tokens_); }
 
-  /// What was written, mapped. `keep`: under its name, for later runs; else the file is gone when the store is.
+  /// Maps what was written. `keep`: renames it to `file`, for later runs; otherwise the file disappears with the store.
   TokenStore finish(bool keep);
 
  private:
@@ -67,16 +67,16 @@ class TokenStoreWriter {
   bool labelled_;
 };
 
-/// Where tokens are kept: `configured`, else automodel/tokens in $XDG_CACHE_HOME or ~/.cache, else in the folder for
+/// The folder of the token cache: `configured`, else automodel/tokens in $XDG_CACHE_HOME or ~/.cache, else a folder for
 /// temporary files.
 std::filesystem::path token_cache_folder(const std::optional<std::string>& configured);
 
-/// The store called `name` in `folder`; where there is none, `fill` writes it and says whether it is to be kept. Of
-/// several processes on a machine one fills, the others wait for it.
+/// The store called `name` in `folder`. If there is none, `fill` writes it and returns whether to keep it. When several
+/// processes of a machine ask for it, one fills it while the others wait.
 TokenStore cached_tokens(const std::filesystem::path& folder, const std::string& name, bool labelled,
                          const std::function<bool(TokenStoreWriter&)>& fill);
 
-/// The same without a cache: in a file that is gone when the store is.
+/// The same without a cache: in a file that disappears with the store.
 TokenStore uncached_tokens(bool labelled, const std::function<bool(TokenStoreWriter&)>& fill);
 
 }  // namespace automodel::data

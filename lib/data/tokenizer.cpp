@@ -34,7 +34,7 @@ class ByteTokenizer final : public Tokenizer {
   }
 };
 
-/// A folder's tokenizer; one text at a time.
+/// A tokenizer loaded from a folder; encodes one text at a time.
 class FolderTokenizer final : public Tokenizer {
  public:
   explicit FolderTokenizer(std::unique_ptr<const tokenizer::Tokenizer> own)

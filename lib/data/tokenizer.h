@@ -1,4 +1,4 @@
-// What datasets need of a tokenizer. Further kinds join by one more row of the table in tokenizer.cpp.
+// The tokenizer interface that datasets use. To add a kind, add an entry to the table in tokenizer.cpp.
 #pragma once
 
 #include <cstdint>
@@ -28,33 +28,33 @@ class Tokenizer {
   virtual std::optional<std::int32_t> bos() const = 0;
   virtual std::optional<std::int32_t> eos() const = 0;
   virtual std::optional<std::int32_t> pad() const = 0;
-  /// Appends the ids of `text` to `out`, without special tokens.
+  /// Appends the ids of `text` to `out`, without adding special tokens.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& out) const = 0;
-  /// The text of `ids`; special tokens give none.
+  /// The text of `ids`; special tokens are dropped.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  /// Whether every byte of a text is one token whose id is the byte. Texts then need not be encoded ahead of time.
+  /// Whether every byte is one token whose id is the byte's value. If so, text need not be encoded ahead of time.
   virtual bool bytes_are_tokens() const { return false; }
-  /// The tokenizer of a folder, which also knows chat templates; null for others.
+  /// The underlying tokenizer if it was loaded from a folder, for its chat template and roles; null otherwise.
   virtual const tokenizer::Tokenizer* folder() const { return nullptr; }
 };
 
-/// The byte-level vocabulary: ids 0 ... 255 are bytes, 256 begins a text, 257 ends one, 258 fills rows.
+/// The byte-level vocabulary: ids 0 ... 255 are bytes, 256 is BOS, 257 EOS, 258 padding.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
-/// The tokenizer that a recipe names: `bytes`, a folder with tokenizer.json, looked for in the recipe's folder and
-/// then in the working directory, or a model's name in the Hugging Face cache. Null after problems at `key`:
-/// `bad-value` for what is neither, and those of tokenizer::Tokenizer::load.
+/// The tokenizer that a recipe names: `bytes`, a folder with tokenizer.json (looked for in the recipe's folder, then in
+/// the working directory), or a model's name in the Hugging Face cache. Null after adding problems at `key`:
+/// `bad-value` for anything else, and those of tokenizer::Tokenizer::load.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
                                           const std::string& key, Diagnostics& problems);
 
-/// Where the name of a tokenizer leads: a file or folder as find_beside finds it, else in the Hugging Face cache; empty
-/// for `bytes` and for what is nowhere.
+/// The path that a tokenizer name resolves to: a file or folder as find_beside finds it, else in the Hugging Face
+/// cache; empty for `bytes` and if nothing is found.
 std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder);
 
-/// What a section of data says about its text, as far as its kind knows of text.
+/// A data section's text settings, as far as its kind has any.
 struct TextChoice {
   std::optional<std::string> tokenizer = {};      ///< absent: the model's
-  std::optional<std::string> chat_template = {};  ///< a file, or a template's text; absent: the tokenizer's
+  std::optional<std::string> chat_template = {};  ///< a file, or the template itself; absent: the tokenizer's
 };
 TextChoice text_choice(const config::DatasetConfig& dataset);
 

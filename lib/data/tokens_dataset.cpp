@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
 
-/// Where a row is, and how long it is without the padding at its end.
+/// A row's position, and its length without trailing padding.
 struct RowPlace {
   std::uint64_t offset;
   std::uint32_t file;
@@ -35,15 +35,15 @@ std::string_view line_at(std::string_view text, std::size_t offset) {
   return text.substr(offset, text.find('\n', offset) - offset);
 }
 
-/// Tokens up to the last one that is not padding.
+/// Number of tokens up to the last one that is not padding.
 std::size_t trimmed_length(const TokenRow& row) {
   std::size_t length = row.input_ids.size();
   while (!row.attention_mask.empty() && length > 0 && row.attention_mask[length - 1] == 0) --length;
   return length;
 }
 
-/// What position t must predict. Neither padding, nor from padding: what a position that attends to nothing predicts is
-/// up to the implementation of attention.
+/// What position t must predict; ignored if either side is padding, since what a position that attends to nothing
+/// predicts depends on the attention implementation.
 std::int32_t target_of(const TokenRow& row, std::size_t t) {
   if (!row.attention_mask.empty() && (row.attention_mask[t] == 0 || row.attention_mask[t + 1] == 0))
     return kIgnoredLabel;
@@ -91,7 +91,7 @@ class TokensDataset final : public Dataset {
   std::string summary_;
 };
 
-/// Parses every row once; keeps where the rows are, and the first problems.
+/// Parses every row once; records where rows are, and the first problems.
 class Indexer {
  public:
   Indexer(std::int64_t max_length, std::string length_rule, std::optional<std::int64_t> vocab_size, std::string key,

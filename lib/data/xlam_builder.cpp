@@ -1,4 +1,4 @@
-// Function calls: a query, the tools there are, and the calls that answer it.
+// Function calls: a query, the available tools, and the calls that answer it.
 #include <array>
 #include <cctype>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Short names of types and those of JSON Schema.
+/// Short type names and their JSON Schema equivalents.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kSchemaTypes = {{{"str", "string"},
                                                                                          {"string", "string"},
                                                                                          {"int", "integer"},
@@ -35,7 +35,7 @@ std::string schema_type(const ordered_json& parameter) {
   return "string";
 }
 
-/// A column that is JSON, or its text.
+/// A list column, either as JSON or as JSON text; null gives an empty list.
 ordered_json json_column(const ordered_json& row, const char* column) {
   const auto found = row.find(column);
   if (found == row.end()) throw RowRefused(fmt::format("there is no column '{}'", column));

@@ -48,8 +48,7 @@ struct RankTimes {
   std::vector<double> compute = {};    ///< forward and backward passes
   std::vector<double> gradients = {};  ///< work on gradients after the passes
   std::vector<double> optimizer = {};
-  std::vector<double> waiting = {};  ///< on other ranks and their messages, in any of the phases above; excluded from
-                                     ///< their times
+  std::vector<double> waiting = {};  ///< on other ranks, during any of the above; excluded from their times
 };
 
 /// A value with its key; null if unknown. A list has one value per rank.

@@ -131,8 +131,7 @@ Splits by_words(const Files& files, const std::string& prefix, bool folders) {
                     fmt::format("{}**/*{}{}{}*", prefix, kSign, word, kSign)};
       for (const auto& pattern : patterns) {
         const Files more = resolve(files, pattern);
-        found.insert(found.end(), more.begin(), more.end());  // a file that matches two patterns is read twice, as in
-                                                              // datasets
+        found.insert(found.end(), more.begin(), more.end());  // matched twice: read twice, as in datasets
       }
     }
     if (!found.empty()) out.emplace_back(words.split, std::move(found));

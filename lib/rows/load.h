@@ -16,8 +16,7 @@ struct LoadRequest {
   std::optional<std::string> name = {};      ///< configuration
   std::optional<std::string> revision = {};  ///< main if absent
   std::string split = "train";
-  std::filesystem::path recipe_folder = ".";  ///< relative paths are resolved against this folder, then the working
-                                              ///< directory
+  std::filesystem::path recipe_folder = ".";  ///< tried first for relative paths, then the working directory
   std::string path_key = {};                  ///< recipe keys for diagnostics
   std::string split_key = {};
 };
@@ -25,8 +24,7 @@ struct LoadRequest {
 struct LoadedRows {
   std::unique_ptr<Rows> rows = {};
   std::vector<std::filesystem::path> files = {};  ///< that the rows come from, in order
-  std::string selection = {};                     ///< which rows of `files`; the rows depend only on this and the
-                                                  ///< files' content
+  std::string selection = {};                     ///< which rows of `files`; with their content, all that rows depend on
 };
 
 /// Looks for a local path (also one that `save_to_disk` wrote), then a snapshot in the hub cache, then data that
