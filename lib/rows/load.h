@@ -23,8 +23,8 @@ struct LoadRequest {
 
 struct LoadedRows {
   std::unique_ptr<Rows> rows = {};
-  std::vector<std::filesystem::path> files = {};  ///< that the rows come from, in order
-  std::string selection = {};                     ///< which rows of `files`; with their content, all that rows depend on
+  std::vector<std::filesystem::path> files = {};  ///< the files that the rows come from, in order
+  std::string selection = {};                     ///< which of their rows; defines the data, with the files' content
 };
 
 /// Looks for a local path (also one that `save_to_disk` wrote), then a snapshot in the hub cache, then data that
