@@ -9,8 +9,8 @@
 namespace automodel::tokenizer {
 namespace {
 
-/// A word character of Unicode Technical Standard 18, annex C: alphabetic (with the circled letters that are symbols),
-/// marks, decimal digits, connectors and joiners.
+/// A word character by Unicode Technical Standard 18, annex C: alphabetic (including the circled letters, which are
+/// symbols), marks, decimal digits, connectors and joiners.
 constexpr std::string_view kWord =
     R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}])";
 constexpr std::int64_t kMostId = (1 << 30) - 1;
@@ -106,7 +106,7 @@ void TokenFinder::split(std::string_view text, PatternMatcher& matcher,
     from = found->end;
     if (found->token->single_word && !stands_alone(text, *found, matcher)) continue;
     std::size_t begin = std::max(found->begin, done), end = std::max(found->end, done);
-    // White space that an earlier token took is taken.
+    // White space that the previous token absorbed is not available.
     if (found->token->lstrip) begin = std::max(begin - std::min(begin, spaces_at_end(text.substr(0, begin))), done);
     if (found->token->rstrip) end += spaces_at_begin(text.substr(end));
     if (begin > done) give(text.substr(done, begin - done), nullptr);

@@ -1,4 +1,4 @@
-// Tokens that are found in the text before anything else happens to it.
+// Tokens that are matched in the text before any other processing.
 #pragma once
 
 #include <array>
@@ -19,31 +19,31 @@ namespace automodel::tokenizer {
 struct AddedToken {
   std::string content = {};
   Id id = kNoId;
-  bool special = false;      ///< left out where decoding skips special tokens
-  bool normalized = false;   ///< looked for in normalised text
-  bool lstrip = false;       ///< takes white space before it along
-  bool rstrip = false;       ///< and after it
-  bool single_word = false;  ///< only where no word goes on beside it
+  bool special = false;      ///< dropped when decoding skips special tokens
+  bool normalized = false;   ///< matched in the normalized text
+  bool lstrip = false;       ///< absorbs white space before it
+  bool rstrip = false;       ///< absorbs white space after it
+  bool single_word = false;  ///< matches only if no word character is adjacent
 };
 
-/// One entry of `added_tokens`. Adds problems.
+/// Reads one entry of `added_tokens`. Adds problems.
 AddedToken read_added_token(const JsonPart& part);
 
-/// Finds tokens in text: the leftmost, and of those that begin there the longest.
+/// Finds tokens in text: leftmost first, the longest among those that start at the same position.
 class TokenFinder {
  public:
-  /// `contents` are what is looked for: those of the tokens, or what normalising makes of them.
+  /// `contents` are the strings to search for: those of the tokens, or their normalized forms.
   TokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& contents);
 
   bool empty() const { return tokens_.empty(); }
-  /// Gives every part of `text` in order: with the token that it is, or with null.
+  /// Passes every part of `text` to `give`, in order: with the token it matched, or null.
   void split(std::string_view text, PatternMatcher& matcher,
              const std::function<void(std::string_view part, const AddedToken* token)>& give) const;
 
  private:
   struct Node {
     std::unordered_map<unsigned char, std::int32_t> next = {};
-    std::int32_t token = -1;  ///< index of tokens_
+    std::int32_t token = -1;  ///< index into tokens_
   };
   struct Found {
     std::size_t begin;
@@ -55,8 +55,8 @@ class TokenFinder {
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;
-  std::array<std::int32_t, 256> first_{};  ///< node after a first byte; 0 where no token begins with it
-  std::optional<Pattern> word_;            ///< a word character; made where a token needs it
+  std::array<std::int32_t, 256> first_{};  ///< node after the first byte; 0 if no token starts with it
+  std::optional<Pattern> word_;            ///< a word character; set only if a token needs it
 };
 
 }  // namespace automodel::tokenizer

@@ -14,10 +14,10 @@ namespace automodel::tokenizer {
 namespace {
 
 constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
-/// Up to this many symbols looking through all ranks is faster than a queue.
+/// Up to this many symbols, scanning all ranks is faster than a priority queue.
 constexpr std::size_t kShort = 48;
 
-/// Ids far beyond the number of entries are a broken file, and would ask for memory without reason.
+/// Ids far beyond the number of entries mean a broken file, and would allocate needless memory.
 std::int64_t most_id(std::size_t entries) {
   return static_cast<std::int64_t>(std::min<std::size_t>(entries * 16 + 100'000, 1u << 28));
 }
@@ -120,7 +120,8 @@ void BpeModel::add_merge(const JsonPart& at, std::string_view left, std::string_
   pairs_.emplace_back(a, b);
 }
 
-/// Characters as ids. A character that has none becomes its bytes, where all of them have ids, else the unknown token.
+/// Converts characters to ids. A character without an id becomes its bytes if they all have ids, else the unknown
+/// token.
 void BpeModel::start(std::string_view piece, std::vector<Id>& ids) const {
   bool unknown_waits = false;
   for (std::size_t at = 0; at < piece.size();) {
@@ -137,7 +138,7 @@ void BpeModel::start(std::string_view piece, std::vector<Id>& ids) const {
     }
     if (byte_fallback_ && std::all_of(character.begin(), character.end(),
                                       [&](char c) { return bytes_[static_cast<unsigned char>(c)] != kNoId; })) {
-      // An unknown token that waits for its end stays behind, as in the original.
+      // A pending unknown token is emitted after these bytes, as in `tokenizers`.
       for (const char c : character) ids.push_back(bytes_[static_cast<unsigned char>(c)]);
       continue;
     }
@@ -176,7 +177,7 @@ void BpeModel::encode(std::string_view piece, PieceScratch& scratch, std::vector
 
 void BpeModel::merge_short(PieceScratch& scratch, std::vector<Id>& out) const {
   auto& ids = scratch.ids;
-  auto& ranks = scratch.ranks;  // of the pair that begins at each id
+  auto& ranks = scratch.ranks;  // rank of the pair that starts at each id
   const auto rank_at = [&](std::size_t i) {
     if (i + 1 >= ids.size()) return kNoRank;
     const auto* merge = merges_.find(ids[i], ids[i + 1]);
@@ -206,7 +207,7 @@ void BpeModel::merge_long(PieceScratch& scratch, std::vector<Id>& out) const {
   for (std::int32_t i = 0; i < count; ++i)
     symbols.push_back({scratch.ids[static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1, false});
   const auto symbol = [&](std::int32_t i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
-  // The lowest rank first, then the leftmost.
+  // Lowest rank first, then leftmost.
   const auto later = [](const PieceScratch::Candidate& a, const PieceScratch::Candidate& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
   };
@@ -225,7 +226,7 @@ void BpeModel::merge_long(PieceScratch& scratch, std::vector<Id>& out) const {
     Symbol& left = symbol(top.at);
     if (left.gone || left.next < 0) continue;
     const auto* merge = merges_.find(left.id, symbol(left.next).id);
-    if (merge == nullptr || merge->id != top.id) continue;  // one of the two has merged since
+    if (merge == nullptr || merge->id != top.id) continue;  // stale: one of the two has merged since
     symbol(left.next).gone = true;
     left.id = top.id;
     left.next = symbol(left.next).next;
@@ -248,7 +249,7 @@ std::optional<BpeModel::Cuts> BpeModel::cuts(std::string_view mark) const {
     if (id != kNoId) is_byte[static_cast<std::size_t>(id)] = true;
   std::set<char32_t> joined;
   for (const auto& [left, right] : pairs_) {
-    // Bytes merge: what stands in the text is then not what stands in the tokens.
+    // If bytes merge, a token's spelling differs from the text that it covers.
     if (is_byte[static_cast<std::size_t>(left)] || is_byte[static_cast<std::size_t>(right)]) return std::nullopt;
     const std::string both =
         std::string(text_of[static_cast<std::size_t>(left)]).append(text_of[static_cast<std::size_t>(right)]);

@@ -1,4 +1,4 @@
-// Byte-pair encoding (Sennrich, Haddow, Birch 2016) as Hugging Face's `tokenizers` does it.
+// Byte-pair encoding (Sennrich, Haddow, Birch 2016), compatible with Hugging Face's `tokenizers`.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@
 
 namespace automodel::tokenizer {
 
-/// Strings to ids: open addressing over one block of text.
+/// Maps strings to ids: open addressing, with all strings in one block.
 class TokenTable {
  public:
   void reserve(std::size_t tokens, std::size_t bytes);
-  void insert(std::string_view token, Id id);  ///< replaces the id of a token that is there
-  Id find(std::string_view token) const;       ///< kNoId where it is not
+  void insert(std::string_view token, Id id);  ///< replaces the id if the token exists
+  Id find(std::string_view token) const;       ///< kNoId if absent
 
  private:
   struct Slot {
@@ -37,10 +37,10 @@ class TokenTable {
   std::string text_;
 };
 
-/// A hash of bytes for tables in memory; not stable between programs.
+/// Hash for in-memory tables; not stable across program versions.
 std::uint64_t hash_bytes(std::string_view bytes);
 
-/// Pairs of ids to what they merge to.
+/// Maps pairs of ids to their merge.
 class MergeTable {
  public:
   struct Merge {
@@ -48,7 +48,7 @@ class MergeTable {
     Id id;
   };
   void reserve(std::size_t merges);
-  /// The last one counts where a pair comes twice.
+  /// If a pair is inserted twice, the last one counts.
   void insert(Id left, Id right, Merge merge);
   const Merge* find(Id left, Id right) const;
 
@@ -65,10 +65,10 @@ class MergeTable {
 
   std::vector<Slot> slots_ = std::vector<Slot>(16);
   std::size_t used_ = 0;
-  int shift_ = 60;  ///< 64 less log2 of the slots
+  int shift_ = 60;  ///< 64 - log2(number of slots)
 };
 
-/// The `vocab` object of a model: tokens and their ids. False after a problem.
+/// Reads the `vocab` object of a model: tokens and their ids. False after adding a problem.
 bool read_vocabulary(const JsonPart& part, std::vector<std::pair<std::string, Id>>& vocabulary, TokenTable& tokens);
 
 class BpeModel final : public PieceModel {
@@ -97,11 +97,11 @@ class BpeModel final : public PieceModel {
   Id unknown_ = kNoId;
   std::vector<std::pair<std::string, Id>> vocabulary_;
   TokenTable tokens_;
-  TokenTable whole_;             ///< where byte_level_: the vocabulary as bytes
-  std::array<Id, 256> bytes_{};  ///< ids that pieces start from; of <0xNN> where not byte_level_
-  std::array<Id, 128> ascii_{};  ///< ids of ASCII characters
+  TokenTable whole_;             ///< if byte_level_: the vocabulary as raw bytes
+  std::array<Id, 256> bytes_{};  ///< id that each byte starts as if byte_level_, else the id of <0xNN>
+  std::array<Id, 128> ascii_{};  ///< ids of the ASCII characters
   MergeTable merges_;
-  std::vector<std::pair<Id, Id>> pairs_;  ///< of all merges
+  std::vector<std::pair<Id, Id>> pairs_;  ///< of all merges: (left, right)
 };
 
 }  // namespace automodel::tokenizer

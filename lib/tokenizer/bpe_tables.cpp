@@ -27,7 +27,7 @@ std::uint64_t hash_bytes(std::string_view bytes) {
   const char* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 8; at += 8, left -= 8) hash = mix(hash ^ load(at, 8), kFactor);
-  // Two overlapping halves instead of a copy of unknown length.
+  // Two overlapping loads instead of a variable-length copy.
   if (left >= 4)
     hash = mix(hash ^ (load(at, 4) | load(at + left - 4, 4) << 32), kFactor);
   else if (left > 0)

@@ -1,4 +1,4 @@
-// GPT-2's way to write bytes as characters: printable ones as themselves, the others as U+0100 and following.
+// GPT-2's mapping of bytes to characters: printable bytes map to themselves, the others to U+0100 onwards.
 #pragma once
 
 #include <array>
@@ -9,13 +9,13 @@
 
 namespace automodel::tokenizer {
 
-/// The character of each byte.
+/// The character for each byte.
 const std::array<char16_t, 256>& byte_characters();
-/// The byte that a character stands for; -1 where it stands for none.
+/// The byte that a character represents; -1 if none.
 int byte_of(char32_t character);
-/// The bytes that a token stands for; nothing where one of its characters is not of the alphabet.
+/// The bytes that a token represents; nothing if one of its characters is not in the alphabet.
 std::optional<std::string> bytes_of(std::string_view token);
-/// The characters of bytes, as UTF-8.
+/// The characters for `bytes`, as UTF-8.
 std::string characters_of(std::string_view bytes);
 
 }  // namespace automodel::tokenizer

@@ -23,7 +23,7 @@ std::unique_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source,
 }
 
 bool ChatTemplate::marks_generation(std::string_view source) {
-  // {%, perhaps -, white space, the word, white space, perhaps -, %}
+  // {%, optional -, white space, the word, white space, optional -, %}
   constexpr std::string_view kWord = "generation", kBlanks = " \t\r\n\f\v";
   const auto blank = [&](std::size_t at) {
     return at < source.size() && kBlanks.find(source[at]) != std::string_view::npos;

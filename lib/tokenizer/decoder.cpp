@@ -19,7 +19,7 @@ std::string joined(const std::vector<std::string>& tokens) {
   return out;
 }
 
-/// All bytes together are text; a token with a character beyond the alphabet stands for itself.
+/// Decodes the concatenated bytes of all tokens; a token with a character outside the alphabet is kept as text.
 class ByteLevel final : public Decoder::Step {
  public:
   void apply(std::vector<std::string>& tokens, PatternMatcher&) const override {
@@ -32,7 +32,7 @@ class ByteLevel final : public Decoder::Step {
   }
 };
 
-/// The byte of <0xNN>.
+/// The byte of a token <0xNN>.
 std::optional<char> byte_of_name(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   int value = 0;
@@ -44,7 +44,7 @@ std::optional<char> byte_of_name(const std::string& token) {
   return static_cast<char>(value);
 }
 
-/// A run of <0xNN> is one text where it is valid as a whole; else each of its bytes is U+FFFD.
+/// A run of <0xNN> becomes text if it is valid UTF-8 as a whole; otherwise each byte becomes U+FFFD.
 class ByteFallback final : public Decoder::Step {
  public:
   void apply(std::vector<std::string>& tokens, PatternMatcher&) const override {
@@ -88,7 +88,7 @@ class Replace final : public Decoder::Step {
   std::string by_;
 };
 
-/// Takes up to `begin` times `content` off the begin of each token, and up to `end` times off its end.
+/// Strips `content` from each token: up to `begin` times at its start and up to `end` times at its end.
 class Strip final : public Decoder::Step {
  public:
   Strip(std::string content, std::int64_t begin, std::int64_t end)
@@ -106,7 +106,7 @@ class Strip final : public Decoder::Step {
   std::int64_t end_;
 };
 
-/// Marks become spaces; those of the first token vanish where encoding added one.
+/// Marks become spaces; those of the first token are removed if encoding prepended one.
 class Metaspace final : public Decoder::Step {
  public:
   Metaspace(std::string mark, bool prepended) : mark_(std::move(mark)), prepended_(prepended) {}
@@ -128,7 +128,8 @@ class Metaspace final : public Decoder::Step {
   bool prepended_;
 };
 
-/// Tokens inside of words lose their prefix, all others stand behind a space; spaces that English does not write go.
+/// Tokens that continue a word lose their prefix, all others are preceded by a space; `clean` removes spaces that
+/// English typography does not have.
 class WordPiece final : public Decoder::Step {
  public:
   WordPiece(std::string prefix, bool clean) : prefix_(std::move(prefix)), clean_(clean) {}
@@ -160,7 +161,7 @@ class WordPiece final : public Decoder::Step {
 
 constexpr std::int64_t kMostStripped = 1'000'000;
 
-/// The one character of a member; a problem where it is something else.
+/// The single character of a member; adds a problem if it is anything else.
 std::string character(const JsonPart& part, std::string_view key, std::string_view otherwise) {
   std::string out = part.text_if(key).value_or(std::string(otherwise));
   if (out.empty() || code_point_at(out, 0).bytes != out.size()) {

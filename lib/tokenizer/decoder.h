@@ -12,12 +12,12 @@ namespace automodel::tokenizer {
 
 class Decoder {
  public:
-  /// The `decoder` of tokenizer.json: ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Sequence, or null
-  /// (tokens with spaces between). Adds problems.
+  /// Reads the `decoder` of tokenizer.json: ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece,
+  /// Sequence, or null (tokens joined by spaces). Adds problems.
   static Decoder read(const JsonPart& part);
   std::string decode(std::vector<std::string> tokens, PatternMatcher& matcher) const;
 
-  /// Rewrites the list of tokens.
+  /// Rewrites the token list.
   class Step {
    public:
     Step() = default;

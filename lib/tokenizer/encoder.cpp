@@ -1,4 +1,4 @@
-// Encoding: added tokens, normal form, pieces, ids.
+// Encoding: added tokens, normalization, splitting into pieces, ids.
 #include <algorithm>
 
 #include "tokenizer/tokenizer.h"
@@ -7,7 +7,7 @@
 namespace automodel::tokenizer {
 namespace {
 
-/// Longer pieces are seldom seen twice.
+/// Longer pieces rarely repeat.
 constexpr std::size_t kLongestCached = 64;
 constexpr std::size_t kMostText = 4 << 20;
 
@@ -25,7 +25,7 @@ PieceCache::Slot& PieceCache::slot(std::string_view piece) {
 
 void PieceCache::fill(Slot& slot, std::string_view piece, std::span<const Id> ids) {
   if (used_ * 2 >= kSlots || text_.size() + piece.size() > kMostText) {
-    // Starting again costs less than keeping track of which pieces are used.
+    // Clearing everything is cheaper than tracking which pieces are in use.
     std::fill(slots_.begin(), slots_.end(), Slot{});
     text_.clear();
     ids_.clear();

@@ -1,4 +1,4 @@
-// A part of tokenizer.json with its place, and what is wrong with it.
+// A part of tokenizer.json that knows its path, for reporting problems.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace automodel::tokenizer {
 
-/// Reads members of a JSON object; what is missing or of a wrong type becomes a `bad-tokenizer` problem that names the
-/// path within the file ("model.merges[3]"). All getters give a neutral value after a problem.
+/// Reads members of a JSON object; a member that is missing or has the wrong type becomes a `bad-tokenizer` problem
+/// that names its path in the file ("model.merges[3]"). After a problem all getters return a neutral value.
 class JsonPart {
  public:
   JsonPart(const nlohmann::json& node, std::string path, std::string file, Diagnostics& problems)
@@ -25,20 +25,20 @@ class JsonPart {
   Diagnostics& problems() const { return *problems_; }
 
   bool is_null() const;
-  bool has(std::string_view key) const;  ///< and it is not null
-  /// The member; a null part where there is none.
+  bool has(std::string_view key) const;  ///< present and not null
+  /// The member; a null part if absent.
   JsonPart at(std::string_view key) const;
   std::vector<JsonPart> items(std::string_view key) const;  ///< of a list
 
-  /// "type", or "" after a problem.
+  /// The member "type"; "" after a problem.
   std::string type() const { return text("type"); }
   std::string text(std::string_view key) const;
-  std::optional<std::string> text_if(std::string_view key) const;  ///< null and absent are nothing
+  std::optional<std::string> text_if(std::string_view key) const;  ///< empty if null or absent
   bool flag(std::string_view key, bool otherwise) const;
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t most) const;
 
   void fail(const std::string& message, const std::string& help = "") const;
-  /// Says that this kind is not supported, and which are.
+  /// Reports that this type is not supported, and which ones are.
   void refuse_type(std::string_view what, const std::vector<std::string_view>& known) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace automodel::tokenizer {
 namespace {
 
-/// Every `step`-th code point of first ... last moves by `delta`. Unicode 14.
+/// Every `step`-th code point in first ... last maps to itself plus `delta`. Unicode 14.
 struct Run {
   char32_t first;
   char32_t last;
@@ -64,7 +64,7 @@ constexpr auto kRuns = std::to_array<Run>({
     {0x10594, 0x10595, 1, 39},   {0x10C80, 0x10CB2, 1, 64},   {0x118A0, 0x118BF, 1, 32},   {0x16E40, 0x16E5F, 1, 32},
     {0x1E900, 0x1E921, 1, 34},
 });
-constexpr char32_t kDottedCapitalI = 0x130;  // the one whose lower case is two: i and a dot above
+constexpr char32_t kDottedCapitalI = 0x130;  // maps to two code points: i and a combining dot above
 
 char32_t lower_case(char32_t point) {
   if (point < 0x80) return point >= 'A' && point <= 'Z' ? point + 32 : point;

@@ -1,4 +1,4 @@
-// Lower case of single characters, as Rust's char::to_lowercase has it.
+// Lower case of single characters, equivalent to Rust's char::to_lowercase.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace automodel::tokenizer {
 
-/// Appends valid `text` in lower case.
+/// Appends the lower case of `text`, which must be valid UTF-8.
 void append_lower_case(std::string_view text, std::string& out);
 
 }  // namespace automodel::tokenizer

@@ -10,7 +10,7 @@
 namespace automodel::tokenizer {
 namespace {
 
-// Hangul syllables are computed (Unicode standard, section 3.12).
+// Hangul syllables are composed arithmetically (Unicode standard, section 3.12).
 constexpr char32_t kSyllable = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
 constexpr char32_t kVowels = 21, kTails = 28, kLeads = 19, kSyllables = kLeads * kVowels * kTails;
 
@@ -45,7 +45,7 @@ void decompose(char32_t point, std::u32string& out) {
   if (row->second != 0) decompose(row->second, out);
 }
 
-/// 0 where the two do not compose.
+/// 0 if the two do not compose.
 char32_t compose(char32_t first, char32_t second) {
   if (first >= kLead && first < kLead + kLeads && second >= kVowel && second < kVowel + kVowels)
     return kSyllable + ((first - kLead) * kVowels + second - kVowel) * kTails;
@@ -66,7 +66,7 @@ std::u32string decomposed(std::string_view text) {
     at += point.bytes;
     decompose(point.value, out);
   }
-  // Canonical order: marks between two starters by class, stable.
+  // Canonical ordering: stable sort of the marks between starters, by combining class.
   for (std::size_t begin = 0; begin < out.size();) {
     if (combining_class(out[begin]) == 0) {
       ++begin;
@@ -83,7 +83,7 @@ std::u32string decomposed(std::string_view text) {
 
 void recompose(std::u32string& text) {
   std::size_t starter = text.size(), end = 0;
-  int last_class = 0;  // of the character before, which stays apart from the starter; 0 where there is none
+  int last_class = 0;  // class of the preceding character if it was not composed; 0 if there is none
   for (const char32_t point : std::u32string(text)) {
     const int own = combining_class(point);
     const bool reachable = starter < end && (end == starter + 1 || (last_class != 0 && last_class < own));
@@ -103,14 +103,14 @@ void append(const std::u32string& points, std::string& out) {
   for (const char32_t point : points) append_utf8(point, out);
 }
 
-/// Bytes of text at the beginning that no normal form changes or joins with what follows.
+/// Number of leading bytes that no normal form changes or combines with what follows.
 std::size_t plain_prefix(std::string_view text) {
   std::size_t at = 0;
   // Everything below U+00C0 is its own normal form; below U+0300 nothing combines with what precedes it.
   while (at < text.size() && static_cast<unsigned char>(text[at]) < 0xC3) ++at;
   if (at == text.size()) return at;
   while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
-  return at > 0 ? last_code_point(text.substr(0, at)) : 0;  // the last one may take a mark
+  return at > 0 ? last_code_point(text.substr(0, at)) : 0;  // the last one may combine with a mark
 }
 
 }  // namespace

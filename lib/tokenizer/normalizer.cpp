@@ -107,7 +107,7 @@ std::optional<Match> next_match(const Needle& needle, std::string_view text, con
     from += code_point_at(text, from).bytes;
   }
   auto found = needle.find(text, from, matcher);
-  // Nothing right behind a match is no match.
+  // An empty match directly after a match does not count.
   if (found && last && found->begin == found->end && found->begin == last->end) {
     if (found->end >= text.size()) return std::nullopt;
     found = needle.find(text, found->end + code_point_at(text, found->end).bytes, matcher);

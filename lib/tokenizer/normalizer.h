@@ -1,4 +1,4 @@
-// What happens to text before it is cut: normal forms, replacements, prefixes.
+// Transforms text before it is split: normal forms, replacements, prefixes.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@ namespace automodel::tokenizer {
 
 class Normalizer {
  public:
-  /// The `normalizer` of tokenizer.json: NFC, NFD, Prepend, Replace, Strip, those of text_cleaning.h, Sequence, or
-  /// null. Adds problems.
+  /// Reads the `normalizer` of tokenizer.json: NFC, NFD, Prepend, Replace, Strip, those of text_cleaning.h, Sequence,
+  /// or null. Adds problems.
   static Normalizer read(const JsonPart& part);
 
   bool empty() const { return steps_.empty(); }
-  /// `text` is valid UTF-8, and so is the result.
+  /// `text` must be valid UTF-8, and stays so.
   void apply(std::string& text, PatternMatcher& matcher) const;
 
-  /// One rewriting of the whole text.
+  /// One transformation of the whole text.
   class Step {
    public:
     Step() = default;
@@ -36,13 +36,13 @@ class Normalizer {
   std::vector<std::unique_ptr<const Step>> steps_;
 };
 
-/// `pattern` of a Replace or Split: {"String": ...} or {"Regex": ...}.
+/// The `pattern` of a Replace or Split: {"String": ...} or {"Regex": ...}.
 class Needle {
  public:
   static std::optional<Needle> read(const JsonPart& part);
-  /// The first place at or after `from`. An empty string is found nowhere.
+  /// The first match at or after `from`. An empty string never matches.
   std::optional<Match> find(std::string_view text, std::size_t from, PatternMatcher& matcher) const;
-  /// `text` with every place replaced.
+  /// `text` with every match replaced.
   std::string replaced(std::string_view text, std::string_view by, PatternMatcher& matcher) const;
 
  private:
@@ -50,7 +50,7 @@ class Needle {
   std::optional<Pattern> pattern_;
 };
 
-/// The match after `last` in a search through the whole text; an empty match is followed by one further on.
+/// The match after `last` in a scan of the whole text; after an empty match the scan advances by one code point.
 std::optional<Match> next_match(const Needle& needle, std::string_view text, const std::optional<Match>& last,
                                 PatternMatcher& matcher);
 

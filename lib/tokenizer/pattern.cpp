@@ -12,7 +12,7 @@
 namespace automodel::tokenizer {
 namespace {
 
-// A pattern that needs more than this on one text is broken, not slow.
+// A pattern that needs more than this on one text is broken rather than slow.
 constexpr std::uint32_t kMatchLimit = 10'000'000;
 constexpr std::uint32_t kHeapLimit = 256 << 10;  // KiB
 constexpr std::size_t kStackStart = 32 << 10;
@@ -61,7 +61,7 @@ std::optional<Pattern> Pattern::make(std::string_view pattern, std::string& prob
     problem = message_of(error);
     return std::nullopt;
   }
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, matching is slower
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT, matching is merely slower
   return Pattern(code);
 }
 
@@ -80,7 +80,7 @@ std::optional<Match> PatternMatcher::find(const Pattern& pattern, std::string_vi
                        PCRE2_NO_UTF_CHECK | options, data_of(data_.get()), context_of(context_.get()));
   };
   int result = match(0);
-  if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);  // slower, with memory from the heap
+  if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);  // slower, but uses the heap
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (result < 0)
     throw Error(ExitCode::kBadInput, {"bad-tokenizer",

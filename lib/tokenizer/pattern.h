@@ -1,8 +1,8 @@
-// Regular expressions of tokenizer.json on PCRE2.
+// Regular expressions of tokenizer.json, on PCRE2.
 //
-// Hugging Face's `tokenizers` runs them on Oniguruma. What differs is translated before compiling: `{1,3}+` repeats
-// (it is possessive in PCRE2), `\s` leaves out U+180E, `\h` is a hexadecimal digit, `^` and `$` match at every line,
-// and categories hold the characters that came after PCRE2's version of Unicode.
+// Hugging Face's `tokenizers` runs them on Oniguruma. Differences are translated before compiling: `{1,3}+` is a
+// repeated interval (possessive in PCRE2), `\s` excludes U+180E, `\h` is a hexadecimal digit, `^` and `$` match at
+// every line, and categories include the characters added since PCRE2's version of Unicode.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace automodel::tokenizer {
 
-/// The PCRE2 spelling of an Oniguruma pattern. Empty after setting `problem` where there is none.
+/// Translates an Oniguruma pattern to PCRE2. Empty after setting `problem` if that is not possible.
 std::string to_pcre2(std::string_view pattern, std::string& problem);
 
 class PatternMatcher;
 
-/// A compiled pattern; may be used from several threads.
+/// A compiled pattern. Thread-safe.
 class Pattern {
  public:
-  /// Null after setting `problem`. `translate` false: the pattern is PCRE2's own.
+  /// Null after setting `problem`. `translate` false: the pattern is already in PCRE2 syntax.
   static std::optional<Pattern> make(std::string_view pattern, std::string& problem, bool translate = true);
   Pattern(Pattern&&) noexcept = default;
   Pattern& operator=(Pattern&&) noexcept = default;
@@ -40,11 +40,12 @@ struct Match {
   std::size_t end;
 };
 
-/// The memory of a search; one a thread.
+/// Scratch memory for matching; one per thread.
 class PatternMatcher {
  public:
   PatternMatcher();
-  /// The first match at or after `from`, in valid UTF-8. Throws Error where the pattern takes too long on the text.
+  /// The first match at or after `from`; `text` must be valid UTF-8. Throws Error if the pattern exceeds its match
+  /// limits.
   std::optional<Match> find(const Pattern& pattern, std::string_view text, std::size_t from);
 
  private:

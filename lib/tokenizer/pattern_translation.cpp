@@ -1,4 +1,4 @@
-// From Oniguruma's spelling (its Ruby syntax) to PCRE2's.
+// Translates Oniguruma's syntax (its Ruby dialect) to PCRE2's.
 #include <string>
 #include <vector>
 
@@ -14,15 +14,15 @@ constexpr std::string_view kSpaces =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kHexadecimal = "0-9a-fA-F";
 
-/// The inside of a bracket expression for a general category.
+/// A general category, as the contents of a bracket expression.
 std::string category_set(std::string_view name) {
   for (const auto& row : newer_ranges())
     if (row.category == name) return fmt::format("\\p{{{}}}{}", name, row.ranges);
   return fmt::format("\\p{{{}}}", name);
 }
 
-/// What \s, \h, \d, \w stand for, as the inside of a bracket expression; empty for other letters. Word characters are
-/// what is alphabetic (with the circled letters that are symbols), marks, numbers and connectors.
+/// What \s, \h, \d and \w match, as the contents of a bracket expression; empty for other letters. Word characters are
+/// alphabetic characters (including the circled letters, which are symbols), marks, numbers and connectors.
 std::string set_of(char letter) {
   switch (letter) {
     case 's': return std::string(kSpaces);
@@ -45,7 +45,7 @@ class Translation {
   }
 
  private:
-  /// One atom, or a mark between atoms.
+  /// Translates one atom, or a symbol between atoms.
   void item() {
     const char c = in_[at_];
     switch (c) {
@@ -67,7 +67,7 @@ class Translation {
     }
   }
 
-  /// Further bytes of the code point at at_.
+  /// Number of continuation bytes of the code point at at_.
   std::size_t continuation() const {
     std::size_t count = 0;
     while (at_ + 1 + count < in_.size() && (static_cast<unsigned char>(in_[at_ + 1 + count]) & 0xC0) == 0x80) ++count;
@@ -78,7 +78,7 @@ class Translation {
     at_ += count;
   }
 
-  /// {n,m}: followed by + it repeats once more, and {,m} begins at 0.
+  /// {n,m}: a following + repeats it (rather than making it possessive), and {,m} starts at 0.
   void interval() {
     const std::size_t close = in_.find('}', at_);
     const std::string_view inside =
@@ -102,7 +102,7 @@ class Translation {
     }
   }
 
-  /// A backslash and what belongs to it.
+  /// Translates a backslash escape.
   void escape(bool in_bracket) {
     if (at_ + 1 >= in_.size()) return fail("the pattern ends in a backslash");
     const char c = in_[at_ + 1];
@@ -170,8 +170,8 @@ class Translation {
   std::string& problem_;
   std::string out_;
   std::size_t at_ = 0;
-  std::size_t atom_ = 0;             ///< where the atom that a quantifier belongs to begins in out_
-  std::vector<std::size_t> groups_;  ///< where open groups begin in out_
+  std::size_t atom_ = 0;             ///< offset in out_ of the atom that a quantifier would apply to
+  std::vector<std::size_t> groups_;  ///< offsets in out_ of the open groups
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace automodel::tokenizer {
 
 std::unique_ptr<const PieceModel> PieceModel::read(const JsonPart& part, bool byte_level) {
-  // Old files of BPE say no type.
+  // Old BPE files have no type.
   const auto type = part.text_if("type").value_or("BPE");
   if (type == "BPE") return BpeModel::read(part, byte_level);
   if (type != "Unigram" && type != "WordPiece") {

@@ -1,4 +1,4 @@
-// What turns a piece of text into ids: byte-pair encoding, unigrams, word pieces.
+// Models that turn a piece of text into ids: byte-pair encoding, unigram, WordPiece.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace automodel::tokenizer {
 using Id = std::int32_t;
 inline constexpr Id kNoId = -1;
 
-/// The memory that encoding one piece needs; one a thread.
+/// Scratch memory for encoding a piece; one per thread.
 struct PieceScratch {
   struct Symbol {
     Id id;
@@ -29,7 +29,7 @@ struct PieceScratch {
     std::int32_t at;
     Id id;
   };
-  /// The best way to cut the text before a place: where its last token begins (-1: the place is not reached).
+  /// The best segmentation of the text up to a position: where its last token begins (-1: position unreachable).
   struct Cut {
     double score;
     std::int32_t begin;
@@ -49,22 +49,21 @@ class PieceModel {
   PieceModel& operator=(const PieceModel&) = delete;
   virtual ~PieceModel() = default;
 
-  /// The `model` of tokenizer.json, by its type. `byte_level`: pieces are bytes, each standing for its character of the
-  /// byte alphabet. Null after problems.
+  /// Reads the `model` of tokenizer.json, according to its type. `byte_level`: pieces are raw bytes, each standing for
+  /// its character of the byte alphabet. Null after adding problems.
   static std::unique_ptr<const PieceModel> read(const JsonPart& part, bool byte_level);
 
-  /// Appends the ids of a piece that is valid UTF-8 (any bytes where byte_level).
+  /// Appends the ids of a piece, which must be valid UTF-8 (any bytes if byte_level).
   virtual void encode(std::string_view piece, PieceScratch& scratch, std::vector<Id>& out) const = 0;
   virtual Id find(std::string_view token) const = 0;
-  /// The vocabulary: token of each entry, with its id.
+  /// The vocabulary: each token with its id.
   virtual const std::vector<std::pair<std::string, Id>>& vocabulary() const = 0;
 
-  /// Where a text may be cut without a difference to the ids: before every `mark` (a character) that stands behind a
-  /// character that is not in `joined`, because no merge gives a token with such a pair inside. Nothing where that
-  /// cannot be told.
+  /// Where a text can be cut without changing the ids: before every `mark` (a character) whose preceding character is
+  /// not in `joined`, since no merge yields a token that contains such a pair. Nothing if this cannot be determined.
   struct Cuts {
     std::string mark;
-    std::vector<char32_t> joined;  ///< ordered
+    std::vector<char32_t> joined;  ///< sorted
   };
   virtual std::optional<Cuts> cuts(std::string_view /*mark*/) const { return std::nullopt; }
 };

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxSteps = 64;
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// What becomes of the places that a pattern finds.
+/// What happens to the matches of a pattern.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 constexpr std::array kBehaviors = {
     std::pair{std::string_view("Removed"), Behavior::kRemoved},
@@ -29,7 +29,7 @@ constexpr std::array kBehaviors = {
     std::pair{std::string_view("Contiguous"), Behavior::kContiguous},
 };
 
-/// Joins found places and what lies between them as the behavior says.
+/// Merges matches and the text between them into pieces according to the behavior.
 class Cutter {
  public:
   Cutter(const Piece& piece, Behavior behavior, const PieceSink& sink)
@@ -43,7 +43,7 @@ class Cutter {
         return;
       case Behavior::kIsolated: return give(begin, end);
       case Behavior::kMergedWithPrevious:
-        // A found place ends the piece before it, but not another found place.
+        // A match is appended to the text before it, but not to another match.
         if (!found || last_found_) flush();
         break;
       case Behavior::kMergedWithNext:
@@ -101,10 +101,10 @@ class Split final : public PreTokenizer::Step {
   bool invert_;
 };
 
-/// Cuts where a property of characters changes, or at each character that has it.
+/// Splits at matches of a pattern, with the given behavior.
 class CharacterSplit final : public PreTokenizer::Step {
  public:
-  /// `only`: what lies between what is found is left out.
+  /// `only`: text between matches is dropped.
   CharacterSplit(Pattern pattern, Behavior behavior, bool only = false)
       : pattern_(std::move(pattern)), behavior_(behavior), only_(only) {}
   void run(const Piece& piece, PatternMatcher& matcher, const PieceSink& sink) const override {
@@ -159,7 +159,7 @@ class Metaspace final : public PreTokenizer::Step {
         text += c;
     }
     if (!split_) return sink({text, piece.first});
-    for (std::size_t begin = 0; begin < text.size();) {  // a piece begins at each mark
+    for (std::size_t begin = 0; begin < text.size();) {  // a piece starts at each mark
       const std::size_t end = std::min(text.size(), text.find(replacement_, begin + 1));
       sink({std::string_view(text).substr(begin, end - begin), piece.first && begin == 0});
       begin = end;
@@ -204,7 +204,7 @@ std::unique_ptr<const PreTokenizer::Step> read_metaspace(const JsonPart& part) {
     part.at("replacement").fail("one character is expected");
     return nullptr;
   }
-  // Files before tokenizers 0.15 say add_prefix_space only.
+  // Files from before tokenizers 0.15 only have add_prefix_space.
   const std::string scheme =
       part.text_if("prepend_scheme").value_or(part.flag("add_prefix_space", true) ? "always" : "never");
   const auto prepend = choose(part, "prepend_scheme", kPrepends, scheme);
@@ -236,7 +236,7 @@ void PreTokenizer::add(const JsonPart& part) {
     byte_level_ = true;
     return;
   }
-  if (type == "BertPreTokenizer") {  // words, then marks of punctuation each for itself
+  if (type == "BertPreTokenizer") {  // words first, then each punctuation mark separately
     steps_.push_back(std::make_unique<CharacterSplit>(pattern_of("\\s"), Behavior::kRemoved));
     step = std::make_unique<CharacterSplit>(pattern_of("[\\p{P}$+<=>^`|~]"), Behavior::kIsolated);
   } else if (type == "Whitespace") {

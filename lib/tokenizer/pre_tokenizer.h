@@ -1,4 +1,4 @@
-// Cutting text into pieces that are encoded each for itself.
+// Splits text into pieces that are encoded independently.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ namespace automodel::tokenizer {
 
 struct Piece {
   std::string_view text;
-  bool first = false;  ///< begins where the whole text begins
+  bool first = false;  ///< starts at the beginning of the whole text
 };
 
-/// A reference to something that takes pieces, made without a word; it must outlive the call that it is given to.
+/// A non-owning, implicitly constructed reference to a callable that takes pieces; the callable must outlive the call.
 class PieceSink {
  public:
   template <class Take>
@@ -37,11 +37,12 @@ class PieceSink {
 
 class PreTokenizer {
  public:
-  /// The `pre_tokenizer` of tokenizer.json: ByteLevel, Split, Metaspace, Digits, WhitespaceSplit, Whitespace,
+  /// Reads the `pre_tokenizer` of tokenizer.json: ByteLevel, Split, Metaspace, Digits, WhitespaceSplit, Whitespace,
   /// BertPreTokenizer, Sequence, or null. Adds problems.
   static PreTokenizer read(const JsonPart& part);
 
-  /// Gives the pieces of `piece` in order. Where byte_level(), pieces are bytes that stand for their characters.
+  /// Passes the pieces of `piece` to `sink` in order. If byte_level(), pieces are raw bytes, each standing for its
+  /// character of the byte alphabet.
   void run(const Piece& piece, PatternMatcher& matcher, const PieceSink& sink) const {
     run_from(0, piece, matcher, sink);
   }

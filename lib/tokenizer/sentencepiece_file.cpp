@@ -21,17 +21,17 @@ using nlohmann::json;
 
 constexpr std::string_view kMark = "\xE2\x96\x81";
 
-/// The fields of a message of protocol buffers, one after another.
+/// Iterates over the fields of a Protocol Buffers message.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
 
   struct Field {
     std::uint64_t number = 0;
-    std::uint64_t value = 0;      ///< a number, or the bits of a float
-    std::string_view bytes = {};  ///< a text or a message
+    std::uint64_t value = 0;      ///< a number, or a float's bits
+    std::string_view bytes = {};  ///< a string or a submessage
   };
-  /// Nothing at the end, and where the bytes are no message: then broken().
+  /// Nothing at the end or if the message is malformed; broken() tells which.
   std::optional<Field> next() {
     if (rest_.empty() || broken_) return std::nullopt;
     Field out;
@@ -92,10 +92,10 @@ struct Token {
   Kind kind = Kind::kNormal;
 };
 
-/// What of the file decides about ids (sentencepiece_model.proto).
+/// The parts of the file that determine ids (sentencepiece_model.proto).
 struct Model {
   std::vector<Token> tokens = {};
-  std::uint64_t type = 1;  ///< 1: unigrams, 2: byte-pair encoding
+  std::uint64_t type = 1;  ///< 1: unigram, 2: byte-pair encoding
   bool byte_fallback = false;
   std::string rules = {};  ///< compiled normalization rules
   bool prefix = true, trims = true, escapes = true;
@@ -169,7 +169,7 @@ json normalizer_of(const Model& model) {
   if (model.escapes) {
     if (model.prefix) steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});
     steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kMark}});
-    // A mark that stands in the text counts as a space there.
+    // A mark that is already in the text counts as a space here.
     if (model.trims)
       steps.push_back({{"type", "Replace"}, {"pattern", {{"Regex", "(?:\xE2\x96\x81)+\\z"}}}, {"content", ""}});
   } else if (model.prefix) {
@@ -182,7 +182,7 @@ bool is_in_text(const Token& token) {
   return token.kind == Kind::kNormal || token.kind == Kind::kUserDefined;
 }
 
-/// Pairs that byte-pair encoding joins, the best first: a pair is as good as the token that it makes.
+/// The pairs that byte-pair encoding merges, best first; a pair's score is that of the token that it forms.
 json merges_of(const Model& model) {
   std::unordered_map<std::string_view, std::size_t> ids;
   for (std::size_t i = 0; i < model.tokens.size(); ++i)
@@ -243,7 +243,7 @@ json added_of(const Model& model) {
   return out;
 }
 
-/// The control token that stands at the begin (or the end) of texts, by tokenizer_config.json or by its usual name.
+/// The control token at the start (or end) of texts, named by tokenizer_config.json or by its usual name.
 std::optional<std::size_t> end_token(const Model& model, const json& config, const std::string& role,
                                      std::string_view usual) {
   std::string name(usual);
@@ -259,7 +259,7 @@ std::optional<std::size_t> end_token(const Model& model, const json& config, con
 
 json surround_of(const Model& model, const std::optional<std::string>& text) {
   json config = text ? json::parse(*text, nullptr, false) : json::object();
-  if (!config.is_object()) config = json::object();  // its own mistakes are told elsewhere
+  if (!config.is_object()) config = json::object();  // its errors are reported elsewhere
   const auto flag = [&](const char* key, bool otherwise) {
     const auto found = config.find(key);
     return found != config.end() && found->is_boolean() ? found->get<bool>() : otherwise;
@@ -280,7 +280,7 @@ json surround_of(const Model& model, const std::optional<std::string>& text) {
 }  // namespace
 
 bool is_sentencepiece_file(std::string_view bytes) {
-  // The first field is the list of tokens; a list of merges in base64 (tiktoken) begins otherwise.
+  // The first field is the token list; a base64 list of merges (tiktoken) starts differently.
   return bytes.starts_with('\x0A') && read_model(bytes).has_value();
 }
 

@@ -1,4 +1,4 @@
-// tokenizer.model: the file of the sentencepiece library, read as the tokenizer.json that means the same.
+// tokenizer.model: the sentencepiece library's file, converted to an equivalent tokenizer.json.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace automodel::tokenizer {
 
-/// True where the bytes may be such a file: tokenizer.model is also the name of other formats.
+/// Whether the bytes can be such a file: other formats also use the name tokenizer.model.
 bool is_sentencepiece_file(std::string_view bytes);
 
-/// The text of the tokenizer.json. `config` is tokenizer_config.json, whose add_bos_token (true where it is not said)
-/// and add_eos_token say what stands around texts. Nothing after a `bad-tokenizer` problem, which names `file`.
+/// The text of the tokenizer.json. `config` is tokenizer_config.json, whose add_bos_token (default true) and
+/// add_eos_token determine the tokens around a text. Nothing after a `bad-tokenizer` problem, which names `file`.
 std::optional<std::string> json_of_sentencepiece(std::string_view bytes, const std::optional<std::string>& config,
                                                  const std::string& file, Diagnostics& problems);
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kMostId = (1 << 30) - 1;
 
-/// Tokens are put outside of those that earlier processors put.
+/// Tokens are added outside those of earlier processors.
 void add_before(Surround& out, const std::vector<Id>& ids) {
   out.before.insert(out.before.begin(), ids.begin(), ids.end());
 }
@@ -39,7 +39,7 @@ void read_template(const JsonPart& part, Surround& out) {
   out.after.insert(out.after.end(), own.after.begin(), own.after.end());
 }
 
-/// ["[CLS]", 101] and the like.
+/// Reads a pair such as ["[CLS]", 101].
 Id read_pair(const JsonPart& part) {
   const auto& node = part.node();
   if (node.is_array() && node.size() == 2 && node[1].is_number_integer() && node[1].get<std::int64_t>() >= 0 &&

@@ -11,10 +11,10 @@ namespace automodel::tokenizer {
 struct Surround {
   std::vector<Id> before = {};
   std::vector<Id> after = {};
-  bool trims = false;  ///< ByteLevel with trim_offsets: a token's place is that of its text without spaces
+  bool trims = false;  ///< ByteLevel with trim_offsets: a token's span excludes spaces at its ends
 
-  /// The `post_processor` of tokenizer.json, for single texts: TemplateProcessing, BertProcessing, RobertaProcessing,
-  /// ByteLevel (which changes no id), Sequence, or null. Adds problems.
+  /// Reads the `post_processor` of tokenizer.json, for single texts: TemplateProcessing, BertProcessing,
+  /// RobertaProcessing, ByteLevel (which adds no ids), Sequence, or null. Adds problems.
   static Surround read(const JsonPart& part);
 };
 

@@ -45,7 +45,7 @@ const std::string& text_of(const Value& value) {
   throw TemplateError(fmt::format("a string is expected, not {}", value.type()));
 }
 
-/// Whether a code point is to be stripped: white space, or one of `set`.
+/// Whether to strip a code point: white space, or one of `set` if given.
 bool stripped(char32_t point, const std::string* set) {
   if (set == nullptr) return is_space(point) || (point >= 0x1C && point <= 0x1F);
   for (std::size_t at = 0; at < set->size();) {
@@ -72,7 +72,7 @@ Value strip(const std::string& text, const TemplateList& arguments, bool left, b
   return Value::text(text.substr(begin, end - begin));
 }
 
-/// ASCII letters only: chat templates change the case of role names.
+/// ASCII letters only, which suffices for what chat templates do: change the case of role names.
 std::string cased(std::string text, bool upper) {
   for (char& c : text)
     if ((upper && c >= 'a' && c <= 'z') || (!upper && c >= 'A' && c <= 'Z')) c = static_cast<char>(c ^ 32);
@@ -133,7 +133,7 @@ std::string replaced(const std::string& text, const std::string& from, const std
   return out.append(text, begin);
 }
 
-/// The time now in the form of strftime.
+/// The current local time, formatted by strftime.
 std::string time_text(const std::string& form) {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -179,7 +179,7 @@ struct JsonForm {
   bool sorted = false;
 };
 
-/// json.dumps(ensure_ascii=False) as transformers sets it up, with ", " and ": ".
+/// json.dumps(ensure_ascii=False) as transformers configures it, with separators ", " and ": ".
 void dump_json(const nlohmann::ordered_json& value, const JsonForm& form, int depth, std::string& out) {
   const auto line = [&](int at) {
     if (form.indent > 0) out += "\n" + std::string(static_cast<std::size_t>(form.indent * at), ' ');
@@ -393,7 +393,7 @@ constexpr std::array kTextMethods = {
     Method{"join", [](const Value& v, const List& a) { return joined(argument(a, 0), {v}, {}); }},
     Method{"find",
            [](const Value& v, const List& a) {
-             // Places count code points.
+             // Positions count code points.
              const std::size_t at = v.as_text()->find(text_of(argument(a, 0)));
              if (at == std::string::npos) return Value(Storage(std::int64_t{-1}));
              return Value(Storage(length_of(Value::text(v.as_text()->substr(0, at)))));

@@ -27,7 +27,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/// Line ends as \n, and one at the end less, as Jinja reads templates.
+/// Normalizes line ends to
+///  and drops one at the end, as Jinja does.
 std::string prepared(std::string_view source) {
   std::string out;
   for (std::size_t i = 0; i < source.size(); ++i) {
@@ -64,7 +65,7 @@ class Lexer {
     return std::string::npos;
   }
 
-  /// The text before a tag, less what the tag takes with it.
+  /// Emits the text before a tag, minus the white space that the tag strips.
   void take_text(std::size_t tag) {
     std::string text = text_.substr(at_, tag == std::string::npos ? tag : tag - at_);
     const int line = line_;
@@ -74,7 +75,7 @@ class Lexer {
       if (sign == '-') {
         text.erase(text.find_last_not_of(kBlanks) + 1);
       } else if (sign != '+' && text_[tag + 1] != '{') {
-        // Blanks before a block that begins its line.
+        // Strip blanks before a block tag that starts its line.
         const std::size_t line_end = text.rfind('\n');
         const std::size_t begin = line_end == std::string::npos ? 0 : line_end + 1;
         const bool line_starts = line_end != std::string::npos || at_line_start_;
@@ -105,7 +106,7 @@ class Lexer {
 
   void words(bool block) {
     const std::string_view close = block ? "%}" : "}}";
-    int depth = 0;  // of brackets: }} may close a dictionary first
+    int depth = 0;  // open brackets: a }} may first close a dictionary
     for (;;) {
       skip_spaces();
       if (at_ >= text_.size()) throw TemplateError("a tag does not end", line_);
@@ -164,11 +165,11 @@ class Lexer {
     out_.push_back({Kind::kString, std::move(out), line});
   }
 
-  /// Python's escapes. Leaves at_ on the last character.
+  /// Python's escapes. Leaves at_ on the last character of the escape.
   void escape(std::string& out) {
     constexpr std::string_view kFrom = "ntrbfva0\\'\"\n", kTo("\n\t\r\b\f\v\a\0\\'\"", 11);
     const char c = text_[++at_];
-    if (c == '\n') return;  // a line that goes on
+    if (c == '\n') return;  // line continuation
     if (const std::size_t known = kFrom.find(c); known != std::string_view::npos) {
       out += kTo[known];
       return;
@@ -190,7 +191,7 @@ class Lexer {
     at_ += digits;
   }
 
-  /// White space behind a tag that belongs to it.
+  /// Skips white space after a tag as its - or + sign and trim_blocks demand.
   void after_tag(bool block, char sign) {
     const std::size_t begin = at_;
     if (sign == '-')

@@ -1,4 +1,4 @@
-// The words of a template.
+// The tokens of a template.
 #pragma once
 
 #include <string>
@@ -26,7 +26,8 @@ struct TemplateToken {
   int line;
 };
 
-/// Cuts a template into text and the words of its tags; white space beside tags is gone already. Ends with kEnd.
+/// Splits a template into text and the tokens of its tags; white space control around tags is already applied. Ends
+/// with kEnd.
 std::vector<TemplateToken> lex_template(std::string_view source);
 
 }  // namespace automodel::tokenizer

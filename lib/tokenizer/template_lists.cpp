@@ -1,4 +1,4 @@
-// Filters of chat templates that go over the items of a list, as a table.
+// Filters of chat templates that iterate over lists, as a table.
 #include <algorithm>
 #include <array>
 
@@ -16,7 +16,7 @@ TemplateList listed(const Value& value) {
   return *apply_filter("list", value.is_undefined() ? Value::list({}) : value, {}, {}).as_list();
 }
 
-/// "a.b" of an item.
+/// Resolves an attribute path such as "a.b" of an item.
 Value attribute(const Value& item, std::string_view path) {
   Value out = item;
   while (!path.empty()) {
@@ -57,7 +57,7 @@ Value mapped(const Value& value, const TemplateList& arguments, const TemplateDi
   return Value::list(std::move(out));
 }
 
-/// Items that a test holds for (`wanted`) or does not; of their attribute where `by_attribute`.
+/// The items for which a test holds (`wanted`) or fails; applied to an attribute of theirs if `by_attribute`.
 template <bool by_attribute, bool wanted>
 Value kept(const Value& value, const TemplateList& arguments, const TemplateDict&) {
   const std::size_t skip = by_attribute ? 1 : 0;

@@ -1,5 +1,5 @@
-// From a template's words to its tree.
-// long: one grammar, whose levels call each other.
+// From a template's tokens to its tree.
+// long: one grammar, with mutually recursive levels.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -37,7 +37,7 @@ class Parser {
   }
 
  private:
-  /// Counts how deep the tree is, so that no input ends the stack.
+  /// Limits the depth of recursion, so that no input overflows the stack.
   class Deeper {
    public:
     explicit Deeper(Parser& parser) : parser_(parser) {
@@ -78,7 +78,7 @@ class Parser {
     return tokens_[at_++].text;
   }
 
-  /// Up to a block that begins with one of `ends`, whose word is the next token; or to the end.
+  /// Parses up to a block tag that begins with one of `ends`, leaving that word as the next token, or to the end.
   TemplateBlock block(const std::vector<std::string_view>& ends) {
     const Deeper deeper(*this);
     TemplateBlock out;
@@ -167,7 +167,7 @@ class Parser {
     node.body = block({"endmacro"});
     loops_ = loops;
     if (!take_word("endmacro")) fail("'endmacro' is expected");
-    if (now().kind == Kind::kName) ++at_;  // its name may be said again
+    if (now().kind == Kind::kName) ++at_;  // its name may be repeated
     end_of_block();
     return node;
   }
@@ -181,7 +181,7 @@ class Parser {
     if (take_word("elif")) {
       const Deeper deeper(*this);
       node.otherwise.push_back(condition(next));
-      return node;  // the inner one took endif
+      return node;  // the recursive call consumed endif
     }
     if (take_word("else")) {
       end_of_block();
@@ -209,7 +209,7 @@ class Parser {
     return node;
   }
 
-  /// An expression, or several with commas between, which are a list.
+  /// An expression, or a comma-separated sequence of them, which forms a list.
   ExpressionPtr tuple(bool with_condition = true) {
     const auto one = [&] { return with_condition ? expression() : or_expression(); };
     const int line = now().line;
@@ -245,7 +245,7 @@ class Parser {
     return out;
   }
 
-  /// Operators of one rank, from the left. Long chains lean to the left, so the tree grows as deep as they are long.
+  /// Left-associative operators of one precedence. The tree is as deep as a chain is long, hence the limit.
   template <class Next>
   ExpressionPtr chain(Next next, const std::vector<std::string_view>& signs) {
     auto left = next();

@@ -1,4 +1,4 @@
-// Renders the tree of a chat template.
+// Renders the syntax tree of a chat template.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -82,7 +82,7 @@ bool compare(const std::string& sign, const TemplateValue& left, const TemplateV
   return sign == "<=" ? order <= 0 : order >= 0;
 }
 
-/// Code points of a text as items; the items of a list; the keys of a dictionary.
+/// What iterating over a value yields: code points of a string, items of a list, keys of a dictionary.
 TemplateList items_of(const TemplateValue& value) {
   if (const auto* list = value.as_list()) return *list;
   TemplateList out;
@@ -156,7 +156,8 @@ class Renderer {
     return Flow::kOn;
   }
 
-  /// Where the text is not printed yet (in a macro, in a set block), its place counts from what is, as in transformers.
+  /// Text that is not yet output (in a macro or a set block) gets a span relative to the output so far, as in
+  /// transformers.
   Flow scope(const TemplateNode& node, std::string& out) {
     const std::size_t before = out.size(), begin = root_->size();
     const Flow flow = block(node.body, out);
@@ -164,7 +165,7 @@ class Renderer {
     return flow;
   }
 
-  /// A macro sees its arguments and what stands outside of all loops.
+  /// A macro sees its arguments and the outermost scope, but no variables of loops.
   TemplateValue call_macro(const TemplateNode& macro, const TemplateList& given, const TemplateDict& named) {
     if (++depth_ > kMostCalls) throw TemplateError("macros call each other too deeply");
     const std::size_t parameters = macro.names.size() - 1, required = parameters - macro.parts.size();
@@ -216,7 +217,7 @@ class Renderer {
     for (std::size_t i = 0; i < names.size(); ++i) set_item(scopes_.back(), names[i], items[i]);
   }
 
-  /// What a loop sets is gone after each round, as in Jinja.
+  /// Variables set in a loop are dropped after each iteration, as in Jinja.
   Flow loop(const TemplateNode& node, std::string& out) {
     TemplateList items = items_of(evaluate(*node.expression));
     if (node.condition) {
@@ -325,7 +326,7 @@ class Renderer {
     return Storage(true);
   }
 
-  /// Undefined where there is no such member, but nothing has no members at all.
+  /// An unknown member is undefined; looking up a member of an undefined value is an error.
   static TemplateValue member(const TemplateValue& object, const TemplateValue& key) {
     if (object.is_undefined()) throw TemplateError(fmt::format("an undefined value has no member {}", key.repr()));
     if (auto* dict = object.as_dict()) {
@@ -399,7 +400,7 @@ class Renderer {
   std::vector<TemplateDict> scopes_;
   std::map<std::string, const TemplateNode*, std::less<>> macros_;
   std::vector<TextSpan>* marked_;
-  const std::string* root_ = nullptr;  ///< what the template prints
+  const std::string* root_ = nullptr;  ///< the template's output
   int depth_ = 0;
   std::int64_t steps_ = 0;
 };

@@ -1,4 +1,4 @@
-// What a chat template says, as a tree.
+// The syntax tree of a chat template.
 #pragma once
 
 #include <memory>
@@ -26,11 +26,11 @@ struct TemplateExpression {
     kOr,
     kBinary,     ///< text is the operator: + - * / // % ** ~
     kCompare,    ///< parts[0] operators[0] parts[1] operators[1] parts[2] ...
-    kIf,         ///< parts[0] if parts[1] else parts[2] (which may be null)
+    kIf,         ///< parts[0] if parts[1] else parts[2] (may be null)
     kAttribute,  ///< parts[0].text
     kItem,       ///< parts[0][parts[1]]
-    kSlice,      ///< parts[0][parts[1]:parts[2]:parts[3]], null where left out
-    kCall,       ///< parts[0](parts[1], ...); the last names.size() are named
+    kSlice,      ///< parts[0][parts[1]:parts[2]:parts[3]], null if omitted
+    kCall,       ///< parts[0](parts[1], ...); the last names.size() arguments are named
     kFilter,     ///< parts[0] | text(parts[1], ...)
     kTest,       ///< parts[0] is text parts[1] ...
   };
@@ -53,9 +53,9 @@ struct TemplateNode {
     kFor,      ///< names in expression if condition: body else otherwise
     kIf,       ///< expression: body else otherwise
     kSet,      ///< names = expression, or names[0].attribute
-    kCapture,  ///< names[0] = what body prints
-    kScope,    ///< body, printed as it is and its place noted ({% generation %})
-    kMacro,    ///< names[0](names[1], ...) prints body; the last parts.size() parameters have defaults
+    kCapture,  ///< names[0] = output of body
+    kScope,    ///< body's output, with its span recorded ({% generation %})
+    kMacro,    ///< names[0](names[1], ...) outputs body; the last parts.size() parameters have defaults
     kBreak,
     kContinue,
   };
@@ -71,28 +71,29 @@ struct TemplateNode {
   TemplateBlock otherwise = {};
 };
 
-/// Reads Jinja as transformers sets it up: trim_blocks, lstrip_blocks, break and continue. Understood are for, if, set,
+/// Parses Jinja as transformers configures it: trim_blocks, lstrip_blocks, break and continue. Supports for, if, set,
 /// macro, generation, break, continue and expressions; other statements (include, ...) throw TemplateError.
 TemplateBlock parse_template(std::string_view source);
 
-/// Bytes [begin, end) of a text.
+/// The byte range [begin, end) of a text.
 struct TextSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
 
-/// Renders with these variables; `marked` gets the places of what stands in {% generation %}. Throws TemplateError.
+/// Renders with these variables; `marked`, if not null, receives the spans of {% generation %} blocks. Throws
+/// TemplateError.
 std::string render_template(const TemplateBlock& block, TemplateDict variables,
                             std::vector<TextSpan>* marked = nullptr);
 
-/// The built-in filters, tests, methods and functions. Throw TemplateError.
+/// Built-in filters, tests, methods and functions. They throw TemplateError.
 TemplateValue apply_filter(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
                            const TemplateDict& named);
-/// The filters that go over the items of a list: map, select, dictsort and others.
+/// Filters that iterate over a list: map, select, dictsort and others.
 bool is_list_filter(const std::string& name);
 TemplateValue apply_list_filter(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
                                 const TemplateDict& named);
-/// JSON text with every character beyond ASCII as \uXXXX.
+/// Escapes every non-ASCII character of JSON text as \uXXXX.
 std::string ascii_json(const std::string& json);
 bool apply_test(const std::string& name, const TemplateValue& value, const TemplateList& arguments);
 TemplateValue call_method(const TemplateValue& object, const std::string& name, const TemplateList& arguments);

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 8> kTypes = {"undefined", "NoneType", "bool", "int",
                                                     "float",     "str",      "list", "dict"};
 
-/// A string as Python writes it: in single quotes unless it holds only those.
+/// A string as Python's repr writes it: single-quoted, unless it contains single but no double quotes.
 std::string quoted(const std::string& text) {
   const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);

@@ -1,4 +1,4 @@
-// Values of chat templates: Python's, as far as Jinja shows them.
+// Values of chat templates: Python's, to the extent that Jinja exposes them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace automodel::tokenizer {
 
-/// What ends the rendering of a template; `line` of the template, 0 where none is known.
+/// Aborts the rendering of a template; `line` is the template's line, 0 if unknown.
 class TemplateError : public std::runtime_error {
  public:
   explicit TemplateError(const std::string& message, int at_line = 0) : std::runtime_error(message), line(at_line) {}
@@ -23,9 +23,9 @@ class TemplateError : public std::runtime_error {
 
 struct TemplateValue;
 using TemplateList = std::vector<TemplateValue>;
-using TemplateDict = std::vector<std::pair<std::string, TemplateValue>>;  ///< in the order of insertion
+using TemplateDict = std::vector<std::pair<std::string, TemplateValue>>;  ///< in insertion order
 
-/// Lists and dictionaries are shared, as in Python.
+/// Lists and dictionaries have reference semantics, as in Python.
 struct TemplateValue {
   struct Undefined {
     bool operator==(const Undefined&) const = default;
@@ -38,7 +38,7 @@ struct TemplateValue {
   Storage data = Undefined{};
 
   TemplateValue() = default;
-  TemplateValue(Storage storage) : data(std::move(storage)) {}  // NOLINT(google-explicit-constructor): one of its kinds
+  TemplateValue(Storage storage) : data(std::move(storage)) {}  // NOLINT(google-explicit-constructor): any of its kinds
   static TemplateValue none() { return Storage(None{}); }
   static TemplateValue text(std::string value) { return Storage(std::move(value)); }
   static TemplateValue list(TemplateList items) { return Storage(std::make_shared<TemplateList>(std::move(items))); }
@@ -51,13 +51,13 @@ struct TemplateValue {
   const bool* as_bool() const { return std::get_if<bool>(&data); }
   const std::int64_t* as_int() const { return std::get_if<std::int64_t>(&data); }
   bool is_number() const { return as_int() != nullptr || std::holds_alternative<double>(data) || as_bool() != nullptr; }
-  double number() const;  ///< of a number
+  double number() const;  ///< requires is_number()
   TemplateList* as_list() const;
   TemplateDict* as_dict() const;
 
   bool truth() const;
   bool equals(const TemplateValue& other) const;
-  /// Python's type name, for messages.
+  /// Python's name of the type, for messages.
   std::string_view type() const;
   /// str() and repr().
   std::string str() const;
@@ -65,7 +65,7 @@ struct TemplateValue {
   nlohmann::ordered_json to_json() const;
 };
 
-/// The value under a key; null where there is none.
+/// The value of a key; null if absent.
 TemplateValue* find_item(TemplateDict& dict, std::string_view key);
 void set_item(TemplateDict& dict, std::string_view key, TemplateValue value);
 

@@ -51,7 +51,7 @@ class StripAccents final : public Normalizer::Step {
   Pattern marks_ = own_pattern("\\p{M}+");
 };
 
-/// Chinese, and what is written with its characters: each counts as a word.
+/// CJK ideographs: each counts as a word.
 bool is_ideograph(char32_t point) {
   using Range = std::pair<char32_t, char32_t>;
   constexpr std::array kRanges = {Range{0x4E00, 0x9FFF},   Range{0x3400, 0x4DBF},   Range{0x20000, 0x2A6DF},
@@ -81,7 +81,7 @@ class Bert final : public Normalizer::Step {
   }
 
  private:
-  /// Without control characters, every kind of space as one.
+  /// Removes control characters and turns every kind of space into ' '.
   std::string cleaned(const std::string& text, PatternMatcher& matcher) const {
     const std::string kept = without(controls_, text, matcher);
     std::string out;
@@ -113,11 +113,11 @@ class Bert final : public Normalizer::Step {
   Pattern controls_ = own_pattern("(?:(?![\\t\\n\\r])[\\p{Cc}\\p{Cf}\\p{Co}]|\\x{FFFD})+");
 };
 
-/// What SentencePiece compiles of its normalization rules: a double-array trie (Aoe 1989; the layout of Darts-clone)
-/// over the bytes of what is replaced, then texts that end in NUL.
+/// SentencePiece's compiled normalization rules: a double-array trie (Aoe 1989; in the layout of Darts-clone) over the
+/// bytes to replace, followed by NUL-terminated replacements.
 class CompiledTable {
  public:
-  /// False where the bytes are no such table.
+  /// False if the bytes are not such a table.
   bool read(std::string_view bytes) {
     if (bytes.size() < 4) return false;
     const std::size_t size = unit_at(bytes, 0);
@@ -127,7 +127,7 @@ class CompiledTable {
     return true;
   }
 
-  /// What the shortest known begin of `text` stands for.
+  /// The replacement for the shortest prefix of `text` that has one.
   std::optional<std::string_view> find(std::string_view text) const {
     std::size_t node = offset(units_[0]);
     for (const char c : text) {
@@ -165,7 +165,7 @@ class Precompiled final : public Normalizer::Step {
   explicit Precompiled(CompiledTable table) : table_(std::move(table)) {}
 
   void apply(std::string& text, PatternMatcher& matcher) const override {
-    constexpr std::size_t kLongest = 5;  // clusters that are looked up as wholes, in bytes
+    constexpr std::size_t kLongest = 5;  // in bytes; longer grapheme clusters are looked up code point by code point
     std::string out;
     for (std::size_t at = 0; at < text.size();) {
       const auto cluster = matcher.find(clusters_, text, at);
@@ -188,7 +188,7 @@ class Precompiled final : public Normalizer::Step {
   Pattern clusters_ = own_pattern("\\X");
 };
 
-/// The bytes of base64; nothing where the text is none.
+/// Decodes base64; nothing if the text is invalid.
 std::optional<std::string> from_base64(std::string_view text) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::array<std::int8_t, 256> value{};

@@ -1,4 +1,4 @@
-// Normalizers that clean text: BERT's, without accents, in lower case, and SentencePiece's compiled tables.
+// Normalizers that clean text: BERT's, accent stripping, lower-casing, and SentencePiece's compiled tables.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,8 @@
 
 namespace automodel::tokenizer {
 
-/// BertNormalizer, Lowercase, StripAccents or Precompiled, as `part` says; null for another type or after problems.
+/// BertNormalizer, Lowercase, StripAccents or Precompiled, according to `part`; null for other types and after
+/// problems.
 std::unique_ptr<const Normalizer::Step> read_cleaning(const JsonPart& part);
 
 }  // namespace automodel::tokenizer

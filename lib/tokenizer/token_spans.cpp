@@ -5,25 +5,25 @@
 namespace automodel::tokenizer {
 namespace {
 
-/// How far a token is looked for behind the place where the last one ended.
+/// How far past the end of the last token the next one is searched for.
 constexpr std::size_t kReach = 64;
 
 bool continues_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-/// The bytes that `surface` stands for, at `at` or a little behind.
+/// The bytes that `surface` covers, at `at` or shortly after.
 TextSpan place(std::string_view text, std::size_t at, std::string_view surface) {
   const std::string_view rest = text.substr(at);
   if (rest.starts_with(surface)) return {at, at + surface.size()};
-  // A space that the tokenizer has put before the text.
+  // A space that the tokenizer prepended to the text.
   if (surface.starts_with(' ') && rest.starts_with(surface.substr(1))) return {at, at + surface.size() - 1};
   const std::size_t found = rest.substr(0, kReach + surface.size()).find(surface);
   if (found == std::string_view::npos || surface.empty()) return {at, at};
   return {at + found, at + found + surface.size()};
 }
 
-/// A normalized text, and which bytes of the original each of its bytes comes from.
+/// A normalized text, and the original bytes that each of its bytes comes from.
 struct Normalized {
   std::string text;
   std::vector<TextSpan> from;
@@ -35,8 +35,8 @@ struct Normalized {
   }
 };
 
-/// Cuts the text where normal forms cannot reach across: before every ASCII character, and in what changes as finely as
-/// its parts give the whole.
+/// Normalizes in chunks that normal forms cannot reach across (before every ASCII character); a chunk that
+/// changes is split as finely as possible such that the normalized parts still concatenate to the normalized chunk.
 Normalized normalize(const Tokenizer& tokenizer, std::string_view text) {
   Normalized out;
   for (std::size_t at = 0; at < text.size();) {

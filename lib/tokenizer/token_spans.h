@@ -1,4 +1,4 @@
-// Which part of a text each of its tokens stands for.
+// Which part of a text each of its tokens covers.
 #pragma once
 
 #include <span>
@@ -10,10 +10,10 @@
 
 namespace automodel::tokenizer {
 
-/// A span of bytes for each id that `text` was encoded to, without the tokens around it. As with Hugging Face's
-/// offsets, a token that holds part of a character's bytes stands for all of it, and spaces at a token's ends are left
-/// out where the tokenizer says so. Found by laying what tokens stand for along the text; where the tokenizer has
-/// changed the text, a token has the nearest place that fits.
+/// One byte span per id that `text` was encoded to, without the special tokens around it. As with Hugging Face's
+/// offsets, a token with part of a character's bytes covers the whole character, and spaces at a token's ends are
+/// excluded if the tokenizer says so. Spans are found by aligning the tokens' surface forms with the text; if the
+/// tokenizer has changed the text, a token gets the nearest matching position.
 std::vector<TextSpan> token_spans(const Tokenizer& tokenizer, std::string_view text, std::span<const Id> ids);
 
 }  // namespace automodel::tokenizer

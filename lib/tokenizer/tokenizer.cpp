@@ -18,7 +18,7 @@ constexpr std::string_view kMark = "\xE2\x96\x81";
 constexpr std::array<std::string_view, 7> kRoles = {"bos_token", "eos_token", "pad_token", "unk_token",
                                                     "sep_token", "cls_token", "mask_token"};
 
-/// The document, or null after a problem with its place.
+/// The document, or null after adding a problem with its position.
 std::optional<nlohmann::json> parse_json(const std::string& text, const std::string& file, Diagnostics& problems) {
   try {
     return nlohmann::json::parse(text);
@@ -44,7 +44,7 @@ std::optional<std::string> token_text(const nlohmann::json& node) {
   return std::nullopt;
 }
 
-/// A template, or of several the one of this name.
+/// A template, or the one with this name if there are several.
 std::optional<std::string> template_text(const nlohmann::json& node, std::string_view wanted) {
   if (node.is_string()) return wanted == "default" ? std::optional(node.get<std::string>()) : std::nullopt;
   if (!node.is_array()) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<std::string> template_text(const nlohmann::json& node, std::string
   return std::nullopt;
 }
 
-/// The byte of <0xNN>.
+/// The byte of a token <0xNN>.
 std::optional<char> named_byte(const std::string& token) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;

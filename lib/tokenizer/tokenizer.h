@@ -1,4 +1,4 @@
-// The tokenizer of a Hugging Face folder: tokenizer.json as it is written, without transformers' changes by class.
+// The tokenizer of a Hugging Face folder: tokenizer.json as written, without transformers' per-class changes.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace automodel::tokenizer {
 
-/// The texts of a folder; only `tokenizer` must be there.
+/// Contents of a folder's files; only `tokenizer` is required.
 struct TokenizerFiles {
   std::string tokenizer = {};                     ///< tokenizer.json
   std::optional<std::string> config = {};         ///< tokenizer_config.json
@@ -29,38 +29,38 @@ struct TokenizerFiles {
   std::string folder = {};                        ///< for messages
 };
 
-/// Constant once made, so that threads may share it.
+/// Immutable once constructed, so threads may share it.
 class Tokenizer {
  public:
-  /// Reads a folder, or the tokenizer.json that is named. Null after problems: `missing-file`, and `bad-tokenizer` for
-  /// what is broken or not supported, all of it at once.
+  /// Reads a folder, or a tokenizer.json named directly. Null after adding problems: `missing-file`, or `bad-tokenizer`
+  /// for everything that is broken or unsupported, reported all at once.
   static std::unique_ptr<const Tokenizer> load(const std::filesystem::path& path, Diagnostics& problems);
   static std::unique_ptr<const Tokenizer> parse(const TokenizerFiles& files, Diagnostics& problems);
 
   Id vocab_size() const { return vocab_size_; }  ///< one past the largest id
-  Id find(std::string_view token) const;         ///< kNoId where there is none
-  /// The token that tokenizer_config.json gives a role: "bos_token", "eos_token", "pad_token", "unk_token", ...
+  Id find(std::string_view token) const;         ///< kNoId if absent
+  /// The token with a role in tokenizer_config.json: "bos_token", "eos_token", "pad_token", "unk_token", ...
   std::optional<std::string> role(std::string_view name) const;
   std::optional<Id> role_id(std::string_view name) const;
   const std::map<std::string, std::string, std::less<>>& roles() const { return roles_; }
   const std::optional<std::string>& chat_template() const { return chat_template_; }
-  /// The template for conversations with tools, where there is one of its own.
+  /// The template for conversations with tools, if there is a separate one.
   const std::optional<std::string>& tool_template() const { return tool_template_; }
-  /// A text of tokenizer_config.json ("tokenizer_class", "padding_side"); "" where there is none.
+  /// A string of tokenizer_config.json ("tokenizer_class", "padding_side"); "" if absent.
   std::string setting(const std::string& name) const;
-  /// The token of an id as the vocabulary has it; "" where there is none.
+  /// The token of an id as the vocabulary spells it; "" if there is none.
   std::string token(Id id) const;
-  /// What a token stands for in a text: its bytes, an added token's content, a mark of SentencePiece as a space.
+  /// The text that a token represents: its bytes, an added token's content, SentencePiece's mark as a space.
   std::string surface(Id id) const;
-  /// A text as the normalizer leaves it, where tokens are bytes; else as it is.
+  /// The text after normalization if the tokenizer is byte-level; otherwise unchanged.
   std::string normalized(std::string_view text) const;
-  /// Whether spaces at the ends of tokens count as part of them where places are asked for.
+  /// Whether the spans of tokens include spaces at their ends.
   bool keeps_spaces() const { return !surround_.trims; }
   const Surround& surround() const { return surround_; }
-  /// Changes with every byte of tokenizer.json and with the roles; what caches are named after.
+  /// A hash of tokenizer.json and the roles, for the names of cache files.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
-  /// The text of ids; those that are not in the vocabulary give none.
+  /// The text of `ids`; ids outside the vocabulary are dropped.
   std::string decode(std::span<const Id> ids, bool skip_special) const;
 
  private:
@@ -82,9 +82,9 @@ class Tokenizer {
   Decoder decoder_;
   Surround surround_;
   std::vector<AddedToken> added_;
-  std::unique_ptr<const TokenFinder> raw_finder_;         ///< of tokens looked for in the text as it is
-  std::unique_ptr<const TokenFinder> normalized_finder_;  ///< of the others
-  std::vector<std::int32_t> entry_of_;                    ///< of each id; -1 where there is none
+  std::unique_ptr<const TokenFinder> raw_finder_;         ///< tokens matched in the unchanged text
+  std::unique_ptr<const TokenFinder> normalized_finder_;  ///< the others
+  std::vector<std::int32_t> entry_of_;                    ///< by id, an index into entries_; -1 if there is none
   std::vector<Entry> entries_;
   std::map<std::string, std::string, std::less<>> roles_;
   std::optional<std::string> chat_template_;
@@ -95,7 +95,7 @@ class Tokenizer {
   std::uint64_t fingerprint_ = 0;
 };
 
-/// Remembers the ids of pieces that came before.
+/// Caches the ids of recent pieces.
 class PieceCache {
  public:
   PieceCache() : slots_(kSlots) {}
@@ -106,10 +106,10 @@ class PieceCache {
     std::uint32_t ids = 0;
     std::uint32_t count = 0;
   };
-  /// The slot of `piece`, filled or free.
+  /// The slot of `piece`, which may be free.
   Slot& slot(std::string_view piece);
   std::span<const Id> ids(const Slot& slot) const { return {ids_.data() + slot.ids, slot.count}; }
-  /// Fills a free slot that slot() gave.
+  /// Fills the free slot that slot() returned.
   void fill(Slot& slot, std::string_view piece, std::span<const Id> ids);
 
  private:
@@ -120,14 +120,14 @@ class PieceCache {
   std::vector<Id> ids_;
 };
 
-/// Encodes texts, one after another; one a thread. The tokenizer must outlive it.
+/// Encodes texts, one at a time; one encoder per thread. The tokenizer must outlive it.
 class Encoder {
  public:
   explicit Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  /// Appends the ids of `text` to `out`; `special` puts the tokenizer's own special tokens around them. What is not
-  /// UTF-8 counts as U+FFFD. Special tokens in the text become their ids either way. Throws Error where a pattern of
-  /// the tokenizer gives up.
+  /// Appends the ids of `text` to `out`; `special` puts the tokenizer's own special tokens around them. Invalid UTF-8
+  /// is read as U+FFFD. Special tokens in the text become their ids either way. Throws Error if a pattern of the
+  /// tokenizer exceeds its match limits.
   void encode(std::string_view text, bool special, std::vector<Id>& out);
 
  private:

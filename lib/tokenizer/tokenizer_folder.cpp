@@ -1,4 +1,4 @@
-// Tokenizers from files.
+// Loads tokenizers from files.
 #include <fstream>
 #include <iterator>
 #include <system_error>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The file's text; null where it is not there or cannot be read.
+/// The file's text; nothing if it does not exist or cannot be read.
 std::optional<std::string> read_file(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
@@ -30,7 +30,7 @@ std::unique_ptr<const Tokenizer> Tokenizer::load(const fs::path& path, Diagnosti
   const fs::path file = folder ? path / "tokenizer.json" : path, parent = file.parent_path();
   auto text = read_file(file);
   const auto config = read_file(parent / "tokenizer_config.json");
-  // A folder of old has what the sentencepiece library wrote; a file may be named too.
+  // Older folders have the sentencepiece library's file, which may also be named directly.
   const fs::path model = text ? file : parent / "tokenizer.model";
   if (auto bytes = text ? (is_sentencepiece_file(*text) ? text : std::nullopt) : read_file(model)) {
     text = json_of_sentencepiece(*bytes, config, model.native(), problems);

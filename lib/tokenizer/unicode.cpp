@@ -6,7 +6,7 @@
 namespace automodel::tokenizer {
 namespace {
 
-/// How a first byte goes on: total length, and what the second byte may be (Unicode standard, table 3-7).
+/// What follows a first byte: total length, and the range of the second byte (Unicode standard, table 3-7).
 struct Lead {
   std::uint8_t length;
   std::uint8_t low;

@@ -1,4 +1,4 @@
-// UTF-8 and the classes of characters that tokenizers look at.
+// UTF-8 and the character classes that tokenizers need.
 #pragma once
 
 #include <cstddef>
@@ -7,30 +7,30 @@
 
 namespace automodel::tokenizer {
 
-/// U+FFFD, which stands for what is not UTF-8.
+/// U+FFFD, the replacement for invalid UTF-8.
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 struct CodePoint {
   char32_t value = 0;
-  std::size_t bytes = 1;  ///< in the text; of invalid text, those that one U+FFFD stands for
+  std::size_t bytes = 1;  ///< length in the text; for invalid text, of the part that one U+FFFD replaces
   bool valid = true;
 };
 
-/// The code point at `at` < text.size(). Of invalid text the longest part that could begin a code point counts as one
+/// The code point at `at` < text.size(). In invalid text, the longest prefix of a possible code point counts as one
 /// (the Unicode standard's "maximal subpart", section 3.9).
 CodePoint code_point_at(std::string_view text, std::size_t at);
-/// Where the last code point of a valid, non-empty text begins.
+/// Start of the last code point of a valid, non-empty text.
 std::size_t last_code_point(std::string_view text);
-/// The length of the valid text at the beginning.
+/// Length of the longest valid prefix.
 std::size_t valid_prefix(std::string_view text);
 void append_utf8(char32_t point, std::string& out);
-/// Appends `text`, with U+FFFD for each maximal invalid part.
+/// Appends `text`, replacing each maximal invalid part with U+FFFD.
 void append_lossy(std::string_view text, std::string& out);
 
-/// Unicode's White_Space.
+/// Unicode's White_Space property.
 bool is_space(char32_t point);
 
-/// Normal forms C and D (Unicode Standard Annex 15) of valid text, appended to `out`.
+/// Appends normal form C or D (Unicode Standard Annex 15) of `text`, which must be valid.
 void append_nfc(std::string_view text, std::string& out);
 void append_nfd(std::string_view text, std::string& out);
 

@@ -13,7 +13,7 @@
 namespace automodel::tokenizer {
 namespace {
 
-constexpr double kUnknownPenalty = 10;  ///< below the least score; SentencePiece's
+constexpr double kUnknownPenalty = 10;  ///< relative to the lowest score, as in SentencePiece
 
 }  // namespace
 
@@ -93,7 +93,7 @@ bool UnigramModel::read_vocabulary(const JsonPart& part) {
   return true;
 }
 
-/// Viterbi's search, left to right; of equal sums the first found counts.
+/// Viterbi search, left to right; among equal scores the first one found wins.
 void UnigramModel::find_cuts(std::string_view piece, std::vector<PieceScratch::Cut>& cuts) const {
   cuts.assign(piece.size() + 1, {0, -1, kNoId});
   for (std::size_t at = 0; at < piece.size();) {
@@ -114,7 +114,7 @@ void UnigramModel::find_cuts(std::string_view piece, std::vector<PieceScratch::C
 }
 
 void UnigramModel::add_unknown(std::string_view text, std::vector<Id>& out) const {
-  // What is unknown may be a token of its own where its characters are none.
+  // A run of unknown characters may itself be a token even though its characters are not.
   if (const Id whole = tokens_.find(text); whole != kNoId) return out.push_back(whole);
   const auto byte_of = [&](char c) { return bytes_[static_cast<unsigned char>(c)]; };
   if (byte_fallback_ && std::all_of(text.begin(), text.end(), [&](char c) { return byte_of(c) != kNoId; })) {
@@ -136,7 +136,7 @@ void UnigramModel::encode(std::string_view piece, PieceScratch& scratch, std::ve
     throw Error(ExitCode::kBadInput, {"bad-tokenizer", "a piece of text has more than 2 GiB", "cut the text", {}, ""});
   auto& cuts = scratch.cuts;
   find_cuts(piece, cuts);
-  // From the end to the begin: ends of tokens; neighbouring unknown characters count as one.
+  // Collect token ends from back to front; adjacent unknown characters are merged into one.
   auto& ends = scratch.ids;
   ends.clear();
   for (auto end = static_cast<std::int32_t>(piece.size()); end > 0;) {

@@ -1,5 +1,5 @@
-// Unigram segmentation (Kudo 2018) as Hugging Face's `tokenizers` does it: of all ways to cut a piece into tokens the
-// one with the largest sum of scores.
+// Unigram segmentation (Kudo 2018), compatible with Hugging Face's `tokenizers`: of all segmentations of a piece into
+// tokens, the one with the highest total score.
 #pragma once
 
 #include <array>
@@ -12,13 +12,13 @@
 
 namespace automodel::tokenizer {
 
-/// All tokens that a text begins with, shortest first.
+/// Finds all tokens that are prefixes of a text, shortest first.
 class PrefixTree {
  public:
-  /// Sorts `tokens`; of equal ones the last counts.
+  /// Sorts `tokens`; among duplicates the last one counts.
   explicit PrefixTree(std::vector<std::pair<std::string_view, Id>> tokens);
 
-  /// Calls use(bytes, id) for each.
+  /// Calls use(bytes, id) for each prefix.
   template <class Use>
   void find(std::string_view text, Use&& use) const {
     std::size_t node = 0;
@@ -31,12 +31,12 @@ class PrefixTree {
 
  private:
   struct Node {
-    std::uint32_t first = 0;  ///< child; children follow each other, ordered by their bytes
+    std::uint32_t first = 0;  ///< first child; children are contiguous and sorted by byte
     std::uint16_t count = 0;
     unsigned char byte = 0;
     Id id = kNoId;
   };
-  std::size_t child(std::size_t node, unsigned char byte) const;  ///< 0 where there is none
+  std::size_t child(std::size_t node, unsigned char byte) const;  ///< 0 if there is none
   std::vector<Node> nodes_;
 };
 
@@ -44,7 +44,7 @@ class UnigramModel final : public PieceModel {
  public:
   static std::unique_ptr<const UnigramModel> read(const JsonPart& part);
 
-  /// Throws Error for a character without a token where there is no unknown token.
+  /// Throws Error for a character that no token covers if there is no unknown token.
   void encode(std::string_view piece, PieceScratch& scratch, std::vector<Id>& out) const override;
   Id find(std::string_view token) const override { return tokens_.find(token); }
   const std::vector<std::pair<std::string, Id>>& vocabulary() const override { return vocabulary_; }
@@ -59,7 +59,7 @@ class UnigramModel final : public PieceModel {
   std::vector<double> scores_;
   TokenTable tokens_;
   std::unique_ptr<const PrefixTree> tree_;
-  std::array<Id, 256> bytes_{};  ///< of <0xNN>
+  std::array<Id, 256> bytes_{};  ///< ids of <0xNN>
   bool byte_fallback_ = false;
   Id unknown_ = kNoId;
   double unknown_score_ = 0;

@@ -23,7 +23,7 @@ std::unique_ptr<const WordPieceModel> WordPieceModel::read(const JsonPart& part)
 }
 
 void WordPieceModel::encode(std::string_view piece, PieceScratch& scratch, std::vector<Id>& out) const {
-  auto& begins = scratch.ids;  // of characters, and the end
+  auto& begins = scratch.ids;  // start of each character, then the end of the piece
   begins.clear();
   for (std::size_t at = 0; at < piece.size(); at += code_point_at(piece, at).bytes)
     begins.push_back(static_cast<std::int32_t>(at));
@@ -41,7 +41,7 @@ void WordPieceModel::encode(std::string_view piece, PieceScratch& scratch, std::
                    static_cast<std::size_t>(begins[last] - begins[first]));
       if (id = tokens_.find(token); id != kNoId) break;
     }
-    if (id == kNoId) {  // a word that cannot be made up counts as one unknown
+    if (id == kNoId) {  // if any part of a word is unknown, the whole word becomes one unknown token
       out.resize(before);
       return out.push_back(unknown_);
     }

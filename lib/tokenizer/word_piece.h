@@ -1,5 +1,5 @@
-// Word pieces (Schuster and Nakajima 2012; BERT) as Hugging Face's `tokenizers` has them: from left to right the
-// longest token that fits.
+// WordPiece (Schuster and Nakajima 2012; BERT), compatible with Hugging Face's `tokenizers`: greedy longest match from
+// left to right.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class WordPieceModel final : public PieceModel {
 
   std::vector<std::pair<std::string, Id>> vocabulary_;
   TokenTable tokens_;
-  std::string prefix_;  ///< of tokens inside a word
+  std::string prefix_;  ///< of tokens that continue a word
   Id unknown_ = kNoId;
   std::size_t most_characters_ = 100;
 };
