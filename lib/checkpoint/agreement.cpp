@@ -15,8 +15,8 @@
 namespace automodel::checkpoint {
 namespace {
 
-constexpr std::int64_t kLongest = 4096;  // of a problem's text
-constexpr char kSeparator = '\x1f';      // between its id, message and help
+constexpr std::int64_t kLongest = 4096;  // maximum length of a problem's text
+constexpr char kSeparator = '\x1f';      // between the problem's id, message and help
 
 std::string cut(const std::string& text, std::size_t most) {
   return text.size() <= most ? text : text.substr(0, most) + "...";
@@ -31,8 +31,8 @@ Diagnostic unpacked(const std::string& text) {
   return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1), {}, ""};
 }
 
-/// The problem that `work` ends with, as text; "" if there is none. Anything but an error of files, used-up memory and
-/// defects, ends the job at once with its own cause (comm::ending).
+/// The problem with which `work` fails, as text; "" if it succeeds. Any other exception (out of memory, a defect) ends
+/// the job at once with its own cause (comm::ending).
 std::string attempt(const std::function<void()>& work) {
   try {
     work();

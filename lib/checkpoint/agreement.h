@@ -1,4 +1,4 @@
-// All ranks continue together, or all of them stop with the first one's error.
+// All ranks continue together, or all of them stop with the same error.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace automodel::checkpoint {
 
-/// Runs `work` on every rank of the group; where it throws on some, throws on all of them Error (kCheckpoint) with the
-/// problem of the first of those. A rank that fails does not leave the others waiting.
+/// Runs `work` on every rank of the group. If it throws on any rank, throws Error (kCheckpoint) on every rank, with the
+/// problem of the lowest such rank. A failed rank thus never leaves the others waiting.
 void together(comm::Communicator& group, const std::function<void()>& work);
 
-/// Every rank's numbers, one rank after the other; all give as many.
+/// Every rank's numbers, concatenated in rank order; all ranks must pass the same count.
 std::vector<std::uint64_t> gather_numbers(comm::Communicator& group, const std::vector<std::uint64_t>& mine);
 
 }  // namespace automodel::checkpoint

@@ -10,19 +10,19 @@
 
 namespace automodel::checkpoint {
 
-/// At most one is in progress. Its exception is thrown by the next call that asks for the result.
+/// Runs at most one task at a time. If it throws, the next call that asks for the result rethrows.
 template <class Report>
 class Background {
  public:
   Background() = default;
-  /// Waits for the task in progress, whatever its result.
+  /// Waits for the task in progress and discards its result.
   ~Background() {
     if (thread_.joinable()) thread_.join();
   }
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  /// After take().
+  /// Only after take().
   void start(std::function<Report()> work) {
     done_ = false;
     thread_ = std::thread([this, work = std::move(work)] {
@@ -34,16 +34,16 @@ class Background {
       done_ = true;
     });
   }
-  /// For work that was not done in the background.
+  /// Stores the report of work that was done in the foreground.
   void put(Report report) { report_ = std::move(report); }
   bool busy() const { return thread_.joinable(); }
-  /// Waits. Returns the report of a task that has ended since the last call.
+  /// Waits. Returns the report of a task that has finished since the last call.
   std::optional<Report> take() {
     if (thread_.joinable()) thread_.join();
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     return std::exchange(report_, std::nullopt);
   }
-  /// The same without waiting.
+  /// Like take(), but returns nothing if the task is still running.
   std::optional<Report> poll() { return thread_.joinable() && !done_ ? std::nullopt : take(); }
 
  private:

@@ -26,7 +26,7 @@ constexpr std::uint64_t kMessage = std::uint64_t{4} << 20;  // bytes
 constexpr const char* kRecords = "parts";
 constexpr std::string_view kStem = "rank_", kEnding = ".safetensors";
 constexpr const char *kExtents = "extents", *kChecksums = "checksums";
-constexpr std::size_t kNumbers = 3;  // of an extent
+constexpr std::size_t kNumbers = 3;  // per extent
 
 fs::path record_of(const fs::path& copy, int rank) {
   return copy / kRecords / fmt::format("{}{}{}", kStem, rank, kEnding);
@@ -45,7 +45,7 @@ bool is_tensor_file(const ManifestEntry& entry) {
                ""});
 }
 
-/// All numbers of a part.
+/// A part flattened to numbers: extents, then checksums.
 std::vector<std::uint64_t> numbers_of(const CopyPart& part) {
   std::vector<std::uint64_t> out;
   out.reserve(kNumbers * part.extents.size() + part.checksums.size());
@@ -67,7 +67,7 @@ std::string_view bytes_of(const std::vector<std::uint64_t>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(std::uint64_t)};
 }
 
-/// The bytes of a part one after the other, through `use(file, offset, size)`.
+/// Walks a part's bytes in order and passes them to `use` as extents, at most `most` bytes per call of next().
 class Walk {
  public:
   explicit Walk(const CopyPart& part) : part_(part) {}
@@ -103,7 +103,7 @@ bool same(const std::vector<PiecewiseCrc32c>& mine, const std::vector<std::uint3
   return std::ranges::equal(mine, wanted, {}, &PiecewiseCrc32c::state);
 }
 
-/// Reads the bytes of a part out of a folder.
+/// Reads a part's bytes from a folder.
 class PartReader {
  public:
   PartReader(fs::path copy, const std::vector<ManifestEntry>& files, const CopyPart& part)
@@ -136,7 +136,7 @@ class PartReader {
   std::function<void(const Extent&, std::string_view)> watch_;
 };
 
-/// Writes the bytes of a part into a folder.
+/// Writes a part's bytes into a folder.
 class PartWriter {
  public:
   PartWriter(fs::path copy, const std::vector<ManifestEntry>& files, const CopyPart& part)
@@ -164,7 +164,7 @@ class PartWriter {
   std::uint64_t open_ = 0;
 };
 
-/// The first error; afterwards nothing more is tried.
+/// Keeps the first error; later attempts do nothing.
 class FirstFailure {
  public:
   void attempt(const std::function<void()>& work) {
@@ -187,7 +187,7 @@ at::Tensor buffer_of(std::uint64_t bytes) {
   return at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
 }
 
-/// Checks that extents are inside the files and in order before a part is used.
+/// Checks that every extent lies within its file before a part is used.
 bool plausible(const CopyPart& part, const std::vector<ManifestEntry>& files) {
   return part.checksums.size() == files.size() && std::ranges::all_of(part.extents, [&](const Extent& each) {
            return each.file < files.size() && each.size > 0 && each.offset <= files[each.file].size &&
@@ -291,7 +291,7 @@ std::vector<CopyPart> exchange_parts(comm::Communicator& group, const fs::path& 
       if (received[i].defined()) receives.push_back({received[i], incoming[i].from});
     if (!sends.empty() || !receives.empty()) group.exchange(std::move(sends), std::move(receives))->wait();
   };
-  // How many extents, then which, then their bytes.
+  // First the number of extents, then the extents, then their bytes.
   std::vector<at::Tensor> sent, received;
   for (const auto& each : outgoing) {
     sent.push_back(buffer_of(sizeof(std::uint64_t)));

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Names the memory behind a folder: two ranks with the same name see the same files.
+/// Identifies the memory behind a folder: ranks with the same name see the same files.
 std::string place_of(const fs::path& folder) {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
@@ -33,7 +33,8 @@ std::string place_of(const fs::path& folder) {
   return fmt::format("{} {} {}", boot, there ? status.st_dev : 0, there ? status.st_ino : 0);
 }
 
-/// Distinguishes the run in this folder from an earlier one in the same folder: by a mark in it, created if missing.
+/// Distinguishes the run in this folder from an earlier one in the same folder, by a file in it that is created if
+/// missing.
 std::string owner_of(const fs::path& run_folder) {
   const auto path = run_folder / kOwnerName;
   std::string text;
@@ -46,7 +47,7 @@ std::string owner_of(const fs::path& run_folder) {
   return text;
 }
 
-/// One rank's part of one copy.
+/// One rank's work on one copy.
 class Copying {
  public:
   Copying(CopyRequest request, fs::path root, const MemoryHosts& hosts, comm::Communicator& group)
@@ -57,7 +58,7 @@ class Copying {
         group_(group),
         files_(request_.parts, group.rank() == 0) {}
 
-  /// Copies from live memory.
+  /// Copies the pieces while they are valid.
   void write() {
     attempt([&] {
       together(group_, [&] {
@@ -108,7 +109,7 @@ class Copying {
       write_file(partial_ / kManifestName, to_json(manifest));
       commit(root_, request_.name);
     });
-    // Every host now has the copy.
+    // Every host has the new copy now.
     if (hosts_.first()) remove_copies(root_, request_.name);
     return mine.bytes() + kept;
   }
@@ -129,7 +130,7 @@ class Copying {
     return out;
   }
 
-  /// Bytes that this rank keeps for others.
+  /// Exchanges parts between hosts; returns the bytes that this rank keeps for others.
   std::uint64_t exchange(const CopyPart& mine, const std::vector<ManifestEntry>& tensors) {
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;

@@ -1,4 +1,4 @@
-// Chooses the copy in memory that a run resumes from, and completes it on every host.
+// Chooses the in-memory copy that a run resumes from, and completes it on every host.
 #include <algorithm>
 #include <sstream>
 
@@ -26,7 +26,7 @@ std::string content_of(const fs::path& path) {
   return read_file(path, ignored).value_or("");
 }
 
-/// Manifest and small files of a copy as one text, and back.
+/// Packs a copy's manifest and small files into one text; unbundled() reverses it.
 std::string bundled(const fs::path& copy) {
   std::string out;
   const auto add = [&](const std::string& name) {
@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, std::string>> unbundled(const std::string& te
   return out;
 }
 
-/// Files of full length without content, and the small ones.
+/// Creates the tensor files at full length without content, and the small files.
 void make_empty(const fs::path& partial, const std::vector<ManifestEntry>& files, const std::string& texts) {
   std::error_code error;
   fs::create_directories(partial, error);
@@ -69,7 +69,7 @@ void make_empty(const fs::path& partial, const std::vector<ManifestEntry>& files
   }
 }
 
-/// Restores the lengths of truncated or removed files; their parts are received again.
+/// Restores the lengths of truncated or deleted files; their parts are received again.
 void mend_lengths(const fs::path& copy, const std::vector<ManifestEntry>& files) {
   std::error_code error;
   for (const auto& file : files) {
@@ -107,7 +107,7 @@ int MemoryCopies::Candidate::source(int part, int host, int hosts) const {
 }
 
 std::vector<MemoryCopies::Candidate> MemoryCopies::candidates(std::int64_t newer_than) {
-  // One line a copy: host, name, manifest, ranks, parts.
+  // One line per copy: host, name, manifest digest, ranks, parts.
   std::string mine;
   if (hosts_.first() && memory_room(root_)) {
     remove_leftovers(root_);
@@ -182,7 +182,7 @@ void MemoryCopies::bring_together(const Candidate& candidate, const std::vector<
     if (!empty) return mend_lengths(folder, files);
     make_memory_folder(root_);
     std::error_code error;
-    fs::remove_all(root_ / candidate.name, error);  // of another attempt
+    fs::remove_all(root_ / candidate.name, error);  // from another attempt
     make_empty(folder, files, texts);
   });
   std::vector<std::unique_ptr<CopyPart>> sent;
@@ -222,7 +222,7 @@ std::string MemoryCopies::complete(Candidate& candidate, const RunIdentity& run)
   if (candidate.missing()) return damage;
   std::uint64_t all = 0;
   for (const auto& each : files) all += each.size;
-  const auto room = memory_room(root_).value_or(0);  // what it holds already counts as room
+  const auto room = memory_room(root_).value_or(0);  // includes what the folder already holds
   const auto short_by = hosts_.first() && all > room ? all - room : 0;
   const auto shorts = gather_numbers(*group_, {short_by});
   if (std::ranges::any_of(shorts, [](std::uint64_t each) { return each > 0; }))

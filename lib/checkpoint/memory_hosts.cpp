@@ -32,7 +32,7 @@ std::vector<int> MemoryHosts::kept_by(int keeper_rank) const {
 }
 
 std::vector<std::string> texts_of_all(comm::World& world, const std::string& mine) {
-  constexpr char kEnd = '\x1e';  // in no text
+  constexpr char kEnd = '\x1e';  // record separator: occurs in no text
   std::string all;
   for (const auto& each : world.gather_text(mine)) all += each + kEnd;
   all = world.broadcast_text(all);

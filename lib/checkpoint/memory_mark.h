@@ -1,4 +1,4 @@
-// What copies in memory share between making and finding them.
+// What creating and finding copies in memory share.
 #pragma once
 
 #include <filesystem>
@@ -9,14 +9,14 @@
 
 namespace automodel::checkpoint {
 
-inline constexpr const char* kOwnerName = ".copies";  ///< in the run's folder: which run this is
-inline constexpr const char* kMarkName = "copy";      ///< in a copy: the run, and how many ranks made it
+inline constexpr const char* kOwnerName = ".copies";  ///< in the run's folder: identifies the run
+inline constexpr const char* kMarkName = "copy";      ///< in a copy: the run it belongs to, and its number of ranks
 std::string owner_text(const std::string& owner, int ranks);
 
-/// Removes every copy of a host but one.
+/// Removes all copies on this host except `but`.
 void remove_copies(const std::filesystem::path& root, const std::string& but);
 
-/// As exchange_parts; throws on all ranks what one throws.
+/// exchange_parts, except that if it throws on one rank it throws on all of them.
 std::vector<CopyPart> exchange_together(comm::Communicator& group, const std::filesystem::path& copy,
                                         const std::vector<ManifestEntry>& files, const std::vector<Outgoing>& outgoing,
                                         const std::vector<Incoming>& incoming);

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kChunk = 1 << 20;  // elements converted at once
+constexpr std::int64_t kChunk = 1 << 20;  // elements converted at a time
 
 }  // namespace
 

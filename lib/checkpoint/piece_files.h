@@ -1,4 +1,4 @@
-// The tensor files of a checkpoint while this rank writes its pieces into them.
+// The tensor files of a checkpoint, into which this rank writes its pieces.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@
 
 namespace automodel::checkpoint {
 
-/// Elements [first, first + count) of a tensor of the checkpoint, row-major, as they stand in host memory.
+/// Elements [first, first + count) of a checkpoint tensor, row-major, in host memory.
 struct Piece {
   std::string tensor = {};
   std::int64_t first = 0;
   std::int64_t count = 0;
-  ElementType type = ElementType::kF32;  ///< in memory; converted where the file has another
-  const char* data = nullptr;            ///< stays and keeps its content until the save is over
+  ElementType type = ElementType::kF32;  ///< type in memory; converted if the file has another
+  const char* data = nullptr;            ///< must stay valid and unchanged until the save is over
 };
 
-/// A folder of tensors inside the checkpoint, and what of it this rank writes. All ranks have the same layout; every
-/// element of every tensor is written by exactly one of them.
+/// A folder of tensors in the checkpoint, and what this rank writes of it. The layout is the same on all ranks; each
+/// element of each tensor is written by exactly one of them.
 struct TensorPart {
   std::string folder = {};  ///< "model"
   FolderLayout layout = {};
   std::vector<Piece> pieces = {};
 };
 
-/// Bytes [offset, offset + size) of a tensor file of a checkpoint.
+/// Bytes [offset, offset + size) of a tensor file.
 struct Extent {
-  std::uint64_t file = 0;  ///< index of the file, by name
+  std::uint64_t file = 0;  ///< index of the file, in name order
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
   bool operator==(const Extent&) const = default;
@@ -41,35 +41,35 @@ struct Extent {
 class PieceFiles {
  public:
   struct File {
-    std::string name;  ///< in the checkpoint
+    std::string name;  ///< path in the checkpoint
     const SafetensorsLayout* layout;
-    PiecewiseCrc32c checksum;   ///< of what this rank wrote; of everything after merge()
-    std::uint64_t written = 0;  ///< bytes of data, by this rank; by all after merge()
+    PiecewiseCrc32c checksum;   ///< of what this rank wrote; after merge(), of the whole file
+    std::uint64_t written = 0;  ///< bytes of data written by this rank; after merge(), by all ranks
   };
 
-  /// The parts stay as long as this. `with_heads`: this rank writes what stands before the data; one does.
+  /// `parts` must outlive this object. `with_heads`: this rank writes the file headers; exactly one rank must.
   PieceFiles(const std::vector<TensorPart>& parts, bool with_heads);
 
   const std::vector<File>& files() const { return files_; }
-  /// What this rank writes, by file and offset, heads included.
+  /// What this rank writes, sorted by file and offset, including headers.
   std::vector<Extent> extents() const;
-  std::uint64_t bytes() const;  ///< of these
+  std::uint64_t bytes() const;  ///< total of extents()
 
   /// Creates the folders of the parts and their files at full length, without content. `reserve`: allocates blocks, so
-  /// that a full disk is detected before anything is written. On one rank, before the others write.
+  /// that a full disk is detected before anything is written. Call on one rank, before any rank writes.
   void create(const std::filesystem::path& checkpoint, bool reserve) const;
-  /// Writes this rank's pieces, and the heads, into `checkpoint`.
+  /// Writes this rank's pieces, and the headers, into `checkpoint`.
   void write(const std::filesystem::path& checkpoint);
-  /// Combines the ranks' checksums into those of whole files.
+  /// Combines the ranks' checksums into whole-file checksums.
   void merge(comm::Communicator& group);
   static ManifestEntry entry_of(const File& file) { return {file.name, file.layout->file_size, file.checksum.value()}; }
 
  private:
-  /// A piece and where it goes.
+  /// A piece and its destination.
   struct Placed {
     const Piece* piece;
     ElementType type;      ///< in the file
-    std::size_t file;      ///< index of File
+    std::size_t file;      ///< index into files_
     std::uint64_t offset;  ///< of its first byte
   };
   void place(const TensorPart& part);

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// One rank's part of one save.
+/// One rank's work on one save.
 class Save {
  public:
   Save(const SaveRequest& request, const fs::path& root, comm::Communicator& group)
@@ -39,7 +39,7 @@ class Save {
     for (const auto& file : files_.files()) report.bytes += file.layout->file_size;
   }
 
-  /// After a failure: the disk may be full of what was written.
+  /// After a failure: what was written may have filled the disk.
   void clean_up() const {
     std::error_code ignored;
     if (first()) fs::remove_all(partial_, ignored);
@@ -48,7 +48,7 @@ class Save {
  private:
   bool first() const { return group_.rank() == 0; }
 
-  /// Folders and sizes of all tensor files, and the small files. On rank 0, before the others write.
+  /// Creates folders, tensor files at full size, and the small files. On rank 0, before the others write.
   void create() {
     std::error_code error;
     fs::create_directories(root_, error);
@@ -81,7 +81,8 @@ class Save {
     }
   }
 
-  /// The manifest, the name, the links, retention. On rank 0, after everything else.
+  /// Writes the manifest, gives the checkpoint its name, updates links, applies retention. On rank 0, after everything
+  /// else.
   void complete(SaveReport& report) {
     Manifest manifest{.run = request_.run};
     for (const auto& file : files_.files()) manifest.files.push_back(PieceFiles::entry_of(file));

@@ -18,10 +18,10 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kMagnitudes = ".lora_magnitude_vector";
 
-/// What names the modules of experts in rank_pattern.
+/// Matches the experts' modules in rank_pattern.
 constexpr const char* kExpertPattern = ".*experts.*";
 
-/// "lora_A" without, "lora_A.weight" with the end of the name.
+/// Suffix of an adapter matrix's name.
 std::string_view end_of(char matrix) {
   return matrix == 'A' ? ".lora_A.weight" : ".lora_B.weight";
 }
@@ -175,7 +175,7 @@ std::vector<std::string> Adapters::strangers(const std::vector<std::string>& nam
 }
 
 bool Adapters::is_transposed(const std::string& weight) const {
-  return config_.transposed && !weight.ends_with("lm_head.weight");  // a Linear in GPT-2 too
+  return config_.transposed && !weight.ends_with("lm_head.weight");  // in GPT-2, too, the head is a Linear
 }
 
 void Adapters::add_squares(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
@@ -220,7 +220,7 @@ void Adapters::add_to(const std::string& weight, const std::vector<std::int64_t>
     const auto some = std::min(width - column, count - at);
     auto* to = values.data() + at;
     for (std::int64_t k = 0; k < m.rank; ++k) {
-      // W[o, i] gets B[o, k] A[k, i]; transposed, W[i, o] does.
+      // W[o, i] += scale * B[o, k] A[k, i]; W[i, o] if transposed.
       if (transposed) {
         const float left = factor * m.a[static_cast<std::size_t>(k * m.in + row)];
         for (std::int64_t i = 0; i < some; ++i)

@@ -1,6 +1,6 @@
-// Low-rank adapters as the PEFT library saves them: adapter_config.json and adapter_model.safetensors, whose tensors
-// are named base_model.model.MODULE.lora_A.weight [r, in], ...lora_B.weight [out, r] and, of DoRA,
-// ...lora_magnitude_vector [out].
+// Low-rank adapters in the PEFT library's format: adapter_config.json and adapter_model.safetensors, with tensors named
+// base_model.model.MODULE.lora_A.weight [r, in], ...lora_B.weight [out, r] and, for DoRA, ...lora_magnitude_vector
+// [out].
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace automodel::checkpoint {
 struct AdapterConfig {
   std::string base_model = {};   ///< base_model_name_or_path
   int rank = 8;                  ///< r
-  int expert_rank = 0;           ///< of experts, in rank_pattern; 0: the same
+  int expert_rank = 0;           ///< rank for experts (rank_pattern); 0: same as `rank`
   double alpha = 8;              ///< lora_alpha
   double dropout = 0;            ///< lora_dropout
   bool rank_stabilized = false;  ///< use_rslora: the scale is alpha / sqrt(r)
   bool magnitudes = false;       ///< use_dora
   bool transposed = false;       ///< fan_in_fan_out: the base weights are [in, out] (GPT-2)
   std::vector<std::string> target_modules = {};
-  /// Of an adapter of this rank.
+  /// The scale of an adapter of this rank.
   double scale(std::int64_t of_rank) const;
   bool has_rank(std::int64_t of_rank) const { return of_rank == rank || (expert_rank > 0 && of_rank == expert_rank); }
 };
@@ -34,19 +34,20 @@ struct AdapterConfig {
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterStem = "adapter_model";
 
-/// As the PEFT library writes it.
+/// In the format that the PEFT library writes.
 std::string to_json(const AdapterConfig& config);
-/// Problems (named after `file`): adapter-config (no JSON, another peft_type, or per-module ranks, which are not
+/// Problems (reported for `file`): adapter-config (invalid JSON, another peft_type, or per-module ranks, which are not
 /// supported).
 std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::string_view file, Diagnostics& problems);
 
-/// Of a folder of adapters. Problems: those of read_file, adapter-config.
+/// Reads the config of an adapter folder. Problems: those of read_file, adapter-config.
 std::optional<AdapterConfig> read_adapter_config(const std::filesystem::path& folder, Diagnostics& problems);
 
-/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight".
+/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight";
+/// `matrix` is 'A' or 'B'.
 std::string adapter_name(std::string_view weight, char matrix);
 
-/// The same for the name that a matrix has in the model: "model.layers.0.self_attn.q_proj.lora_A.weight".
+/// The same from a matrix's name in the model: "model.layers.0.self_attn.q_proj.lora_A.weight".
 std::string stored_adapter_name(std::string_view matrix);
 
 /// The adapters of a folder.
@@ -55,31 +56,31 @@ class Adapters {
   /// Problems: those of TensorFolder and parse_adapter_config; adapter-shape.
   static std::optional<Adapters> open(const std::filesystem::path& folder, Diagnostics& problems);
   const AdapterConfig& config() const { return config_; }
-  /// Names of weights that have an adapter and are not in `names`: the adapter belongs to another model.
+  /// Names of weights that have an adapter but are not in `names`: the adapter belongs to another model.
   std::vector<std::string> strangers(const std::vector<std::string>& names) const;
   bool has(const std::string& weight) const { return matrices_.contains(weight); }
-  /// True where rows have lengths of their own: add_to, then scale_rows by the lengths that were made so.
+  /// Whether the weight has a DoRA adapter: after add_to, accumulate norms with add_squares, then apply scale_rows.
   bool has_magnitudes(const std::string& weight) const { return !matrices_.at(weight).magnitudes.empty(); }
-  /// Adds the squares of elements [first, first + values.size()) to those of their module's results.
+  /// Adds the squares of elements [first, first + values.size()) to `squares`, one sum per output feature.
   void add_squares(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
                    const std::vector<float>& values, std::vector<double>& squares) const;
-  /// Gives the results of these elements their lengths.
+  /// Rescales these elements so that each output feature's norm is its DoRA magnitude; `squares` from add_squares.
   void scale_rows(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
                   const std::vector<double>& squares, std::vector<float>& values) const;
-  /// Adds scale * B A to elements [first, first + values.size()) of a weight of this shape, row-major.
+  /// Adds scale * B A to elements [first, first + values.size()) of a row-major weight of this shape.
   void add_to(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
               std::vector<float>& values) const;
 
  private:
   struct Matrices {
     std::vector<float> a, b;
-    std::vector<float> magnitudes = {};  ///< of DoRA
+    std::vector<float> magnitudes = {};  ///< DoRA only
     std::int64_t rank = 0, in = 0, out = 0;
   };
   bool is_transposed(const std::string& weight) const;
 
   AdapterConfig config_;
-  std::map<std::string, Matrices> matrices_;  ///< by the weight's name
+  std::map<std::string, Matrices> matrices_;  ///< keyed by the weight's name
 };
 
 }  // namespace automodel::checkpoint

@@ -32,15 +32,15 @@ enum class ElementType : std::uint8_t {
   kF4,
 };
 
-/// Of one element; 4 and 6 bits are packed.
+/// Bits per element; 4- and 6-bit types are packed.
 int bits_of(ElementType type);
-/// "F32", "BF16", "F8_E4M3", ... as they stand in headers.
+/// "F32", "BF16", "F8_E4M3", ... as spelled in headers.
 std::string_view name_of(ElementType type);
-/// Empty for a name that the format does not have.
+/// Empty for a name that is not in the format.
 std::optional<ElementType> parse_element_type(std::string_view name);
-/// F64, F32, BF16, F16: what weights that can be trained are stored in.
+/// F64, F32, BF16, F16: the types that trainable weights can be stored in.
 bool is_weight_type(ElementType type);
-/// The same type for the planning core and back; empty where the other side has none.
+/// Conversion to and from the planning core's type; empty if there is no equivalent.
 std::optional<DType> dtype_of(ElementType type);
 std::optional<ElementType> element_type_of(DType dtype);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kConvertedAtOnce = 4096;
 
-/// What a type is read as and written from; doubles pass through unrounded only to themselves and from themselves once.
+/// Widens elements to the type that conversion goes through. With Wide = double, float64 values pass unrounded.
 template <class Wide>
 void widen(ElementType type, const char* from, Wide* to, std::int64_t count) {
   const auto each = [&](auto sample, auto&& convert) {
@@ -82,7 +82,7 @@ std::uint16_t to_f16(float value) {
   if (magnitude > 0x7F800000U) return static_cast<std::uint16_t>(sign | 0x7E00U);   // NaN
   if (magnitude >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // rounds to infinity
   if (magnitude < 0x38800000U) {                                                    // below 2^-14: subnormal
-    // Adding 0.5 leaves multiples of 2^-24 in the mantissa, rounded as the sum is.
+    // Adding 0.5 leaves the number of 2^-24 units in the low mantissa bits, correctly rounded by the addition.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3F000000U));
   }

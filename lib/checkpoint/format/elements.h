@@ -1,4 +1,4 @@
-// Elements of one floating-point type as another, without LibTorch.
+// Conversion between floating-point element types, without LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace automodel::checkpoint {
 
-/// Converts `count` elements, rounding to nearest, ties to even, as LibTorch does; NaN stays NaN. Both types are weight
-/// types (is_weight_type). `from` and `to` do not overlap and need no alignment.
+/// Converts `count` elements, rounding to nearest even as LibTorch does; NaN stays NaN. Both types must be weight types
+/// (is_weight_type). `from` and `to` must not overlap and need no alignment.
 void convert_elements(ElementType from_type, const char* from, ElementType to_type, char* to, std::int64_t count);
 
-/// Widening and narrowing of single values.
+/// Conversion of single values.
 float to_float_from_bf16(std::uint16_t bits);
 float to_float_from_f16(std::uint16_t bits);
 std::uint16_t to_bf16(float value);

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostFileBytes = std::uint64_t{50} << 30;  // of a file, as transformers 5 cuts
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{50} << 30;  // maximum per file, as in transformers 5
 constexpr std::int64_t kExportedAtOnce = 1 << 20;                  // elements
 
 [[noreturn]] void refuse(ExitCode code, std::string id, std::string message, std::string help) {
@@ -32,7 +32,7 @@ void throw_if(Diagnostics& problems) {
   if (!problems.empty()) throw Error(ExitCode::kCheckpoint, std::move(problems));
 }
 
-/// Everything besides the weights, except config.json.
+/// Files to copy along: everything except weights, config.json and what does not belong to the model.
 bool is_companion(const fs::path& file) {
   const std::string name = file.filename().native();
   return !name.ends_with(".safetensors") && !name.ends_with(".index.json") && name != "config.json" &&
@@ -52,7 +52,7 @@ std::string config_with_type(const fs::path& file, std::optional<ElementType> ty
   return json.dump(2) + "\n";
 }
 
-/// Copies one tensor, converted and merged, in pieces.
+/// Copies one tensor in chunks, converting and merging as needed.
 void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_t offset, const Adapters* adapters,
                   OutputFile& out) {
   const auto from_size = bits_of(stored.info->type) / 8, to_size = bits_of(to.type) / 8;
@@ -70,7 +70,7 @@ void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_
     adapters->add_to(to.name, to.shape, at, values);
   };
   const auto count = to.elements();
-  std::vector<double> squares;  // of rows that get lengths of their own: known when all of the tensor was seen
+  std::vector<double> squares;  // squared norms for DoRA: known only after a pass over the whole tensor
   if (merged && adapters->has_magnitudes(to.name))
     for (std::int64_t at = 0; at < count; at += kExportedAtOnce) {
       read_merged(at, std::min(kExportedAtOnce, count - at));
@@ -129,7 +129,7 @@ ExportReport write_weights(const TensorFolder& folder, const Adapters* adapters,
   return report;
 }
 
-/// A checkpoint's model files against its manifest.
+/// Verifies a checkpoint's model files against its manifest.
 void check_manifest(const fs::path& model) {
   const auto checkpoint = model.parent_path();
   if (model.filename() != "model" || !is_there(checkpoint / kManifestName)) return;

@@ -1,4 +1,5 @@
-// The model of a checkpoint as a Hugging Face folder of its own: whole files, another type, adapters merged.
+// Exports a checkpoint's model as a self-contained Hugging Face folder: whole files, optionally converted to another
+// type, adapters optionally merged.
 #pragma once
 
 #include <filesystem>
@@ -10,24 +11,24 @@
 namespace automodel::checkpoint {
 
 struct ExportOptions {
-  std::optional<ElementType> type = {};  ///< of the weights; absent: as they are stored
-  bool merge = false;                    ///< add adapters to their base model
+  std::optional<ElementType> type = {};  ///< of the weights; absent: as stored
+  bool merge = false;                    ///< merge adapters into their base model
   std::string base = {};                 ///< folder of the base model; "": the one that the adapters name
 };
 
 struct ExportReport {
   std::size_t tensors = 0;
-  std::size_t merged = 0;  ///< of them
+  std::size_t merged = 0;  ///< how many of them have a merged adapter
   std::uint64_t bytes = 0;
 };
 
-/// The `model` folder that `path` means: a checkpoint, a folder of checkpoints (its newest), or a model folder itself.
-/// Throws Error (kCheckpoint, checkpoint-missing).
+/// The model folder that `path` refers to: that of a checkpoint, of the newest checkpoint in a folder, or a model
+/// folder itself. Throws Error (kCheckpoint, checkpoint-missing).
 std::filesystem::path model_folder_of(const std::filesystem::path& path);
 
-/// Writes weights, config.json and tokenizer files into the new folder `out`, which gets its name when it is whole. A
-/// checkpoint's files are checked against its manifest first. Throws Error: kCheckpoint (damaged, cannot be read or
-/// written), kBadInput (`out` exists; nothing to merge; the adapters fit another model).
+/// Writes weights, config.json and tokenizer files to the new folder `out`, which gets its name only once it is
+/// complete. A checkpoint's files are verified against its manifest first. Throws Error: kCheckpoint (damaged, cannot
+/// be read or written), kBadInput (`out` exists; nothing to merge; the adapters belong to another model).
 ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& out,
                           const ExportOptions& options);
 

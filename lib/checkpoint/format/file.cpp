@@ -16,7 +16,7 @@
 namespace automodel::checkpoint {
 namespace {
 
-constexpr std::uint64_t kLargestTransfer = std::uint64_t{1} << 30;  // read(2) and write(2) take at most 2 GiB
+constexpr std::uint64_t kLargestTransfer = std::uint64_t{1} << 30;  // read(2) and write(2) transfer at most 2 GiB
 
 const char* advice(int error) {
   if (error == ENOSPC || error == EDQUOT) return "free space on this disk, or keep fewer checkpoints";
@@ -147,7 +147,7 @@ void sync_folder(const std::filesystem::path& path) {
   if (descriptor < 0) fail_unwritable(fmt::format("the folder '{}' cannot be opened", path.native()), errno);
   const int failed = fsync(descriptor) != 0 ? errno : 0;
   close(descriptor);
-  // Some file systems cannot flush a folder; nothing more can be done for its names.
+  // Some file systems cannot flush a folder; there is nothing more to be done then.
   if (failed != 0 && failed != EINVAL && failed != ENOTSUP)
     fail_unwritable(fmt::format("the folder '{}' cannot be flushed to the disk", path.native()), failed);
 }

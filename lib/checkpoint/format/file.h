@@ -1,4 +1,4 @@
-// Files for checkpoints: read and written at offsets, flushed to disk, with every failure named.
+// File access for checkpoints: reads and writes at offsets, flushing, with detailed error reports.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace automodel::checkpoint {
 
-/// Whether there is such a file or folder; not where that cannot be told.
+/// Whether the file or folder exists; false if this cannot be determined.
 bool is_there(const std::filesystem::path& path);
 
-/// Open for reading. Reads fail with an Error (kCheckpoint, `cannot-read`) and not with a signal, as a mapping would
-/// when a file is truncated or a disk fails.
+/// A file open for reading. Failed reads throw Error (kCheckpoint, `cannot-read`) instead of raising a signal, as a
+/// mapping would if the file is truncated or a disk fails.
 class InputFile {
  public:
-  /// Empty after the problem `cannot-read`.
+  /// Empty after adding the problem `cannot-read`.
   static std::optional<InputFile> open(const std::filesystem::path& path, Diagnostics& problems);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;
@@ -26,7 +26,7 @@ class InputFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }
-  /// Bytes [offset, offset + size) into `out`. May be called from several threads.
+  /// Reads bytes [offset, offset + size) into `out`. Thread-safe.
   void read(std::uint64_t offset, char* out, std::uint64_t size) const;
 
  private:
@@ -36,23 +36,23 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// Open for writing at offsets; several processes may write different parts of one file. Failures are Errors
-/// (kCheckpoint, `cannot-write`) that name the file, the offset and the system's reason.
+/// A file open for writing at offsets; several processes may write different parts of the same file. Failures are
+/// Errors (kCheckpoint, `cannot-write`) with the file, the offset and the system's reason.
 class OutputFile {
  public:
-  enum class Mode { kCreate, kExisting };  ///< kCreate: a file that is there already is an error
+  enum class Mode { kCreate, kExisting };  ///< kCreate: an existing file is an error
   OutputFile(std::filesystem::path path, Mode mode);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  /// Gives the file its size and, where the file system can, the blocks for it: a full disk is found before anything
-  /// is written.
+  /// Sets the file's size and allocates its blocks if the file system supports it, so that a full disk is detected
+  /// before anything is written.
   void reserve(std::uint64_t size);
-  /// Gives the file its size alone: unwritten parts read as zeros and occupy no space.
+  /// Only sets the file's size: unwritten parts read as zeros and take no space.
   void lengthen(std::uint64_t size);
   void write(std::uint64_t offset, std::string_view bytes);
-  /// Everything written is on the disk when this returns.
+  /// Everything written is on disk when this returns.
   void sync();
 
  private:
@@ -61,16 +61,16 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
-/// Creates `path` with this content, on the disk when this returns.
+/// Creates `path` with this content, which is on disk when this returns.
 void write_file(const std::filesystem::path& path, std::string_view text);
-/// The whole content; empty after the problem `cannot-read` (a missing file, or one longer than `longest`).
+/// The whole content; empty after the problem `cannot-read` (a file that is missing, or longer than `longest`).
 std::optional<std::string> read_file(const std::filesystem::path& path, Diagnostics& problems,
                                      std::uint64_t longest = std::uint64_t{1} << 30);
-/// Makes a new folder, or renames inside one, survive a crash.
+/// make_folder: creates a folder. sync_folder: makes new entries and renames in a folder survive a crash.
 void make_folder(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& path);
 
-/// The Error of a checkpoint that cannot be written: `what` names the file and the operation.
+/// Throws the Error for a checkpoint that cannot be written; `what` names the file and the operation.
 [[noreturn]] void fail_unwritable(const std::string& what, int error);
 
 }  // namespace automodel::checkpoint

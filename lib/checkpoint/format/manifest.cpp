@@ -26,7 +26,7 @@ Diagnostic damaged(const fs::path& path, const std::string& what) {
           ""};
 }
 
-/// The parts of an identity: their keys in the file and their names for people.
+/// The components of an identity: key in the file and human-readable title.
 struct IdentityRow {
   const char* key;
   std::string_view title;

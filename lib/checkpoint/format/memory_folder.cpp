@@ -18,14 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kBlock = 512;  // of st_blocks
+constexpr std::uint64_t kBlock = 512;  // unit of st_blocks
 
 std::string user_name() {
   const auto* entry = getpwuid(getuid());
   return entry != nullptr ? entry->pw_name : std::to_string(getuid());
 }
 
-/// Of all files below; holes take none.
+/// Space used by all files below; holes do not count.
 std::uint64_t used_by(const fs::path& folder) {
   std::uint64_t out = 0;
   std::error_code error;
@@ -62,7 +62,7 @@ std::optional<std::uint64_t> memory_room(const fs::path& folder) {
   if (statvfs(folder.parent_path().c_str(), &space) != 0 || access(folder.parent_path().c_str(), W_OK | X_OK) != 0)
     return std::nullopt;
   struct stat status {};
-  // /dev/shm is world-writable: the name must be a folder owned by this user, and not a link.
+  // /dev/shm is world-writable: the name must be a folder owned by this user, not a link.
   if (lstat(folder.c_str(), &status) == 0 && (!S_ISDIR(status.st_mode) || status.st_uid != getuid()))
     return std::nullopt;
   return static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize + used_by(folder);

@@ -1,4 +1,5 @@
-// The folder of the copies in a host's memory, which outlive the processes of a run: it is on an in-memory file system.
+// The folder for checkpoint copies in a host's memory. They outlive a run's processes since it is on an in-memory file
+// system.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,11 @@ namespace automodel::checkpoint {
 
 /// $AUTOMODEL_MEMORY_DIR, else /dev/shm.
 std::filesystem::path memory_root();
-/// "automodel-USER-HASH" in it, by the absolute path of the run's folder.
+/// "automodel-USER-HASH" below memory_root(); HASH depends on the absolute path of the run's folder.
 std::filesystem::path memory_folder(const std::filesystem::path& run_folder);
-/// Creates it, accessible to this user only, if it does not exist. Throws Error (kCheckpoint).
+/// Creates it, accessible only to this user, if it does not exist. Throws Error (kCheckpoint).
 void make_memory_folder(const std::filesystem::path& folder);
-/// Bytes that `folder` may hold: what is free and what it holds already. Empty if it cannot be a folder of this user.
+/// Bytes that `folder` can hold: free space plus what it already holds. Empty if this user cannot use it as a folder.
 std::optional<std::uint64_t> memory_room(const std::filesystem::path& folder);
 
 }  // namespace automodel::checkpoint

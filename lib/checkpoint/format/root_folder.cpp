@@ -33,7 +33,7 @@ fs::path hidden(const fs::path& root, const std::string& name, std::string_view 
   return root / ("." + name + std::string(ending));
 }
 
-/// Rename first, then delete.
+/// Renames first, then deletes.
 bool remove_checkpoint(const fs::path& root, const std::string& name) {
   const auto going = hidden(root, name, kDeleted);
   std::error_code error;
@@ -109,10 +109,10 @@ void commit(const fs::path& root, const std::string& name) {
     if (rename(from.c_str(), to.c_str()) != 0)
       fail_unwritable(fmt::format("'{}' cannot be renamed to '{}'", from.native(), to.native()), errno);
   } else if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(from, error);  // now the one that was replaced
+    fs::remove_all(from, error);  // `from` is now the replaced one
   } else {
-    // This file system cannot exchange names: for a moment neither folder has the name, and an older checkpoint would
-    // be chosen.
+    // This file system cannot exchange names: for a moment neither folder has the name, and a crash would leave an
+    // older checkpoint as the newest.
     const auto aside = hidden(root, name, kDeleted);
     fs::remove_all(aside, error);
     if (rename(to.c_str(), aside.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0)

@@ -15,13 +15,13 @@ OrderedJson optional_json(const std::optional<T>& value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
-/// Objects that others wrote as text.
+/// Parses objects that are kept as text; null if invalid.
 OrderedJson embedded(const std::string& text) {
   auto json = OrderedJson::parse(text, nullptr, false);
   return json.is_discarded() ? OrderedJson(nullptr) : json;
 }
 
-/// Reads the members of an object; the first error (missing or wrong type) is recorded.
+/// Reads members of an object and records the first error (missing member or wrong type).
 class Members {
  public:
   explicit Members(const OrderedJson& json) : json_(json) {}
@@ -41,7 +41,7 @@ class Members {
     const auto* found = find(key, [](const OrderedJson& j) { return j.is_null() || j.is_number(); });
     if (found != nullptr && !found->is_null()) out = found->get<double>();
   }
-  /// Numbers; older releases have none.
+  /// Reads a list of numbers, which older releases do not write.
   void take_any(const char* key, std::vector<double>& out) {
     const auto found = json_.find(key);
     if (found == json_.end() || !found->is_array()) return;

@@ -1,5 +1,5 @@
-// state.json: what a run needs, besides weights and optimizer states, to continue as if uninterrupted. Everything else
-// (data order, dropout, step plan, rates) is a function of these numbers.
+// state.json: what a run needs, besides weights and optimizer states, to resume as if it had not been interrupted.
+// Everything else (data order, dropout, step schedule, learning rates) is a function of these numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace automodel::checkpoint {
 
-/// Of the dynamic loss scale of float16 training.
+/// State of float16 training's dynamic loss scaling.
 struct LossScale {
   double scale = 1;
   std::int64_t growth_steps = 0;
@@ -27,17 +27,17 @@ struct RunState {
   std::int64_t samples = 0;  ///< consumed so far: (step + 1) * global_batch_size
   std::int64_t optimizer_steps = 0;
   std::string optimizer = {};  ///< "adamw" or "adam"
-  std::uint64_t seed = 0;      ///< of every random stream, with the step: the whole state of the random numbers
+  std::uint64_t seed = 0;      ///< of every random stream; with the step, this is the entire RNG state
   std::int64_t global_batch_size = 0;
   std::string lr_schedule = {};  ///< JSON object: plan::LrSettings
   std::optional<LossScale> loss_scale = {};
-  std::optional<double> loss = {};           ///< of the step
-  std::optional<double> val_loss = {};       ///< of checkpoint.best_metric_key, where it was computed at this step
-  std::optional<double> best_val_loss = {};  ///< the lowest of the run so far
-  std::string best = {};                     ///< name of the checkpoint that has it
-  std::vector<double> recent_losses = {};    ///< that a spike is measured against (fault_tolerance.loss_spike)
-  std::string recipe = {};                   ///< text of the file
-  std::string resolved = {};                 ///< JSON object: the recipe with overrides and defaults
+  std::optional<double> loss = {};           ///< at `step`
+  std::optional<double> val_loss = {};       ///< of checkpoint.best_metric_key, if it was computed at this step
+  std::optional<double> best_val_loss = {};  ///< lowest of the run so far
+  std::string best = {};                     ///< name of the checkpoint with it
+  std::vector<double> recent_losses = {};    ///< baseline for spike detection (fault_tolerance.loss_spike)
+  std::string recipe = {};                   ///< text of the recipe file
+  std::string resolved = {};                 ///< JSON object: the recipe with overrides and defaults applied
   std::string version = {};                  ///< of the program
   int ranks = 0;
 };
@@ -45,9 +45,9 @@ struct RunState {
 inline constexpr const char* kStateName = "state.json";
 
 std::string to_json(const RunState& state);
-/// Problems (named after `file`): state-syntax.
+/// Problems (reported for `file`): state-syntax.
 std::optional<RunState> parse_run_state(std::string_view text, std::string_view file, Diagnostics& problems);
-/// Of a checkpoint. Problems: cannot-read, state-syntax.
+/// Reads a checkpoint's state. Problems: cannot-read, state-syntax.
 std::optional<RunState> read_run_state(const std::filesystem::path& checkpoint, Diagnostics& problems);
 
 }  // namespace automodel::checkpoint

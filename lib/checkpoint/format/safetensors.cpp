@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 constexpr std::size_t kMostProblems = 20;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
 
-/// Collects problems of one file.
+/// Collects the problems of one file.
 class Report {
  public:
   Report(std::string_view file, Diagnostics& problems) : file_(file), problems_(problems), first_(problems.size()) {}
@@ -35,7 +35,7 @@ class Report {
 
 constexpr const char* kBroken = "the file is damaged or is not a safetensors file; copy or download it again";
 
-/// Handles the header's parse events one by one, so that nothing outside the format is built.
+/// Handles the header's parse events one by one, so that nothing outside the format is materialized.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderReader(Report& report) : report_(report) {}
@@ -116,7 +116,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  /// The text held one whole object.
+  /// Whether the text held exactly one complete object.
   bool complete() const { return place_ == Place::kEnd; }
 
  private:
@@ -130,7 +130,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (--skipped_ == 0) enter(Place::kTensor);
     return true;
   }
-  /// A scalar value, whether or not one is expected.
+  /// Handles a scalar value, expected or not.
   bool scalar(std::string_view what) {
     if (skipped_ > 0) return true;
     if (place_ == Place::kOther) return enter(Place::kTensor);
@@ -160,10 +160,10 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   Place place_ = Place::kStart;
   std::string name_;
   TensorInfo tensor_;
-  int has_type_ = 0;  ///< 2: an unknown one
+  int has_type_ = 0;  ///< 2: unknown type
   int has_shape_ = 0;
   int offsets_ = 0;
-  int skipped_ = 0;  ///< depth inside a key that the format does not have
+  int skipped_ = 0;  ///< nesting depth inside an unknown key
   bool in_list_ = false;
 };
 
@@ -236,7 +236,7 @@ std::string printable(std::string_view text) {
 }
 
 std::optional<std::uint64_t> tensor_bytes(ElementType type, const std::vector<std::int64_t>& shape) {
-  // Zero sizes are checked first: the other sizes may then be arbitrarily large.
+  // Check for zero sizes first: the other sizes can then be arbitrarily large.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::uint64_t elements = 1;
   for (const auto size : shape) {

@@ -1,9 +1,9 @@
-// The safetensors format: eight bytes of header length (little-endian), a JSON header padded with spaces so that the
-// data begins 8-aligned, then the tensors' bytes, row-major and little-endian.
+// The safetensors format: an 8-byte header length (little-endian), a JSON header padded with spaces so that the data is
+// 8-byte aligned, then the tensors' bytes, row-major and little-endian.
 //
-// The header maps a name to {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, offsets counted from the
-// begin of the data; "__metadata__" maps texts to texts. A header is not trusted before it has been checked against the
-// size of the file: it cannot make the reader allocate more than its own length.
+// The header maps a name to {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, with offsets relative to
+// the start of the data; "__metadata__" maps strings to strings. Headers are untrusted until checked against the file
+// size: a header cannot make the reader allocate more than its own length.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct TensorInfo {
   std::string name = {};
   ElementType type = ElementType::kF32;
   std::vector<std::int64_t> shape = {};
-  std::uint64_t begin = 0;  ///< bytes [begin, end) of the data
+  std::uint64_t begin = 0;  ///< bytes [begin, end), relative to the start of the data
   std::uint64_t end = 0;
   std::uint64_t bytes() const { return end - begin; }
   std::int64_t elements() const;
@@ -33,45 +33,45 @@ struct TensorInfo {
 std::string describe(const TensorInfo& tensor);
 
 struct SafetensorsHeader {
-  std::vector<TensorInfo> tensors = {};  ///< in the order of their data, which they tile without a gap
+  std::vector<TensorInfo> tensors = {};  ///< in data order, contiguous
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  std::uint64_t data_begin = 0;  ///< in the file
+  std::uint64_t data_begin = 0;  ///< offset in the file
   std::uint64_t file_size = 0;
 };
 
-/// A header may be this long; the limit of the format's reference implementation.
+/// Maximum header length, as in the format's reference implementation.
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
 
-/// Length of the JSON text that follows the first eight bytes. `head`: at least the first eight bytes of a file of
-/// `file_size` bytes, or the whole file where it is shorter. Problems (named after `file`): safetensors-truncated,
+/// Length of the JSON text after the first eight bytes. `head`: at least the first eight bytes of a file of `file_size`
+/// bytes, or the whole file if it is shorter. Problems (reported for `file`): safetensors-truncated,
 /// safetensors-header.
 std::optional<std::uint64_t> header_length(std::string_view head, std::uint64_t file_size, std::string_view file,
                                            Diagnostics& problems);
-/// Reads the JSON text. Problems: safetensors-header (no JSON, not the format's shape), safetensors-dtype,
-/// safetensors-shape (does not agree with the bytes), safetensors-offsets (overlap, gap, backwards),
-/// safetensors-truncated (the file is shorter than the header says, or longer), safetensors-duplicate. All problems are
-/// reported, at most twenty.
+/// Parses the JSON text. Problems: safetensors-header (invalid JSON, or not the format's structure), safetensors-dtype,
+/// safetensors-shape (inconsistent with the byte count), safetensors-offsets (overlap, gap, end before begin),
+/// safetensors-truncated (the file is shorter or longer than the header says), safetensors-duplicate. Reports all
+/// problems, up to twenty.
 std::optional<SafetensorsHeader> parse_header(std::string_view json, std::uint64_t file_size, std::string_view file,
                                               Diagnostics& problems);
 
-/// Bytes that a tensor of this type and shape has; empty if that is not a whole number or exceeds 2^62.
+/// Size of a tensor of this type and shape in bytes; empty if that is not a whole number or exceeds 2^62.
 std::optional<std::uint64_t> tensor_bytes(ElementType type, const std::vector<std::int64_t>& shape);
 
-/// A file to be written.
+/// The layout of a file to be written.
 struct SafetensorsLayout {
   std::string head = {};                 ///< everything before the data
-  std::vector<TensorInfo> tensors = {};  ///< in the order of their data, offsets filled in
+  std::vector<TensorInfo> tensors = {};  ///< in data order, offsets filled in
   std::uint64_t file_size = 0;
-  /// Where a tensor's bytes begin in the file.
+  /// File offset of a tensor's first byte.
   std::uint64_t position(const TensorInfo& tensor) const { return head.size() + tensor.begin; }
 };
 
-/// Places tensors (offsets are ignored) as the format's reference implementation does: wider types first, then by name;
-/// metadata {"format": "pt"} as readers expect it, and `metadata` beside it.
+/// Orders tensors (their offsets are ignored) as the format's reference implementation does: wider types first, then by
+/// name. The metadata is {"format": "pt"}, which readers expect, plus `metadata`.
 SafetensorsLayout lay_out(std::vector<TensorInfo> tensors,
                           const std::vector<std::pair<std::string, std::string>>& metadata = {});
 
-/// `text` with control characters, quotes and non-ASCII characters escaped, cut after 200 bytes: for messages.
+/// `text` with control characters, quotes and non-ASCII characters escaped, truncated to 200 bytes, for messages.
 std::string printable(std::string_view text);
 
 }  // namespace automodel::checkpoint

@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 constexpr std::size_t kMostIndexProblems = 20;
 constexpr const char* kShape = R"(an index is {"metadata": {...}, "weight_map": {tensor: file, ...}})";
 
-/// Takes the events of {"metadata": {"total_size": n, ...}, "weight_map": {name: file}}; other keys are ignored.
+/// Handles the parse events of {"metadata": {"total_size": n, ...}, "weight_map": {name: file}}; other keys are
+/// ignored.
 class IndexReader : public nlohmann::json_sax<Json> {
  public:
   IndexReader(std::string_view file, Diagnostics& problems) : file_(file), problems_(problems) {}

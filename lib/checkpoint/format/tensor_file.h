@@ -1,4 +1,4 @@
-// A safetensors file that is open for reading: its header checked, its bytes read where they are asked for.
+// A safetensors file open for reading: the header is validated up front, data is read on demand.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@ namespace automodel::checkpoint {
 
 class TensorFile {
  public:
-  /// Empty after problems: cannot-read, safetensors-... (safetensors.h).
+  /// Empty after adding problems: cannot-read, safetensors-... (safetensors.h).
   static std::optional<TensorFile> open(const std::filesystem::path& path, Diagnostics& problems);
 
   const SafetensorsHeader& header() const { return header_; }
   const std::filesystem::path& path() const { return file_.path(); }
-  /// Null where there is no such tensor.
+  /// Null if there is no such tensor.
   const TensorInfo* find(std::string_view name) const;
-  /// Bytes [first, first + size) of a tensor of this file. Throws Error (kCheckpoint, `cannot-read`). May be called
-  /// from several threads.
+  /// Reads bytes [first, first + size) of a tensor of this file. Throws Error (kCheckpoint, `cannot-read`).
+  /// Thread-safe.
   void read(const TensorInfo& tensor, std::uint64_t first, char* out, std::uint64_t size) const;
 
  private:
   TensorFile(InputFile file, SafetensorsHeader header);
   InputFile file_;
   SafetensorsHeader header_;
-  std::unordered_map<std::string_view, std::size_t> index_;  // views of header_'s names, whose memory stays with them
+  std::unordered_map<std::string_view, std::size_t> index_;  // views of names in header_, whose storage does not move
 };
 
 }  // namespace automodel::checkpoint

@@ -65,7 +65,7 @@ std::optional<TensorFolder> TensorFolder::open(const fs::path& folder, std::stri
   }
   if (problems.size() > before) return std::nullopt;
 
-  // If a tensor is in several files, the one named by the index counts.
+  // If several files have the same tensor, the file named by the index counts.
   for (std::size_t i = 0; i < out.tensors_.size(); ++i) {
     const auto& [file, info] = out.tensors_[i];
     const auto [there, is_new] = out.index_.emplace(info->name, i);

@@ -1,4 +1,4 @@
-// All tensors of a folder of safetensors files, as one table.
+// All tensors of a folder of safetensors files, as one collection.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace automodel::checkpoint {
 
-/// A tensor and where it stands; valid as long as its folder.
+/// A tensor and the file that holds it; valid as long as its TensorFolder.
 struct StoredTensor {
   const TensorFile* file = nullptr;
   const TensorInfo* info = nullptr;
@@ -22,17 +22,18 @@ struct StoredTensor {
 
 class TensorFolder {
  public:
-  /// Opens STEM.safetensors or, where that is absent, all files of STEM.safetensors.index.json, as transformers
-  /// chooses. Every file is checked before anything is read. Problems, all of them: missing-weights (neither is there;
-  /// says so where there are PyTorch pickles), index-... (shard_index.h), index-missing-tensor (a file lacks what the
-  /// index places in it), safetensors-..., cannot-read. Tensors that no index names are taken as they stand.
+  /// Opens STEM.safetensors or, if absent, all files of STEM.safetensors.index.json, in the same order of preference as
+  /// transformers. Every header is validated before any data is read. Problems, all of which are reported:
+  /// missing-weights (neither file exists; mentions PyTorch pickles if there are any), index-... (shard_index.h),
+  /// index-missing-tensor (a file lacks a tensor that the index places in it), safetensors-..., cannot-read. Tensors
+  /// that the index does not list are included.
   static std::optional<TensorFolder> open(const std::filesystem::path& folder, std::string_view stem,
                                           Diagnostics& problems);
 
   const std::filesystem::path& path() const { return path_; }
-  /// False where there is no such tensor.
+  /// False (as a bool) if there is no such tensor.
   StoredTensor find(std::string_view name) const;
-  /// In the order of files and of the tensors in them.
+  /// In order of files, then of the tensors in them.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const std::vector<std::unique_ptr<TensorFile>>& files() const { return files_; }
 
@@ -46,7 +47,7 @@ class TensorFolder {
   std::unordered_map<std::string_view, std::size_t> index_ = {};
 };
 
-/// True where `folder` has weights under `stem`.
+/// Whether `folder` has weights under `stem`.
 bool has_tensors(const std::filesystem::path& folder, std::string_view stem);
 
 }  // namespace automodel::checkpoint

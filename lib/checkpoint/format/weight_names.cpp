@@ -16,25 +16,25 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// A stored tensor that may hold a parameter: its name, the shape that it then has, and where in it the parameter
-/// begins.
+/// A stored tensor that may hold a parameter: its name, its expected shape, and the offset (in elements) of the
+/// parameter within it.
 struct Candidate {
   std::string name;
   Shape shape;
   std::int64_t first = 0;
 };
 
-/// `name` with the first `from` replaced; empty where it has none.
+/// `name` with the first occurrence of `from` replaced; "" if there is none.
 std::string replaced(const std::string& name, std::string_view from, std::string_view to) {
   const auto at = name.find(from);
   return at == std::string::npos ? "" : name.substr(0, at) + std::string(to) + name.substr(at + from.size());
 }
 
-/// An expert's matrix inside transformers 5's fused tensors.
+/// An expert's matrix within transformers 5's fused tensors.
 struct FusedPart {
-  std::string_view leaf;   ///< of the expert's own name
-  std::string_view fused;  ///< of the fused tensor
-  int half;                ///< of gate_up_proj
+  std::string_view leaf;   ///< suffix of the expert's own name
+  std::string_view fused;  ///< suffix of the fused tensor's name
+  int half;                ///< which half of gate_up_proj
   int halves;
 };
 constexpr std::array<FusedPart, 6> kFusedParts = {{{"gate_proj.weight", "gate_up_proj", 0, 2},
@@ -72,7 +72,7 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   return out;
 }
 
-/// Tensors in folders that are not needed.
+/// Tensors that a folder may contain but that are not needed.
 bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const arch::Layout& layout) {
   if (name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"))
     return true;
@@ -91,7 +91,7 @@ bool is_quantized_part(std::string_view name) {
   return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
-/// One problem for all names of a kind.
+/// Reports one problem for all names of a kind.
 void report(Diagnostics& problems, const TensorFolder& folder, std::string id, std::string_view what,
             const std::vector<std::string>& names, std::string help) {
   if (names.empty()) return;
@@ -139,7 +139,7 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
       continue;
     (is_quantized_part(name) ? quantized : unexpected).push_back(printable(name));
   }
-  if (!quantized.empty()) {  // their names are not those of a plain model: more would only hide the cause
+  if (!quantized.empty()) {  // other problems would follow from their names and hide the cause
     report(problems, folder, "weights-quantized", "are parts of quantized weights in", quantized,
            "quantized weights cannot be trained; use the model in bfloat16 or float32");
     return {};
