@@ -30,10 +30,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Data up to this size is read as the run would read it, in about a second; of more, only what it needs is looked at.
+/// Data sets up to this size are read as the run would read them, in about a second; for larger ones only the files
+/// that reading depends on are checked.
 constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;
 
-/// Bytes of what the names lead to here, of any kind: files, folders and globs. Counting ends soon after the limit.
+/// Total size of the files that the names resolve to: files, folders and globs. Counting stops soon after the limit.
 std::uint64_t size_of(const std::vector<std::string>& names, const fs::path& folder) {
   std::uint64_t bytes = 0;
   std::error_code error;
@@ -97,10 +98,10 @@ class Checks {
           };
         },
         config);
-    if (foreign) return;  // said by the plan
+    if (foreign) return;  // the plan reports it
     std::visit(
         [](auto& section) {
-          if constexpr (requires { section.cache = false; }) section.cache = false;  // a plan leaves nothing behind
+          if constexpr (requires { section.cache = false; }) section.cache = false;  // must leave no files
         },
         config);
     if (is_quick(data::source_names(config)))
@@ -109,14 +110,14 @@ class Checks {
       check_text(data::text_choice(config), key);
   }
 
-  /// Small files, no files, or names that lead nowhere: opening says so at once.
+  /// Whether opening is quick: small files, no files, or names that cannot be resolved.
   bool is_quick(const std::vector<std::string>& names) const {
     if (const auto bytes = size_of(names, folder()); bytes > 0) return bytes <= kReadBytes;
     return std::ranges::all_of(
         names, [](const auto& name) { return rows::find_snapshot("datasets", name, std::nullopt).empty(); });
   }
 
-  /// Tokenizer and template of data that is too large to read, or whose files a builder finds.
+  /// Checks tokenizer and template of data that is too large to read, or whose files only a builder can find.
   void check_text(const data::TextChoice& text, const std::string& key) {
     const auto tokenizer =
         text.tokenizer ? data::open_tokenizer(*text.tokenizer, folder(), key + ".tokenizer", problems_) : nullptr;
@@ -139,12 +140,12 @@ class Checks {
           {"missing-file", fmt::format("there is no chat template '{}'", name), "name a file in Jinja", {}, key});
       return;
     }
-    if (path->extension() == ".json") return;  // a template inside; the run reads it
+    if (path->extension() == ".json") return;  // contains the template as a JSON string; left to the run
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     tokenizer::ChatTemplate::parse(text, path->native(), problems_);
   }
 
-  /// Names and shapes; what the tensors hold is not read.
+  /// Checks names and shapes only, not tensor data.
   void check_weights() {
     if (!plan_.model || !plan_.model->load_weights) return;
     const auto& model = *plan_.model;
@@ -153,7 +154,7 @@ class Checks {
     if (opened) checkpoint::find_weights(*opened, model.spec, model.layout, problems_);
   }
 
-  /// Can be written to, or made where it is not there yet; a checkpoint that is asked for is there.
+  /// The checkpoint folder must be writable or creatable, and a requested checkpoint must exist.
   void check_folder() {
     const auto& section = recipe_.recipe.checkpoint();
     std::error_code error;
@@ -182,10 +183,10 @@ class Checks {
                          "checkpoint.restore_from"});
   }
 
-  /// Room for the copies of this host's ranks.
+  /// There must be room for the in-memory copies of this host's ranks.
   void check_memory() {
     std::error_code error;
-    const bool elsewhere = plan_.cuda && !fs::exists("/proc/driver/nvidia/version", error);  // no host of such a run
+    const bool elsewhere = plan_.cuda && !fs::exists("/proc/driver/nvidia/version", error);  // for other hosts
     if (!plan_.estimate || !plan_.estimate->copies || elsewhere) return;
     const char* key = "checkpoint.memory_every_steps";
     const auto folder = checkpoint::memory_folder(recipe_.recipe.checkpoint->checkpoint_dir());

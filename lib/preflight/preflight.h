@@ -1,4 +1,5 @@
-// What a run would find wrong before its first step, found without one: the files that a recipe names.
+// Finds, without starting a run, what the run would reject before its first step: problems with the files that a recipe
+// names.
 #pragma once
 
 #include "base/diagnostic.h"
@@ -7,9 +8,9 @@
 
 namespace automodel::preflight {
 
-/// Looks at data files, tokenizers, chat templates, names and shapes of weights, and the folder of checkpoints. Rows
-/// are read where all files of a data set are small; of large ones the first rows are left to the run. Problems are
-/// those that the run would report, with their places.
+/// Checks data files, tokenizers, chat templates, names and shapes of weights, and the checkpoint folder. If a data
+/// set's files are small, its rows are read; otherwise reading rows is left to the run. Problems are those that the run
+/// would report, with their locations.
 Diagnostics check_files(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan);
 
 }  // namespace automodel::preflight
