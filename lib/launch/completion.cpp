@@ -9,7 +9,7 @@ namespace {
 
 using Commands = std::vector<CompletedCommand>;
 
-/// `text` inside single quotes of any of the three shells.
+/// `text` as a single-quoted string, valid in all three shells.
 std::string quoted(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
@@ -35,7 +35,7 @@ std::string with_recipe(const Commands& commands, const std::string& between) {
   return joined(names, between);
 }
 
-/// One line per command with a positional word from a list, and per option that takes one: the possible values.
+/// One case per positional argument or option with a fixed set of values.
 std::string bash_values(const Commands& commands) {
   std::string out;
   for (const auto& command : commands)
@@ -45,7 +45,7 @@ std::string bash_values(const Commands& commands) {
   return out;
 }
 
-/// Keys with the same values on one line: "    a.b|c.d) SET ;;", for bash and zsh.
+/// One case per set of values: "    a.b|c.d) SET ;;", for bash and zsh.
 std::string key_cases(const std::vector<CompletedKey>& keys, const std::string& before, const std::string& after) {
   std::map<std::string, std::string> patterns;
   for (const auto& key : keys) {
@@ -136,7 +136,7 @@ complete -F _automodel automodel
       fmt::arg("recipe", with_recipe(commands, " ")), fmt::arg("key_values", key_cases(key_values, "values=", "")));
 }
 
-/// "name:what it does", as _describe takes it; colons of the name must not be there.
+/// "name:what it does", as _describe expects; `name` must not contain colons.
 std::string zsh_described(const std::string& name, const std::string& doc) {
   return quoted(name + ":" + doc);
 }

@@ -1,4 +1,4 @@
-// Shell completion: commands, their options, recipe keys and the values of these.
+// Shell completion: commands, their options, recipe keys and their values.
 #pragma once
 
 #include <string>
@@ -6,28 +6,28 @@
 
 namespace automodel::launch {
 
-/// What the command line takes, to be completed.
+/// An option or positional argument of a command.
 struct CompletedOption {
   std::string name = {};  ///< "--json"; empty: a plain word
   std::string doc = {};
-  std::vector<std::string> values = {};  ///< where it takes one of these
-  bool takes_value = false;              ///< a value follows: one of `values`, else a file or a number
+  std::vector<std::string> values = {};  ///< the allowed values, if there is a fixed set
+  bool takes_value = false;              ///< followed by a value: one of `values`, else a file or a number
 };
 struct CompletedCommand {
   std::string name = {};
   std::string doc = {};
-  bool takes_recipe = false;  ///< a recipe and overrides follow
+  bool takes_recipe = false;  ///< followed by a recipe and overrides
   std::vector<CompletedOption> options = {};
 };
 
-/// A recipe key that takes one of these.
+/// A recipe key with a fixed set of values.
 struct CompletedKey {
   std::string name = {};  ///< "distributed.pipeline.pp_schedule"
   std::vector<std::string> values = {};
 };
 
-/// Code for bash, zsh or fish. After a command that takes a recipe, keys complete as "--key" and as "key=", and what
-/// follows them as one of the key's values.
+/// A completion script for bash, zsh or fish. After a command that takes a recipe, keys complete both as "--key" and as
+/// "key=", followed by the key's values.
 std::string completion_script(const std::string& shell, const std::vector<CompletedCommand>& commands,
                               const std::vector<std::string>& keys, const std::vector<CompletedKey>& values);
 

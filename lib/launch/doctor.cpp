@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 struct Output {
   int code = -1;
-  std::string text = {};  ///< both streams
+  std::string text = {};  ///< standard output and standard error
 };
 
 Output run(const std::string& command) {
@@ -47,7 +47,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Whether a shared library can be loaded here.
+/// Whether a shared library can be loaded on this machine.
 bool loads(const char* name) {
   void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
   if (library != nullptr) dlclose(library);
@@ -59,7 +59,7 @@ Finding check_worker() {
   if (access(path.c_str(), X_OK) != 0)
     return {"libtorch", Health::kBad, fmt::format("'{}' is not there", path),
             "automodel-worker is installed beside automodel; set AUTOMODEL_WORKER where it is elsewhere"};
-  // Without arguments it prints its usage (exit 2), after its libraries were loaded.
+  // Without arguments it prints its usage (exit 2), but only after its libraries have loaded.
   const auto output = run(shell_quoted(path));
   if (output.code == 2) return {"libtorch", Health::kGood, "automodel-worker starts with its libraries", ""};
   return {"libtorch", Health::kBad, fmt::format("automodel-worker does not start: {}", first_line(output.text)),
@@ -84,10 +84,10 @@ Finding check_driver() {
   return {"driver", Health::kGood, line, ""};
 }
 
-/// The worker opens its CUDA half and says what is in it, or what is missing.
+/// The worker opens its CUDA half and reports what it contains, or what is missing.
 Finding check_cuda_half() {
   const auto file = find_cuda_plugin(fs::path(worker_path()).parent_path());
-  const auto harm = has_nvidia_driver() ? Health::kBad : Health::kWarning;  // without a driver it is of no use
+  const auto harm = has_nvidia_driver() ? Health::kBad : Health::kWarning;  // without a driver it would be of no use
   if (file.empty())
     return {"cuda", Health::kWarning, fmt::format("no {} beside the program: it computes on the CPU", kCudaPlugin),
             has_nvidia_driver() ? "cmake --preset cuda builds it (docs/gpu.md)" : ""};

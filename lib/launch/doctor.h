@@ -1,4 +1,4 @@
-// Checks whether a machine is ready for training: each check reports what it found and what to do.
+// Checks whether a machine is ready for training: each check reports what it found and what to do about it.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ struct Finding {
   std::string_view check;  ///< "mpi", "libtorch", ...
   Health health = Health::kGood;
   std::string seen = {};
-  std::string advice = {};  ///< empty where all is well
+  std::string advice = {};  ///< empty if all is well
 };
 
 /// Runs every check: worker (which loads LibTorch), MPI, CUDA driver, NCCL, network, limits, memory, Slurm. Takes about
-/// a second: it starts the programs and loads the libraries that it reports on.
+/// a second, since it starts the programs and loads the libraries that it reports on.
 std::vector<Finding> examine();
 
 }  // namespace automodel::launch

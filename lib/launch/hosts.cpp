@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kAtOnce = 32;  // hosts that are asked
+constexpr std::size_t kAtOnce = 32;  // hosts probed at a time
 constexpr std::size_t kNamed = 8;
 constexpr std::chrono::milliseconds kLook{20};
 
@@ -39,7 +39,7 @@ int number_of(const std::string& text) {
   return error == std::errc{} && end == text.data() + text.size() ? out : 0;
 }
 
-/// Adds slots to a host that is there; a host without a slot count is recorded with an unknown size.
+/// Adds slots to a host, which may be listed already; a host without a slot count gets 0.
 void add(std::vector<Host>& hosts, const std::string& name, int slots) {
   const auto found = std::ranges::find(hosts, name, &Host::name);
   if (found == hosts.end())
@@ -76,7 +76,7 @@ void add_file(std::vector<Host>& hosts, const std::string& path) {
   }
 }
 
-/// Starts the words with no input and no output; -1 where that fails.
+/// Starts the command with input and output on /dev/null, in its own process group; -1 on failure.
 pid_t start_silently(std::vector<std::string> words) {
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
@@ -90,7 +90,7 @@ pid_t start_silently(std::vector<std::string> words) {
   _exit(127);
 }
 
-/// For each process, whether it succeeded in time; the others are killed.
+/// For each process, whether it succeeded in time; late ones are killed.
 std::vector<bool> ended_well(const std::vector<pid_t>& children, std::chrono::seconds patience) {
   std::vector<bool> out(children.size(), false);
   std::vector<bool> gone(children.size(), false);

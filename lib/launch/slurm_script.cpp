@@ -25,17 +25,17 @@ std::string directives(const SlurmJob& job) {
   add_text("partition", job.partition);
   add_text("account", job.account);
   add_text("qos", job.qos);
-  // Sent to the ranks themselves under srun; mpirun is not a job step, so the script forwards it.
+  // srun: sent to the ranks directly; mpirun is not a job step, so the script gets the signal and forwards it.
   add(fmt::format("signal={}USR1@{}", job.launcher == SlurmLauncher::kMpirun ? "B:" : "", job.warning_seconds));
   add("requeue");
-  if (job.min_ranks) add("no-kill");  // a lost node does not end the job
+  if (job.min_ranks) add("no-kill");  // losing a node does not end the job
   add("open-mode=append");
   add(fmt::format("output={}/%x-%j.log", job.logs));
   return out;
 }
 
-/// A command that the script runs: what starts the ranks, and the program. With restarts the program runs once, in the
-/// script, and starts the ranks itself.
+/// A command in the script: the launcher, then the program. With restarts the script runs the program once, which
+/// starts the ranks itself.
 std::string command_of(const SlurmJob& job, const std::string& starter) {
   std::string out = fmt::format("{} train {}", shell_quoted(job.program), shell_quoted(job.recipe));
   if (job.max_restarts > 0) out += fmt::format(" --max-restarts {}", job.max_restarts);
@@ -55,7 +55,8 @@ std::string mounts_of(const SlurmJob& job) {
 
 std::string srun_words(const SlurmJob& job) {
   std::string out = "srun --kill-on-bad-exit=1 --mpi=$mpi --cpu-bind=cores --distribution=block:block";
-  // The supervisor reads why ranks ended; and a step that has lost a node may hold the others for a while.
+  // Output stays with the supervisor, which reads why ranks ended; and a step that lost a node may block others for a
+  // while.
   if (job.max_restarts > 0) return out + " --overlap";
   if (!job.container.empty())
     out += fmt::format(" --container-image={} --container-mounts=\"$PWD:$PWD\"{} --container-workdir=\"$PWD\"",
@@ -78,10 +79,10 @@ constexpr const char* kChooseMpi =
     "  exit 4\n"
     "fi\n";
 
-/// wait returns early for every forwarded signal; the last call returns the exit code. USR1 is sent repeatedly:
+/// wait returns early for every forwarded signal; the last call returns the exit code. USR1 is sent repeatedly, since
 /// mpirun loses a signal that arrives while it starts its ranks. SIGTERM means preemption, after which Slurm itself
-/// requeues the job, or cancellation, after which nothing must; mpirun would kill the ranks on SIGTERM before they
-/// can save.
+/// requeues the job, or cancellation, after which nothing must; mpirun would kill the ranks on SIGTERM before they can
+/// save.
 constexpr const char* kForward =
     "pid=$!\n"
     "requeue=yes\n"
@@ -108,7 +109,7 @@ constexpr const char* kRequeue =
     "fi\n"
     "exit \"$code\"\n";
 
-/// Numbers between colons; empty if there is anything else.
+/// Numbers separated by colons; empty if there is anything else.
 std::vector<std::int64_t> numbers_of(std::string_view text) {
   std::vector<std::int64_t> out;
   const char* at = text.data();
@@ -136,7 +137,7 @@ std::optional<std::int64_t> slurm_seconds(std::string_view time) {
   const auto days = numbers_of(has_days ? time.substr(0, dash) : "0");
   const auto rest = numbers_of(has_days ? time.substr(dash + 1) : time);
   if (days.size() != 1 || rest.empty() || rest.size() > 3) return std::nullopt;
-  // Without days one number is minutes and two are minutes and seconds.
+  // Without days, one number is minutes and two are minutes and seconds.
   std::int64_t unit = has_days || rest.size() == 3 ? kHour : kMinute;
   std::int64_t seconds = days[0] * kDay;
   for (const auto number : rest) {

@@ -22,14 +22,14 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// The text as a number, 0 or more.
+/// A non-negative integer.
 std::optional<int> whole_number(std::string_view text) {
   int out = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc{} && end == text.data() + text.size() && out >= 0 ? std::optional(out) : std::nullopt;
 }
 
-/// All of the text, or its beginning up to `until`; 0 where no number stands there.
+/// The number that `text`, or its part before `until`, represents; 0 if it is not one.
 int number_of(std::string_view text, char until = '\0') {
   if (until != '\0') text = text.substr(0, text.find(until));
   return whole_number(text).value_or(0);
@@ -43,7 +43,7 @@ int number_of(std::string_view text, char until = '\0') {
                                     ""});
 }
 
-/// The parts between commas that are not in brackets.
+/// Splits at commas outside brackets.
 std::vector<std::string_view> parts_of(std::string_view list) {
   std::vector<std::string_view> out;
   std::size_t begin = 0;
@@ -58,7 +58,7 @@ std::vector<std::string_view> parts_of(std::string_view list) {
   return out;
 }
 
-/// "rack[1-2]n[01-03]": the first brackets here, the others with what stands behind them.
+/// Expands "rack[1-2]n[01-03]": handles the first brackets here, the rest by recursion.
 void add_expanded(std::vector<std::string>& out, const std::string& prefix, std::string_view pattern,
                   std::string_view list) {
   const auto open = pattern.find('[');
@@ -83,8 +83,8 @@ void add_expanded(std::vector<std::string>& out, const std::string& prefix, std:
   }
 }
 
-/// The value of an option at `at`, as "--long VALUE", "--long=VALUE", "-s VALUE" or "-sVALUE"; `at` is then its last
-/// word.
+/// The value of the option at `at`, as "--long VALUE", "--long=VALUE", "-s VALUE" or "-sVALUE"; advances `at` to the
+/// option's last word.
 std::optional<std::string> value_of(const std::vector<std::string>& words, std::size_t& at, std::string_view letter,
                                     std::string_view name) {
   const auto& word = words[at];
@@ -150,7 +150,7 @@ HostJob take_apart_srun(const std::vector<std::string>& starter, const Allocatio
   if (out.ranks == 0 && per_node > 0) out.ranks = per_node * used;
   if (out.ranks == 0) out.ranks = allocation.tasks;
   const int share = used == 0 ? 0 : (out.ranks + used - 1) / used;
-  // The allocation's own numbers hold where the command asks for just its tasks.
+  // The allocation's per-node counts apply if the command asks for exactly its tasks.
   const bool as_allocated = per_node == 0 && !spares && counts.size() == hosts.size() && out.ranks == allocation.tasks;
   for (std::size_t i = 0; i < hosts.size(); ++i)
     out.hosts.push_back({hosts[i], std::max(1, per_node > 0 ? per_node : as_allocated ? counts[i] : share)});

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kKept = 16384;  // bytes
 constexpr int kPatience = 100;        // milliseconds
 
-/// "rank 3: error[hang]: ..." or "error[cannot-start]: ...", also behind the number that srun --label puts there.
+/// "rank 3: error[hang]: ..." or "error[cannot-start]: ...", possibly after the task number of srun --label.
 bool says_cause(std::string_view line) {
   const auto skip_numbered = [&](std::string_view before) {
     auto rest = line;
@@ -79,7 +79,7 @@ void StderrTail::read() {
     for (std::size_t done = 0; done < text.size();) {
       const auto out = write(STDERR_FILENO, text.data() + done, text.size() - done);
       if (out < 0 && errno == EINTR) continue;
-      if (out <= 0) break;  // nobody listens any more; the end is kept all the same
+      if (out <= 0) break;  // our own standard error is closed; keep collecting the tail
       done += static_cast<std::size_t>(out);
     }
     tail_ += text;

@@ -1,4 +1,4 @@
-// The standard error of a child process: forwarded as it arrives, with its end kept.
+// A child process's standard error: forwarded as it arrives, with the end kept.
 #pragma once
 
 #include <atomic>
@@ -7,8 +7,8 @@
 
 namespace automodel::launch {
 
-/// The reading end is a thread of this process. Processes that the child left behind may hold the write end open
-/// forever, so reading stops soon after finish() is called, not when the pipe closes.
+/// A thread of this process reads the pipe. Processes that the child left behind may hold the write end open forever,
+/// so reading stops soon after finish() is called rather than when the pipe closes.
 class StderrTail {
  public:
   /// Throws Error (environment) if no pipe can be created.
@@ -17,21 +17,21 @@ class StderrTail {
   StderrTail(const StderrTail&) = delete;
   StderrTail& operator=(const StderrTail&) = delete;
 
-  /// In the child: what it writes to standard error goes through here.
+  /// In the child: redirects standard error into the pipe.
   void become_stderr() const;
-  /// In the parent, once the child exists.
+  /// In the parent, once the child exists: starts reading.
   void start();
-  /// After the child has ended: the last line in which a rank or a program of ours says why it ended; without one the
-  /// last that is not empty. Launchers go on about the processes that they then end.
+  /// After the child has ended: the last line in which a rank or one of our programs says why it ended, else the last
+  /// non-empty line. Launchers print more afterwards, about the processes that they end in turn.
   std::string finish();
-  /// Whether that was the last line of all.
+  /// Whether the line that finish() returned was the very last one.
   bool cause_was_last() const { return cause_was_last_; }
-  /// Whether the ranks have said that they have started (base/start_mark.h).
+  /// Whether the ranks have reported that they started (base/start_mark.h).
   bool ranks_started() const { return ranks_started_; }
 
  private:
   void read();
-  /// Takes the mark out of `text`, with what a launcher put before it in that line.
+  /// Removes the start mark's line from `text`, including what a launcher put before the mark.
   void take_mark(std::string& text);
 
   int reading_ = -1, writing_ = -1;

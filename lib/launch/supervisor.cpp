@@ -30,7 +30,7 @@ std::string_view help_for(const std::string& id) {
          "checkpoint";
 }
 
-/// Why there is no further attempt; the cause of the last one stays the last line.
+/// Prints why there is no further attempt; the last attempt's cause remains the last line.
 void say_end(const Decision& decision, const Attempt& last) {
   say(to_text(Diagnostic{decision.id, decision.message, std::string(help_for(decision.id)), {}, ""}));
   if (!last.cause.empty()) say(last.cause);
@@ -75,7 +75,7 @@ Attempt supervise(const Supervision& supervision) {
       return attempt;
     }
     say(decision.message + (attempt.cause.empty() ? "" : ": " + attempt.cause));
-    std::this_thread::sleep_for(decision.pause);  // SIGTERM and Ctrl-C end this process here: no rank runs
+    std::this_thread::sleep_for(decision.pause);  // no rank runs now, so SIGTERM and Ctrl-C simply end this process
   }
 }
 

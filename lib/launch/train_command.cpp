@@ -29,8 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kRepeats = 10;      // mpirun loses a signal that comes while it starts its ranks; each second again
-constexpr int kKilledCode = 128;  // of a shell, for a program that a signal has ended: and the signal's number
+constexpr int kRepeats = 10;      // one per second: mpirun loses a signal that arrives while it starts its ranks
+constexpr int kKilledCode = 128;  // plus the signal's number: a shell's exit code for a program killed by a signal
 
 int cannot_start(const std::string& program, const std::string& hint) {
   const Diagnostic problem{
@@ -39,15 +39,15 @@ int cannot_start(const std::string& program, const std::string& hint) {
   return static_cast<int>(ExitCode::kEnvironment);
 }
 
-/// LibTorch's threads (libgomp) spin for milliseconds while they wait for each other. On a busy machine they take the
-/// core from the very thread they wait for, and a step takes many times as long (docs/performance.md). libgomp reads
-/// this when it is loaded, so setting it in the worker would be too late.
+/// LibTorch's threads (libgomp) spin for milliseconds while waiting for each other. On a busy machine they occupy the
+/// core of the very thread they wait for, and a step takes many times as long (docs/performance.md). libgomp reads this
+/// variable when it is loaded, so setting it in the worker would be too late.
 void let_threads_sleep() {
-  constexpr const char* kSpins = "1000";  // microseconds, then they sleep
+  constexpr const char* kSpins = "1000";  // number of spins before a thread sleeps
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", kSpins, 0);
 }
 
-/// Replaces this process; returns the exit code of a failure.
+/// Replaces this process; returns an exit code only on failure.
 int become(const std::vector<std::string>& words, const std::string& hint) {
   std::vector<char*> argv;
   for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -64,7 +64,7 @@ std::string say(const Diagnostic& problem) {
   return fmt::format("error[{}]: {}", problem.id, problem.message);
 }
 
-/// The launcher's own words about a rank that a signal has ended are not the last ones.
+/// Explains a rank killed by a signal, so that the launcher's own message about it is not the last line.
 std::string say_killed(int signal, const std::string& launcher) {
   return say(Diagnostic{"rank-killed",
                         fmt::format("a rank was killed by signal {} ({})", signal, strsignal(signal)),
@@ -76,7 +76,7 @@ std::string say_killed(int signal, const std::string& launcher) {
                         ""});
 }
 
-/// Ranks have no such exit codes: they are the launcher's own.
+/// Ranks never use such exit codes; they come from the launcher.
 std::string say_host_lost(int code, const std::string& launcher) {
   return say(Diagnostic{"host-lost",
                         fmt::format("{} has lost a host, or cannot start ranks on one (exit code {})", launcher, code),
@@ -85,13 +85,13 @@ std::string say_host_lost(int code, const std::string& launcher) {
                         ""});
 }
 
-/// A rank handles SIGUSR1 once it runs; only before that can the signal kill it.
+/// A rank handles SIGUSR1 once it runs; the signal can kill it only before that.
 int say_too_early() {
   std::fputs("stopped by a signal before the first step: no rank was running yet\n", stderr);
   return static_cast<int>(ExitCode::kStopped);
 }
 
-/// A launcher whose daemon on some host dies early, or never answers, waits for it without end.
+/// A launcher whose daemon on some host dies early or never responds waits for it forever.
 std::string say_no_start(std::chrono::seconds deadline, const std::string& launcher) {
   return say(Diagnostic{"no-start",
                         fmt::format("{} has not started all ranks within {} s", launcher, deadline.count()),
@@ -101,12 +101,12 @@ std::string say_no_start(std::chrono::seconds deadline, const std::string& launc
                         ""});
 }
 
-/// Ends a launcher that starts no ranks.
+/// Kills a launcher that does not get its ranks started.
 class StartDeadline {
  public:
   explicit StartDeadline(std::chrono::seconds deadline) : deadline_(deadline) {}
 
-  /// Whether to look again soon. `started`: all ranks have joined.
+  /// Returns whether to check again soon. `started`: all ranks have joined.
   bool watch(pid_t launcher, bool started) {
     if (deadline_.count() == 0 || started) return false;
     const auto late = std::chrono::steady_clock::now() - begin_ - deadline_;
@@ -118,14 +118,14 @@ class StartDeadline {
   bool passed() const { return passed_; }
 
  private:
-  static constexpr std::chrono::seconds kGrace{5};  // to end the daemons that it has started
+  static constexpr std::chrono::seconds kGrace{5};  // for the launcher to end its daemons
 
   std::chrono::seconds deadline_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   bool passed_ = false;
 };
 
-/// Forwards the signals of `blocked` (blocked in this process) to `child` until it ends. `tail`: its standard error;
+/// Forwards the signals in `blocked` (which this process blocks) to `child` until it ends. `tail`: its standard error;
 /// null if its last line is not needed. `launcher`: its name.
 RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, StderrTail* tail,
                  const std::string& launcher) {
@@ -139,7 +139,7 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
       RankRun out{.code = WIFEXITED(status) ? WEXITSTATUS(status) : kKilledCode + WTERMSIG(status),
                   .told_to_stop = told_to_stop || interrupted};
       if (tail != nullptr) {
-        out.cause = tail->finish();  // before anything is said here
+        out.cause = tail->finish();  // before this process prints anything
         out.cause_last = tail->cause_was_last();
       }
       if (start.passed()) {
@@ -148,18 +148,18 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
         out.cause_last = true;
         return out;
       }
-      // A rank that has said why it ends comes before those that the launcher ends for it.
+      // If a rank has said why it ended, that is the cause, not the signals with which the launcher ended other ranks.
       const bool signalled = out.code > kKilledCode && out.code <= kKilledCode + SIGRTMAX &&
                              !(out.code == kKilledCode + SIGKILL && out.cause.starts_with("rank "));
       if (told_to_stop && out.code == kKilledCode + SIGUSR1)
         out.code = say_too_early();
-      else if (interrupted && out.code == 1)  // mpirun ends with 1 then, and leaves its ranks a second to save
+      else if (interrupted && out.code == 1)  // mpirun exits with 1 after Ctrl-C, and gives its ranks a second to save
         out.code = kKilledCode + SIGINT;
       else if (out.code > kKilledCode + SIGRTMAX)
         out.cause = say_host_lost(out.code, launcher);
       else if (signalled && (WIFEXITED(status) || tail != nullptr))
         out.cause = say_killed(out.code - kKilledCode, launcher);
-      // mpirun reports the exit code as a failure, after the ranks' own last line.
+      // mpirun reports this exit code as a failure, after the ranks' own last line.
       if (trains && out.code == static_cast<int>(ExitCode::kStopped))
         std::fputs("Stopped as asked (exit code 10). Run the same command to resume.\n", stderr);
       return out;
@@ -174,14 +174,14 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
       kill(child, SIGUSR1);
     }
     interrupted = interrupted || signal == SIGINT;
-    // A terminal interrupts its whole group, mpirun included.
+    // On Ctrl-C the terminal already signals its whole foreground group, including mpirun.
     if (signal < 0 || signal == SIGCHLD || (signal == SIGINT && info.si_code == SI_KERNEL)) continue;
     told_to_stop = told_to_stop || (trains && (signal == SIGTERM || signal == SIGUSR1));
     kill(child, signal == SIGTERM ? SIGUSR1 : signal);
   }
 }
 
-/// What tells the worker.
+/// The worker's command line flag.
 std::string_view flag_of(Work work) {
   switch (work) {
     case Work::kTrain: break;
@@ -224,7 +224,7 @@ std::string worker_path() {
 
 int exec_worker(const RankJob& job) {
   if (job.work == Work::kTrain) {
-    // Signals that arrive while the worker is loading wait until it handles them.
+    // Keep signals pending while the worker loads, until it handles them.
     sigset_t held;
     sigemptyset(&held);
     for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) sigaddset(&held, signal);

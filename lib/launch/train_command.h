@@ -1,4 +1,4 @@
-// How a training run is started: in this process, or by mpirun.
+// How a training run is started: in this process, or through mpirun.
 #pragma once
 
 #include <chrono>
@@ -7,62 +7,63 @@
 
 namespace automodel::launch {
 
-/// Whether this process is a rank that a launcher started (mpirun, srun with PMIx or PMI). Not SLURM_PROCID: a plain
-/// batch script has it too.
+/// Whether this process is a rank started by a launcher (mpirun, or srun with PMIx or PMI). SLURM_PROCID does not
+/// count: plain batch scripts have it too.
 bool in_parallel_job();
 
-/// Whether this machine has an NVIDIA driver and the program its CUDA half.
+/// Whether this machine has an NVIDIA driver and this program has its CUDA half.
 bool cuda_present();
 
-/// Path of automodel-worker: $AUTOMODEL_WORKER, else beside this program.
+/// Path of automodel-worker: $AUTOMODEL_WORKER, else next to this program.
 std::string worker_path();
 
-/// What the worker is to do.
+/// What the worker should do.
 enum class Work { kTrain, kVerify, kGenerate, kCalibrate, kCalibrateUsual, kCalibrateLinks, kMeasureRanks };
 
 /// What rank 0 of a training run prints on standard output.
 enum class Printed {
-  kLines,         ///< for people
-  kEvents,        ///< JSON lines; the last one, which says how the run ended, is this process's to print
-  kEventsAndEnd,  ///< the last one too, where rank 0 lives to print it
+  kLines,         ///< human-readable
+  kEvents,        ///< JSON lines except the final one, about how the run ended, which this process prints
+  kEventsAndEnd,  ///< all JSON lines; rank 0 also prints the final one if it can
 };
 
-/// Of --start-with: separated by blanks.
+/// Splits the value of --start-with at white space.
 std::vector<std::string> words_of(const std::string& text);
 
-/// Ranks that are to be started.
+/// The ranks to start, and how.
 struct RankJob {
   Work work = Work::kTrain;
   int ranks = 1;
-  std::vector<std::string> starter = {};  ///< a command that starts them (mpirun or srun with options); empty: our own
+  std::vector<std::string> starter = {};  ///< launcher command (mpirun or srun with options); empty: our own
   std::string recipe = {};
   std::vector<std::string> overrides = {};
   Printed printed = Printed::kLines;
-  /// Until all ranks have joined; then the launcher is ended (error no-start). 0: none. Only where they are watched.
+  /// Time for all ranks to join, after which the launcher is killed (error no-start). 0: unlimited. Applies only to
+  /// watch_ranks.
   std::chrono::seconds start_deadline{0};
 };
 
-/// Becomes the worker. Returns the exit code only where that fails, after saying why. `ranks` and `starter` are not
-/// looked at: this process is the rank.
+/// Becomes the worker. Returns, with an exit code, only if that fails, after printing why. `ranks` and `starter` are
+/// ignored: this process is the rank.
 int exec_worker(const RankJob& job);
 
-/// How they ended.
+/// How the ranks ended.
 struct RankRun {
-  int code = 0;               ///< as a shell would see it
-  bool told_to_stop = false;  ///< a signal came for them
-  std::string cause = {};     ///< why, as standard error says
-  bool cause_last = true;     ///< nothing stands behind that there
+  int code = 0;               ///< exit code, as a shell would report it
+  bool told_to_stop = false;  ///< a signal asked them to stop
+  std::string cause = {};     ///< why, according to standard error
+  bool cause_last = true;     ///< whether `cause` is the last line there
 };
 
-/// Runs `mpirun -np RANKS worker ...`, or the worker itself for one rank, and waits; as exec_worker where that fails.
-/// SIGTERM, on which mpirun would kill the ranks within a second, reaches them as SIGUSR1: they end their step first.
-/// What is started does not outlive this process. Standard error is passed on.
+/// Runs `mpirun -np RANKS worker ...`, or just the worker for one rank, and waits; if that fails, as exec_worker.
+/// SIGTERM, on which mpirun would kill the ranks within a second, is forwarded as SIGUSR1, so that they finish their
+/// step first. The started processes do not outlive this one. Standard error is forwarded.
 RankRun watch_ranks(const RankJob& job);
 
-/// The same where only the exit code matters; standard error is that of this process.
+/// The same if only the exit code matters; standard error is inherited.
 int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector<std::string>& overrides);
 
-/// The words of that command line; `recipe` may be empty where the work needs none.
+/// The command line that starts the ranks; `recipe` may be empty if the work needs none.
 std::vector<std::string> rank_words(const RankJob& job, const std::string& worker);
 
 }  // namespace automodel::launch
