@@ -12,7 +12,7 @@
 namespace automodel::report {
 namespace {
 
-constexpr double kWide = 1000, kHigh = 400;  // of the drawing, stretched to the page
+constexpr double kWide = 1000, kHigh = 400;  // size of the drawing, which is stretched to the page
 constexpr std::size_t kPoints = 200;
 
 struct Scale {
@@ -61,7 +61,7 @@ std::string path_of(const Drawn& drawn, const Scale& x, const Scale& y) {
   std::string out;
   if (drawn.series->points) {
     for (const auto& bucket : drawn.buckets) {
-      // A line without length and a round cap stays a circle however the drawing is stretched.
+      // A zero-length line with round caps stays a circle however the drawing is stretched.
       const auto place = at(bucket, bucket.mean);
       out += fmt::format(R"(<path class="dot s{}" d="M{} L{}"><title>step {}: {}</title></path>)", color, place, place,
                          bucket.last, short_number(bucket.mean));
@@ -90,7 +90,7 @@ std::string legend(const Chart& chart) {
   return out + "</p>\n";
 }
 
-/// What the page's script shows beside the pointer.
+/// The data that the page's script shows next to the pointer.
 std::string data_of(const std::vector<Drawn>& drawn, const Scale& x) {
   std::string out = fmt::format(R"({{"low":{},"high":{},"series":[)", x.low, x.high);
   for (std::size_t i = 0; i < drawn.size(); ++i) {
@@ -104,7 +104,7 @@ std::string data_of(const std::vector<Drawn>& drawn, const Scale& x) {
   return out + "]}";
 }
 
-/// A folder's name may contain characters that JSON escapes.
+/// Escapes JSON for a single-quoted attribute. Folder names may contain characters that JSON would have to escape.
 std::string in_attribute(const std::string& json) {
   std::string out;
   for (const char c : json) {
@@ -123,7 +123,7 @@ std::string in_attribute(const std::string& json) {
 std::vector<Bucket> buckets_of(const Column& column, std::size_t most) {
   std::vector<Bucket> out;
   const auto count = column.steps.size();
-  std::size_t last = 0;  // place of the newest bucket
+  std::size_t last = 0;  // position of the newest bucket
   for (std::size_t i = 0; i < count; ++i) {
     const double value = column.values[i];
     if (!std::isfinite(value)) continue;

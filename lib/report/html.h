@@ -1,4 +1,4 @@
-// Text inside HTML.
+// Escaping text for HTML.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace automodel::report {
 
-/// `text` escaped for HTML, also inside attributes.
+/// `text` escaped for HTML content and attribute values.
 inline std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) switch (c) {

@@ -27,11 +27,11 @@ constexpr std::array kCharts = {Shown{"loss", "Loss", false},
                                 Shown{"step_time", "Seconds per step", true},
                                 Shown{"mem", "Peak memory per rank, GiB", false},
                                 Shown{"mfu", "Model FLOPs utilization", false}};
-/// Keys that have a place of their own, or none.
+/// Keys that are shown elsewhere, or not at all.
 constexpr std::array<std::string_view, 4> kPassedOver = {"epoch", "tps_per_gpu", "num_tokens_per_step",
                                                          "num_label_tokens"};
 
-// Colours are checked for contrast on both backgrounds and for colour-blind readers; they never carry identity alone:
+// Colors are checked for contrast on both backgrounds and for color-blind readers. Color never carries identity alone:
 // legends name every series.
 constexpr const char* kStyle = R"(
 :root{color-scheme:light dark;--surface:#fcfcfb;--ink:#0b0b0b;--soft:#52514e;--grid:#e4e3df;--card:#fff;
@@ -149,7 +149,7 @@ std::string charts(const std::vector<RunFiles>& runs) {
   const auto marks = marks_of(runs);
   std::vector<Chart> all;
   for (const auto& shown : kCharts) all.push_back({shown.key, shown.title, shown.logarithmic, {}, marks});
-  // What a newer release records besides.
+  // Metrics that a newer release records in addition.
   for (const auto& run : runs)
     for (const auto& [key, column] : run.metrics) {
       const bool known = std::any_of(all.begin(), all.end(), [&](const Chart& each) { return each.key == key; });
@@ -164,7 +164,7 @@ std::string charts(const std::vector<RunFiles>& runs) {
       if (const auto* column = find(run.metrics, chart.key)) chart.series.push_back({run.name, color, column});
       if (chart.key != "loss") continue;
       for (const auto& [name, column] : run.validation) {
-        // Of a single run the validation has a colour of its own.
+        // For a single run, validation gets its own color.
         const auto label = runs.size() == 1 ? name : fmt::format("{}, {}", run.name, name);
         chart.series.push_back(
             {label, runs.size() == 1 ? static_cast<int>(chart.series.size()) : color, &column, true});

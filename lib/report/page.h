@@ -1,4 +1,4 @@
-// The report on one or several runs: one self-contained HTML page.
+// The report on one or more runs, as one self-contained HTML page.
 #pragma once
 
 #include <string>

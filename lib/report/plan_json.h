@@ -7,12 +7,12 @@
 
 namespace automodel::report {
 
-/// Which actions are listed.
+/// Which actions to list.
 enum class ActionFormat { kNone, kCompute, kLowered };
 
-/// One object; its keys keep their meaning.
+/// One JSON object; existing keys do not change their meaning.
 std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions);
-/// {"errors": [...]} for a recipe that cannot be planned.
+/// {"errors": [...]}, for a recipe that cannot be planned.
 std::string errors_to_json(const Diagnostics& problems);
 
 }  // namespace automodel::report

@@ -60,7 +60,7 @@ std::string mesh_text(const plan::TrainingPlan& plan) {
                      axes, mesh::name_of(plan.mesh.strategy()), level, plan.cuda ? "cuda" : "cpu");
 }
 
-/// What tensor- and context-parallel ranks divide, and how they exchange it.
+/// What tensor- and context-parallel ranks split, and how they exchange it.
 std::string sharing_text(const plan::TrainingPlan& plan) {
   const auto& s = plan.mesh.sizes();
   std::string out;
@@ -100,7 +100,7 @@ std::string model_text(const plan::TrainingPlan& plan) {
                      spec.tied_embeddings ? ", tied embeddings" : "");
 }
 
-/// How frozen weights are kept, where not as numbers.
+/// How frozen weights are stored, if quantized.
 std::string few_bits_text(const plan::TrainingPlan& plan) {
   const auto& chosen = plan.levers.quantization;
   if (!chosen) return "";
@@ -176,7 +176,7 @@ std::string batch_text(const plan::TrainingPlan& plan) {
   return out + "\n";
 }
 
-/// Load is the time of both passes where it is estimated, else arithmetic.
+/// Load is the estimated time of both passes if there is an estimate, else FLOPs.
 std::string stages_text(const estimate::EstimatedPlan& plan) {
   const auto& pipeline = *plan.pipeline;
   std::vector<double> loads;

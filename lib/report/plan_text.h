@@ -1,4 +1,4 @@
-// The plan as tables for people.
+// The plan as human-readable tables.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace automodel::report {
 
-/// At most about 40 lines for 8 stages: mesh, batch, stages, schedule, checks, what is ignored.
+/// At most about 40 lines for 8 stages: mesh, batch, stages, schedule, checks, ignored keys.
 std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions = ActionFormat::kNone);
 
 }  // namespace automodel::report

@@ -17,11 +17,11 @@
 namespace automodel::report {
 namespace {
 
-constexpr std::size_t kLines = 6;          // ranks in a chart
+constexpr std::size_t kLines = 6;          // ranks per chart
 constexpr std::size_t kBars = 64;          // ranks with a bar
-constexpr std::size_t kLineBuckets = 120;  // of a line: five charts have several each
+constexpr std::size_t kLineBuckets = 120;  // per line: each of the five charts has several
 constexpr double kBarWide = 1000, kBarHigh = 20;
-constexpr std::array kPhaseColors = {3, 0, 1, 2, 7};  // of the phases
+constexpr std::array kPhaseColors = {3, 0, 1, 2, 7};  // indexed by phase
 
 double mean_of(const Column& column) {
   double total = 0;
@@ -40,7 +40,7 @@ double own_work(const RankColumns& columns, std::size_t rank) {
   return out;
 }
 
-/// Host and phase of the ranks that a warning named.
+/// Host and phase of each rank that a slow-rank event named.
 std::map<std::size_t, std::string> slow_ranks(const RunFiles& run) {
   std::map<std::size_t, std::string> out;
   for (const auto& event : run.events) {
@@ -54,7 +54,7 @@ std::map<std::size_t, std::string> slow_ranks(const RunFiles& run) {
   return out;
 }
 
-/// The slow ones and, of the others, those that work longest; in their order.
+/// The slow ranks and, among the others, those with the most work of their own; in rank order.
 std::vector<std::size_t> chosen(const RankColumns& columns, const std::map<std::size_t, std::string>& slow,
                                 std::size_t most) {
   std::vector<std::size_t> out(columns[0].size());
@@ -106,7 +106,7 @@ std::string rank_bars(const RankColumns& columns, const std::map<std::size_t, st
   return out;
 }
 
-/// The median over ranks, where all of them have a value.
+/// The median over the ranks that have a finite value at a step.
 Column median_of(const std::vector<Column>& ranks) {
   std::map<std::int64_t, std::vector<double>> by_step;
   for (const auto& rank : ranks)

@@ -1,4 +1,4 @@
-// What each rank did in its steps, from ranks.jsonl.
+// How each rank spent its steps, from ranks.jsonl.
 #pragma once
 
 #include <array>
@@ -14,23 +14,23 @@ struct Column;
 struct RunFiles;
 
 struct RankPhase {
-  std::string_view key;  ///< of ranks.jsonl
+  std::string_view key;  ///< in ranks.jsonl
   std::string_view title;
 };
-/// Those of a rank's own work first, then its waiting.
+/// The rank's own work first, then its waiting.
 inline constexpr std::array kRankPhases = {
     RankPhase{"data", "Waiting for the next batch"}, RankPhase{"compute", "Forward and backward passes"},
     RankPhase{"gradients", "Gradients after the passes"}, RankPhase{"optimizer", "Optimizer"},
     RankPhase{"waiting", "Waiting for other ranks"}};
 inline constexpr std::size_t kOwnPhases = kRankPhases.size() - 1;
 
-/// Seconds of a step over the steps, by phase and rank.
+/// Seconds per step, as columns indexed by phase and rank.
 using RankColumns = std::array<std::vector<Column>, kRankPhases.size()>;
 
-/// Empty lists where there is no such file. Ranks that are missing after a restart end there.
+/// Empty lists if there is no such file. Columns of ranks that are gone after a restart end there.
 RankColumns read_ranks(const std::filesystem::path& file);
 
-/// A bar of each rank, a chart of each phase; ranks that were reported as slow are marked. Empty if there is no data.
+/// One bar per rank and one chart per phase; ranks that were reported as slow are marked. Empty if there is no data.
 std::string rank_phases_html(const RunFiles& run);
 
 }  // namespace automodel::report

@@ -36,7 +36,7 @@ std::int64_t step_of(const Json& record) {
   return found != record.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
 }
 
-/// Every number of the records; anything else (null, "NaN") is a gap.
+/// Every number in the records; anything else (null, "NaN") leaves a gap.
 void read_metrics(const fs::path& path, std::map<std::string, Column>& out) {
   each_line(path, [&](const Json& record) {
     const auto step = step_of(record);
@@ -78,7 +78,7 @@ void read_events(const fs::path& path, RunFiles& out) {
       else if (key != "step")
         event.fields.emplace_back(key, text_of(value));
     }
-    // Keys come in alphabetical order: the step of a start stands behind its recipe.
+    // The recipe of a start applies from that event's step.
     if (!out.recipes.empty() && event.event == "start") out.recipes.back().first = step_of(record);
     out.events.push_back(std::move(event));
   });

@@ -1,4 +1,4 @@
-// What a run left in its folder: steps, validations, events, plan against measurement, timelines.
+// What a run left in its folder: steps, validations, events, planned versus measured, timelines.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace automodel::report {
 
-/// One column over the steps; NaN where there was no finite value.
+/// One metric over the steps; NaN where there was no finite value.
 struct Column {
   std::vector<std::int64_t> steps = {};
   std::vector<double> values = {};
@@ -25,31 +25,31 @@ struct RunEvent {
   std::string time = {};   ///< ISO 8601
   std::int64_t step = -1;  ///< -1: none
   std::string message = {};
-  std::vector<std::pair<std::string, std::string>> fields = {};  ///< what else belongs to it, without the recipe
+  std::vector<std::pair<std::string, std::string>> fields = {};  ///< everything else, except the recipe
 };
 
-/// The recipe as a flat list of keys, at a start of the run.
+/// The recipe flattened to dotted keys, as of one start of the run.
 using FlatRecipe = std::map<std::string, std::string>;
 
 struct PlannedAndMeasured {
   std::string what = {};
   double planned = 0, measured = 0;
-  bool bytes = false;  ///< else seconds
+  bool bytes = false;  ///< false: seconds
 };
 
 struct RunFiles {
-  std::string name = {};                          ///< for people: the folder
-  std::map<std::string, Column> metrics = {};     ///< of training.jsonl, by key
-  std::map<std::string, Column> validation = {};  ///< val_loss, by the name of the set
+  std::string name = {};                          ///< the folder, for display
+  std::map<std::string, Column> metrics = {};     ///< from training.jsonl, by key
+  std::map<std::string, Column> validation = {};  ///< val_loss, by name of the validation set
   std::vector<RunEvent> events = {};
-  std::vector<std::pair<std::int64_t, FlatRecipe>> recipes = {};  ///< (first step, recipe) of each start
+  std::vector<std::pair<std::int64_t, FlatRecipe>> recipes = {};  ///< (first step, recipe) per start
   std::vector<PlannedAndMeasured> estimate = {};
   std::vector<StepTrace> traces = {};
   RankColumns ranks = {};
 };
 
-/// Reads the folder of a run (checkpoint.checkpoint_dir). Lines that are not records (one torn by a crash) are skipped.
-/// Throws Error (bad input, missing-file) where there is no training.jsonl.
+/// Reads a run's folder (checkpoint.checkpoint_dir). Lines that are not records (torn by a crash) are skipped. Throws
+/// Error (bad input, missing-file) if there is no training.jsonl.
 RunFiles read_run(const std::filesystem::path& folder);
 
 }  // namespace automodel::report

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// CSS class of a kind of action.
+/// The CSS class for a kind of action.
 struct Kind {
   std::string_view name, css;
 };

@@ -1,4 +1,4 @@
-// A traced step as it was planned and as it ran.
+// A traced step, as planned and as executed.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace automodel::report {
 
 struct Bar {
   int rank = 0;
-  bool compute = true;        ///< else a message
+  bool compute = true;        ///< false: a message
   double begin = 0, end = 0;  ///< seconds
   std::string kind = {};      ///< "forward", "full backward", ...
   std::string name = {};      ///< "1F3"
@@ -21,7 +21,7 @@ struct Lanes {
   int ranks = 0;
   double makespan = 0;  ///< seconds
   std::vector<Bar> bars = {};
-  /// Share of the makespan in which a rank computes nothing.
+  /// Fraction of the makespan during which a rank does not compute.
   double bubble(int rank) const;
 };
 
@@ -30,10 +30,10 @@ struct StepTrace {
   std::vector<Lanes> lanes = {};
 };
 
-/// Of Chrome trace events as schedule::chrome_trace writes them; no lanes for any other file.
+/// Parses Chrome trace events as schedule::chrome_trace writes them; no lanes for any other file.
 StepTrace read_trace(std::string_view text, const std::string& file);
 
-/// A chart of bars, a row for each rank, with the bubble of each.
+/// A bar chart with one row per rank, and each rank's bubble.
 std::string time_line_html(const StepTrace& trace);
 
 }  // namespace automodel::report
