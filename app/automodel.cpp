@@ -1,4 +1,4 @@
-// The front end: links neither LibTorch nor MPI, so that everything but training answers in milliseconds.
+// The front end: links neither LibTorch nor MPI, so that everything except training responds within milliseconds.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// `code`, unless what was printed did not arrive: a full disk must not leave half a script and success.
+/// `code`, unless output was lost: a full disk must not leave half a script and report success.
 int after_output(int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (written || code != 0) return code;

@@ -27,7 +27,7 @@ Value number(const std::optional<double>& value) {
   return value ? Value(*value) : Value(nullptr);
 }
 
-/// The folders that a command means: a checkpoint, or all of a folder.
+/// The checkpoints that a folder refers to: itself, or all that it contains.
 std::vector<checkpoint::ListedCheckpoint> chosen(const std::string& folder) {
   auto all = checkpoint::list_checkpoints(folder);
   std::error_code error;
@@ -44,7 +44,7 @@ std::vector<checkpoint::ListedCheckpoint> chosen(const std::string& folder) {
   return all;
 }
 
-/// One checkpoint as `ls` shows it.
+/// One checkpoint, as `ls` shows it.
 struct Line {
   std::string name = {};
   std::string marks = {};
@@ -120,7 +120,7 @@ int verify(const Options& options) {
   throw Error(ExitCode::kCheckpoint, std::move(problems));
 }
 
-/// Options that would do nothing.
+/// Rejects options that would have no effect.
 void check_checkpoint_options(const Options& options) {
   const bool exports = options.action == "export";
   if (!exports && (!options.output.empty() || !options.dtype.empty() || !options.base.empty() || options.merge))

@@ -1,4 +1,4 @@
-// automodel checkpoint ls|verify|export: what can be done with checkpoints without training.
+// automodel checkpoint ls|verify|export: operations on checkpoints that need no training.
 #pragma once
 
 #include "options.h"

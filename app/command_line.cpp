@@ -30,7 +30,7 @@ constexpr const char* kFooter =
 /// A number of ranks.
 const CLI::Range kCount(1, 1 << 24, "COUNT");
 
-/// "TEXT:{a,b}" is what CLI11 calls the type of a choice.
+/// The allowed values of an option; CLI11 calls such a type "TEXT:{a,b}".
 std::vector<std::string> values_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const auto open = type.find('{');
@@ -38,7 +38,7 @@ std::vector<std::string> values_of(const CLI::Option& option) {
   return CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
 }
 
-/// CLI11's help with the usage of the table of commands, and with types as a person writes them.
+/// CLI11's help with the usage text from the table of commands, and with readable types.
 class Help : public CLI::Formatter {
  public:
   explicit Help(std::span<const Command> commands) : commands_(commands) {}
@@ -177,7 +177,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     auto* recipe =
         sub.add_option("RECIPE", options.recipe,
                        "Recipe (YAML); relative paths in it are resolved beside it, then in the working directory");
-    if (!(command.takes & kEstimates)) recipe->required();  // --calibrate can do without
+    if (!(command.takes & kEstimates)) recipe->required();  // --calibrate works without a recipe
     sub.allow_extras();
   }
   if (command.takes & kJson)
@@ -249,7 +249,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }
 
-/// Problems that are not a recipe's, as text or as --json promises.
+/// Reports problems that are not about a recipe, as text or in the format that --json promises.
 int refuse_all(const Error& error, bool json) {
   if (json)
     out(report::errors_to_json(error.problems()) + "\n");
@@ -258,8 +258,8 @@ int refuse_all(const Error& error, bool json) {
   return code(error.code());
 }
 
-/// A misspelled option reads like an override of a recipe key that does not exist; the key's advice would be a list of
-/// sections. Empty where `word` is none.
+/// A misspelled option looks like an override of an unknown recipe key, and the advice for the key would be a list of
+/// sections. Returns the option that was probably meant; empty if `word` does not resemble one.
 std::string misspelled_option(const CLI::App& sub, const std::string& word) {
   if (!word.starts_with("--")) return "";
   const std::string name = word.substr(2, word.find('=') - 2);
@@ -279,7 +279,7 @@ std::string misspelled_option(const CLI::App& sub, const std::string& word) {
   return std::ranges::find(options, near) == options.end() ? "" : fmt::format("--{}", near);
 }
 
-/// What the parser knows of a command, for completion.
+/// Extracts a command's description from the parser, for shell completion.
 launch::CompletedCommand describe(const CLI::App& sub, const Command& command) {
   launch::CompletedCommand out{sub.get_name(), sub.get_description(), (command.takes & kRecipe) != 0, {}};
   for (const auto* option : sub.get_options()) {
@@ -303,7 +303,7 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   app.formatter(std::make_shared<Help>(commands));
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
-  std::deque<Options> options;  // stable addresses: CLI11 keeps references
+  std::deque<Options> options;  // needs stable addresses: CLI11 keeps references
   std::vector<CLI::App*> subs;
   std::vector<std::string_view> names;
   for (const auto& command : commands) {
@@ -325,7 +325,7 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   const std::string help = "see automodel " + (words[0].starts_with("-") ? "" : words[0] + " ") + "--help";
   if (!words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())
     return refuse_words(fmt::format("no command given '{}'", words[0]), suggestion(words[0], names));
-  std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+  std::reverse(words.begin(), words.end());  // CLI11 consumes them from the back
   try {
     app.parse(words);
   } catch (const CLI::Success& success) {

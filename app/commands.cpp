@@ -19,7 +19,7 @@
 namespace automodel::app {
 namespace {
 
-/// Each key of the dump with where it came from.
+/// Visits each key of the dump with its origin.
 void list_origins(const config::Value& value, const std::string& path, const config::Origins& origins,
                   const std::function<void(const std::string&, const config::Value&, const std::string&)>& visit) {
   if (const auto* map = value.map(); map != nullptr && !map->empty()) {
@@ -66,7 +66,7 @@ int run_schema(const Options& options) {
   return code(ExitCode::kOk);
 }
 
-/// What the recipe's own declarations list, and names that other tables have.
+/// The values that the recipe's own declarations list, plus names from other tables.
 std::vector<launch::CompletedKey> completed_values() {
   std::vector<launch::CompletedKey> out;
   for (auto& each : config::recipe_values()) out.push_back({std::move(each.key), std::move(each.values)});

@@ -1,4 +1,4 @@
-// The commands as a table: help, parsing and dispatch walk it.
+// The table of commands, from which help, parsing and dispatch are derived.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace automodel::app {
 
-/// Options that a command takes.
+/// Groups of options that a command accepts.
 enum Takes : unsigned {
   kRecipe = 1u << 0,  ///< RECIPE and overrides
   kJson = 1u << 1,
@@ -39,7 +39,7 @@ struct Command {
 
 std::span<const Command> commands();
 
-// Commands with a file of their own.
+// Commands implemented in their own files.
 int run_train(const Options& options);
 int run_plan(const Options& options);
 int run_slurm(const Options& options);

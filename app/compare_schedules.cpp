@@ -1,4 +1,4 @@
-// `automodel plan --compare-schedules`: the recipe under every schedule there is.
+// `automodel plan --compare-schedules`: the recipe under every available schedule.
 #include "compare_schedules.h"
 
 #include <algorithm>
@@ -27,14 +27,14 @@ struct Row {
   double step() const { return plan && plan->estimate ? plan->estimate->time.step : 0; }
 };
 
-/// Microbatches whose activations the fullest rank keeps at once.
+/// Maximum over ranks of the number of microbatches whose activations are held at once.
 int in_flight(const estimate::EstimatedPlan& plan) {
   int most = 0;
   for (const auto& rank : plan.pipeline->schedule.proof.ranks) most = std::max(most, rank.in_flight);
   return most;
 }
 
-/// The stages per rank that a schedule is tried with.
+/// The numbers of stages per rank to try with a schedule.
 std::vector<int> stages_of(const schedule::Generator& generator) {
   if (generator.single_stage) return {1};
   std::vector<int> out;

@@ -1,4 +1,4 @@
-// `automodel plan --compare-schedules`: the recipe under every schedule there is.
+// `automodel plan --compare-schedules`: the recipe under every available schedule.
 #pragma once
 
 #include "config/recipe.h"
@@ -7,9 +7,8 @@
 
 namespace automodel::app {
 
-/// Prints a row for each schedule, the fastest first, and those that this recipe cannot run with the reason; draws
-/// their timelines below each other where --timeline names a file. The recipe's split of the model gives way to equal
-/// ones.
+/// Prints one row per schedule, fastest first, then those that this recipe cannot run, with the reason; with --timeline
+/// draws their timelines one below the other. The model is split evenly, ignoring the recipe's own split.
 int compare_schedules(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request);
 
 }  // namespace automodel::app

@@ -1,4 +1,4 @@
-// `automodel data`: the first rows as they will be trained.
+// `automodel data`: prints the first rows as they will be trained on.
 #include <algorithm>
 #include <filesystem>
 #include <span>
@@ -21,14 +21,15 @@ namespace {
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
 
-/// Where the model's tokenizer lies; a model that is nowhere has none, and data that need it say so.
+/// The folder of the model's tokenizer; empty if the model is not available locally, which data that needs it will
+/// report.
 fs::path model_folder(const config::LoadedRecipe& loaded) {
   plan::Located ignored(loaded);
   const auto choice = plan::choose_model(loaded, ignored, false);
   return choice ? choice->folder : fs::path();
 }
 
-/// One text per run of ids that are learned, read only, or padding.
+/// A run of ids that are all learned, all context, or all padding.
 struct Run {
   char mark;
   Ids ids;
@@ -37,7 +38,7 @@ struct Run {
 std::vector<Run> runs_of(const data::Sample& sample, const Ids& attention) {
   std::vector<Run> out;
   for (std::size_t t = 0; t < sample.input_ids.size(); ++t) {
-    // A label says what stands at the next position.
+    // Labels are shifted: labels[t - 1] is what token t is predicted as.
     const bool learned = t > 0 && sample.labels[t - 1] != data::kIgnoredLabel;
     const char mark = attention[t] == 0 && !learned ? '.' : learned ? '+' : ' ';
     if (out.empty() || out.back().mark != mark) out.push_back({mark, {}});
@@ -51,7 +52,7 @@ std::vector<Run> runs_of(const data::Sample& sample, const Ids& attention) {
   return out;
 }
 
-/// A text on lines of its own.
+/// Formats text on its own lines.
 std::string indented(const std::string& text, char mark) {
   std::string out;
   for (std::size_t at = 0; at <= text.size();) {
@@ -69,7 +70,7 @@ class Showing {
           std::vector<std::pair<std::int64_t, Diagnostic>> rejected, const data::Tokenizer* tokenizer)
       : options_(options), dataset_(dataset), rejected_(std::move(rejected)), tokenizer_(tokenizer) {}
 
-  /// Rows in their order; those that cannot be used keep their place and say why.
+  /// Shows rows in order; unusable rows keep their position and show the reason.
   void run() {
     const std::int64_t total = dataset_.size() + static_cast<std::int64_t>(rejected_.size());
     const std::int64_t wanted = std::min<std::int64_t>(options_.rows, total);
@@ -124,7 +125,7 @@ class Showing {
     }
   }
 
-  /// With the special tokens, which a text would not show.
+  /// Includes special tokens, which plain text would not show.
   std::string text_of(const Ids& ids) const {
     if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(ids, " "));
     if (tokenizer_->folder() != nullptr) return tokenizer_->folder()->decode(ids, false);
@@ -143,7 +144,7 @@ class Showing {
 
 namespace {
 
-/// How many rows are as long as truncation lets them be; "" where rows are not cut.
+/// Reports how many rows have the maximum length that truncation allows; "" if rows are not truncated.
 std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& dataset) {
   const auto limit = std::visit(
       [](const auto& section) -> std::int64_t {
@@ -182,7 +183,7 @@ int run_data(const Options& options) {
   Diagnostics problems;
   std::shared_ptr<const data::Dataset> dataset = data::open_dataset(*config, context, problems);
   if (!dataset) return fail(std::move(problems));
-  const auto tokenizer = data::open_tokenizer_of(*config, context, problems);  // for display only
+  const auto tokenizer = data::open_tokenizer_of(*config, context, problems);  // only for display
   Showing(options, *dataset, std::move(rejected), tokenizer.get()).run();
   if (options.json) return code(ExitCode::kOk);
   const std::string cut = cut_rows(*config, *dataset);

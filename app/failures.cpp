@@ -20,8 +20,8 @@ constexpr int kMostLost = 4;  // hosts
 struct AfterLoss {
   int lost = 0;  ///< hosts
   int ranks_left = 0;
-  int ranks = 0;                        ///< that the plan uses
-  std::vector<std::string> words = {};  ///< overrides that make it
+  int ranks = 0;                        ///< used by the plan
+  std::vector<std::string> words = {};  ///< overrides that produce it
   std::optional<estimate::EstimatedPlan> plan = {};
   double step() const { return plan && plan->estimate ? plan->estimate->time.step : 0; }
   double peak() const { return plan->estimate->memory.peak(); }

@@ -1,4 +1,4 @@
-// `automodel plan --failures`: what lost hosts mean for a recipe.
+// `automodel plan --failures`: the effect of losing hosts on a recipe.
 #pragma once
 
 #include "config/recipe.h"
@@ -7,8 +7,8 @@
 
 namespace automodel::app {
 
-/// Prints a row for each number of lost hosts: what train --min-ranks would go on with (estimate/fewer_ranks.h),
-/// whether it fits, how much slower it is.
+/// Prints one row per number of lost hosts: what train --min-ranks would continue with (estimate/fewer_ranks.h),
+/// whether it fits, and how much slower it is.
 int plan_failures(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request);
 
 }  // namespace automodel::app

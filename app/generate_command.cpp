@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
   throw Error(ExitCode::kBadInput, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
 }
 
-/// The Hugging Face folder that DIR means: itself, that of a checkpoint, or that of the newest checkpoint in it.
+/// The Hugging Face folder that DIR refers to: itself, that of a checkpoint, or that of the newest checkpoint in it.
 fs::path model_folder(const fs::path& folder) {
   std::error_code error;
   for (const auto& each : {folder, folder / "model", checkpoint::newest_checkpoint(folder) / "model"}) {
@@ -36,7 +36,7 @@ fs::path model_folder(const fs::path& folder) {
        "name a folder with config.json and safetensors, a checkpoint, or a folder of checkpoints");
 }
 
-/// What encodes the text: the model's own tokenizer, or the one that the checkpoint was trained with.
+/// The tokenizer to use: the model's own, or the one that the checkpoint was trained with.
 std::string tokenizer_of(const fs::path& folder) {
   std::error_code error;
   if (fs::is_regular_file(folder / "tokenizer.json", error)) return folder.native();

@@ -1,4 +1,4 @@
-// What a command line says.
+// The parsed command line.
 #pragma once
 
 #include <cstdint>
@@ -12,50 +12,50 @@ namespace automodel::app {
 
 struct Options {
   std::string recipe = {};
-  std::vector<std::string> overrides = {};  ///< words that are no options: --a.b.c value, a.b.c=value
+  std::vector<std::string> overrides = {};  ///< arguments that are not options of ours: --a.b.c value, a.b.c=value
   bool json = false;
   bool markdown = false;
   bool plan_reference = false;
-  bool dry_run = false;  ///< a plan is always dry
+  bool dry_run = false;  ///< `plan` is always dry
   std::optional<int> world_size = {};
   std::optional<int> gpus_per_node = {};
   std::optional<int> nproc_per_node = {};
-  std::optional<int> max_restarts = {};  ///< in place of fault_tolerance.max_restarts
-  std::optional<int> min_ranks = {};     ///< in place of fault_tolerance.min_ranks
+  std::optional<int> max_restarts = {};  ///< overrides fault_tolerance.max_restarts
+  std::optional<int> min_ranks = {};     ///< overrides fault_tolerance.min_ranks
   std::string start_with = {};           ///< command that starts the ranks
   std::string actions = {};              ///< "", "compute", "lowered"
   std::string timeline = {};             ///< file
   std::string trace = {};                ///< file
-  std::string memory = {};               ///< of a rank's device: hardware.memory
-  bool no_files = false;                 ///< do not look at what the recipe names
-  bool ranks = false;                    ///< of `doctor`
+  std::string memory = {};               ///< of a rank's device; sets hardware.memory
+  bool no_files = false;                 ///< do not check the files that the recipe names
+  bool ranks = false;                    ///< for `doctor`
   bool require_fit = false;              ///< refuse a plan that does not fit
   bool calibrate = false;                ///< measure this machine first
   bool search = false;
   bool compare_schedules = false;
   bool failures = false;
-  std::string apply = {};  ///< file that the best recipe of a search goes to
-  // Of a Slurm job.
+  std::string apply = {};  ///< file to write the best recipe of a search to
+  // Slurm jobs.
   std::optional<int> nodes = {}, cpus_per_rank = {};
   int warning = 300;  ///< seconds
   std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = "logs";
   std::string launcher = "srun", preamble = {}, program = {};
   std::vector<std::string> mounts = {};
   std::string shell = {};
-  std::string folder = {};                           ///< of a tokenizer, of checkpoints
+  std::string folder = {};                           ///< of a tokenizer or of checkpoints
   bool special = false;                              ///< add special tokens
   bool decode = false;                               ///< ids to text
-  std::int64_t rows = 3;                             ///< that `data` prints
+  std::int64_t rows = 3;                             ///< number of rows that `data` prints
   bool validation = false;                           ///< validation_dataset instead of dataset
-  bool skip_special = false;                         ///< leave special tokens out of the text
-  std::vector<launch::CompletedCommand> known = {};  ///< all commands, for completion
-  std::string action = {};                           ///< of `checkpoint`
-  std::string output = {};                           ///< of `checkpoint export`: the one that is made
+  bool skip_special = false;                         ///< drop special tokens from the text
+  std::vector<launch::CompletedCommand> known = {};  ///< all commands, for shell completion
+  std::string action = {};                           ///< for `checkpoint`
+  std::string output = {};                           ///< for `checkpoint export`: the folder to create
   std::string dtype = {};
-  std::string base = {};  ///< of adapters
+  std::string base = {};  ///< base model of adapters
   bool merge = false;
   std::vector<std::string> folders = {};  ///< of runs
-  // Of `generate`.
+  // `generate`.
   std::vector<std::string> prompts = {};
   bool chat = false;
   std::string system = {}, tokenizer = {}, device = "auto";

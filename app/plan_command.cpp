@@ -25,25 +25,25 @@ namespace automodel::app {
 
 namespace {
 
-/// --memory is another spelling of a recipe key.
+/// --memory is shorthand for a recipe key.
 Options with_memory(Options options) {
   if (!options.memory.empty()) options.overrides.push_back("hardware.memory=" + options.memory);
   return options;
 }
 
-/// A model that only the catalogue knows is trained on another machine, and so are the data.
+/// Whether model and data are on another machine, as with a model that only the catalogue knows.
 bool is_elsewhere(const estimate::EstimatedPlan& plan, const config::LoadedRecipe& loaded) {
   const auto& model = loaded.recipe.model();
   return !plan.model || (model && model->pretrained_model_name_or_path() && plan.model->folder.empty());
 }
 
-/// What a run of the plan would find wrong before its first step.
+/// What a run of the plan would reject before its first step.
 Diagnostics check_files(const Options& options, const estimate::EstimatedPlan& plan,
                         const config::LoadedRecipe& loaded) {
   return options.no_files || is_elsewhere(plan, loaded) ? Diagnostics{} : preflight::check_files(loaded, plan);
 }
 
-/// What keeps a plan from fitting, where it does not.
+/// Explains why a plan does not fit, if so.
 Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
   if (!plan.estimate) return {};
   const auto& memory = plan.estimate->memory;
@@ -63,7 +63,7 @@ Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
            "hardware.memory"}};
 }
 
-/// The fastest plans for this many ranks; the best one goes to --apply.
+/// Searches the fastest plans for this many ranks; the best one is written to --apply.
 int run_search(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request) {
   if (!options.world_size) {
     const auto result = estimate::make_plan(loaded, request);
@@ -82,7 +82,7 @@ int run_search(const Options& options, const config::LoadedRecipe& loaded, estim
   return code(ExitCode::kOk);
 }
 
-/// The schedule with every forward pass one unit, and below it with the durations that are estimated.
+/// Draws the schedule with unit-time forward passes and, below it, with estimated durations.
 std::string draw(const estimate::EstimatedPlan& plan) {
   const auto& pipeline = *plan.pipeline;
   std::vector<schedule::SvgChart> charts = {
@@ -94,8 +94,8 @@ std::string draw(const estimate::EstimatedPlan& plan) {
   return schedule::timeline_svg(charts);
 }
 
-/// Measures the parts of the recipe's model, or of usual ones, with as many ranks as would share this machine, and
-/// messages between two. Returns the exit code.
+/// Measures the parts of the recipe's model, or of common models, with as many ranks as would share this machine, and
+/// messages between two ranks. Returns the exit code.
 int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (loaded == nullptr) {
@@ -117,7 +117,7 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
   return launch::run_ranks(launch::Work::kCalibrateLinks, 2, "", {});
 }
 
-/// Options that would do nothing.
+/// Rejects options that would have no effect.
 void check_plan_options(const Options& options) {
   if (options.failures && (options.search || options.compare_schedules || !options.timeline.empty() ||
                            !options.trace.empty() || !options.actions.empty()))

@@ -1,4 +1,4 @@
-// What every command says and how: results to standard output, problems with the lines they are about, exit codes.
+// What all commands share: results on standard output, problems with the recipe lines they concern, exit codes.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 namespace automodel::app {
 
 int code(ExitCode exit);
-/// Standard output and standard error.
+/// To standard output and standard error.
 void out(const std::string& text);
 void err(const std::string& text);
-/// Problems as text with the lines they are about, or as JSON. Returns the exit code.
+/// Prints problems as text with the lines they concern, or as JSON. Returns the exit code.
 int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json,
            ExitCode exit = ExitCode::kBadInput);
-/// What the command line itself does wrong.
+/// The Error for a wrong command line.
 Error wrong_words(std::string message, std::string help);
-/// The recipe with its overrides; problems of both are in it.
+/// Loads the recipe with its overrides; the result includes the problems of both.
 config::LoadedRecipe load(const Options& options);
-/// Throws Error where that cannot be.
+/// Throws Error on failure.
 void write_file(const std::string& path, const std::string& text);
 
 }  // namespace automodel::app

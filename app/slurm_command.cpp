@@ -22,14 +22,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// This program as a job finds it: by its path.
+/// The path by which a job can find this program.
 std::string this_program() {
   std::error_code error;
   const auto path = fs::read_symlink("/proc/self/exe", error);
   return error ? "automodel" : path.string();
 }
 
-/// A job that is warned as soon as it starts would save, requeue itself and start over for ever.
+/// A job that is warned as soon as it starts would save, requeue itself and start over forever.
 void check_time(const Options& options) {
   if (options.time.empty()) return;
   const auto seconds = launch::slurm_seconds(options.time);
@@ -55,7 +55,7 @@ std::string file_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The part of a glob before its first wild card, or the path itself, where it exists; of a file, its folder.
+/// The folder of a path: of a glob, the longest existing part before the first wildcard; of a file, its parent.
 std::string folder_of(const fs::path& path) {
   std::error_code error;
   fs::path out = fs::absolute(path, error).lexically_normal();
@@ -63,8 +63,8 @@ std::string folder_of(const fs::path& path) {
   return out == out.root_path() ? "" : out.string();
 }
 
-/// Everything that a rank reads or writes by a path: program, recipe, model, data, tokenizers, checkpoints. What lies
-/// inside another, or in the working folder, is left out.
+/// The folders of everything that a rank accesses by path: program, recipe, model, data, tokenizers, checkpoints.
+/// Folders inside another one, or inside the working directory, are omitted.
 std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const estimate::EstimatedPlan& plan,
                                        const std::string& program) {
   std::vector<std::string> all;
@@ -103,7 +103,7 @@ std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const
   return out;
 }
 
-/// The sizes of the recipe do not make this number of ranks: says which numbers of nodes do.
+/// The recipe's sizes do not allow this number of ranks: suggests node counts that they do allow.
 std::string advice_in_nodes(const config::LoadedRecipe& loaded, estimate::PlanRequest request, int nodes,
                             int per_node) {
   constexpr int kReach = 16;
@@ -134,7 +134,8 @@ std::string job_name_of(const std::string& recipe) {
   return name;
 }
 
-/// Words of #SBATCH lines, which no shell reads: nothing quotes a space there, and a line's end begins a command.
+/// Arguments for #SBATCH lines, which are not parsed by a shell: spaces cannot be quoted, and a line break would start
+/// a command.
 void check_words(const Options& options) {
   const auto check = [](const char* option, const std::string& value) {
     if (std::ranges::all_of(value, [](unsigned char c) { return std::isgraph(c) != 0; })) return;
@@ -159,8 +160,7 @@ void check_words(const Options& options) {
 
 }  // namespace
 
-/// The script is printed only for a plan that can be made: a job should not wait in a queue to learn that it cannot
-/// run.
+/// The script is printed only if a plan can be made: a job should not wait in a queue only to fail.
 int run_slurm(const Options& options) {
   check_time(options);
   check_words(options);
@@ -184,13 +184,13 @@ int run_slurm(const Options& options) {
     return refuse(result.problems, loaded, false);
   }
   err(to_text(result.plan->warnings, "warning"));
-  // Other nodes may see other folders, but the commonest mistake is a path that is wrong everywhere.
+  // Other nodes may see other folders, but the most common mistake is a path that is wrong everywhere.
   if (options.container.empty()) err(to_text(preflight::check_files(loaded, *result.plan), "warning"));
   std::error_code error;
   const auto program = options.program.empty() ? this_program() : options.program;
   const auto& faults = loaded.recipe.fault_tolerance();
   const int restarts =
-      options.container.empty() ? options.max_restarts.value_or(faults.max_restarts()) : 0;  // no supervisor inside
+      options.container.empty() ? options.max_restarts.value_or(faults.max_restarts()) : 0;  // containers: no supervisor
   const bool srun = options.launcher == "srun";
   const auto least = options.min_ranks ? options.min_ranks : srun ? faults.min_ranks() : std::nullopt;
   if (options.min_ranks && restarts == 0) throw wrong_words("--min-ranks needs restarts", "add --max-restarts N");

@@ -20,7 +20,7 @@ using nlohmann::json;
   throw Error(ExitCode::kBadInput, {"bad-value", message, help, {"standard input", line, 1}, ""});
 }
 
-/// The ids of a text, as JSON.
+/// The ids of a text, as a JSON array.
 std::string encode_line(const json& value, int line, const Options& options, tokenizer::Encoder& encoder,
                         std::vector<tokenizer::Id>& ids) {
   if (!value.is_string()) refuse_line(line, "the line is not a JSON string", "write \"text\"; or --decode for ids");
@@ -29,7 +29,7 @@ std::string encode_line(const json& value, int line, const Options& options, tok
   return fmt::format("[{}]", fmt::join(ids, ","));
 }
 
-/// The text of ids, as JSON.
+/// The text of ids, as a JSON string.
 std::string decode_line(const json& value, int line, const Options& options, const tokenizer::Tokenizer& tokenizer,
                         std::vector<tokenizer::Id>& ids) {
   ids.clear();
@@ -62,7 +62,7 @@ int run_tokenize(const Options& options) {
     std::cout << (options.decode ? decode_line(value, line, options, *tokenizer, ids)
                                  : encode_line(value, line, options, encoder, ids))
               << '\n';
-    // Whoever waits for an answer gets it; a long input is not slowed down.
+    // Flush when input runs dry: interactive users get answers, and long inputs are not slowed down.
     if (std::cin.rdbuf()->in_avail() <= 0) std::cout.flush();
   }
   std::cout.flush();

@@ -30,9 +30,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The last whole line of a file that grows; empty where there is none.
+/// The last complete line of a growing file; empty if there is none.
 std::string last_line(const fs::path& path) {
-  constexpr std::streamoff kEnd = 4096;  // longer than a record
+  constexpr std::streamoff kEnd = 4096;  // more than the length of a record
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
   const std::streamoff size = file.tellg();
@@ -44,7 +44,7 @@ std::string last_line(const fs::path& path) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-/// What a run leaves behind that says how far it came.
+/// Tracks a run's progress through the files in its folder.
 class Progress {
  public:
   explicit Progress(fs::path root) : root_(std::move(root)), seen_(last_line(records())) {
@@ -59,7 +59,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// The folder is another one than when the run began, or none: checkpoints that it had are out of reach.
+  /// The folder is gone or was replaced since the run began: its checkpoints are out of reach.
   bool lost_folder() const {
     std::error_code error;
     return marked_ && !fs::exists(mark(), error);
@@ -69,7 +69,7 @@ class Progress {
     const auto newest = checkpoint::newest_checkpoint(root_);
     if (const auto name = checkpoint::parse_checkpoint_name(newest.filename().native()))
       attempt.saved_step = name->step;
-    // A record has its time in it: one that stood there before is of another attempt.
+    // Records contain a timestamp, so an unchanged last record is from an earlier attempt.
     const auto line = last_line(records());
     if (line == seen_) return;
     seen_ = line;
@@ -92,7 +92,7 @@ std::string content_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// What a restart must find as it was: a recipe that was edited for the next run, a program that was installed anew.
+/// What must not change between restarts: the recipe may have been edited for the next run, or the program reinstalled.
 class Unchanged {
  public:
   explicit Unchanged(std::string recipe)
@@ -111,7 +111,7 @@ class Unchanged {
   std::string recipe_, text_, worker_, stamp_;
 };
 
-/// Which ranks a restart gets: those of the hosts that are there, with the mesh that the recipe then has.
+/// Chooses the ranks of a restart: those on the hosts that still respond, with a mesh that fits them.
 class Survivors {
  public:
   Survivors(const config::LoadedRecipe& loaded, const Options& options, launch::HostJob whole,
@@ -155,16 +155,16 @@ class Survivors {
   }
 
  private:
-  static constexpr std::chrono::seconds kPatience{20};  // for a host to start a program
+  static constexpr std::chrono::seconds kPatience{20};  // time for a host to start a program
 
   const config::LoadedRecipe& loaded_;
   const Options& options_;
   launch::HostJob whole_;
-  estimate::EstimatedPlan plan_;  ///< of all ranks
+  estimate::EstimatedPlan plan_;  ///< for all ranks
   int least_;
 };
 
-/// Where --min-ranks or the recipe asks for it, and the command names hosts.
+/// Set if --min-ranks or the recipe asks for it and the command names hosts.
 std::optional<Survivors> survivors_of(const config::LoadedRecipe& loaded, const Options& options,
                                       const std::vector<std::string>& starter) {
   const auto least = options.min_ranks ? options.min_ranks : loaded.recipe.fault_tolerance->min_ranks();
@@ -186,7 +186,7 @@ std::optional<Survivors> survivors_of(const config::LoadedRecipe& loaded, const 
   return std::make_optional<Survivors>(loaded, options, std::move(job), std::move(*whole.plan), *least);
 }
 
-/// `stream`: null where nobody reads events as they happen.
+/// `stream`: null if nobody reads events as they happen.
 void note(const Progress& progress, const launch::Attempt& attempt, const launch::Decision& decision,
           const launch::RankJob& next, metrics::EventStream* stream) {
   metrics::Event event{.event = decision.next == launch::Next::kRestart ? "restart" : "gave-up",
@@ -201,7 +201,7 @@ void note(const Progress& progress, const launch::Attempt& attempt, const launch
   try {
     metrics::EventLog(progress.root()).add(event);
   } catch (const Error& problem) {
-    err(problem.what());  // a restart is worth more than its record
+    err(problem.what());  // a failure to log must not prevent the restart
   }
 }
 
@@ -228,7 +228,7 @@ int supervise(const config::LoadedRecipe& loaded, const Options& options, launch
   return last.code;
 }
 
-/// The recipe's own sizes say how many ranks it wants; this command started too few or too many.
+/// If the recipe fixes its number of ranks, advises that this command started too few or too many.
 void advise_ranks(const config::LoadedRecipe& loaded, int ranks, Diagnostics& problems) {
   const auto own = estimate::make_plan(loaded, {.cuda_available = launch::cuda_present()});
   for (auto& problem : problems) {
@@ -249,7 +249,7 @@ void advise_ranks(const config::LoadedRecipe& loaded, int ranks, Diagnostics& pr
 
 int run_train(const Options& options) {
   launch::RankJob job{.work = launch::Work::kTrain, .recipe = options.recipe, .overrides = options.overrides};
-  // A rank of a job leaves everything to the worker, where rank 0 reads the recipe for all.
+  // A rank of a parallel job leaves everything to the worker, where rank 0 reads the recipe for all ranks.
   if (launch::in_parallel_job()) {
     if (options.max_restarts || options.min_ranks || !options.start_with.empty())
       throw wrong_words("ranks under a launcher cannot restart themselves: the launcher ends with them",

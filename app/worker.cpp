@@ -1,9 +1,8 @@
-// One rank of a training run. `automodel train` and `automodel verify` become this program:
-// automodel-worker [--verify|--calibrate] RECIPE [OVERRIDE...]. `automodel plan --calibrate` runs it as well, without a
-// recipe with --calibrate-usual or --calibrate-links, and `automodel generate` with --generate REQUEST, as JSON. With
-// --measure-ranks [--json] is `automodel doctor --ranks`, and with --load-cuda-half it says for `doctor` what its CUDA
-// half holds. With
-// --events a training run prints JSON lines, with --events-and-end also how it ended.
+// One rank of a training run. `automodel train` and `automodel verify` become this program: automodel-worker
+// [--verify|--calibrate] RECIPE [OVERRIDE...]. It also serves `automodel plan --calibrate`, without a recipe for
+// --calibrate-usual and --calibrate-links; `automodel generate`, with --generate REQUEST (JSON); `automodel doctor
+// --ranks`, with --measure-ranks [--json]; and `automodel doctor`, to which --load-cuda-half reports what its CUDA half
+// contains. With --events a training run prints JSON lines, with --events-and-end also how it ended.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -81,7 +80,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(ExitCode::kBadInput);
   }
   if (std::string_view(argv[1]) == "--load-cuda-half") return load_cuda_half_alone();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a cause, not a signal
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding the file size limit becomes an error with a cause instead of a signal
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto take = [&](const char* flag) {
     const bool found = !words.empty() && words.front() == flag;
