@@ -190,7 +190,7 @@ int run_slurm(const Options& options) {
   const auto program = options.program.empty() ? this_program() : options.program;
   const auto& faults = loaded.recipe.fault_tolerance();
   const int restarts =
-      options.container.empty() ? options.max_restarts.value_or(faults.max_restarts()) : 0;  // containers: no supervisor
+      options.container.empty() ? options.max_restarts.value_or(faults.max_restarts()) : 0;  // no supervisor inside
   const bool srun = options.launcher == "srun";
   const auto least = options.min_ranks ? options.min_ranks : srun ? faults.min_ranks() : std::nullopt;
   if (options.min_ranks && restarts == 0) throw wrong_words("--min-ranks needs restarts", "add --max-restarts N");
