@@ -13,7 +13,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Replaces line breaks: the format that it is written to has one line per field.
+/// Replaces line breaks, since the wire format has one line per field.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return text;

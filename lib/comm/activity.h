@@ -15,25 +15,25 @@ namespace automodel::comm {
 
 /// A copy of a rank's activity at one moment.
 struct Doing {
-  std::int64_t step = -1;     ///< -1: no step has begun
-  std::string action = {};    ///< such as "2F3"; empty where none has begun
-  double action_seconds = 0;  ///< since the action (or the step) began
+  std::int64_t step = -1;     ///< -1: no step has started
+  std::string action = {};    ///< such as "2F3"; empty if none has started
+  double action_seconds = 0;  ///< since the action (or the step) started
   bool waiting = false;
   std::string verb = {};  ///< the operation that it waits for, such as "all_reduce"
   std::string group = {};
-  int peer = -1;  ///< the world rank that it waits for; the first if there are several
+  int peer = -1;  ///< the world rank being waited for; the first if there are several
   double wait_seconds = 0;
 };
 
 /// "step 3, action 2F3 (5.1 s)", "before the first step".
 std::string place_text(const Doing& doing);
 
-/// For sending a Doing to another process, and back; empty where the text is not one.
+/// Conversion for sending a Doing to another process; empty if the text is not one.
 std::string to_wire(const Doing& doing);
 std::optional<Doing> doing_from_wire(const std::string& text);
 
-/// One per rank. Written by its worker threads, read by any thread. An update takes 50 ns and never allocates: longer
-/// texts are truncated. Of several threads that wait at once, the one that began last is shown.
+/// One per rank. Written by its worker threads, read by any thread. An update takes 50 ns and never allocates; longer
+/// texts are truncated. If several threads wait at once, the most recent wait is shown.
 class Activity {
  public:
   void begin_step(std::int64_t step);

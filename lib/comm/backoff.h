@@ -9,10 +9,9 @@
 
 namespace automodel::comm {
 
-/// Call pause() between two polls. With no more ranks than cores it spins for as long as a large message
-/// takes (a small one takes a microsecond; for 4 MiB both sides must poll for 800); with more ranks than
-/// cores it yields to the rank that is waited for; then it sleeps between polls, a little longer each
-/// time.
+/// Call pause() between polls. With no more ranks than cores it spins for as long as a large message takes (a small one
+/// takes a microsecond, but for 4 MiB both sides must poll for 800 us); with more ranks than cores it yields to the
+/// rank being waited for. After that it sleeps between polls, a little longer each time.
 class Backoff {
  public:
   explicit Backoff(bool crowded) : crowded_(crowded) {}
@@ -29,12 +28,12 @@ class Backoff {
     std::this_thread::sleep_for(sleep_);
     sleep_ = std::min(sleep_ * 2, crowded_ ? kLongestSleepCrowded : kLongestSleep);
   }
-  /// Progress was made: the next event may follow immediately.
+  /// Progress was made, so the next event may follow immediately.
   void restart() {
     begin_ = Clock::now();
     sleep_ = kNoSleep;
   }
-  /// True once the wait is so long that the cost of reporting it is negligible.
+  /// True once the wait has been so long that the cost of reporting it is negligible.
   bool long_wait() const { return sleep_ != kNoSleep; }
 
  private:

@@ -15,8 +15,8 @@
 namespace automodel::comm {
 namespace {
 
-/// What LibTorch says where it has no type for it: its allocator of host memory, and the libraries that it calls.
-/// cuBLAS and cuDNN take memory beside the caching allocator's.
+/// Error messages for which LibTorch has no exception type: from its host allocator and from the libraries that it
+/// calls. cuBLAS and cuDNN allocate outside the caching allocator.
 struct Saying {
   std::string_view said, id, cause;
 };
@@ -47,7 +47,8 @@ Ending ending() {
     return {ExitCode::kEnvironment,
             fmt::format("error[out-of-memory]: the device's memory is used up: {}", error.what_without_backtrace())};
   } catch (const c10::AcceleratorError& error) {
-    // Of memory for the device, LibTorch's allocator speaks: this is pinned memory, or the driver's own.
+    // Device memory is reported by LibTorch's allocator instead: this is pinned memory, or memory that the driver
+    // itself needs.
     if (error.get_error_code() == kMemoryAllocation)
       return {ExitCode::kEnvironment,
               fmt::format("error[out-of-memory]: pinned memory of the host, or memory of the device that the driver "

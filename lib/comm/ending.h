@@ -14,7 +14,7 @@ struct Ending {
   std::optional<int> rank = {};  ///< the rank at fault, if that is not the one that throws
 };
 
-/// Describes the exception that is being handled. JobEnded is rethrown: its rank returns quietly.
+/// Describes the exception being handled. JobEnded is rethrown, since its rank returns quietly.
 Ending ending();
 
 }  // namespace automodel::comm

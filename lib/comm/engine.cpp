@@ -15,12 +15,12 @@ thread_local std::chrono::steady_clock::duration waited_here{0};
 
 using Clock = std::chrono::steady_clock;
 
-/// The thread's polling interval while operations are outstanding and no one waits, the interval while idle, and the
-/// number of idle polls before it sleeps until woken.
+/// The engine thread's polling interval while operations are outstanding and nobody waits, its interval while idle, and
+/// the number of idle polls before it sleeps until woken.
 constexpr std::chrono::microseconds kBusyPace{100};
 constexpr std::chrono::microseconds kIdlePace{500};
 constexpr int kIdleLooks = 40;
-/// Peers asked on behalf of one operation.
+/// Maximum number of peers to query on behalf of one operation.
 constexpr std::size_t kMostPeers = 64;
 
 class Counted {
@@ -122,7 +122,7 @@ void Engine::wait_long(Operation& operation, Backoff& backoff) {
     }
     if (pending.empty()) continue;
     activity_.begin_wait(wait_text(operation, pending.front()), operation.label().group, pending.front().peer);
-    // To ranks that ask, a rank that gives up still counts as waiting.
+    // Do not end_wait() first: to ranks that ask, a rank that gives up still counts as waiting.
     if (now - begin > deadline) throw_hang(pending);
   }
   activity_.end_wait();

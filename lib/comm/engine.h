@@ -1,4 +1,4 @@
-// Progresses a rank's operations: from the waiting thread, or from a thread of its own while no one waits.
+// Progresses a rank's operations: from the waiting thread, or from the engine's own thread while nothing waits.
 #pragma once
 
 #include <atomic>
@@ -18,16 +18,16 @@
 namespace automodel::comm {
 
 struct EngineOptions {
-  int rank = 0;  ///< in the world
+  int rank = 0;  ///< world rank
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
-  bool thread = true;    ///< move operations forward while the rank computes
+  bool thread = true;    ///< progress operations while the rank computes
   bool crowded = false;  ///< more ranks than cores on this host
 };
 
-/// One per rank. A rank's operations depend on each other across ranks (two ranks may wait for two operations in
-/// opposite orders), so any wait progresses all of them. One lock covers every use of the transport, which therefore
-/// sees one thread at a time. Messages of a large operation have several rounds; its own thread moves them on while the
-/// rank computes, and sleeps when nothing is outstanding.
+/// One per rank. Operations depend on each other across ranks (two ranks may wait for two operations in opposite
+/// orders), so any wait progresses all of them. A single lock covers every use of the transport, which therefore sees
+/// one thread at a time. A large operation needs several rounds of messages; the engine's thread advances them while
+/// the rank computes, and sleeps when nothing is outstanding.
 class Engine {
  public:
   explicit Engine(EngineOptions options);
@@ -36,25 +36,25 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   void start(const std::shared_ptr<Operation>& operation);
-  /// Progresses all operations; true if any advanced. Returns at once if another thread is already doing it.
+  /// Progresses all operations; true if any advanced. Returns immediately if another thread is already doing so.
   bool poll();
-  /// Waits until the operation completes. Throws its error, or HangError after the deadline.
+  /// Waits until the operation is complete. Throws its error, or HangError after the deadline.
   void wait(Operation& operation);
-  /// Waits until no operation is outstanding. Also throws the error of an operation that no one has waited for.
+  /// Waits until no operation is outstanding. Also throws the error of an operation that nobody waited for.
   void wait_for_all();
-  /// While the lock is held, no other thread is inside the transport. Recursive: the last owner of a transport may be
-  /// an operation that ends.
+  /// While the lock is held, no other thread is inside the transport. Recursive, since an operation that ends may be
+  /// the last owner of a transport.
   std::unique_lock<std::recursive_mutex> exclusive() { return std::unique_lock(mutex_); }
-  /// The same, but gives up after a second: for the end of a failed job.
+  /// The same, but gives up after a second: for shutting down a failed job.
   std::unique_lock<std::recursive_mutex> exclusive_or_give_up();
 
   Activity& activity() { return activity_; }
-  /// Whom to ask when a wait passes the deadline; lives until it is replaced. Null: nobody.
+  /// Whom to ask when a wait exceeds the deadline; must stay valid until replaced. Null: nobody.
   void set_prober(Prober* prober) { prober_ = prober; }
-  /// Describes a wait for these ranks, shown by activity().
+  /// The report of a wait for these ranks, as shown by activity().
   HangError hang_error(const std::vector<int>& peers);
   std::chrono::milliseconds deadline() const { return deadline_.load(); }
-  /// For waits that begin from now on.
+  /// Applies to waits that begin afterwards.
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
 
  private:
@@ -69,9 +69,9 @@ class Engine {
   Activity activity_;
   std::atomic<Prober*> prober_ = nullptr;
 
-  std::recursive_mutex mutex_;                      ///< the lock on the transport and on active_
-  std::vector<std::shared_ptr<Operation>> active_;  ///< in the order of their start
-  std::vector<std::shared_ptr<Operation>> failed_;  ///< whose error may not have been seen yet
+  std::recursive_mutex mutex_;                      ///< guards the transport and active_
+  std::vector<std::shared_ptr<Operation>> active_;  ///< in start order
+  std::vector<std::shared_ptr<Operation>> failed_;  ///< their errors may not have been seen yet
   std::atomic<int> outstanding_ = 0;                ///< active_.size()
   std::atomic<int> waiters_ = 0;                    ///< threads inside wait()
 

@@ -12,7 +12,7 @@
 namespace automodel::comm {
 namespace {
 
-/// The number of ranks asked for one report, and its time limit: a report must not itself hang.
+/// Limits on the ranks queried for one report and on its time: a report must not hang itself.
 constexpr std::size_t kMostAsked = 32;
 constexpr std::chrono::seconds kMostTime{10};
 
@@ -50,7 +50,7 @@ class Walk {
     order_.push_back(me);
   }
 
-  /// The end of the chain that begins with `rank`, for which `previous` waits.
+  /// The cause at the end of the chain of waits that starts with `previous` waiting for `rank`.
   Cause follow(int previous, int rank) {
     std::vector<int> chain{previous};
     while (true) {
@@ -91,7 +91,7 @@ class Walk {
     return {Weight::kCycle, text + " wait for each other"};
   }
 
-  /// The answer of a rank, asked once; null when the report's time is up.
+  /// A rank's answer, asked for once; null if the report's limits are reached.
   const Answer* ask(int rank) {
     if (const auto known = asked_.find(rank); known != asked_.end()) return &known->second;
     if (asked_.size() > kMostAsked || std::chrono::steady_clock::now() - begin_ > kMostTime) return nullptr;

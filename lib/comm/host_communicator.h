@@ -1,4 +1,4 @@
-// The operations of a group over a Transport, from and to host memory.
+// A group's operations over a Transport, from and to host memory.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@
 
 namespace automodel::comm {
 
-/// What the groups of one rank share.
+/// What all groups of a rank share.
 struct HostRuntime {
   std::shared_ptr<Engine> engine = {};
   std::shared_ptr<ScratchPool> scratch = {};
   RoundLimits limits = {};
-  bool stage_all = false;  ///< go through buffers for host tensors too (for tests)
+  bool stage_all = false;  ///< stage host tensors too (for tests)
 };
 
-/// Tensors of other devices go through pinned host memory (Staging). The lower half of the transport's tags is for
+/// Tensors on other devices go through pinned host memory (Staging). The lower half of the transport's tags is for
 /// exchanges, the upper half for collectives.
 class HostCommunicator : public Communicator {
  public:
@@ -30,7 +30,7 @@ class HostCommunicator : public Communicator {
                    HostRuntime runtime);
 
   int max_tag() const override { return max_tag_; }
-  /// exchange() under another name in reports.
+  /// exchange() with other names in reports.
   WorkPtr exchange_as(std::string_view verb, std::string_view group, const std::vector<Transfer>& sends,
                       const std::vector<Transfer>& receives);
 

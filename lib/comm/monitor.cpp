@@ -18,11 +18,11 @@
 namespace automodel::comm {
 namespace {
 
-/// For connecting and for the reply.
+/// Limit for connecting, and for the reply.
 constexpr std::chrono::milliseconds kAskLimit{1000};
-/// Ranks that are asked which rank may report: the first that answers decides.
+/// Number of ranks to try as arbiter of who reports: the first that answers decides.
 constexpr int kMostJudges = 4;
-/// For one rank that is to be silent, and for all.
+/// Limits for silencing one rank, and all ranks.
 constexpr std::chrono::milliseconds kSilenceLimit{100};
 constexpr std::chrono::milliseconds kAllSilentLimit{800};
 /// How long an unknown client that connects and stays silent can block others.
@@ -39,7 +39,7 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
-/// The interfaces that MPI was told to use; "" where it was told nothing.
+/// The interfaces that MPI was told to use; "" if none.
 std::string mpi_interfaces() {
   const std::string data = environment("OMPI_MCA_btl_tcp_if_include");
   return data.empty() ? environment("OMPI_MCA_oob_tcp_if_include") : data;
@@ -103,7 +103,7 @@ Monitor::Monitor(int rank, bool one_host) : rank_(rank) {
 
 Monitor::~Monitor() {
   stop_ = true;
-  // Wakes the thread's poll().
+  // Wakes the thread from poll().
   if (listener_.socket) shutdown(listener_.socket.get(), SHUT_RDWR);
   if (thread_.joinable()) thread_.join();
 }
@@ -118,7 +118,7 @@ void Monitor::begin(std::vector<MonitorAddress> peers, std::string secret, const
       addresses = {"127.0.0.1"};
       continue;
     }
-    // An address that this host also has (a container bridge) would connect to itself.
+    // An address that this host has too (a container bridge) would connect to this host itself.
     std::erase_if(addresses, [this](const std::string& text) {
       return std::ranges::find(address_.endpoint.addresses, text) != address_.endpoint.addresses.end();
     });

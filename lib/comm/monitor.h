@@ -1,5 +1,5 @@
-// Answers other ranks' questions about this one, and asks them, out of band: over TCP, from a thread of its own, so
-// that it works while the rank computes, is stuck in the transport, or has lost its peers.
+// Answers other ranks' questions about this rank, and asks them, out of band: over TCP, from its own thread, so that it
+// works while the rank computes, is stuck in the transport, or has lost its peers.
 #pragma once
 
 #include <atomic>
@@ -15,14 +15,14 @@
 
 namespace automodel::comm {
 
-/// How the other ranks find a rank's monitor. `host_id` is equal exactly for ranks that reach each other through
+/// How other ranks reach a rank's monitor. `host_id` is equal exactly for ranks that can reach each other through
 /// 127.0.0.1.
 struct MonitorAddress {
-  std::string host = {};  ///< for people
+  std::string host = {};  ///< for messages
   std::string host_id = {};
   Endpoint endpoint = {};
 };
-/// One line, and back.
+/// Conversion to and from a single line of text.
 std::string to_wire(const MonitorAddress& address);
 MonitorAddress monitor_address_from_wire(const std::string& line);
 
@@ -31,31 +31,33 @@ std::string host_id();
 /// The name of this host.
 std::string host_name();
 
-/// One a process. Listens from the start, answers once it knows its peers and the job's secret.
+/// One per process. Listens from construction, answers once it knows its peers and the job's secret.
 class Monitor : public Prober {
  public:
-  /// `one_host`: all ranks are on this host, so that listening on 127.0.0.1 is enough. Otherwise it listens on all
-  /// interfaces and makes known the addresses on those that MPI uses (OMPI_MCA_btl_tcp_if_include or
-  /// OMPI_MCA_oob_tcp_if_include, where set).
+  /// `one_host`: all ranks are on this host, so it suffices to listen on 127.0.0.1. Otherwise it listens on all
+  /// interfaces and advertises the addresses of those that MPI uses (OMPI_MCA_btl_tcp_if_include or
+  /// OMPI_MCA_oob_tcp_if_include, if set).
   Monitor(int rank, bool one_host);
   ~Monitor() override;
 
   const MonitorAddress& address() const { return address_; }
-  /// `peers` by rank; `secret` is the same on all ranks and unknown to others. Requests without it are not answered.
+  /// `peers` is indexed by rank; `secret` is the same on all ranks and unknown to anyone else. Requests without it are
+  /// not answered.
   void begin(std::vector<MonitorAddress> peers, std::string secret, const Activity& activity);
 
   Answer ask(int rank) override;
-  /// True for the first rank of the job that calls it, which then reports why the job ends. Rank 0 decides, or the
-  /// first of the next few if it does not answer; true if none does.
+  /// True on the first rank of the job that calls it, which then reports why the job ends. Rank 0 arbitrates, or the
+  /// first of the next few ranks that answers; true if none does.
   bool claim_last_words();
   /// Asks the other ranks to stop writing to standard error: MPI prints messages in each of them while the launcher
-  /// ends them one by one, after the final message. Takes a second at most.
+  /// kills them one by one, after the final message. Takes at most about a second.
   void silence_others() const;
 
  private:
   void serve();
   std::string reply_to(const std::string& request);
-  /// The reply to a request, if there was one; `contact` tells how far the request got. Takes at most two `limit`s.
+  /// The reply to a request, or "" if there was none; `contact` tells how far the request got. Takes at most about
+  /// twice `limit`.
   std::string question(int rank, std::string_view verb, Contact& contact, std::chrono::milliseconds limit) const;
 
   int rank_;
@@ -64,7 +66,7 @@ class Monitor : public Prober {
   std::vector<MonitorAddress> peers_;
   std::string secret_;
   const Activity* activity_ = nullptr;
-  std::atomic<bool> claimed_ = false;  ///< somebody speaks; of the rank that decides
+  std::atomic<bool> claimed_ = false;  ///< on the arbitrating rank: whether some rank reports already
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

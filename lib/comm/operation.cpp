@@ -18,7 +18,7 @@ Operation::~Operation() {
   for (Lane& lane : lanes_)
     for (std::size_t i = 0; i < lane.tickets.size(); ++i)
       if (!lane.tickets[i].done) released &= transport_->cancel(lane.tickets[i], lane.rounds[lane.round].pieces[i]);
-  // The transport may still write into the buffers: they must outlive it. Only on the way to the end of a failed job.
+  // The transport may still write into the buffers, so leak them. This happens only while a failed job is ending.
   if (!released) new std::pair(std::move(keep_), std::move(program_));
 }
 
@@ -103,7 +103,7 @@ bool Operation::round_over(Lane& lane) {
   const auto& pieces = lane.rounds[lane.round].pieces;
   for (; lane.first_open < pieces.size(); ++lane.first_open) {
     Ticket& ticket = lane.tickets[lane.first_open];
-    // Asking for the first open piece moves all of them, so the others need not be asked yet.
+    // Checking the first open piece progresses all of them, so the others need not be checked yet.
     if (!ticket.done && !transport_->finished(ticket, pieces[lane.first_open])) return false;
   }
   return true;

@@ -1,4 +1,5 @@
-// A collective or an exchange as data, rounds of messages with a little arithmetic between them, and its execution.
+// A collective or an exchange represented as data (rounds of messages with a little arithmetic between them), and its
+// execution.
 #pragma once
 
 #include <atomic>
@@ -17,39 +18,39 @@
 
 namespace automodel::comm {
 
-/// Messages that are posted together; `finish` runs when all of them are complete.
+/// Messages posted together; `finish` runs once all of them are complete.
 struct Round {
   std::vector<Piece> pieces = {};
   std::function<void()> finish = {};
 };
 
-/// What an operation does: `chunks` independent parts, `lanes` of them under way at once, each a sequence of rounds.
-/// `rounds` makes those of a chunk when its turn comes; no two chunks are in one lane at once, so that a lane can own a
-/// scratch buffer. All members of a group make programs with the same chunks, rounds and tags.
+/// What an operation does: `chunks` independent parts, up to `lanes` of them in flight at a time, each a sequence of
+/// rounds. `rounds` makes the rounds of a chunk when its turn comes; a lane handles one chunk at a time, so it can own
+/// a scratch buffer. All members of a group must make programs with the same chunks, rounds and tags.
 struct Program {
   std::int64_t chunks = 1;
   int lanes = 1;
   std::function<std::vector<Round>(std::int64_t chunk, int lane)> rounds = {};
 };
 
-/// What an operation is called in reports.
+/// How reports name an operation.
 struct OperationLabel {
-  std::string_view verb = {};  ///< of static storage
+  std::string_view verb = {};  ///< must have static storage
   std::string group = {};
   std::vector<int> ranks = {};  ///< world ranks of the group
 };
 
-/// A piece that an operation still waits for.
+/// A piece that an operation is still waiting for.
 struct Pending {
-  int peer = 0;  ///< rank in the world
+  int peer = 0;  ///< world rank
   bool outgoing = false;
   int tag = 0;
 };
 
-/// One operation in flight. Everything but finished() and the error is called under the engine's lock.
+/// One operation in flight. Everything except finished() and the error accessors is called under the engine's lock.
 class Operation {
  public:
-  /// `keep` lives as long as the transport may touch it: the tensors and buffers that the program refers to.
+  /// `keep`: tensors and buffers that the program refers to, kept alive as long as the transport may access them.
   Operation(OperationLabel label, std::shared_ptr<Transport> transport, Program program, std::vector<at::Tensor> keep);
   ~Operation();
   Operation(const Operation&) = delete;
@@ -57,17 +58,17 @@ class Operation {
 
   /// Posts the first rounds.
   void start();
-  /// Advances as far as possible without waiting; true if it advanced; never throws. An error ends the operation and is
-  /// kept for error().
+  /// Advances as far as possible without blocking; true if it made progress. An error ends the operation and is kept
+  /// for error().
   bool advance() noexcept;
-  /// The messages that are not over, at most `most` of them; none where asking ended the operation.
+  /// Up to `most` incomplete messages; none if querying them ended the operation.
   std::vector<Pending> pending(std::size_t most) noexcept;
 
-  /// From any thread; what finish functions wrote is visible after it was true.
+  /// Callable from any thread; once it returns true, everything that finish functions wrote is visible.
   bool finished() const { return finished_.load(std::memory_order_acquire); }
-  /// Of a finished operation: the error that ended it, or null.
+  /// The error that ended a finished operation, or null.
   std::exception_ptr error() const { return error_; }
-  /// The same, for throwing it where somebody waits.
+  /// The same, marking it as seen: for rethrowing it to a waiter.
   std::exception_ptr take_error() {
     error_taken_ = true;
     return error_;
@@ -79,8 +80,8 @@ class Operation {
   struct Lane {
     std::vector<Round> rounds = {};
     std::size_t round = 0;
-    std::vector<Ticket> tickets = {};  ///< of the current round's pieces
-    std::size_t first_open = 0;        ///< pieces before it are over
+    std::vector<Ticket> tickets = {};  ///< for the current round's pieces
+    std::size_t first_open = 0;        ///< all pieces before this one are complete
     bool idle = true;
   };
   void next_chunk(Lane& lane, int index);

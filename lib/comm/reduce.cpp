@@ -15,8 +15,8 @@
 namespace automodel::comm {
 namespace {
 
-/// Accumulators of elements that are reduced together, over all inputs: few enough to stay in registers. (In memory
-/// they would alias with the inputs at 4 KiB distances, which costs three quarters of the speed.)
+/// Size of the block of elements that is reduced over all inputs at once: its accumulators stay in registers. (In
+/// memory they would alias with inputs at 4 KiB distances, which costs three quarters of the speed.)
 constexpr std::size_t kBlockBytes = 128;
 
 struct Sum {
@@ -28,7 +28,7 @@ struct Sum {
       return static_cast<T>(a + b);
   }
 };
-// The comparisons are false for a NaN in `a`, which then stays; a NaN in `b` is taken by the first test.
+// With a NaN in `a` the comparisons are false, so `a` is kept; a NaN in `b` is caught by the first test.
 struct Max {
   template <class T>
   static T apply(T a, T b) {
@@ -68,7 +68,7 @@ void reduce(std::byte* out, std::span<const std::byte* const> inputs, std::int64
 }
 
 using Reduce = void (*)(std::byte*, std::span<const std::byte* const>, std::int64_t);
-/// One row a dtype; columns in the order of ReduceOp.
+/// One row per dtype; columns in the order of ReduceOp.
 struct Row {
   c10::ScalarType dtype;
   std::array<Reduce, 3> reduce;

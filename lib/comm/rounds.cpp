@@ -10,7 +10,7 @@
 namespace automodel::comm {
 namespace {
 
-/// Outgoing pieces are only read.
+/// Outgoing pieces are never written to.
 std::byte* readable(const std::byte* data) {
   return const_cast<std::byte*>(data);
 }
@@ -26,19 +26,19 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-/// Where part `index` of `parts` equal parts of `total` begins.
+/// First element of part `index` when `total` is split into `parts` equal parts.
 std::int64_t part_begin(std::int64_t total, int parts, int index) {
   return total * index / parts;
 }
 
-/// The other members, beginning after this rank, so that not all send to rank 0 first.
+/// The other members, starting after this rank, so that not all of them send to rank 0 first.
 std::vector<int> others(Seat seat) {
   std::vector<int> out;
   for (int k = 1; k < seat.size; ++k) out.push_back((seat.rank + k) % seat.size);
   return out;
 }
 
-/// Where the blocks of a sum lie, by rank: this rank's own at `own`, the others' one after the other from `arrived`.
+/// Pointers to the blocks to sum, in rank order: this rank's own at `own`, the others' consecutive from `arrived`.
 std::vector<const std::byte*> summands(Seat seat, const std::byte* own, const std::byte* arrived, std::int64_t bytes) {
   std::vector<const std::byte*> out;
   for (int r = 0; r < seat.size; ++r) {
@@ -48,7 +48,7 @@ std::vector<const std::byte*> summands(Seat seat, const std::byte* own, const st
   return out;
 }
 
-/// Place of `peer` among the others in the order of ranks.
+/// Index of `peer` among the other ranks, in rank order.
 std::int64_t arrival_slot(Seat seat, int peer) {
   return peer < seat.rank ? peer : peer - 1;
 }
@@ -124,7 +124,7 @@ Program RoundMaker::all_reduce_whole(std::byte* data, std::int64_t count, Reduct
 }
 
 Program RoundMaker::all_reduce_chunked(std::byte* data, std::int64_t count, Reduction reduction) {
-  // Of each chunk, every rank sums one part and gives it to the others.
+  // Each rank sums one part of each chunk and sends the result to the others.
   const auto size = static_cast<std::int64_t>(c10::elementSize(reduction.dtype));
   const std::int64_t chunk_count = limits_.chunk / size;
   Program program;
@@ -232,8 +232,8 @@ Program RoundMaker::all_to_all(std::byte* out, const std::byte* in, std::span<co
 }
 
 Program RoundMaker::broadcast(std::byte* data, std::int64_t bytes, int root) {
-  // Small: the root sends everything to everybody. Large: it gives each rank one part, and all ranks give theirs to the
-  // others, so that the root sends everything once instead of n - 1 times.
+  // Small: the root sends everything to everyone. Large: the root sends each rank one part and all ranks exchange their
+  // parts, so that the root sends everything only once instead of n - 1 times.
   const std::int64_t tags = tags_.reserve(2);
   const bool is_root = seat_.rank == root;
   std::vector<Round> rounds(1);
@@ -262,7 +262,7 @@ Program RoundMaker::broadcast(std::byte* data, std::int64_t bytes, int root) {
 }
 
 Program RoundMaker::barrier() {
-  // Dissemination: after step k, each rank has heard of 2^k others.
+  // Dissemination: after step k, each rank has heard from 2^k others.
   const std::int64_t tags = tags_.reserve(log_steps());
   std::vector<Round> rounds;
   for (int distance = 1; distance < seat_.size; distance *= 2) {

@@ -1,10 +1,10 @@
-// The collectives as rounds of messages: which rank sends which bytes to whom, and when sums are taken.
+// Collectives as rounds of messages: which rank sends which bytes to whom, and when sums are computed.
 //
-// Sums are taken in one place for each element, over all ranks' values at once and in the order of the ranks. That is
-// what makes them independent of timing, of the cut into chunks, and of the transport. (MPI promises neither: it only
-// recommends that a repeated call give the same result, and the ring and tree algorithms that implementations choose
-// from by size add in an order that depends on an element's position.) The price is n - 1 messages per rank instead of
-// log n for a reduction, the same bytes as a ring and one rounding instead of log n or n - 1.
+// Each element is summed in one place, over all ranks' values at once and in rank order. This makes sums independent of
+// timing, of chunking and of the transport. (MPI guarantees none of this: it only recommends that a repeated call give
+// the same result, and the ring and tree algorithms that implementations choose by size add in an order that depends on
+// an element's position.) The price is n - 1 messages per rank for a reduction instead of log n; the bytes are the same
+// as for a ring, and there is one rounding instead of log n or n - 1.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,19 @@
 
 namespace automodel::comm {
 
-/// A rank's place in its group.
+/// A rank's position in its group.
 struct Seat {
   int rank = 0;
   int size = 1;
 };
 
-/// Tags of a group's collectives, the same sequence on every member: each round of each chunk gets one of its own, so
+/// Tags for a group's collectives, the same sequence on every member: each round of each chunk gets its own tag, so
 /// that rounds of operations that overtake each other cannot be confused.
 class TagSequence {
  public:
-  /// Tags first ... last, over and over.
+  /// Cycles through tags first ... last.
   TagSequence(int first, int last) : first_(first), count_(std::int64_t{last} - first + 1) {}
-  /// The first of `count` tags; the k-th of them is at(position, k).
+  /// Reserves `count` tags and returns their position; the k-th of them is at(position, k).
   std::int64_t reserve(std::int64_t count) {
     const std::int64_t position = next_;
     next_ = (next_ + count) % count_;
@@ -47,25 +47,25 @@ class TagSequence {
   std::int64_t next_ = 0;
 };
 
-/// What and how to reduce.
+/// What to reduce, and how.
 struct Reduction {
   c10::ScalarType dtype = c10::ScalarType::Float;
   ReduceOp op = ReduceOp::kSum;
 };
 
-/// Sizes in bytes, measured between ranks of one host (bench/comm_bench.cpp). Results do not depend on them.
+/// Sizes in bytes, tuned between ranks of one host (bench/comm_bench.cpp). Results do not depend on them.
 struct RoundLimits {
-  /// The largest message sent to every rank directly in one step; larger ones are divided among the ranks.
+  /// The largest message that is sent to every rank directly in one step; larger ones are split among the ranks.
   std::int64_t whole = 32 << 10;
-  /// Reductions are cut into chunks of this size, so that one is summed while another travels,
+  /// Chunk size of reductions: one chunk is summed while another is in transit.
   std::int64_t chunk = 1 << 20;
-  /// of which so many are under way at once.
+  /// Number of chunks in flight.
   int lanes = 2;
-  /// Size of group from which small messages travel in log n steps.
+  /// Group size from which small messages travel in log n steps.
   int log_steps_from = 9;
 };
 
-/// Builds the programs of one group. The pointers refer to host memory that outlives the program.
+/// Builds a group's programs. Pointers refer to host memory that must outlive the program.
 class RoundMaker {
  public:
   RoundMaker(Seat seat, TagSequence tags, std::shared_ptr<ScratchPool> scratch, RoundLimits limits = {});
@@ -81,11 +81,12 @@ class RoundMaker {
  private:
   Program all_reduce_whole(std::byte* data, std::int64_t count, Reduction reduction);
   Program all_reduce_chunked(std::byte* data, std::int64_t count, Reduction reduction);
-  /// Rounds after which block r of `blocks` is that of rank (this + r) % size, given block 0; one round for each bit of
-  /// the group's size (the concatenation of Bruck et al., "Efficient algorithms for all-to-all communications", 1997).
+  /// Rounds after which block r of `blocks` is that of rank (this + r) % size, given block 0; one round per bit of the
+  /// group size (the concatenation algorithm of Bruck et al., "Efficient algorithms for all-to-all communications",
+  /// 1997).
   std::vector<Round> gather_in_log_steps(std::byte* blocks, std::int64_t block_bytes, std::int64_t first_tag) const;
   int log_steps() const;
-  /// Whether `bytes` to each other rank are few enough to be sent in one step.
+  /// Whether `bytes` to each other rank are little enough to be sent in one step.
   bool small(std::int64_t bytes) const { return bytes * (seat_.size - 1) <= limits_.whole; }
 
   Seat seat_;
@@ -94,7 +95,7 @@ class RoundMaker {
   RoundLimits limits_;
 };
 
-/// Adds a message, cut at kLargestPiece; one without bytes is sent too, so that both sides always agree.
+/// Adds a message, split at kLargestPiece; an empty message is sent too, so that both sides always agree.
 void add_message(std::vector<Piece>& pieces, const Piece& message);
 
 }  // namespace automodel::comm

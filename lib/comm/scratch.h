@@ -1,4 +1,4 @@
-// Memory for what arrives before it is summed.
+// Buffers for data that arrives before it is reduced.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,11 @@
 
 namespace automodel::comm {
 
-/// Keeps a few returned buffers, because fresh pages cost as much as the sum that is made in them. From any thread.
+/// Keeps a few returned buffers, because faulting in fresh pages costs as much as the sum computed in them.
+/// Thread-safe.
 class ScratchPool : public std::enable_shared_from_this<ScratchPool> {
  public:
-  /// At least `bytes`, uninitialised, aligned for every dtype; returns to the pool with its last owner.
+  /// At least `bytes`, uninitialized, aligned for every dtype; returns to the pool when its last owner releases it.
   std::shared_ptr<std::byte[]> take(std::int64_t bytes);
 
  private:

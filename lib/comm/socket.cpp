@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// An address in the form the system calls take.
+/// An address in the form that system calls take.
 struct Address {
   sockaddr_storage storage = {};
   socklen_t size = 0;
@@ -30,7 +30,7 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-/// Reads a numeric address; empty where it is none.
+/// Parses a numeric address; empty if it is not one.
 std::optional<Address> parse_address(const std::string& text, int port) {
   Address out;
   auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
@@ -50,7 +50,7 @@ std::optional<Address> parse_address(const std::string& text, int port) {
   return std::nullopt;
 }
 
-/// The address itself, in network byte order.
+/// The bare address, in network byte order.
 std::string raw_bytes(const sockaddr* address) {
   std::string out;
   if (address->sa_family == AF_INET) {
@@ -92,7 +92,7 @@ int milliseconds_until(Clock::time_point end) {
   return static_cast<int>(std::max<long long>(0, left));
 }
 
-/// Whether the descriptor became ready for `events` in time.
+/// Whether the descriptor becomes ready for `events` in time.
 bool ready(int descriptor, short events, Clock::time_point end) {
   pollfd entry{descriptor, events, 0};
   while (true) {
@@ -106,7 +106,7 @@ Socket open_socket(int family) {
   return Socket(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-/// An attempt under way; its socket is taken when it has ended.
+/// A connection attempt in progress; its socket is moved out when it succeeds.
 struct Attempt {
   Socket socket = Socket();
   bool open = true;
@@ -128,7 +128,7 @@ Socket& Socket::operator=(Socket&& other) noexcept {
 }
 
 Listener listen_on(const std::string& address) {
-  // All interfaces: IPv6 takes IPv4 connections too, where there is IPv6.
+  // All interfaces: an IPv6 socket also accepts IPv4 connections, if IPv6 is available.
   const auto wanted = address.empty() ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector<std::string>{address};
   for (const std::string& text : wanted) {
     auto parsed = parse_address(text, 0);
@@ -220,7 +220,7 @@ std::vector<std::string> host_addresses(const std::string& only) {
       continue;
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    // Link-local addresses mean nothing without the other side's interface.
+    // Link-local addresses are useless without knowing the other side's interface.
     if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr))
       continue;
     if (!allowed(*entry, only)) continue;

@@ -1,4 +1,4 @@
-// The group of one rank.
+// A group of a single rank.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace automodel::comm {
 
-/// No messages: reductions leave their values unchanged, gathers copy. Every Work is complete at once. For any device.
+/// No messages: reductions are no-ops, gathers copy. Every Work is complete immediately. Works on any device.
 class SoloCommunicator : public Communicator {
  public:
   SoloCommunicator(int world_rank, std::string name);

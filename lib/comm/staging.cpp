@@ -6,7 +6,7 @@
 namespace automodel::comm {
 namespace {
 
-/// A contiguous host tensor like `tensor`, in memory from which its device can copy at full speed.
+/// A contiguous host tensor shaped like `tensor`, pinned so that its device can copy at full speed.
 at::Tensor host_buffer(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(),
                    tensor.options().device(at::kCPU).pinned_memory(!tensor.is_cpu()).requires_grad(false));
@@ -18,7 +18,7 @@ at::Tensor Staging::read(const at::Tensor& tensor) {
   if (direct(tensor)) return tensor;
   const at::NoGradGuard no_grad;
   at::Tensor host = host_buffer(tensor);
-  host.copy_(tensor);  // a blocking copy: the values are there when it returns
+  host.copy_(tensor);  // a blocking copy: the values are complete when it returns
   return host;
 }
 
@@ -39,7 +39,7 @@ at::Tensor Staging::update(const at::Tensor& tensor) {
 void Staging::deliver() {
   if (deliveries_.empty()) return;
   const at::NoGradGuard no_grad;
-  // The allocator of pinned memory keeps a buffer until the copies recorded on it are over.
+  // The pinned-memory allocator keeps a buffer until the copies recorded on it are done.
   for (const Delivery& delivery : deliveries_) delivery.target.copy_(delivery.host, /*non_blocking=*/true);
   deliveries_.clear();
 }

@@ -1,4 +1,4 @@
-// Tensors of another device, seen from the host.
+// Host access to tensors on other devices.
 #pragma once
 
 #include <vector>
@@ -7,22 +7,22 @@
 
 namespace automodel::comm {
 
-/// The host buffers of one operation. A host tensor stands for itself; one of another device gets a buffer in pinned
-/// host memory, filled when the operation starts and copied back when it has been waited for. Several ranks can share
-/// a GPU this way. All copies are ATen's, so nothing here knows which device it is.
+/// The host buffers of one operation. A host tensor is used directly; a tensor on another device gets a buffer in
+/// pinned host memory, which is filled when the operation starts and copied back when it has been waited for. This way
+/// several ranks can share a GPU. All copies go through ATen, so nothing here depends on the kind of device.
 class Staging {
  public:
-  /// `always`: use buffers for host tensors too (for tests).
+  /// `always`: stage host tensors too (for tests).
   explicit Staging(bool always) : always_(always) {}
 
-  /// Host memory with the values of `tensor`. Waits for what the current stream computes into it.
+  /// Host memory with the values of `tensor`. Waits for pending work on it in the current stream.
   at::Tensor read(const at::Tensor& tensor);
-  /// Host memory for what `tensor` is to become; its values are unspecified until then.
+  /// Host memory whose content will replace that of `tensor`; uninitialized until then.
   at::Tensor write(const at::Tensor& tensor);
-  /// Host memory with the values of `tensor`, which is to change.
+  /// Host memory with the values of `tensor`, for in-place modification.
   at::Tensor update(const at::Tensor& tensor);
 
-  /// Copies everything received to its tensors, on the current stream. Does nothing a second time.
+  /// Copies everything received to its target tensors, on the current stream. A second call does nothing.
   void deliver();
 
  private:

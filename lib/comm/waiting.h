@@ -3,8 +3,8 @@
 
 namespace automodel::comm {
 
-/// Seconds that this thread has spent in Work::wait of host tensors so far, of all groups together. The difference of
-/// two calls is the time spent waiting between them. Counted by the engine; a few clock reads per wait.
+/// Seconds that this thread has spent in Work::wait for host tensors so far, over all groups. The difference of two
+/// calls is the time waited between them. Counted by the engine, at the cost of a few clock reads per wait.
 double seconds_waited();
 
 }  // namespace automodel::comm

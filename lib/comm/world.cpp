@@ -78,7 +78,7 @@ void World::use_device(at::Device wanted, DeviceGroups groups) {
         {"no-device", fmt::format("no {} device on host {}", c10::DeviceTypeName(wanted.type(), true), host_name()),
          "use device: cpu, or a build and a host with one"});
   if (!wanted.has_index()) device_ = {wanted.type(), static_cast<at::DeviceIndex>(local_rank() % devices)};
-  at::accelerator::setDeviceIndex(device_.index());  // of this thread: what is made without naming a device goes there
+  at::accelerator::setDeviceIndex(device_.index());  // this thread's default device
 }
 
 void World::check_members(const std::vector<int>& ranks, const std::string& name) const {
@@ -90,7 +90,7 @@ void World::check_members(const std::vector<int>& ranks, const std::string& name
 }
 
 void World::meet(const std::vector<int>& ranks, const std::string& name) {
-  // Checks that all members have arrived, and mean the same group, before anything blocking is called.
+  // Checks that all members have arrived and mean the same group, before anything blocking is called.
   TextHash hash;
   hash.mix(name);
   const int tag = static_cast<int>(hash.value() % static_cast<std::uint64_t>(host_control_->max_tag()));

@@ -21,12 +21,12 @@
 namespace automodel::comm {
 namespace {
 
-/// What the ranks of one job share.
+/// State shared by the ranks of one job.
 class Job : public Prober {
  public:
   explicit Job(int size) : activities_(static_cast<std::size_t>(size)) {}
 
-  /// The post office shared by all members of a group when each of them creates it for the n-th time.
+  /// The post office of a group; members that create the same group for the n-th time get the same one.
   std::shared_ptr<PostOffice> office(const std::string& key, int members) {
     const std::lock_guard lock(mutex_);
     auto& office = offices_[key];
@@ -46,7 +46,7 @@ class Job : public Prober {
     return outcome_;
   }
 
-  /// From now on (null: no longer) questions about `rank` are answered from `activity`.
+  /// From now on, questions about `rank` are answered from `activity`; null ends that.
   void show(int rank, const Activity* activity) {
     const std::lock_guard lock(mutex_);
     activities_[static_cast<std::size_t>(rank)] = activity;
@@ -162,9 +162,9 @@ JobOutcome run_ranks(int ranks, const std::function<void(World&)>& body, WorldOp
         LoopbackWorld world(job, rank, ranks, false, options);
         run_guarded(world, body);
       } catch (const JobEnded&) {
-        // The outcome is the job's.
+        // The job already has its outcome.
       } catch (const Error& error) {
-        job->end({error.code(), rank, error.what()});  // the world could not be made
+        job->end({error.code(), rank, error.what()});  // the world could not be created
       }
     });
   for (auto& thread : threads) thread.join();

@@ -16,15 +16,15 @@
 
 namespace automodel::comm {
 
-/// A posted piece, until its owner has seen its completion.
+/// A posted piece; its owner keeps it until it has seen its completion.
 struct Letter {
   Piece piece = {};
-  std::int64_t other_bytes = -1;  ///< size of the piece that it met; read after `over`
+  std::int64_t other_bytes = -1;  ///< size of the matching piece; valid once `over` is set
   std::atomic<bool> over = false;
 };
 
-/// One direction between two members of a group. The poster of the second half of a matching pair copies the bytes,
-/// under the lock, so that a withdrawn letter is never touched.
+/// One direction between two members of a group. Whichever side posts second copies the bytes, under the lock, so that
+/// a withdrawn letter is never touched.
 class Mailbox {
  public:
   void post(Letter& letter);
@@ -32,8 +32,8 @@ class Mailbox {
 
  private:
   std::mutex mutex_;
-  std::deque<Letter*> sends_;     ///< not met yet, in the order of posting
-  std::deque<Letter*> receives_;  ///< likewise
+  std::deque<Letter*> sends_;     ///< unmatched, in posting order
+  std::deque<Letter*> receives_;  ///< unmatched, in posting order
 };
 
 /// The mailboxes of one group.

@@ -35,8 +35,8 @@ void end_stuck_launcher_after(std::chrono::seconds patience) {
   // Unlike a pid, a descriptor cannot be reused for another process.
   const int process = static_cast<int>(syscall(SYS_pidfd_open, launcher, 0));
   if (process < 0 || fork() != 0) return;
-  // Only system calls from here on: other threads of the parent may have held any lock. A session of its own, so that
-  // ending the rank does not end this process; no other descriptors, so that nothing waits for its output.
+  // Only system calls from here on: other threads of the parent may have held any lock. In its own session, so that
+  // ending the rank does not end this process; without other descriptors, so that nothing waits for its output.
   setsid();
   for (int descriptor = 0; descriptor < kMostDescriptors; ++descriptor)
     if (descriptor != process) close(descriptor);

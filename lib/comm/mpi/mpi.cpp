@@ -21,16 +21,16 @@
 namespace automodel::comm {
 namespace {
 
-/// Time for earlier output of other ranks to be printed before the final message.
+/// Time for other ranks' earlier output to be printed before the final message.
 constexpr std::chrono::milliseconds kDrain{100};
 /// Time for the reporting rank to end the others.
 constexpr std::chrono::seconds kSilence{30};
 
-/// Time for the launcher to end the ranks of other hosts.
+/// Time for the launcher to end ranks on other hosts.
 constexpr std::chrono::seconds kLauncherPatience{20};
 
-/// Every rank's text, by rank. Blocking, only for the start: MPI_Init has just synchronised all ranks anyway, and MPI's
-/// own algorithm opens fewer connections than a message to every rank.
+/// Every rank's text, indexed by rank. Blocking, and only for startup: MPI_Init has just synchronized all ranks anyway,
+/// and MPI's own algorithm opens fewer connections than sending to every rank.
 std::vector<std::string> all_texts(const std::string& text, int size) {
   const int length = static_cast<int>(text.size());
   std::vector<int> lengths(static_cast<std::size_t>(size));
@@ -47,7 +47,7 @@ std::vector<std::string> all_texts(const std::string& text, int size) {
   return texts;
 }
 
-/// 128 random bits of rank 0.
+/// 128 random bits, generated on rank 0.
 std::string shared_secret() {
   std::string secret;
   std::random_device random;
@@ -56,7 +56,7 @@ std::string shared_secret() {
   return secret;
 }
 
-/// Ranks of one machine: network namespaces aside, since they share its devices.
+/// The machine part of a host id: ranks in different network namespaces of a machine still share its devices.
 std::string machine_of(const std::string& id) {
   return id.substr(0, id.rfind('/'));
 }
@@ -72,7 +72,7 @@ void silence_abort_banner() {
 }
 
 MPI_Comm initialised_world() {
-  // One thread at a time is enough: Engine's lock covers every call.
+  // Serialized access is enough: Engine's lock covers every call.
   int level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
   if (level < MPI_THREAD_SERIALIZED)
@@ -119,7 +119,7 @@ class MpiWorld : public World {
     engine().set_prober(nullptr);
     monitor_.reset();
     // After a failure the other ranks are not in MPI_Finalize, which would wait for them; the launcher notices that
-    // this rank left.
+    // this rank has left.
     if (finished_) MPI_Finalize();
   }
 
@@ -161,7 +161,7 @@ class MpiWorld : public World {
   }
 
  private:
-  /// In one piece, so that lines of other ranks do not come between.
+  /// In a single write, so that lines of other ranks do not come in between.
   static void write_to_stderr(const std::string& text) {
     for (std::size_t done = 0; done < text.size();) {
       const auto count = ::write(STDERR_FILENO, text.data() + done, text.size() - done);

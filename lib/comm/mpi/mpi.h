@@ -1,4 +1,4 @@
-// Ranks as processes under mpirun or srun; messages carried by MPI.
+// Ranks as processes under mpirun or srun; MPI carries the messages.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace automodel::comm {
 
-/// Initialises MPI; once per process. Throws Error (kEnvironment) where MPI cannot be used from several threads in
-/// turn; ends the job where the device is missing.
+/// Initializes MPI; once per process. Throws Error (kEnvironment) if MPI does not support calls from several threads in
+/// turn; ends the job if the device is missing.
 std::unique_ptr<World> open_mpi(const WorldOptions& options, DeviceGroups device_groups = {});
 
 }  // namespace automodel::comm

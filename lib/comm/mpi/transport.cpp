@@ -48,7 +48,7 @@ MpiTransport::MpiTransport(MPI_Comm communicator) : communicator_(communicator) 
 }
 
 MpiTransport::~MpiTransport() {
-  // Freeing is collective by the letter, but waits for nobody in Open MPI and MPICH, so members may do it at different
+  // Formally, freeing is collective, but it waits for nobody in Open MPI and MPICH, so members may do it at different
   // times.
   int finalized = 0;
   MPI_Finalized(&finalized);
@@ -88,7 +88,7 @@ bool MpiTransport::finished(Ticket& ticket, const Piece& piece) {
 }
 
 bool MpiTransport::cancel(Ticket& ticket, const Piece& /*piece*/) noexcept {
-  ticket.done = true;  // the request stays; nobody asks for it again
+  ticket.done = true;  // the request leaks; nobody queries it again
   return false;
 }
 

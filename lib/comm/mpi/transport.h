@@ -1,4 +1,4 @@
-// Messages of a group over an MPI communicator of its own. Includes mpi.h: for this folder only.
+// A group's messages over its own MPI communicator. Includes mpi.h: only for use in this folder.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,11 @@ void check_mpi(int status, const char* call);
 
 class MpiTransport : public Transport {
  public:
-  /// Takes over `communicator`.
+  /// Takes ownership of `communicator`.
   explicit MpiTransport(MPI_Comm communicator);
   ~MpiTransport() override;
-  /// From now on the communicator is freed under this engine's lock. Not an owner: operations of the engine own this.
+  /// From now on the communicator is freed under this engine's lock. Weak, since the engine's operations own this
+  /// transport.
   void set_engine(std::weak_ptr<Engine> engine) { engine_ = std::move(engine); }
 
   Ticket post(const Piece& piece) override;
@@ -29,7 +30,7 @@ class MpiTransport : public Transport {
  private:
   MPI_Comm communicator_;
   std::weak_ptr<Engine> engine_;
-  int max_tag_ = 32767;  ///< the least that MPI promises
+  int max_tag_ = 32767;  ///< the minimum that MPI guarantees
 };
 
 }  // namespace automodel::comm

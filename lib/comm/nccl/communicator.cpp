@@ -18,10 +18,10 @@
 namespace automodel::comm {
 namespace {
 
-/// Time for an orderly end of a communicator.
+/// Time limit for the orderly end of a communicator.
 constexpr std::chrono::seconds kEndLimit{10};
 
-/// Follows the launch of an operation, however it ends.
+/// Has the watch follow the launch of an operation, however the launch ends.
 class Launching {
  public:
   Launching(Watch& watch, std::shared_ptr<Flight> flight) : flight_(std::move(flight)) { watch.follow(flight_); }
@@ -38,10 +38,10 @@ class NcclWork : public Work {
   NcclWork(std::vector<std::shared_ptr<Flight>> flights, at::Device device)
       : flights_(std::move(flights)), device_(device) {}
   void wait() override {
-    const c10::cuda::CUDAGuard guard(device_);  // the default stream is that of the calling thread's device
+    const c10::cuda::CUDAGuard guard(device_);  // the current stream is that of the calling thread's device
     for (const auto& flight : flights_) {
       flight->end.hold(c10::cuda::getCurrentCUDAStream(device_.index()).stream());
-      // The next user of this memory is ordered after the operation by the stream that now waits for it.
+      // Whoever reuses this memory is ordered after the operation, since the stream now waits for it.
       flight->release();
     }
   }
@@ -50,7 +50,7 @@ class NcclWork : public Work {
   }
 
  private:
-  std::vector<std::shared_ptr<Flight>> flights_;  ///< one on each lane
+  std::vector<std::shared_ptr<Flight>> flights_;  ///< one per lane
   at::Device device_;
 };
 
@@ -91,7 +91,7 @@ std::vector<int> all_but(int rank, int size) {
   return out;
 }
 
-/// Calls between these two become one operation.
+/// Calls between construction and end() become a single operation.
 class CallGroup {
  public:
   CallGroup() { check_nccl(ncclGroupStart(), "ncclGroupStart"); }
@@ -130,7 +130,7 @@ void NcclLane::connect(const HostCommunicator& host, Flight& flight, Pairs pairs
   const auto bytes = at::zeros({host.size()}, at::TensorOptions().dtype(at::kByte).device(kGpu));
   auto* data = static_cast<std::byte*>(bytes.mutable_data_ptr());
   flight.keep({bytes});
-  // Zeros are written on the current stream, which this lane waits for.
+  // The zeros are written on the current stream, so this lane waits for it.
   flight.begin.record(c10::cuda::getCurrentCUDAStream().stream());
   flight.begin.hold(stream());
   flight.begin.record(stream());
@@ -145,7 +145,7 @@ void NcclLane::connect(const HostCommunicator& host, Flight& flight, Pairs pairs
 
 NcclLane::~NcclLane() {
   if (!watch_->remove(communicator_)) return;
-  // While a failed job ends, the others may never arrive, and waiting for them would hide the cause.
+  // While a failed job ends, the other ranks may never arrive, and waiting for them would hide the cause.
   if (std::uncaught_exceptions() > 0) return;
   const auto limit = std::chrono::steady_clock::now() + kEndLimit;
   while (cudaStreamQuery(stream()) == cudaErrorNotReady && std::chrono::steady_clock::now() < limit)
@@ -280,7 +280,7 @@ std::shared_ptr<Flight> NcclCommunicator::launch_messages(NcclLane& lane, std::v
                                                           std::vector<Transfer> receives) {
   std::vector<at::Tensor> tensors;
   std::vector<int> peers;
-  // Messages of a pair in one call match by their order, which shall be that of the tags.
+  // Messages of a pair within one call match by position, so sort them by tag on both sides.
   for (auto* list : {&sends, &receives}) {
     std::ranges::stable_sort(*list, {}, &Transfer::tag);
     for (const Transfer& transfer : *list) {

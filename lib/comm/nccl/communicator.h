@@ -1,4 +1,4 @@
-// The operations of a group for tensors on GPUs, through NCCL.
+// A group's operations on GPU tensors, through NCCL.
 #pragma once
 
 #include <array>
@@ -17,22 +17,23 @@
 
 namespace automodel::comm {
 
-/// Whom the ranks of a lane will send messages to.
+/// Which ranks of a lane will send messages to which.
 enum class Pairs : std::uint8_t {
-  kNone,      ///< collectives alone, whose connections NCCL makes with the communicator
-  kAll,       ///< everybody to everybody
-  kFromEven,  ///< ranks at even places of the group to everybody
+  kNone,      ///< collectives only; NCCL connects those when it creates the communicator
+  kAll,       ///< everyone to everyone
+  kFromEven,  ///< ranks at even positions of the group to everyone
   kFromOdd,
 };
 
-/// A communicator of NCCL with the stream that its operations run on, in the order in which they were launched.
+/// An NCCL communicator and the stream on which its operations run, in launch order.
 class NcclLane {
  public:
-  /// Collective over the ranks of `host`, which carries the unique id. Waits for all of them. Pairs are connected here:
-  /// NCCL would do so inside the first message of each, on the host, where it may wait for a rank that waits for
-  /// another lane of this one, and may allocate while a kernel of NCCL spins.
+  /// Collective over the ranks of `host`, which carries the unique id; waits for all of them. Point-to-point
+  /// connections are set up here. NCCL would otherwise do so during the first message of each pair, on the host, where
+  /// it may block on a rank that is itself waiting for another lane of this rank, and may allocate memory while an NCCL
+  /// kernel spins.
   NcclLane(HostCommunicator& host, std::shared_ptr<Watch> watch, std::string_view purpose, Pairs pairs);
-  /// Waits (not for long) for what is under way; after an error, leaves everything to the end of the process.
+  /// Waits briefly for operations in flight; after an error, leaves everything to process exit.
   ~NcclLane();
   NcclLane(const NcclLane&) = delete;
   NcclLane& operator=(const NcclLane&) = delete;
@@ -47,15 +48,15 @@ class NcclLane {
   ncclComm_t communicator_ = nullptr;
 };
 
-/// Operations run on streams of their own: they begin when the current stream has computed their tensors, and wait()
-/// makes the current stream, not the host, wait for them. One stream is for collectives, and two for messages: those
-/// from even and those from odd places of the group. Neighbours in a pipeline or a ring are at even and odd places in
-/// turn, so that what a rank sends does not wait behind what it will receive. Only what the group's traffic needs is
-/// made. Host tensors and barriers go through the host's group.
+/// Operations run on their own streams: they start when the current stream has computed their tensors, and wait() makes
+/// the current stream, not the host, wait for them. One stream is for collectives and two are for messages: those sent
+/// from even and from odd positions of the group. Neighbors in a pipeline or a ring alternate between even and odd
+/// positions, so that what a rank sends does not queue behind what it is to receive. Only what the group's traffic
+/// needs is created. Host tensors and barriers go through the host's group.
 ///
-/// Narrower than the interface in three ways. The messages of a stream happen in the order of posting, and messages of
-/// a pair match in that order whatever their tags: a program must end even if every message were a meeting of both
-/// sides (test/schedule/meeting_test.cpp shows that all schedules do, with one stream for all messages; two wait for
+/// Narrower than the interface in three ways. Messages on a stream execute in posting order, and messages of a pair
+/// match in that order whatever their tags: a program must terminate even if every message were a rendezvous
+/// (test/schedule/meeting_test.cpp shows this for all schedules with a single stream for messages; two streams wait for
 /// less). Sums are in the order that NCCL chooses. Max and min of a NaN are unspecified.
 class NcclCommunicator : public Communicator {
  public:
@@ -74,7 +75,7 @@ class NcclCommunicator : public Communicator {
 
  private:
   using Launch = std::function<void(ncclComm_t communicator, cudaStream_t stream)>;
-  /// `peers` are ranks in the group.
+  /// `peers` are ranks within the group.
   std::shared_ptr<Flight> launch(NcclLane& lane, std::string_view verb, const std::vector<int>& peers,
                                  std::vector<at::Tensor> tensors, const Launch& calls);
   std::shared_ptr<Flight> launch_messages(NcclLane& lane, std::vector<Transfer> sends, std::vector<Transfer> receives);
@@ -82,9 +83,9 @@ class NcclCommunicator : public Communicator {
 
   std::shared_ptr<HostCommunicator> host_;
   std::shared_ptr<Watch> watch_;
-  std::vector<int> others_;  ///< all ranks in the group but this one
+  std::vector<int> others_;  ///< all ranks of the group except this one
   std::optional<NcclLane> collectives_;
-  std::array<std::optional<NcclLane>, 2> messages_;  ///< from even places, from odd ones
+  std::array<std::optional<NcclLane>, 2> messages_;  ///< sent from even positions, from odd positions
 };
 
 }  // namespace automodel::comm

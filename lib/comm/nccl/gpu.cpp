@@ -17,7 +17,7 @@ GpuEvent::GpuEvent() {
 }
 
 GpuEvent::~GpuEvent() {
-  cudaEventDestroy(event_);  // of a recorded event: at once, freed when it has passed
+  cudaEventDestroy(event_);  // allowed right after recording: the event is freed once it has passed
 }
 
 void GpuEvent::record(cudaStream_t stream) {
@@ -27,7 +27,7 @@ void GpuEvent::record(cudaStream_t stream) {
 bool GpuEvent::passed() const {
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) {
-    cudaGetLastError();  // no error, and none for whoever asks after the next launch (LibTorch clears it too)
+    cudaGetLastError();  // clears the status: later checks must not see it as an error (LibTorch does the same)
     return false;
   }
   check_cuda(status, "cudaEventQuery");

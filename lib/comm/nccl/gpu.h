@@ -1,4 +1,4 @@
-// Streams and events of CUDA as owners. Includes the CUDA runtime: for this folder only.
+// RAII owners of CUDA streams and events. Includes the CUDA runtime: only for use in this folder.
 #pragma once
 
 #include <utility>
@@ -8,13 +8,13 @@
 
 namespace automodel::comm {
 
-/// Tensors of this type are carried here: CUDA's. (The tests' imitation of CUDA has its tensors in host memory.)
+/// Device type of the tensors carried here: CUDA's. (The tests' imitation of CUDA keeps tensors in host memory.)
 inline constexpr c10::DeviceType kGpu = c10::cuda::impl::CUDAGuardImpl::static_type;
 
 /// Throws Error (kEnvironment, id `cuda-failed`) unless `status` is cudaSuccess.
 void check_cuda(cudaError_t status, const char* call);
 
-/// A moment on a stream.
+/// A point on a stream.
 class GpuEvent {
  public:
   GpuEvent();
@@ -23,17 +23,17 @@ class GpuEvent {
   GpuEvent& operator=(const GpuEvent&) = delete;
 
   void record(cudaStream_t stream);
-  /// Whether everything before the last record() is done. Throws where the device failed.
+  /// Whether everything before the last record() is done. Throws if the device failed.
   bool passed() const;
-  /// What is enqueued on `stream` from now on waits for the last record().
+  /// Makes work enqueued on `stream` from now on wait for the last record().
   void hold(cudaStream_t stream) const;
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream of the current device beside the ones that compute, with the highest priority: a message that starts early
-/// ends early.
+/// A stream on the current device in addition to those that compute, with the highest priority, so that messages start
+/// early and end early.
 class GpuStream {
  public:
   GpuStream();

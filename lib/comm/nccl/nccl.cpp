@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kNameLength = 320;
 
-/// Names a GPU among those of all hosts.
+/// Identifies a GPU across all hosts.
 std::string gpu_name(int device) {
   std::array<char, 64> bus = {};
   check_cuda(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "cudaDeviceGetPCIBusId");
@@ -41,7 +41,7 @@ std::optional<std::pair<int, int>> sharing(Communicator& group, int device) {
   return std::nullopt;
 }
 
-/// NCCL wants a GPU of its own for each rank, and hangs otherwise.
+/// NCCL needs a separate GPU for each rank, and hangs otherwise.
 void refuse_shared_gpus(World& world, HostCommunicator& host) {
   const auto shared = sharing(host, world.device().index());
   if (!shared) return;

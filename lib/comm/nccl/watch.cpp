@@ -10,7 +10,7 @@ namespace automodel::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kPace{20};
-/// What aborting communicators may take; the process ends anyway.
+/// Time limit for aborting communicators; the process ends anyway.
 constexpr std::chrono::seconds kAbortLimit{2};
 
 }  // namespace
@@ -87,7 +87,7 @@ void Watch::look() {
     const std::lock_guard lock(mutex_);
     for (const ncclComm_t communicator : communicators_) {
       ncclResult_t state = ncclSuccess;
-      check_nccl(ncclCommGetAsyncError(communicator, &state), "ncclCommGetAsyncError");  // reads a flag
+      check_nccl(ncclCommGetAsyncError(communicator, &state), "ncclCommGetAsyncError");  // just reads a flag
       if (state != ncclInProgress) check_nccl(state, "an operation of NCCL");
     }
     for (auto& each : arrived_) followed_.push_back(std::move(each));
@@ -141,7 +141,7 @@ void Watch::end_job(ExitCode code, const std::string& text) {
   }
   std::promise<void> done;
   auto over = done.get_future();
-  // A thread of its own: an abort may wait for a driver that does not answer.
+  // On a separate thread: an abort may wait for a driver that does not respond.
   std::thread([all = std::move(all), done = std::move(done)]() mutable {
     for (const ncclComm_t each : all) ncclCommAbort(each);
     done.set_value();

@@ -1,4 +1,4 @@
-// Detects operations on the GPU that never end: the host does not wait for them, so nothing else would notice.
+// Detects GPU operations that never end: the host does not wait for them, so nothing else would notice.
 #pragma once
 
 #include <atomic>
@@ -22,16 +22,16 @@ namespace automodel::comm {
 /// Throws Error (kEnvironment, id `transport-failed`) unless `status` is ncclSuccess.
 void check_nccl(ncclResult_t status, const char* call);
 
-/// One operation on one stream from the call that launches it to its end on the device.
+/// One operation on one stream, from its launching call to its end on the device.
 struct Flight {
-  std::string_view verb = {};  ///< of static storage
+  std::string_view verb = {};  ///< must have static storage
   std::string group = {};
-  std::vector<int> peers = {};  ///< world ranks without which it does not end
-  GpuEvent begin = {};          ///< recorded before the launch
+  std::vector<int> peers = {};  ///< world ranks that it cannot complete without
+  GpuEvent begin = {};          ///< recorded on the stream before the launch
   GpuEvent end = {};            ///< recorded after it
   std::atomic<bool> launched = false;
 
-  /// Tensors that the device may still touch.
+  /// Keeps tensors alive that the device may still access.
   void keep(std::vector<at::Tensor> tensors);
   void release();
 
@@ -40,13 +40,13 @@ struct Flight {
   std::vector<at::Tensor> tensors_;
 };
 
-/// One a process. A thread looks at all flights and communicators some fifty times a second. A flight that has not been
-/// launched, or has begun on the device and has not ended, within the world's deadline, and a communicator that reports
-/// an error, end the job (World::abort): the main thread may be inside a call of CUDA or NCCL that never returns. Time
-/// that a flight waits for its stream does not count. While a flight lasts, the rank's activity shows it.
+/// One per process. A thread checks all flights and communicators about fifty times per second. The job is ended
+/// (World::abort) if a flight is not launched, or is running on the device, for longer than the world's deadline, or if
+/// a communicator reports an error: the main thread may be inside a CUDA or NCCL call that never returns. Time that a
+/// flight spends queued behind its stream does not count. While a flight lasts, the rank's activity shows it.
 ///
-/// Looks call CUDA, and a driver in trouble may not return from them. No lock is held meanwhile, and a second thread,
-/// which only reads the clock, ends the job when one look takes longer than the deadline.
+/// The checks call CUDA, and a faulty driver may not return from them. No lock is held meanwhile, and a second thread,
+/// which only reads the clock, ends the job if one check takes longer than the deadline.
 class Watch {
  public:
   explicit Watch(World& world);
@@ -54,36 +54,36 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// Before the launch.
+  /// Call before the launch.
   void follow(const std::shared_ptr<Flight>& flight);
   void add(ncclComm_t communicator);
-  /// No look at it is under way when this returns. False where the watch has aborted it.
+  /// When this returns, the watch no longer uses the communicator. False if the watch has aborted it.
   bool remove(ncclComm_t communicator);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Followed {
     std::shared_ptr<Flight> flight;
-    Clock::time_point since = Clock::now();  ///< of the launch, or when it was first seen running
+    Clock::time_point since = Clock::now();  ///< when it was posted, or when it was first seen running
     bool running = false;
   };
-  /// Runs `work` every so often until the end; what it throws ends the job.
+  /// Runs `work` periodically until the end; an exception from it ends the job.
   void repeat(const std::function<void()>& work);
   void look();
-  /// Whether it is over.
+  /// Whether the flight is over.
   bool look_at(Followed& followed);
   void guard();
-  /// After NCCL was told to give up what is under way, so that neither its kernels nor calls that wait for them hold up
-  /// the end of the process.
+  /// Ends the job after telling NCCL to abort what is in flight, so that neither its kernels nor calls that wait for
+  /// them hold up process exit.
   void end_job(ExitCode code, const std::string& text);
 
   World& world_;
-  std::mutex mutex_;  ///< for the two lists; not held during calls of CUDA
+  std::mutex mutex_;  ///< guards the two lists below; not held during CUDA calls that can block
   std::vector<Followed> arrived_;
   std::vector<ncclComm_t> communicators_;
-  std::vector<Followed> followed_;          ///< the looking thread's own
-  bool shown_ = false;                      ///< the activity shows a flight
-  std::atomic<Clock::rep> look_began_ = 0;  ///< 0: no look is under way
+  std::vector<Followed> followed_;          ///< only used by the looking thread
+  bool shown_ = false;                      ///< whether the activity shows a flight
+  std::atomic<Clock::rep> look_began_ = 0;  ///< 0: no check in progress
   std::atomic<bool> stop_ = false;
   std::thread looks_, guard_;
 };
