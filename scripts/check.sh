@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The house rules that a machine can check: layers and names, format; with --tidy clang-tidy (a quarter of an hour on two
-# cores), with --analyze clang's static analyzer (half a minute a file; --analyze=lib/plan looks at one folder), with
-# --headers that every header compiles alone. --core looks at the planning core only, which needs no LibTorch. --format
-# rewrites the files instead of checking them.
+# Automatic checks of the house rules: layering, names and formatting. --tidy adds clang-tidy (a quarter of an hour on two
+# cores), --analyze clang's static analyzer (half a minute per file; --analyze=lib/plan checks a single folder), --headers
+# that every header compiles on its own. --core checks only the planning core, which needs no LibTorch. --format reformats
+# files instead of checking them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,8 +37,8 @@ if [ "$headers" = yes ]; then
   cmake --preset "$preset" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON >/dev/null
   cmake --build "build/$preset" --target all_verify_interface_header_sets
 fi
-# run_tidy BUILD_FOLDER CHECKS FOLDER: whatever the build compiles of FOLDER. The flags are g++'s, of which clang does not
-# know all, and clang's idea of a shadowed name is not g++'s, which the build asks for.
+# run_tidy BUILD_FOLDER CHECKS FOLDER: checks everything in FOLDER that the build compiles. The build's flags are for g++:
+# clang does not know all of its warnings, and its -Wshadow is stricter.
 run_tidy() {
   local clang_tidy
   clang_tidy="$(command -v clang-tidy-14 || command -v clang-tidy || true)"
@@ -52,12 +52,12 @@ for unit in json.load(open(build + "/compile_commands.json")):
       --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-shadow 2>/dev/null
 }
 if [ "$tidy" = yes ]; then
-  # Most of the time goes to headers: files in batches share it.
+  # Most of the time is spent on headers, which the files of a unity build share.
   cmake --preset "$preset" -B build/tidy -DBUILD_TESTING=OFF >/dev/null
   run_tidy build/tidy "-bugprone-suspicious-include" .
 fi
 if [ "$analyze" != no ]; then
-  # It looks at a file itself, not at what that includes.
+  # The analyzer checks a file itself, not what it includes.
   cmake --preset "$preset" -B build/analyze -DBUILD_TESTING=OFF -DCMAKE_UNITY_BUILD=OFF >/dev/null
   run_tidy build/analyze "-*,clang-analyzer-*" "$analyze"
 fi

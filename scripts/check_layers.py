@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The house rules that a machine can check. Reads the allowed dependencies from the CMake files, so there is one list.
+"""Automatic checks of the house rules. Allowed dependencies are read from the CMake files, so that there is only one list.
 
-  scripts/check_layers.py [ROOT]        prints one line a problem; exit 1 if there is any
+  scripts/check_layers.py [ROOT]        prints one line per problem; exits with 1 if there are any
 """
 import pathlib
 import re
@@ -9,11 +9,11 @@ import sys
 
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 LIB = ROOT / "lib"
-LONG_FILE = 500  # think again at 400; a table or a test may be longer when it says why in a "// long:" line
+LONG_FILE = 500  # reconsider at 400; a table or a test may be longer if a "// long:" line says why
 FORBIDDEN_NAME = re.compile(r"(^|_)(util|utils|helper|helpers|common|misc|manager)(_|\.|$)")
 HEAVY = re.compile(r"#include <(torch/torch\.h|torch/nn\.h|torch/all\.h|ATen/ATen\.h)>")
 CORE = ["base", "config", "arch", "mesh", "schedule", "plan", "estimate", "report", "launch", "metrics", "tokenizer"]
-# What runs takes the plan, not the recipe.
+# Runtime code that must depend on the plan, not on the recipe.
 ENGINES = re.compile(r"lib/(ops|comm|model|parallel|pipeline|optim)/|lib/train/(runtime|trainer|loss_scale|microbatches|evaluate|snapshot|gather)\.")
 RUNTIME_HEADERS = re.compile(r"#include <(ATen|c10|torch|mpi|nccl|cuda)")
 TOP = {"CMakeLists.txt", "CMakePresets.json", "README.md", "CHANGELOG.md", "app", "lib", "recipes", "scripts", "test",
@@ -36,7 +36,7 @@ def closure(name, path=()):
 
 
 def library_of(source):
-    """The library a file of lib/ belongs to: parallel/data/x.h -> parallel_data where that exists, else parallel."""
+    """The library that a file in lib/ belongs to: parallel/data/x.h -> parallel_data if that exists, else parallel."""
     parts = source.relative_to(LIB).parts[:-1]
     for depth in range(len(parts), 0, -1):
         if "_".join(parts[:depth]) in allowed:

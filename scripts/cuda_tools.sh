@@ -1,6 +1,6 @@
-# What compiling for GPUs needs, for other scripts: `. scripts/cuda_tools.sh`. TARGET is the folder of LibTorch's wheels.
+# Finds what compiling for GPUs needs; sourced by other scripts. TARGET is the folder with LibTorch's wheels.
 
-# NCCL stands for all libraries: a system that has its header has the toolkit's too.
+# Checks only for NCCL: a system that has its header has those of the toolkit too.
 has_nccl() {  # TARGET
   local place
   for place in "${NCCL_HOME:-/usr}" "${CUDA_HOME:-/usr/local/cuda}" /usr/local "$1/nvidia/nccl"; do
@@ -18,5 +18,5 @@ has_nvcc() {  # TARGET
   return 1
 }
 
-# How many GPUs the driver shows.
+# Number of GPUs that the driver reports.
 count_gpus() { nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true; }

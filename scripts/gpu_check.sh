@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Compares the GPU with the CPU: one rank, then ranks that share the GPU (their messages pass through host memory,
-# dist_env.backend: mpi), then NCCL where there are two GPUs; then a short run of a small model, and a table of times.
-# Builds the preset cuda in a checkout; in an unpacked bundle (scripts/gpu_bundle.sh) it takes what is there, with the
-# PyTorch of the active Python environment, or the one that AUTOMODEL_LIBTORCH names.
+# Compares results on the GPU with the CPU's: one rank, then ranks that share the GPU (with messages through host memory,
+# dist_env.backend: mpi), then NCCL if there are two GPUs; then trains a small model briefly and prints a table of timings.
+# In a checkout it builds the preset cuda; in an unpacked bundle (scripts/gpu_bundle.sh) it uses the programs there, with
+# the PyTorch of the active Python environment or the one that AUTOMODEL_LIBTORCH names.
 #
 #   scripts/gpu_check.sh [--keep] [--output FOLDER] [--no-install] [--only STEP,...] [--minutes N] [--device cpu]
-#     --keep           leave the runs' folder (its name is printed)
-#     --output FOLDER  put it there: each step's output as it comes, summary.txt, the table, metrics
-#     --no-install     take what this machine has, for one without a network
-#     --only           of these steps: one-rank, two-ranks, four-ranks, communicators, nccl, train, table;
-#                      parity is all but the table
-#     --minutes N      what all steps together may take (60); a step that would go past it is cut off or left out
-#     --device cpu     try the check itself on a machine without a GPU: the same steps on tiny sizes
+#     --keep           keep the output folder (its name is printed)
+#     --output FOLDER  use this output folder: each step's output as it arrives, summary.txt, the table, metrics
+#     --no-install     install nothing, for a machine without a network
+#     --only           run only these steps: one-rank, two-ranks, four-ranks, communicators, nccl, train, table;
+#                      parity stands for all but the table
+#     --minutes N      time limit for all steps together (60); steps that would exceed it are cut off or left out
+#     --device cpu     test this script on a machine without a GPU: the same steps with tiny sizes
 #
-# A step that fails or takes too long does not keep the next from running; the last lines say which did. Exit code 1 then.
+# If a step fails or takes too long, the next ones still run; the summary says which, and the exit code is 1.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 keep=no; install=yes; only=all; device=cuda; folder=; minutes=60
@@ -74,7 +74,7 @@ if [ -x "$here/libexec/automodel-worker" ]; then
     exit 4
   fi
   export AUTOMODEL_LIBTORCH AUTOMODEL_MPI="${AUTOMODEL_MPI:-$root/openmpi}"
-  # The two programs below are started without the launcher, which does this for the others.
+  # Needed by the programs that are not started through bin/automodel, which sets these up itself.
   export PATH="$AUTOMODEL_MPI/bin:$PATH" LD_LIBRARY_PATH="$AUTOMODEL_LIBTORCH/lib:$AUTOMODEL_MPI/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 else
   [ -z "$folder" ] || { mkdir -p "$folder"; folder="$(cd "$folder" && pwd)"; }
@@ -94,7 +94,7 @@ recipes="$root/recipes"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 run=(mpirun --oversubscribe --bind-to none)
-few=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}")  # for ranks that share the processor
+few=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}")  # limits threads, since ranks share the CPU
 if [ -z "$folder" ]; then folder=$(mktemp -d); else mkdir -p "$folder"; fi
 [ "$keep" = yes ] || trap 'rm -rf "$folder"' EXIT
 [ "$keep" = no ] || echo "output is in $folder"
@@ -103,7 +103,7 @@ summary="$folder/summary.txt"
 failed=0
 SECONDS=0
 
-# step NAME SECONDS TITLE COMMAND...: its output goes to NAME.log as well; a failure is written down and no more.
+# step NAME SECONDS TITLE COMMAND...: runs a step and copies its output to NAME.log; a failure is only recorded.
 step() {
   local name="$1" limit="$2" title="$3" code=0 left began=$SECONDS
   shift 3

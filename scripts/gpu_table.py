@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Times the recipes of recipes/gpu and prints a table: tokens a second, MFU, milliseconds by phase, memory beside the plan's.
+"""Times the recipes in recipes/gpu and prints a table: tokens/s, MFU, milliseconds by phase, memory versus the plan's.
 
   gpu_table.py AUTOMODEL RECIPES_FOLDER OUTPUT_FOLDER [--device cuda] [--steps 20] [--limit 420] [--tiny]
                [--torch bench/torch_gpu.py]
 
-Metrics stay in OUTPUT_FOLDER, the table in its table.md. With --torch the same Llama-3.2-1B under torch.compile stands beside
-ours, where this python3 has torch. --tiny cuts the models to a few thousand weights, for trying this on a CPU. A model
-that the plan says does not fit is left out, and said so. A run that takes longer than --limit seconds is cut off, and its
-row says what its steps were until then. Exit code 1 where a run failed or was cut off.
+Metrics are kept in OUTPUT_FOLDER, the table in its table.md. With --torch the table also has the same Llama-3.2-1B under
+torch.compile, if this python3 has torch. --tiny shrinks the models to a few thousand weights, to try this on a CPU. A model
+that does not fit according to the plan is left out, with a note. A run that takes longer than --limit seconds is cut off,
+and its row reports the steps so far. The exit code is 1 if a run failed or was cut off.
 
-A GPU works behind the host: "forward and backward" is the launching of it, and the wait for the gradient's norm, which the
-host needs, falls into "gradients". Their sum is the GPU's time for both.
+A GPU runs asynchronously: "forward and backward" is the time to launch the kernels, and the wait for the gradient norm,
+which the host needs, is part of "gradients". Their sum is the GPU's time for both.
 """
 import argparse
 import importlib.util
@@ -23,7 +23,7 @@ import sys
 
 ROWS = [("Llama-3.2-1B", "llama_1b"), ("Llama-3.1-8B with adapters", "llama_8b_adapters"),
         ("Qwen3-30B-A3B's experts, 4 layers", "qwen3_experts")]
-# As nvidia-smi names devices; the first that fits.
+# Patterns for nvidia-smi's device names; the first match counts.
 PROFILES = [("GB200", "gb200"), ("GH200", "gh200"), ("B300", "b300"), ("B200", "b200"), ("H200 NVL", "h200-nvl"), ("H200", "h200"),
             ("H100 PCIe", "h100-pcie"), ("H100", "h100"), ("A100.*80GB", "a100-80"), ("A100", "a100-40"), ("L40S", "l40s"),
             ("L4$", "l4"), ("A10$", "a10"), ("RTX 4090", "rtx4090"), ("RTX 3090", "rtx3090"), ("V100.*32GB", "v100-32")]
@@ -42,7 +42,7 @@ def profile():
 
 
 def words_of(recipe, given):
-    """What is said on top of the recipe."""
+    """Overrides on top of the recipe."""
     words = {"device": given.device, "step_scheduler.max_steps": given.steps}
     if given.device == "cuda":
         if known := profile():
@@ -56,7 +56,7 @@ def words_of(recipe, given):
 
 
 def run(words, limit):
-    """As subprocess.run; return code 124 where it took too long."""
+    """Like subprocess.run, but with return code 124 after a timeout."""
     try:
         return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=limit)
     except subprocess.TimeoutExpired as late:
@@ -65,7 +65,7 @@ def run(words, limit):
 
 
 def jsonl(path):
-    """Its whole lines: the last one of a run that was cut off may be half."""
+    """The complete lines of a file: the last line of a run that was cut off may be incomplete."""
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
 
@@ -76,7 +76,7 @@ def median(rows, key):
 
 
 def time_recipe(recipe, given):
-    """A row's cells, or why there are none."""
+    """The cells of a row, or the reason why there are none."""
     path, output = given.recipes / f"{recipe}.yaml", given.output / recipe
     words = words_of(recipe, given)
     plan = run([given.automodel, "plan", path, "--require-fit", "--no-files", "--world-size", "1", *words], given.limit)
@@ -92,7 +92,7 @@ def time_recipe(recipe, given):
         if len(jsonl(output / "training.jsonl")) < 4:
             return f"cut off after {given.limit} s, before its fourth step"
     steps = jsonl(output / "training.jsonl")
-    steps = steps[len(steps) // 4:]  # the first ones warm up
+    steps = steps[len(steps) // 4:]  # skip the warm-up
     phases = jsonl(output / "ranks.jsonl")[1:] or jsonl(output / "ranks.jsonl")
     cells = {"step": median(steps, "step_time"), "mfu": median(steps, "mfu"), "cut": done.returncode == 124}
     cells["tokens"] = median(steps, "num_tokens_per_step") / cells["step"]

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what the build needs and is not there yet: Debian packages (with sudo where you are not root) and LibTorch's
-# wheel and Apache Arrow's, unpacked into $AUTOMODEL_DEPS_DIR (default ~/.cache/automodel). Does nothing where all is there.
+# Installs whatever the build still needs: Debian packages (with sudo unless you are root), and the wheels of LibTorch and
+# Apache Arrow, unpacked into $AUTOMODEL_DEPS_DIR (default ~/.cache/automodel). Does nothing if everything is present.
 #
 #   scripts/install_dependencies.sh [--dev] [--cuda | --gpu]
-#     --dev    also what tests and checks need
-#     --cuda   also NVIDIA's wheels, where the system has no CUDA libraries: enough to compile for CUDA
-#     --gpu    the same, and also where a library is missing that LibTorch loads on a GPU
+#     --dev    also install what tests and checks need
+#     --cuda   also install NVIDIA's wheels if the system has no CUDA libraries: enough to compile for CUDA
+#     --gpu    like --cuda, but also if a library is missing that LibTorch loads on a GPU
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,7 +47,7 @@ deps="${AUTOMODEL_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/automodel}"
 version="$(sed -n 's/^torch==//p' third_party/pip.txt)"
 target="$deps/libtorch-$version"
 
-# Wheels of CPython 3.11 whatever python3 is here: nothing of Python in them is used.
+# Wheels for CPython 3.11 regardless of the local python3: their Python parts are not used.
 install_wheels() {  # FILE
   local machine; machine="$(uname -m)"
   mkdir -p "$deps"
@@ -66,7 +66,7 @@ if [ ! -e "$target/torch/lib/libtorch_cpu.so" ]; then
   mv "$target.part" "$target"
 fi
 
-# Parquet and Arrow data. Not needed to build: without it such files are refused with a hint.
+# For Parquet and Arrow data. Optional: without it the program rejects such files with a hint.
 arrow_version="$(sed -n 's/^pyarrow==//p' third_party/pip-arrow.txt)"
 arrow="$deps/arrow-$arrow_version"
 if ! ls "$arrow"/pyarrow/libparquet.so.* >/dev/null 2>&1; then
@@ -82,7 +82,7 @@ if ! ls "$arrow"/pyarrow/libparquet.so.* >/dev/null 2>&1; then
 fi
 
 . scripts/cuda_tools.sh
-# cuFile, cuSPARSELt and nvSHMEM are no part of the toolkit.
+# cuFile, cuSPARSELt and NVSHMEM are not part of the CUDA toolkit.
 lacks_library() { ldd "$target/torch/lib/libtorch_cuda.so" 2>/dev/null | grep -q 'not found'; }
 
 if { [ "$cuda" = yes ] && ! has_nccl "$target"; } || { [ "$gpu" = yes ] && lacks_library; }; then

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Registers, shared memory and spills of the GPU's kernels, from what ptxas said in a build of the preset cuda.
+"""Registers, shared memory and spills of the GPU kernels, from the ptxas output of a build with the preset cuda.
 
-  scripts/kernel_registers.py BUILD_FOLDER [--check]     the table of docs/gpu.md, as Markdown
+  scripts/kernel_registers.py BUILD_FOLDER [--check]     prints the table of docs/gpu.md, as Markdown
 
-The exit code is 77 where there was no such build. With --check the exit code is 1 where a kernel spills registers, or needs more than LIMIT of them: blocks of 256 threads
-then leave too few warps on a multiprocessor.
+The exit code is 77 if there is no such build. With --check the exit code is 1 if a kernel spills registers or needs more
+than LIMIT of them, so that too few warps fit on a multiprocessor with blocks of 256 threads.
 """
 import collections
 import pathlib

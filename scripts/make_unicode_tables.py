@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes lib/tokenizer/unicode_tables.cpp: what normal forms need (as old as in `tokenizers`), and what regular expressions of Hugging Face's
-tokenizers see otherwise than PCRE2 10.42, whose Unicode is version 14.
+"""Writes lib/tokenizer/unicode_tables.cpp: the data that normal forms need (from the same Unicode version as in
+`tokenizers`), and where categories in Hugging Face's regular expressions differ from PCRE2 10.42, which has Unicode 14.
 
-  scripts/make_unicode_tables.py > lib/tokenizer/unicode_tables.cpp      needs `pip install tokenizers`; Unicode 14's
-                                                                        unicodedata (Python 3.11)
+  scripts/make_unicode_tables.py > lib/tokenizer/unicode_tables.cpp
+
+Needs `pip install tokenizers` and the unicodedata of Unicode 14 (Python 3.11).
 """
 import unicodedata
 
@@ -24,7 +25,7 @@ def ranges(points):
 
 
 def reference(category):
-    """Code points that `tokenizers` counts to a category."""
+    """The code points that belong to a category according to `tokenizers`."""
     kept = pre_tokenizers.Split(Regex(r"[^\p{%s}]+" % category), "removed")
     out = []
     for begin in range(0, len(ALL), 4096):
@@ -47,7 +48,7 @@ def rows(items, form):
 
 
 def is_mark(c):
-    """Whether `tokenizers` moves a code point before one of the highest combining class, or it is that one."""
+    """Whether `tokenizers` sorts a code point before U+0345, which has the highest combining class, or it is U+0345 itself."""
     return c == 0x345 or normalizers.NFD().normalize_str("\u0345" + chr(c)) != "\u0345" + unicodedata.normalize("NFD", chr(c))
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Packs what was built: a wheel (torch and Open MPI come from PyPI) and an archive that runs from any folder.
+# Packages a build as a wheel (torch and Open MPI come from PyPI) and as an archive that runs from any folder.
 #
 #   scripts/package.sh [BUILD_FOLDER] [OUTPUT_FOLDER [COMPONENT]]      default: build/release, build/package
 #
-# Programs of another component of the build (gpu_check) go beside the others; that package stays a folder.
+# With COMPONENT, the programs of that install component (gpu_check) are added, and the package remains a folder.
 #
-# A build of the preset cuda has the program's CUDA half beside it, which is packed too; a CPU needs none.
-# Neither needs root, a compiler or Python at run time. docs/install.md says how they are used.
+# With the preset cuda, the package includes the program's CUDA half, which is not needed on CPUs.
+# Neither package needs root, a compiler or Python at run time. See docs/install.md for their use.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/package/archive.sh
@@ -34,33 +34,32 @@ sed "s/@TORCH_VERSION@/$torch/" scripts/package/automodel.sh > "$stage/bin/autom
 chmod +x "$stage/bin/automodel"
 cp -r recipes "$stage/"
 
-# The programs look for libraries from where they are, and nowhere else.
+# Programs search for libraries relative to their own location, and nowhere else.
 rpath="$(sed -n 's/^set(CMAKE_INSTALL_RPATH "\(.*\)")/\1/p' CMakeLists.txt)"
 for program in "$stage"/libexec/*; do
   cmake -D FILE="$program" -D RPATH="$rpath" -P scripts/package/set_rpath.cmake
 done
 
-# Takes along a shared object that programs open. $2: where it looks for libraries.
+# Adds a shared object that programs open at run time. $2: its RPATH.
 take_object() {
   cp "$build/bin/$1" "$stage/libexec/$1"
   strip --strip-unneeded "$stage/libexec/$1"
   cmake -D FILE="$stage/libexec/$1" -D RPATH="$2" -P scripts/package/set_rpath.cmake
 }
 
-# Tables (Parquet, Arrow) are read by a library that is loaded where one is opened; Arrow comes from PyPI.
+# Tables (Parquet, Arrow) are read by a library that is loaded on demand; Arrow itself comes from PyPI.
 requirements=()
 if [ -e "$build/bin/automodel-table.so" ]; then
   take_object automodel-table.so '$ORIGIN/../../pyarrow'
   requirements+=("$(sed -n '/^pyarrow==/p' third_party/pip-arrow.txt)")
 fi
 
-# The CUDA half, where it was built (preset cuda): opened on machines with a GPU, with the CUDA libraries that torch's wheel
-# brings.
+# The CUDA half, if it was built (preset cuda): opened on machines with a GPU, using the CUDA libraries in torch's wheel.
 if [ -e "$build/bin/automodel-cuda.so" ]; then
   take_object automodel-cuda.so "$rpath"
 fi
 
-# Private copies of the libraries that neither the system, nor torch, nor Open MPI brings.
+# Private copies of the libraries that come neither with the system nor with torch or Open MPI.
 copied='libfmt|libspdlog|libyaml-cpp|libpcre2-8'
 for program in "$stage"/libexec/*; do
   readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | { grep -E "^($copied)\.so" || true; } | while read -r library; do
@@ -69,7 +68,7 @@ for program in "$stage"/libexec/*; do
   done
 done
 
-# Whatever is neither copied nor known would be missing elsewhere.
+# A library that is neither copied nor known would be missing on other machines.
 known='linux-vdso|libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux.*|libtorch.*|libc10.*|libmpi|libcuda.*|libcu.*|libnccl|libnv.*|libarrow|libparquet'
 for program in "$stage"/libexec/*; do
   unknown="$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE "^($copied|$known)\.so" || true)"
@@ -77,7 +76,7 @@ for program in "$stage"/libexec/*; do
     echo "$program needs libraries that nothing brings:" $unknown >&2
     exit 1
   fi
-  # Nothing may be looked for in the folders of whoever built it.
+  # No RPATH may refer to folders of the build machine.
   if readelf -d "$program" | grep -E '(RPATH|RUNPATH)' | grep -vE '\[(\$ORIGIN[^:]*:?)+\]' >&2; then
     echo "$program looks for libraries outside of its own folder" >&2
     exit 1

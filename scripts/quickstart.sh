@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh Debian machine to a trained model: installs what is missing, builds, trains recipes/quickstart.yaml on two
-# ranks of this machine and shows the loss and some text that the model writes. On a GPU where there is one and what compiles
-# for it (nvcc and NCCL).
+# From a fresh Debian machine to a trained model: installs what is missing, builds, trains recipes/quickstart.yaml with two
+# ranks on this machine, and prints the first and last loss. Uses GPUs if there are any and nvcc and NCCL are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

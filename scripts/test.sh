@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds the programs and the tests, runs them. By default the quick ones, in a quarter of an hour
-# on two cores: everything of the planning core, and of the runtime the tests labelled quick. With --all every test, in an
-# hour and a half: parity matrices, injected faults, other builds; -LE long leaves out ThreadSanitizer, images of containers and
-# most of what runs over imitated GPUs. Further words go to ctest (for example -L core, -R mesh).
+# Installs what is missing, builds the programs and the tests, and runs the tests. By default the quick ones, which take a
+# quarter of an hour on two cores: all of the planning core's, and those of the runtime that are labelled quick. With --all
+# every test, in an hour and a half: parity matrices, injected faults, other builds; -LE long leaves out ThreadSanitizer,
+# container images and most of the tests on imitated GPUs. Further arguments go to ctest (for example -L core, -R mesh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +20,7 @@ else
   cmake --build build/release --target automodel automodel-worker quick_tests
   chosen=(-L 'core|quick' -LE slurm)
 fi
-export AUTOMODEL_CALIBRATION=  # tests neither read nor write what this machine's runs took
-# Tests that inject faults have deadlines of seconds; on a machine that stalls one may miss them, so a failure is tried again
-# once and both results are shown.
+export AUTOMODEL_CALIBRATION=  # tests neither use nor update this machine's calibration
+# Tests that inject faults have deadlines of a few seconds, which may be missed if the machine stalls; so a failed test is
+# retried once, and both results are shown.
 exec ctest --test-dir build/release --output-on-failure --repeat until-pass:2 -j "$(nproc)" "${chosen[@]}" "$@"

@@ -1,7 +1,7 @@
 # Sourced by package.sh and gpu_bundle.sh.
 
-# write_archive FOLDER NAME OUTPUT WHAT: packs FOLDER/NAME as OUTPUT/NAME-linux-MACHINE.tar.gz, the same bytes for the same
-# content, and says how large it is. WHAT it is called where it is larger than 60 MiB, which is an error.
+# write_archive FOLDER NAME OUTPUT WHAT: packs FOLDER/NAME reproducibly as OUTPUT/NAME-linux-MACHINE.tar.gz and prints its
+# size. More than 60 MiB is an error, whose message calls the archive WHAT.
 write_archive() {
   local archive="$3/$2-linux-$(uname -m).tar.gz" size
   tar -C "$1" --owner=0 --group=0 --numeric-owner --sort=name --mtime='2020-01-01' -czf "$archive" "$2"

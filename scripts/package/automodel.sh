@@ -1,9 +1,9 @@
 #!/bin/sh
-# automodel as it is installed: finds LibTorch and Open MPI, then becomes the program. Shell, so that no Python is needed.
+# The installed `automodel` command: finds LibTorch and Open MPI, then execs the program. In sh, so as not to need Python.
 self=$(readlink -f -- "$0")
 here=$(dirname -- "$self")
 
-# The program's folder: beside bin/ in the archive, in site-packages of an environment in the wheel.
+# The program's folder: next to bin/ in the archive; in an environment's site-packages if installed from the wheel.
 root=
 for candidate in "$here/.." "$here"/../lib*/python3*/site-packages/automodel; do
   [ -x "$candidate/libexec/automodel" ] && { root=$(cd "$candidate" && pwd -P); break; }
@@ -19,7 +19,7 @@ prepend() {  # VARIABLE FOLDER
   eval "$1=\$2\${old:+:\$old}; export $1"
 }
 
-# LibTorch: named, in the wheel's own environment, beside the program, in the active environment.
+# LibTorch, in this order: named explicitly, in the wheel's own environment, next to the program, in the active environment.
 wanted=@TORCH_VERSION@
 looked=
 torch=
@@ -65,7 +65,7 @@ elif needs_torch "$@"; then
   exit 4
 fi
 
-# Open MPI: named, that of mpirun, that of the wheel's own environment.
+# Open MPI, in this order: named explicitly, that of mpirun, in the wheel's own environment, in the active environment.
 mpi=
 if [ -n "${AUTOMODEL_MPI:-}" ]; then
   mpi=$AUTOMODEL_MPI
@@ -82,7 +82,7 @@ for environment in "$mpi" "$root/../../../.." "${VIRTUAL_ENV:-}" "${CONDA_PREFIX
   for folder in "$environment/lib" "$environment/lib64" "$environment"/lib/*-linux-gnu "$environment"/lib/*-linux-gnu/openmpi/lib; do
     [ -e "$folder/libmpi.so.40" ] || continue
     case "$folder" in
-      /usr/lib|/usr/lib64|/usr/lib/*-linux-gnu) ;;  # where the loader looks anyway
+      /usr/lib|/usr/lib64|/usr/lib/*-linux-gnu) ;;  # the loader's default paths
       *) prepend LD_LIBRARY_PATH "$folder" ;;
     esac
     case ":$PATH:" in

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Packs a staged folder as a wheel: make_wheel.py STAGE OUTPUT_FOLDER VERSION TORCH_VERSION GLIBC [REQUIREMENT...]
+"""Packs a staging folder as a wheel: make_wheel.py STAGE OUTPUT_FOLDER VERSION TORCH_VERSION GLIBC [REQUIREMENT...]
 
-STAGE holds bin/automodel (the launcher) and what becomes the folder `automodel` of site-packages. Nothing of it is Python:
-the wheel carries programs, so one file serves every Python 3.
+STAGE contains bin/automodel (the launcher) and the content of the future site-packages/automodel. None of it is Python
+code: the wheel carries programs, so one file serves every Python 3.
 """
 import base64
 import hashlib
@@ -37,7 +37,7 @@ target = pathlib.Path(output) / f"{name}-{tag}.whl"
 record = []
 with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
     def add(inside, data, mode):
-        entry = zipfile.ZipInfo(inside, (2020, 1, 1, 0, 0, 0))  # the same bytes from the same programs
+        entry = zipfile.ZipInfo(inside, (2020, 1, 1, 0, 0, 0))  # fixed, for reproducible wheels
         entry.external_attr = (0o100000 | mode) << 16
         entry.compress_type = zipfile.ZIP_DEFLATED
         wheel.writestr(entry, data)
