@@ -3,9 +3,9 @@
 
   accuracy.py AUTOMODEL [--markdown FILE] [--runs N] [--only WORD] [--note TEXT]
 
-Each row: `automodel plan --calibrate` of the recipe, one run, and a second run whose plan knows the first. Every run
-ends with estimate.json (predicted and measured peak of tensor bytes on the heaviest rank, step time); this program makes
-the runs, one after another, and a table of those files.
+Each row is `automodel plan --calibrate` for the recipe, one run, and a second run whose plan uses the first. Every run
+ends by writing estimate.json (step time and peak of tensor bytes on the heaviest rank, predicted and measured); this
+program does the runs one after another and makes a table of those files.
 """
 import argparse
 import json
@@ -62,7 +62,7 @@ CASES = [
 
 
 def run(automodel, name, settings, folder):
-    """estimate.json of two runs: after a calibration, and after that and the first run."""
+    """estimate.json of two runs: the first after a calibration, the second also after the first run."""
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE.format(model=MODEL.format(**settings), **settings))
     environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -131,7 +131,7 @@ def main():
         rows.append(row(name, settings["ranks"], estimates))
         print(rows[-1], flush=True)
         if options.markdown:
-            # What bench/published.py wrote stands after it.
+            # Keep what bench/published.py wrote after this part.
             old = options.markdown.read_text() if options.markdown.exists() else ""
             rest = old[old.index(PUBLISHED):] if PUBLISHED in old else ""
             options.markdown.write_text(page(rows, results, options.note) + ("\n" + rest if rest else ""))

@@ -1,9 +1,9 @@
-// Time and bandwidth of the communicators' verbs, by size. For example
+// Time and bandwidth of the communicators' operations, by size. For example
 //
 //   mpirun -np 2 comm_bench [--backend mpi] [--device cpu] [--dtype float32] [--whole KiB] [--chunk KiB] [--lanes N]
 //
-// One row a size: microseconds of one operation (the best of several repetitions, each the mean of many), as the rank
-// that takes longest sees it, and the bytes of the larger tensor per second.
+// One row per size: microseconds per operation on the slowest rank (the best of several repetitions, each the mean of
+// many operations), and the bytes of the larger tensor per second.
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -50,9 +50,9 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-/// Seconds of one call on the slowest rank.
+/// Seconds per call on the slowest rank.
 double measure(comm::Communicator& all, bool device, int repeat, const std::function<void()>& operation) {
-  // On a GPU an operation has only been launched when its wait returns.
+  // On a GPU, wait() returns when the operation has been launched, not when it is complete.
   const auto settle = [device] {
     if (device) at::accelerator::synchronizeDevice(at::accelerator::getDeviceIndex());
   };

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""GPT-2 124M on the CPU, one rank: this program beside llm.c's train_gpt2 and PyTorch, on the same tokens.
+"""GPT-2 124M on the CPU with one rank: compares this program with llm.c's train_gpt2 and PyTorch, on the same tokens.
 
   bench/compare_gpt2.py --llmc CHECKOUT --python PYTHON_WITH_TORCH [--threads 2] [--rounds 2] [--steps 8] [--dtype float32|bfloat16]
 
-Batches of 4 x 64 tokens, float32, AdamW (rate 1e-4, no weight decay), weights drawn from N(0, 0.02): the sizes and the
-optimizer that llm.c's program has built in. CHECKOUT is a clone of llm.c in which `make train_gpt2` was run; without it that
-row is left out. The programs alternate, round by round; medians of the steps behind the first two are compared. With --dtype
-bfloat16 this program computes in bfloat16 and PyTorch under autocast.
+Batches of 4 x 64 tokens, float32, AdamW (learning rate 1e-4, no weight decay), weights drawn from N(0, 0.02): the sizes and
+the optimizer that are built into llm.c's program. CHECKOUT is a clone of llm.c in which `make train_gpt2` was run; without
+it that row is left out. The programs alternate round by round; the medians of all steps after the first two are compared.
+With --dtype bfloat16 this program computes in bfloat16, and PyTorch under autocast.
 """
 import argparse
 import json
@@ -50,19 +50,19 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--torch", metavar="FOLDER", help=argparse.SUPPRESS)  # this script under --python
+    parser.add_argument("--torch", metavar="FOLDER", help=argparse.SUPPRESS)  # set when this script runs itself with --python
     return parser.parse_args()
 
 
 def write_tokens(path):
-    """In llm.c's format, which this program reads too: 256 words of header, then 16 bits a token."""
+    """In llm.c's format, which this program reads too: a header of 256 words, then 16 bits per token."""
     header = array("i", [20240520, 1, 65536] + [0] * 253)
     draws = random.Random(3)
     path.write_bytes(header.tobytes() + array("H", (draws.randrange(VOCABULARY) for _ in range(header[2]))).tobytes())
 
 
 def write_llmc_weights(path):
-    """Normal draws are slow one by one: a block of them is repeated; times do not depend on values."""
+    """Drawing normals one by one is slow, so a block of them is repeated; timings do not depend on the values."""
     header = array("i", [20240326, 3, POSITIONS, VOCABULARY, LAYERS, HEADS, WIDTH, PADDED] + [0] * 248)
     draws = random.Random(5)
     block = array("f", (draws.gauss(0, 0.02) for _ in range(WIDTH * 64)))
@@ -79,7 +79,7 @@ def write_llmc_weights(path):
         file.write(header.tobytes())
         drawn(file, PADDED * WIDTH)
         drawn(file, POSITIONS * WIDTH)
-        for first, second in ((1, 1), (3, WIDTH), (1, WIDTH), (1, 1), (4, WIDTH), (1, 4 * WIDTH)):  # rows of a weight, columns
+        for first, second in ((1, 1), (3, WIDTH), (1, WIDTH), (1, 1), (4, WIDTH), (1, 4 * WIDTH)):  # shape of a weight; (1, 1): a norm
             if (first, second) == (1, 1):
                 constant(file, LAYERS * WIDTH, 1.0)
                 constant(file, LAYERS * WIDTH, 0.0)
@@ -91,7 +91,7 @@ def write_llmc_weights(path):
 
 
 def run_llmc(args, folder):
-    """Its program has 41 steps and generates text between them: it is stopped when there are enough."""
+    """llm.c's program runs 41 steps and generates text in between: it is stopped once there are enough steps."""
     data = folder / "dev/data/tinyshakespeare"
     if not data.exists():
         data.mkdir(parents=True)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Encodes the same texts with tokenizer_bench and with Hugging Face's `tokenizers`, each with one thread, in turns; checks that
-the ids are equal and prints both speeds and their ratio.
+"""Encodes the same texts with tokenizer_bench and Hugging Face's `tokenizers`, each on one thread, in turns; checks that the
+ids are equal, and prints both speeds and their ratio.
 
   python3 -m venv /tmp/venv && /tmp/venv/bin/pip install tokenizers
   cmake --build build/release --target tokenizer_bench
   /tmp/venv/bin/python bench/compare_tokenizers.py build/release/bench/tokenizer_bench TOKENIZER_FOLDER... -- TEXT_FILE...
 
-Besides the folders that are named, a byte-level vocabulary of 32,000 tokens with Llama 3's pattern is trained on the texts.
+In addition to the given folders, a byte-level vocabulary of 32,000 tokens with Llama 3's pattern is trained on the texts.
 """
 import json
 import os

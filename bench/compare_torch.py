@@ -5,9 +5,9 @@
       [--schedules 1F1B,...]
 
 The harness trains a Llama-style model (same sizes, schedule, threads, optimizer; random tokens) and prints one JSON line.
-With --dtype bfloat16 ours computes in bfloat16 with float32 masters, PyTorch's under bfloat16 autocast (torch_autocast.py).
-The two programs alternate, round by round, so that both see the same machine; medians of step times are compared. CPU
-time per step (user + system, all ranks) is printed too: it does not depend on what else runs.
+With --dtype bfloat16 ours computes in bfloat16 with float32 master weights, PyTorch's under bfloat16 autocast
+(torch_autocast.py). The programs alternate round by round, so that both see the same machine; the medians of step times are
+compared. CPU time per step (user + system, all ranks) is printed too: it does not depend on what else is running.
 """
 import argparse
 import json

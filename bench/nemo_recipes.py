@@ -35,8 +35,8 @@ GOLDEN = ROOT / "test/golden"
 KINDS = ("llm_benchmark", "llm_finetune", "llm_pretrain")
 AXES = ("pp_size", "ep_size", "tp_size", "cp_size")
 BATCH = ("step_scheduler.global_batch_size=4", "step_scheduler.local_batch_size=2")
-MEMORY = 8 << 30  # of a process: nothing here is large, unless an override was missed
-VOCAB = 2048  # above every tokenizer here
+MEMORY = 8 << 30  # limit per process: everything is small unless an override is missing
+VOCAB = 2048  # at least that of every tokenizer used here
 TOKENIZERS = {"gpt2": "gpt2", "phi": "gpt2", "starcoder2": "gpt2", "gpt_neox": "gpt2", "granite": "gpt2", "nemotron_h": "qwen2",
               "mistral": "llama2", "mixtral": "llama2", "gemma": "llama2", "gemma2": "llama2", "gemma3_text": "llama2",
               "phi3": "llama2", "baichuan": "llama2", "ernie4_5": "llama2", "ernie4_5_moe": "llama2"}
@@ -47,7 +47,7 @@ def recipes_of(repository):
 
 
 def last_error(text):
-    """The problem that ended a program, on one line."""
+    """The problem that ended a program, in one line."""
     problems = [match[1] for match in re.finditer(r"error(?:\[[a-z-]+\])?: (.*)", text)]
     lines = problems or text.splitlines() or ["no output"]
     return lines[0 if problems else -1][:240]
@@ -115,7 +115,7 @@ def traces(i):
             "tools": json.dumps([{"type": "function", "function": tool("get_weather")}])}
 
 
-REPOSITORIES = {  # form of a row, and how many
+REPOSITORIES = {  # makes a row; number of rows
     "rajpurkar/squad": (squad, 48), "rowan/hellaswag": (hellaswag, 48),
     "allenai/tulu-3-sft-mixture": (lambda i: {"id": str(i), "messages": conversation(i), "source": "none"}, 1200),
     "lm-provers/FineProofs-SFT": (lambda i: {"messages": conversation(i)}, 1200),
@@ -143,7 +143,7 @@ def make_cache(home):
 
 
 def make_local(folder):
-    """What recipes name by path, below the working directory of a person who has prepared it."""
+    """Files that recipes refer to by path, relative to the working directory, which users are expected to prepare."""
     for split in ("train", "validation"):
         write_rows(folder / f"prompt_completion/{split}.jsonl",
                    ({"prompt": f"What is {i} and {i}?", "completion": f"it is {2 * i}"} for i in range(600)))
@@ -162,7 +162,7 @@ def make_local(folder):
 # ---- tiny models ----------------------------------------------------------------------------------------------------
 
 def with_layers(config, layers):
-    """The same model with so many layers; lists that have an entry per layer go on as they began."""
+    """The same model with this many layers; lists with one entry per layer are continued periodically."""
     old = config.get("num_hidden_layers")
     if old is None or old >= layers or "linear_attn_config" in config:
         return config
@@ -174,7 +174,7 @@ def with_layers(config, layers):
 
 
 def tiny_config(family):
-    """config.json of the family's tiny model, with a vocabulary for the tokenizers; None where there is none."""
+    """config.json of the family's tiny model, with a vocabulary that fits the tokenizers; None if there is no such model."""
     recorded, folder = GOLDEN / f"hf_families/{family}.json", GOLDEN / f"hf/models/{family}/config.json"
     if recorded.exists():
         config = json.loads(recorded.read_text())["config"]
@@ -183,15 +183,15 @@ def tiny_config(family):
     else:
         return None
     config.update(vocab_size=VOCAB, max_position_embeddings=1024, bos_token_id=1, eos_token_id=2, pad_token_id=None)
-    if "indexer_types" in config:  # stages of one layer cannot go by what a layer before them chose
+    if "indexer_types" in config:  # a one-layer stage cannot reuse an earlier layer's choice
         config["indexer_types"] = ["full"] * len(config["indexer_types"])
     if "n_positions" in config:
         config["n_positions"] = 1024
-    return with_layers(config, 4)  # two ranks with two stages each
+    return with_layers(config, 4)  # enough for two ranks with two stages each
 
 
 class Models:
-    """Folders with a model and a tokenizer, made when they are first asked for."""
+    """Folders with a model and a tokenizer, created on first use."""
 
     def __init__(self, program, folder):
         self.program, self.folder, self.made = program, folder, {}
@@ -234,7 +234,7 @@ def size(recipe, axis):
 
 
 def divided_axis(recipe, ranks):
-    """What more than one rank is for; None: data."""
+    """The axis along which more than one rank is used; None: data parallelism."""
     return next((axis for axis in AXES if size(recipe, axis) > 1), None) if ranks > 1 else None
 
 
@@ -251,7 +251,7 @@ def mesh_overrides(recipe, ranks):
 
 
 def section_overrides(recipe, key, local, folder):
-    """Rows that are as the recipe wants them, but short."""
+    """Overrides that keep the recipe's form of rows but make them short."""
     section = recipe.get(key)
     if not isinstance(section, dict):
         return []

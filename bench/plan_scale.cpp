@@ -1,5 +1,5 @@
-// How long `automodel plan` takes for large meshes, from the start of the process to its end: wall time, CPU time
-// and memory against the number of ranks, with every group and the proof of the schedule in the output (--json).
+// Cost of `automodel plan` for large meshes, from process start to exit: wall time, CPU time and memory against the
+// number of ranks, with every group and the schedule's proof in the output (--json).
 //   plan_scale AUTOMODEL [--json] [--runs N]
 #include <algorithm>
 #include <array>

@@ -3,15 +3,15 @@
 
   published.py AUTOMODEL [--markdown FILE] [--only WORD] [--as-written] [--rows fitted|held-out] [--summary] [--search]
 
-Runs and recipes: test/golden/published/runs.jsonl (its README says what is in a row). Each recipe is planned with the
-stack and the dispatcher that the run had (hardware.stack, hardware.dispatcher,
-hardware.network_bandwidth); with --as-written without them, as somebody would who knows the recipe only. `rate` is
-planned / published tokens a second: above 1 the plan is faster than the run was.
+Runs and recipes: test/golden/published/runs.jsonl (its README describes the rows). Each recipe is planned with the
+software stack, dispatcher and network of the run (hardware.stack, hardware.dispatcher, hardware.network_bandwidth); with
+--as-written without these, as somebody would who knows only the recipe. `rate` is planned / published tokens per second:
+above 1 the plan is faster than the run was.
 
-Constants of the model were fitted on one half of the rows. A row belongs to that half where the first byte of the
-SHA-256 of its id is even; nothing was ever fitted on the others.
+Constants of the cost model were fitted on one half of the rows: those where the first byte of the SHA-256 of the id is
+even. Nothing was ever fitted on the others.
 
-With --search, `plan --search` looks for a faster way to run NeMo's rows (those of dgxc) on as many GPUs.
+With --search, `plan --search` looks for a faster way to run NeMo's rows (those of dgxc) on the same number of GPUs.
 """
 import argparse
 import hashlib
@@ -33,7 +33,7 @@ def read_runs():
 
 
 def recipe_of(run, as_written=False):
-    """The whole recipe as JSON, which is YAML too."""
+    """The complete recipe as JSON, which is also YAML."""
     out = json.loads(json.dumps(run["recipe"]))
     out["device"] = "cuda"
     out["dataset"] = {"_target_": "mock", "vocab_size": 32000, "seq_length": run["seq"]}
@@ -49,7 +49,7 @@ def recipe_of(run, as_written=False):
 
 
 def plan(automodel, run, as_written=False, more=()):
-    """The plan, or the search, as JSON, or what was refused."""
+    """The plan (or search result) as JSON, or the errors."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(recipe_of(run, as_written), file)
         file.flush()
@@ -62,7 +62,7 @@ def plan(automodel, run, as_written=False, more=()):
 
 
 def share(values, part):
-    """The value below which `part` of them lie, between the two nearest."""
+    """The quantile `part` of the values, interpolated linearly."""
     values = sorted(values)
     if not values:
         return float("nan")
@@ -87,7 +87,7 @@ def measure(automodel, run, as_written):
 
 
 def groups(rows):
-    """Rows by what the aims speak of: fully specified bfloat16 runs, and the others apart."""
+    """Groups rows: fully specified bfloat16 runs (dense, MoE), FP8, and runs that are not fully specified."""
     def kind(row):
         run = row["run"]
         if run.get("oom"):
@@ -135,7 +135,7 @@ def table(rows):
 
 
 def searched(automodel, runs):
-    """The recipe's own way beside the best that was found."""
+    """Compares the recipe's own configuration with the best one found."""
     def way(found):
         sizes = " ".join(f"{axis} {size}" for axis, size in found["sizes"].items() if size > 1)
         return f"{sizes}, {found['schedule']}, microbatch {found['microbatch']}, recompute {found['recompute']}"

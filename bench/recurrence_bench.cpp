@@ -1,10 +1,9 @@
-// Time of the recurrent operations by the sizes of published layers, one sequence at a time. For example
+// Time of the recurrent operations at the sizes of published layers, one sequence at a time. For example
 //
 //   OMP_NUM_THREADS=2 recurrence_bench [--tokens 2048] [--chunk 64] [--dtype float32] [--clock cpu]
 //
-// One row an operation: milliseconds of the forward pass and of forward and backward together (the best of several),
-// what the same recurrence costs token by token, and what ATen's own operations cost where a kernel of this project
-// replaces them.
+// One row per operation: milliseconds of the forward pass and of forward plus backward (the best of several), the cost
+// of the same recurrence token by token, and that of ATen's operations where a kernel of this project replaces them.
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -136,7 +135,7 @@ void run(int argc, char** argv) {
   std::map<std::string, std::string> given = {
       {"--tokens", "2048"}, {"--chunk", "64"}, {"--dtype", "float32"}, {"--clock", ""}};
   for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
-  cpu_clock = given["--clock"] == "cpu";  // seconds of all threads, for a machine that does other things too
+  cpu_clock = given["--clock"] == "cpu";  // CPU time of all threads, for a machine that is not idle
   Bench bench{std::stol(given["--tokens"]), std::stol(given["--chunk"]),
               given["--dtype"] == "bfloat16" ? at::kBFloat16 : at::kFloat};
   bench.scan("Mamba-2, 64 heads of 64 in 8 groups, state 128", 64, 8, 128, 64);

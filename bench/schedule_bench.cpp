@@ -1,5 +1,5 @@
-// How long it takes to make, check, lower, prove and simulate a schedule. Prints one line a schedule: the median of
-// many runs for each part in milliseconds, and the first run of the whole, which a command that plans once pays.
+// Time to generate, validate, lower, prove and simulate a schedule. Prints one line per schedule: the median of many runs
+// for each part in milliseconds, and the total of the first run, which is what a command that plans once pays.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace {
 
-using namespace automodel::schedule;  // NOLINT(google-build-using-namespace): a program of one file
+using namespace automodel::schedule;  // NOLINT(google-build-using-namespace): a single-file program
 
 constexpr int kRuns = 41;
 constexpr std::array<std::string_view, 6> kParts = {"generate", "validate", "lower", "prove", "simulate", "total"};

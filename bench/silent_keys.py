@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Sets every key of the recipe reference that shapes the computation, from outside, and counts those after which nothing
-changes: neither `plan --json --actions lowered`, nor an error, warning or entry of what is ignored that names the key.
+"""Sets every key of the recipe reference that should affect the computation, and counts those that have no visible effect:
+neither on `plan --json --actions lowered`, nor as an error, a warning or an ignored entry that names the key.
 
   bench/silent_keys.py BIN_FOLDER [--device cpu|cuda]     (default: both)
 
-Every key is tried with several values on twenty recipes; one change is enough. Keys that act while a run is under way, on
-files or on the screen are not counted (OUTSIDE); `test/docs/consequences_test.cpp` names the test of each.
+Every key is tried with several values on twenty recipes; one change is enough. Keys that only act during a run, on files or
+on the screen are not counted (OUTSIDE); `test/docs/consequences_test.cpp` names the test for each of them.
 """
 import argparse
 import concurrent.futures
@@ -41,7 +41,7 @@ BASES = [DENSE + REST + more for more in (
         "distributed: {dp_size: 4, ep_size: 2, reshard_after_forward: true, moe: {}}\n")]
 OUTSIDE = ("fault_tolerance", "checkpoint", "logging", "generation", "dataloader", "validation_d", "dataset", "recipe",
            "packed_sequence", "ci", "wandb", "mlflow", "comet", "nvtx", "benchmark")
-# Values for keys whose type does not say what can be tried.
+# Values for keys whose type alone does not tell what to try.
 VALUES = {
     "distributed.pipeline.module_fqns_per_model_part": ["[[model.embed_tokens], [lm_head]]"],
     "distributed.pipeline.pipeline_model_parallel_layout": ["Et*3|t*5L"], "distributed.pipeline.pp_schedule": ["GPipe"],
@@ -53,7 +53,7 @@ VALUES = {
     "model.cache_dir": ["cache2"], "model.revision": ["second"], "model._target_": ["transformers.AutoModelForCausalLM.from_config"],
     "freeze_config.freeze_modules": ["[{path: lm_head}]"], "freeze_config.unfreeze_modules": ["[{path: nowhere}]"],
 }
-# What selects the section that has a key, where the recipes above have another one.
+# Overrides that select the section a key belongs to, if the recipes above have a different one.
 CONTEXTS = {
     "optimizer.": [["--optimizer._target_=adamw"], ["--optimizer._target_=sgd", "--optimizer.momentum=0.5"], ["--optimizer._target_=muon"]],
     "loss_fn.": [[f"--loss_fn._target_={name}"] for name in ("masked_ce", "fused_linear_ce", "chunked_ce")],
@@ -100,7 +100,7 @@ def keys_of(node, path=""):
 
 
 def write_models(folder):
-    """A model in a folder, and two caches of the Hugging Face hub with two revisions of one."""
+    """A model in a folder, and two Hugging Face caches that hold two revisions of a model."""
     def write(path, text):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
@@ -126,7 +126,7 @@ class Plans:
         return done.returncode, done.stdout, done.stdout + done.stderr if done.returncode else done.stderr
 
     def speaks(self, key, value, context, before):
-        """Whether something that names the key, or another plan, follows from it on one of the recipes."""
+        """Whether setting the key changes the plan of any recipe, or causes a message that names the key."""
         for base, (code, plan, told) in enumerate(before):
             words = [word for word in self.device if not word.startswith(f"--{key}=")]
             if context:

@@ -1,6 +1,6 @@
-// How fast texts are encoded: tokenizer_bench FOLDER FILE [ROUNDS]. Documents are the parts of FILE between NUL bytes.
-// Prints one JSON object: seconds of the fastest round, bytes, and a checksum of the ids, which
-// bench/compare_tokenizers.py holds beside those of Hugging Face's tokenizers.
+// Encoding speed: tokenizer_bench FOLDER FILE [ROUNDS]. Documents are the parts of FILE between NUL bytes. Prints one JSON
+// object: seconds of the fastest round, bytes, and a checksum of the ids, which bench/compare_tokenizers.py compares with
+// that of Hugging Face's tokenizers.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,13 +14,13 @@
 #include "tokenizer/tokenizer.h"
 
 int main(int argc, char** argv) {
-  using namespace automodel;  // NOLINT(google-build-using-namespace): a program of one file
+  using namespace automodel;  // NOLINT(google-build-using-namespace): a single-file program
   if (argc < 3) {
     std::fprintf(stderr, "usage: %s FOLDER FILE [ROUNDS]\n", argv[0]);
     return 2;
   }
   Diagnostics problems;
-  // Processor time: there is one thread, and other programs may want the core as well.
+  // CPU time: there is one thread, and other programs may share the core.
   const auto seconds = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
   const double load_begin = seconds();
   const auto tokenizer = tokenizer::Tokenizer::load(argv[1], problems);
@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   std::size_t count = 0;
   std::uint64_t sum = 0;
   for (int round = 0; round < (argc > 3 ? std::atoi(argv[3]) : 3); ++round) {
-    tokenizer::Encoder encoder(*tokenizer);  // as new: nothing is remembered from the round before
+    tokenizer::Encoder encoder(*tokenizer);  // new, so that nothing is cached from the previous round
     std::vector<tokenizer::Id> ids;
     count = sum = 0;
     const double begin = seconds();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the harness that $PP_HARNESS names (see compare_torch.py) with PyTorch's bfloat16 autocast around its steps.
+"""Runs the harness named by $PP_HARNESS (see compare_torch.py) with its steps under PyTorch's bfloat16 autocast.
 
-Weights stay float32; autocast keeps a bfloat16 copy of each for the microbatches of a step. Takes the harness's options.
+Weights stay float32; autocast caches a bfloat16 copy of each for the microbatches of a step. Takes the harness's options.
 """
 import importlib.util
 import os
@@ -10,7 +10,7 @@ path = os.environ["PP_HARNESS"]
 spec = importlib.util.spec_from_file_location("harness", path)
 harness = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(harness)
-harness.__file__ = os.path.abspath(__file__)  # which it starts again for each rank
+harness.__file__ = os.path.abspath(__file__)  # the harness starts this file for each rank
 
 
 def child(args):
@@ -20,7 +20,7 @@ def child(args):
 
     def stepped(self, *rest, **named):
         out = step(self, *rest, **named)
-        torch.clear_autocast_cache()  # the copies are of weights that have changed
+        torch.clear_autocast_cache()  # the cached copies are of outdated weights
         return out
 
     torch.optim.AdamW.step = stepped

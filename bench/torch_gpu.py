@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Llama-3.2-1B trained by PyTorch alone, under torch.compile: what recipes/gpu/llama_1b.yaml is compared with.
+"""Trains Llama-3.2-1B with plain PyTorch and torch.compile: the baseline for recipes/gpu/llama_1b.yaml.
 
   torch_gpu.py [--device cuda] [--steps 20] [--warmup 5] [--sequence 4096] [--batch 8] [--microbatch 1] [--tiny] [--eager]
 
-Float32 weights, bfloat16 autocast, fused AdamW, the gradient's norm clipped, random tokens. Prints one line of JSON:
+Float32 weights, bfloat16 autocast, fused AdamW, gradient norm clipping, random tokens. Prints one line of JSON:
 tokens_per_second, step_seconds (the median), peak_bytes, loss, and `how`: "compiled", or why not.
 """
 import argparse
@@ -28,7 +28,7 @@ class Norm(nn.Module):
 
 
 def rotated(x, cos, sin):
-    """Each head's halves are the two coordinates that turn."""
+    """Rotary embedding; the two halves of each head are the coordinates that are rotated."""
     first, second = x.chunk(2, -1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
@@ -67,7 +67,7 @@ class Decoder(nn.Module):
         x = self.embedding(tokens).to(cos.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin)
-        logits = F.linear(self.norm(x), self.embedding.weight)  # the head is the embedding
+        logits = F.linear(self.norm(x), self.embedding.weight)  # tied head
         return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
@@ -111,7 +111,7 @@ def main():
 
     try:
         loss = step()
-    except Exception as error:  # torch.compile wants a C compiler, which a GPU machine need not have
+    except Exception as error:  # torch.compile needs a C compiler, which a GPU machine may lack
         if given.eager or isinstance(error, torch.OutOfMemoryError):
             raise
         how = f"eager, torch.compile failed: {str(error).strip().splitlines()[0][:120]}"
@@ -125,7 +125,7 @@ def main():
     seconds = []
     for _ in range(given.steps):
         begin = time.perf_counter()
-        loss = step()  # its loss waits for the device
+        loss = step()  # reading the loss waits for the device
         if cuda:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
