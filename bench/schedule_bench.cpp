@@ -1,5 +1,5 @@
-// Time to generate, validate, lower, prove and simulate a schedule. Prints one line per schedule: the median of many runs
-// for each part in milliseconds, and the total of the first run, which is what a command that plans once pays.
+// Time to generate, validate, lower, prove and simulate a schedule. Prints one line per schedule: the median of many
+// runs for each part in milliseconds, and the total of the first run, which is what a command that plans once pays.
 #include <algorithm>
 #include <array>
 #include <chrono>
