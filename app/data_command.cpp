@@ -38,7 +38,7 @@ struct Run {
 std::vector<Run> runs_of(const data::Sample& sample, const Ids& attention) {
   std::vector<Run> out;
   for (std::size_t t = 0; t < sample.input_ids.size(); ++t) {
-    // Labels are shifted: labels[t - 1] is what token t is predicted as.
+    // Labels are shifted: labels[t - 1] is the target for token t, or kIgnoredLabel.
     const bool learned = t > 0 && sample.labels[t - 1] != data::kIgnoredLabel;
     const char mark = attention[t] == 0 && !learned ? '.' : learned ? '+' : ' ';
     if (out.empty() || out.back().mark != mark) out.push_back({mark, {}});

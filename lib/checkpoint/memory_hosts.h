@@ -20,7 +20,7 @@ class MemoryHosts {
   int mine() const { return of(rank_); }
   /// Ranks of a host, in world order.
   const std::vector<int>& ranks(int host) const { return ranks_[static_cast<std::size_t>(host)]; }
-  /// This rank's index on its host; rank 0 of a host does the work that is done once per host.
+  /// This rank's index among the ranks of its host; the first does the work that is done once per host.
   int index() const { return index_; }
   bool first() const { return index_ == 0; }
   /// The rank on `host` responsible for work item `which` (round-robin).

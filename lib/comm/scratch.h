@@ -13,7 +13,7 @@ namespace automodel::comm {
 /// Thread-safe.
 class ScratchPool : public std::enable_shared_from_this<ScratchPool> {
  public:
-  /// At least `bytes`, uninitialized, aligned for every dtype; returns to the pool when its last owner releases it.
+  /// At least `bytes`, uninitialised, aligned for every dtype; returns to the pool when its last owner releases it.
   std::shared_ptr<std::byte[]> take(std::int64_t bytes);
 
  private:

@@ -49,7 +49,7 @@ class RowTokenizer {
   /// Id that rows are padded with: the pad token; if it is missing or 0, EOS (NeMo AutoModel's packaging takes 0 for
   /// missing).
   std::int32_t fill() const { return pad_ != 0 ? pad_ : eos_.value_or(0); }
-  /// pad(): the id that the tokenizer itself pads with. own_pad(): the same, but 0 if the tokenizer has no pad token.
+  /// The pad token's id. Without one, pad() is the EOS id if plain(), else 0 as in NeMo AutoModel, and own_pad() is 0.
   std::int32_t pad() const { return pad_; }
   std::int32_t own_pad() const { return own_pad_; }
   bool is_special(std::int32_t id) const;

@@ -23,7 +23,7 @@ struct SlurmJob {
   std::string partition = {}, account = {}, qos = {};
   std::string container = {};  ///< image for pyxis' --container-image; empty: none
   std::vector<std::string> mounts =
-      {};                     ///< folders that the container sees: "/a" or "/a:/inside"; beside the job's own
+      {};                     ///< folders that the container sees: "/a" or "/a:/inside"; added to the job's own
   std::string preamble = {};  ///< shell commands before anything is started
   std::string logs = "logs";  ///< folder
   int warning_seconds = 300;  ///< how long before the time limit the ranks are told to save and stop

@@ -135,7 +135,7 @@ HostJob take_apart_srun(const std::vector<std::string>& starter, const Allocatio
     if (const auto tasks = value_of(starter, i, "-n", "--ntasks"))
       out.ranks = number_of(*tasks);
     else if (const auto count = value_of(starter, i, "-N", "--nodes"))
-      nodes = number_of(*count, '-');  // the least of "2-4"
+      nodes = number_of(*count, '-');  // the minimum of "2-4"
     else if (const auto each = value_of(starter, i, "", "--ntasks-per-node"))
       per_node = number_of(*each);
     else if (const auto list = value_of(starter, i, "-w", "--nodelist"))

@@ -104,7 +104,7 @@ std::string data_of(const std::vector<Drawn>& drawn, const Scale& x) {
   return out + "]}";
 }
 
-/// Escapes JSON for a single-quoted attribute. Folder names may contain characters that JSON would have to escape.
+/// Makes JSON safe for a single-quoted attribute. Names of runs may contain characters that JSON would have to escape.
 std::string in_attribute(const std::string& json) {
   std::string out;
   for (const char c : json) {

@@ -31,7 +31,7 @@ constexpr std::array kCharts = {Shown{"loss", "Loss", false},
 constexpr std::array<std::string_view, 4> kPassedOver = {"epoch", "tps_per_gpu", "num_tokens_per_step",
                                                          "num_label_tokens"};
 
-// Colors are checked for contrast on both backgrounds and for color-blind readers. Color never carries identity alone:
+// Colours are checked for contrast on both backgrounds and for colour-blind readers. Colour never carries identity alone:
 // legends name every series.
 constexpr const char* kStyle = R"(
 :root{color-scheme:light dark;--surface:#fcfcfb;--ink:#0b0b0b;--soft:#52514e;--grid:#e4e3df;--card:#fff;
@@ -164,7 +164,7 @@ std::string charts(const std::vector<RunFiles>& runs) {
       if (const auto* column = find(run.metrics, chart.key)) chart.series.push_back({run.name, color, column});
       if (chart.key != "loss") continue;
       for (const auto& [name, column] : run.validation) {
-        // For a single run, validation gets its own color.
+        // For a single run, validation gets its own colour.
         const auto label = runs.size() == 1 ? name : fmt::format("{}, {}", run.name, name);
         chart.series.push_back(
             {label, runs.size() == 1 ? static_cast<int>(chart.series.size()) : color, &column, true});

@@ -23,7 +23,7 @@ struct SplitPart {
 
 struct SplitText {
   std::vector<SplitPart> parts = {};
-  std::string problem = {};  ///< why the text is no split, or ""
+  std::string problem = {};  ///< why the text is not a split, or ""
 };
 
 /// Parses a split string. "all" becomes a single part of that name.

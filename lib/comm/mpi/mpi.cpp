@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kSilence{30};
 /// Time for the launcher to end ranks on other hosts.
 constexpr std::chrono::seconds kLauncherPatience{20};
 
-/// Every rank's text, indexed by rank. Blocking, and only for startup: MPI_Init has just synchronized all ranks anyway,
+/// Every rank's text, indexed by rank. Blocking, and only for startup: MPI_Init has just synchronised all ranks anyway,
 /// and MPI's own algorithm opens fewer connections than sending to every rank.
 std::vector<std::string> all_texts(const std::string& text, int size) {
   const int length = static_cast<int>(text.size());

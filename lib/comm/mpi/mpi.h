@@ -7,7 +7,7 @@
 
 namespace automodel::comm {
 
-/// Initializes MPI; once per process. Throws Error (kEnvironment) if MPI does not support calls from several threads in
+/// Initialises MPI; once per process. Throws Error (kEnvironment) if MPI does not support calls from several threads in
 /// turn; ends the job if the device is missing.
 std::unique_ptr<World> open_mpi(const WorldOptions& options, DeviceGroups device_groups = {});
 

@@ -50,7 +50,7 @@ class NcclLane {
 
 /// Operations run on their own streams: they start when the current stream has computed their tensors, and wait() makes
 /// the current stream, not the host, wait for them. One stream is for collectives and two are for messages: those sent
-/// from even and from odd positions of the group. Neighbors in a pipeline or a ring alternate between even and odd
+/// from even and from odd positions of the group. Neighbours in a pipeline or a ring alternate between even and odd
 /// positions, so that what a rank sends does not queue behind what it is to receive. Only what the group's traffic
 /// needs is created. Host tensors and barriers go through the host's group.
 ///
