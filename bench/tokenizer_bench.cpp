@@ -1,6 +1,6 @@
-// Encoding speed: tokenizer_bench FOLDER FILE [ROUNDS]. Documents are the parts of FILE between NUL bytes. Prints one JSON
-// object: seconds of the fastest round, bytes, and a checksum of the ids, which bench/compare_tokenizers.py compares with
-// that of Hugging Face's tokenizers.
+// Encoding speed: tokenizer_bench FOLDER FILE [ROUNDS]. Documents are the parts of FILE between NUL bytes. Prints one
+// JSON object: seconds of the fastest round, bytes, and a checksum of the ids, which bench/compare_tokenizers.py
+// compares with that of Hugging Face's tokenizers.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -6,7 +6,6 @@
 // the step to run r, data-parallel rank d, row i such that p % global_batch_size = (r * dp_size + d) * local_batch_size
 // + i. The samples of a step are therefore independent of the dp size and of gradient accumulation, and the rows of a
 // rank within a run are consecutive in the order.
-// a run follow each other in the order.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,6 @@ struct ConsoleOptions {
 /// go only to the bar's descriptor. The cursor is never hidden or moved to another line and no terminal mode is
 /// changed, so there is nothing to restore if the run is killed; at the end the bar is erased. The width is queried on
 /// every redraw. Thread-safe.
-/// at each drawing. May be used from several threads.
 class Console {
  public:
   explicit Console(const ConsoleOptions& options);

@@ -31,8 +31,8 @@ constexpr std::array kCharts = {Shown{"loss", "Loss", false},
 constexpr std::array<std::string_view, 4> kPassedOver = {"epoch", "tps_per_gpu", "num_tokens_per_step",
                                                          "num_label_tokens"};
 
-// Colours are checked for contrast on both backgrounds and for colour-blind readers. Colour never carries identity alone:
-// legends name every series.
+// Colours are checked for contrast on both backgrounds and for colour-blind readers. Colour never carries identity
+// alone: legends name every series.
 constexpr const char* kStyle = R"(
 :root{color-scheme:light dark;--surface:#fcfcfb;--ink:#0b0b0b;--soft:#52514e;--grid:#e4e3df;--card:#fff;
 --s0:#2a78d6;--s1:#eb6834;--s2:#1baf7a;--s3:#eda100;--s4:#e87ba4;--s5:#008300;--s6:#4a3aa7;--s7:#e34948}
