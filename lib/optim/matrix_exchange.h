@@ -30,7 +30,7 @@ struct MatrixGroups {
   std::shared_ptr<comm::Communicator> shard = {};  ///< data-parallel shards
   bool sharded = false;     ///< each rank has an equal range of the unit's buffer, in rank order; else all of it
   std::int64_t begin = 0;   ///< where this rank's range begins in the unit's buffer
-  std::int64_t length = 0;  ///< of every rank's run
+  std::int64_t length = 0;  ///< elements in each rank's range
   std::shared_ptr<comm::Communicator> tensor = {};
   at::Device device = at::kCPU;          ///< device that the groups communicate tensors of, and on which matrices
                                          ///< are changed
