@@ -18,12 +18,12 @@ namespace automodel::model {
 
 struct Weight {
   arch::Parameter info = {};            ///< name and shape of the whole tensor
-  std::vector<std::int64_t> full = {};  ///< the same shape
+  std::vector<std::int64_t> full = {};  ///< shape of the whole tensor, again
   Slice slice = {};                     ///< this rank's part
   ops::Parameter parameter = {};        ///< its name and shape; value and gradient once storage is bound
   int unit = 0;
   bool trained = true;
-  bool expert = false;          ///< lives on the expert grid: reduced among the ranks that hold the same experts
+  bool expert = false;          ///< belongs to the expert grid: reduced among the ranks that hold the same experts
   bool tensor_sharded = false;  ///< each tp rank has a different part
   bool tensor_partial = false;  ///< tp ranks have equal values and partial gradients, which must be summed
   int tensor_replicas = 1;      ///< number of neighbouring tp ranks that hold the same part, each with a partial

@@ -34,10 +34,9 @@ std::vector<StepResult> results_of_steps(const config::LoadedRecipe& loaded, com
 struct Difference {
   double loss = 0;  ///< largest relative difference over the steps
   double norm = 0;
-  double gradient =
-      0;  ///< largest over the parameters: |a - b| / |b| in the 2-norm, zero gradients compared absolutely
-  std::string worst = {};                                       ///< the parameter with the largest gradient
-                                                                ///< difference
+  double gradient = 0;     ///< largest over the parameters: |a - b| / |b| in the 2-norm, |b| at least 1e-4 of the whole
+                           ///< gradient's
+  std::string worst = {};  ///< the parameter with that difference
   std::vector<std::pair<std::string, double>> parameters = {};  ///< gradient difference of each parameter
   bool within(double tolerance) const { return loss <= tolerance && norm <= tolerance && gradient <= tolerance; }
 };

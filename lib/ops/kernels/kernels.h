@@ -105,7 +105,8 @@ struct AttentionKernels {
   /// weights = exp(scale * scores - largest); updates `row` with these keys. Returns the factor by which sums over
   /// earlier keys must be rescaled.
   float (*weights)(const float* scores, float scale, SoftmaxRow& row, T* weights, std::int64_t n);
-  /// weights = exp(scale * scores - logsum), dscores = scale * weights * (dweights - along).
+  /// weights = exp(scale * scores - logsum), dscores = scale * weights * (dweights - along), where `along` is the dot
+  /// product of the query's output and its gradient.
   void (*gradient)(const float* scores, const float* dweights, float scale, float logsum, float along, T* weights,
                    T* dscores, std::int64_t n);
   float (*dot)(const T* a, const T* b, std::int64_t n);
