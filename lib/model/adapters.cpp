@@ -5,7 +5,7 @@
 namespace automodel::model {
 namespace {
 
-/// Which entries of dimension `dim` of the whole matrix are here.
+/// The ranges of dimension `dim` of the whole matrix that are on this rank.
 std::vector<std::pair<std::int64_t, std::int64_t>> ranges_of(const Weight& weight, std::size_t dim) {
   if (!weight.slice.whole() && weight.slice.dim == static_cast<int>(dim)) return weight.slice.ranges;
   return {{0, weight.full[dim]}};

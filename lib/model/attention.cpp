@@ -17,7 +17,7 @@ namespace {
 
 using arch::Part;
 
-/// Turns the first elements of every head, as many as the table is wide.
+/// Rotates the first table.width() elements of every head.
 at::Tensor turn(const at::Tensor& x, RopeTable& table, const Microbatch& microbatch) {
   const auto angles = table.angles(microbatch.reach());
   const auto rotate = [&](const at::Tensor& part) {
@@ -35,10 +35,10 @@ at::Tensor growth_of_queries(const arch::ModelSpec& spec, const at::Tensor& posi
   return (chunk.log1p() * spec.query_growth + 1).unsqueeze(2).unsqueeze(3);
 }
 
-/// Queries, keys and values [batch, tokens, heads, width] of their own.
+/// Separate queries, keys and values [batch, tokens, heads, width].
 struct Heads {
   at::Tensor q, k, v;
-  at::Tensor gate = {};  ///< of the results; undefined: none
+  at::Tensor gate = {};  ///< for the attention output; undefined: no gate
 };
 
 class Attention : public Block {
@@ -121,7 +121,7 @@ class Attention : public Block {
       return {both[0], parts[1].reshape({batch, tokens, groups_, width}),
               parts[2].reshape({batch, tokens, groups_, width}), both[1]};
     }
-    const auto own = heads_ / groups_;  // queries of a group
+    const auto own = heads_ / groups_;  // queries per group
     const auto parts =
         blocks_ ? ops::split(qkv, {heads_ * width, groups_ * width, groups_ * width})
                 : ops::split(qkv.view({batch, tokens, groups_, (own + 2) * width}), {own * width, width, width});
@@ -129,7 +129,7 @@ class Attention : public Block {
             parts[2].reshape({batch, tokens, groups_, width})};
   }
 
-  /// Normed, clamped and turned, in the order of the family.
+  /// Applies norms, clamping and rotary embedding, in the order of the model family.
   Heads prepared(Heads in, const Microbatch& microbatch) {
     auto& [q, k, v, gate] = in;
     const bool late = spec_.head_norm && spec_.head_norm->after_rope;
@@ -152,7 +152,7 @@ class Attention : public Block {
   BlockContext context_;
   const arch::ModelSpec& spec_;
   int layer_;
-  RopeTable* table_;  ///< null: positions do not turn this layer's heads
+  RopeTable* table_;  ///< null: no rotary embedding in this layer
   ops::Linear project_ = {}, output_ = {};
   HeadNorm query_norm_ = {}, key_norm_ = {};
   bool blocks_ = true;  ///< all queries, then all keys, then all values

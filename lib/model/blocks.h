@@ -1,4 +1,4 @@
-// The parts of a decoder layer. Which of them a layer has follows from the names of its weights and the model's spec.
+// The parts of a decoder layer. The names of a layer's weights and the model's spec determine which parts it has.
 #pragma once
 
 #include <initializer_list>
@@ -26,26 +26,27 @@ struct TokenChoices;
 /// One microbatch as a stage sees it: int64 tensors [batch, tokens], this rank's part of the sequence.
 struct Microbatch {
   at::Tensor ids = {};
-  at::Tensor labels = {};  ///< label[t] is what position t predicts; -100 counts nothing
+  at::Tensor labels = {};  ///< labels[t] is the token that position t predicts; -100: not counted
   at::Tensor positions = {};
-  at::Tensor segments = {};  ///< [batch, length]: number of the packed document of every token; or undefined
-  /// The same as places that the host knows; null where there are none, or a document is in two pieces.
+  at::Tensor segments = {};  ///< [batch, length]: number of each token's packed document; or undefined
+  /// The segments as ranges known to the host; null without segments, or if a document is not contiguous.
   std::shared_ptr<const ops::Documents> documents = {};
   std::int64_t length = 0;        ///< tokens of the whole sequence
   std::int64_t extent = 0;        ///< one past the largest position of any token of the microbatch; 0: `length`
-  std::int64_t label_tokens = 0;  ///< of the whole sequences
-  at::Tensor real = {};           ///< bool, false for padding; undefined where there is none
+  std::int64_t label_tokens = 0;  ///< label tokens in the whole sequences
+  at::Tensor real = {};           ///< bool, false for padding; undefined: no padding
   std::shared_ptr<RouterStatistics> routers = {};  ///< null where there is no auxiliary loss
-  std::shared_ptr<RouterLoads> loads = {};         ///< null where the routers' biases stay
-  std::shared_ptr<TokenChoices> choices = {};      ///< made by the stage where attention sees chosen tokens alone
-  /// Of the adapters' dropout, in training; its tokens are the rows of `ids`.
+  std::shared_ptr<RouterLoads> loads = {};         ///< null if router biases are not updated
+  std::shared_ptr<TokenChoices> choices = {};      ///< created by the stage if attention is limited to chosen tokens
+  /// Dropout of the adapters, in training; the draw's tokens correspond to the elements of `ids`.
   std::shared_ptr<const ops::DropoutDraw> draw = {};
-  /// In generation: the tokens here come behind those of the cache, and their keys and values go into it. Only for
-  /// models whose stages keep keys (StageModel::keeps_keys), without a graph. Null: the tokens are the whole text.
+  /// In generation: the tokens here follow those in the cache, and their keys and values are appended to it. Only
+  /// without a graph, and for models whose stages support it (StageModel::keeps_keys). Null: the tokens are the whole
+  /// text.
   std::shared_ptr<KeyValueCache> cache = {};
-  /// The length that RoPE tables must cover, and that length-dependent kinds of RoPE use.
+  /// The length that RoPE tables must cover, which length-dependent kinds of RoPE also use.
   std::int64_t reach() const { return extent > 0 ? extent : length; }
-  /// True where the tokens here are the whole sequence, also under context parallelism (generation).
+  /// True if the tokens here are the whole sequence, which happens under context parallelism too (generation).
   bool whole() const { return positions.size(1) == length; }
 };
 
@@ -55,24 +56,25 @@ struct BlockContext {
   const arch::Layout& layout;
   const Weights& weights;
   Seams seams;
-  RopeTable* rope;                              ///< of full-attention layers
-  RopeTable* sliding_rope;                      ///< of sliding layers; the same where the model has one table
-  const arch::AdapterSpec* adapters = nullptr;  ///< null where the weights themselves are trained
+  RopeTable* rope;                              ///< for full-attention layers
+  RopeTable* sliding_rope;                      ///< for sliding-window layers; the same object if the model has one
+                                                ///< table
+  const arch::AdapterSpec* adapters = nullptr;  ///< null: the weights themselves are trained
 };
 
-/// The weights of one layer by their part.
+/// The weights of one layer, by part.
 class LayerWeights {
  public:
   LayerWeights(const BlockContext& context, int layer)
       : context_(context), kind_(context.layout.kind(layer)), prefix_(context.layout.layer_fqn(layer) + ".") {}
   bool has(arch::Part part) const { return kind_.has(part); }
-  /// FQN of the module that is the part; "{}" in it stands for a number.
+  /// Fully qualified name of the part's module; "{}" in it stands for an index.
   std::string fqn(arch::Part part) const { return prefix_ + kind_.module(part); }
-  /// The part's weight (a module's, or the tensor that is itself the part); null where there is none here.
+  /// The part's weight (a module's weight, or the tensor that itself is the part); null if there is none here.
   ops::Parameter* weight(arch::Part part) const;
   ops::Parameter* bias(arch::Part part) const;
-  /// One product with the weights of these parts, with their biases and adapters. Parts that the layer lacks are
-  /// skipped; at least one exists.
+  /// One matmul with the weights of these parts, and their biases and adapters. Parts that the layer lacks are skipped;
+  /// at least one must exist.
   ops::Linear product(std::initializer_list<arch::Part> parts) const;
 
  private:
@@ -81,17 +83,18 @@ class LayerWeights {
   std::string prefix_;
 };
 
-/// Puts the adapters of a product's weights beside them.
+/// Attaches the adapters of the layer's weights, if there are any.
 void adapt(const BlockContext& context, ops::Linear& layer);
-/// The product as it works on this microbatch: with its draw of dropout.
+/// The layer with this microbatch's dropout draw.
 ops::Linear drawn(const ops::Linear& layer, const Microbatch& microbatch);
 
-/// A block maps y [batch, tokens, width] (normed) to its contribution to the residual stream, of the same shape.
+/// A block maps y [batch, tokens, width], the normed residual stream, to its contribution to the residual stream, of
+/// the same shape.
 class Block {
  public:
   virtual ~Block() = default;
   virtual at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) = 0;
-  /// True if the mixer uses Microbatch::cache. Otherwise it must see the whole text for each new token.
+  /// True if the mixer uses Microbatch::cache. If not, every new token needs a pass over the whole text.
   virtual bool keeps_keys() const { return false; }
 };
 
@@ -99,19 +102,19 @@ class Block {
 std::unique_ptr<Block> make_mixer(const BlockContext& context, int layer);
 /// Multi-head attention with grouped keys and values.
 std::unique_ptr<Block> make_attention(const BlockContext& context, int layer);
-/// Attention whose keys and values come from one low-rank vector a token (ModelSpec::latent).
+/// Attention whose keys and values come from one low-rank vector per token (ModelSpec::latent).
 std::unique_ptr<Block> make_latent_attention(const BlockContext& context, int layer);
 /// The dense feed-forward block, gated or not.
 std::unique_ptr<Block> make_mlp(const BlockContext& context, int layer);
-/// The same of the layer's shared experts.
+/// The same for the layer's shared experts.
 std::unique_ptr<Block> make_shared_experts(const BlockContext& context, int layer);
 /// A feed-forward block of experts (ModelSpec::moe).
 std::unique_ptr<Block> make_moe(const BlockContext& context, int layer);
 
-/// Of activations that need no numbers of their own.
+/// The gate for an activation without parameters of its own.
 ops::Gate gate_of(arch::Activation activation);
 
-/// A norm of the model's kind (ModelSpec::norm), with the parameters that it has.
+/// A norm of the model's kind (ModelSpec::norm), with whichever parameters it has.
 class Norm {
  public:
   Norm() = default;

@@ -1,5 +1,5 @@
-// Kimi Delta Attention (Kimi Team 2025): the gated delta rule with a decay for each channel of a head, queries, keys
-// and values each through a short convolution of their own.
+// Kimi Delta Attention (Kimi Team 2025): the gated delta rule with a decay for each channel of a head; queries, keys
+// and values each pass through their own short convolution.
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -55,7 +55,7 @@ class ChannelDelta : public Block {
   }
 
  private:
-  /// A projection, or two through a low rank shared by all heads.
+  /// A projection, or a low-rank pair of projections whose low-rank vector all heads share.
   class Product {
    public:
     Product() = default;
@@ -78,7 +78,7 @@ class ChannelDelta : public Block {
   ops::ShortConv conv_ = {};
   ops::DecayGate decay_ = {};
   ops::GatedNorm norm_ = {};
-  std::int64_t heads_ = 1;  ///< here
+  std::int64_t heads_ = 1;  ///< on this rank
 };
 
 }  // namespace

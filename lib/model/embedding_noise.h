@@ -1,4 +1,4 @@
-// Noise on token embeddings (NEFTune): numbers that depend on step, token and feature only.
+// Noise on token embeddings (NEFTune): random numbers that depend only on step, token and feature.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace automodel::model {
 
-/// Uniform numbers in (-magnitude, magnitude) for `tokens` (int64 [batch, tokens here], numbers of `draw`) and all
-/// `width` features: [batch, tokens here, width].
+/// Uniform numbers in [-magnitude, magnitude) for `tokens` (int64 [batch, tokens here], token numbers as in `draw`) and
+/// all `width` features: [batch, tokens here, width].
 at::Tensor embedding_noise(const ops::DropoutDraw& draw, const at::Tensor& tokens, std::int64_t width, double magnitude,
                            const at::TensorOptions& options);
 

@@ -31,7 +31,7 @@ Experts::Experts(const BlockContext& context, int layer)
       name.replace(name.find("{}"), 2, std::to_string(e));
       return context.weights.parameter(name + ".weight");
     };
-    if (find(Part::kExpertUp) == nullptr) continue;  // another rank's
+    if (find(Part::kExpertUp) == nullptr) continue;  // on another rank
     if (gated_)
       up_.each.push_back({.weights = {find(Part::kExpertGate), find(Part::kExpertUp)}});
     else

@@ -12,17 +12,17 @@
 
 namespace automodel::model {
 
-/// Experts with tensors of their own, or with tensors for all of them: [experts, in, out] with gate and up alternating
-/// (gpt-oss), or [experts, out, in] with the gate first (Granite).
+/// Experts with separate tensors, or stacked in joint tensors: [experts, in, out] with gate and up interleaved
+/// (gpt-oss), or [experts, out, in] with gate before up (Granite).
 class Experts {
  public:
   Experts(const BlockContext& context, int layer);
 
-  /// Experts here.
+  /// Number of experts on this rank.
   std::int64_t count() const { return up_.groups(); }
-  /// Whether forward() must be told on the host how many rows each expert has; asked with the weights here.
+  /// Whether forward() needs the rows per expert on the host. Call while the weights are present.
   bool needs_counts() const { return ops::needs_counts(up_) || ops::needs_counts(down_); }
-  /// x [n, width] sorted by expert, `rows` those of the experts here. Returns [n, width].
+  /// x [n, width], sorted by expert; `rows` tells the rows of each expert here. Returns [n, width].
   at::Tensor forward(const at::Tensor& x, const ops::GroupRows& rows) const;
 
  private:

@@ -1,5 +1,5 @@
-// A gated short convolution (LFM2, 2025): of three products of a token the first and the third are multiplied before
-// the convolution, the second with what comes out.
+// A gated short convolution (LFM2, 2025): of each token's three projections, the first and the third are multiplied as
+// input of the convolution, and its output is multiplied with the second.
 #include <ATen/TensorOperators.h>
 
 #include "model/recurrent_blocks.h"

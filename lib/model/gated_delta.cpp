@@ -1,5 +1,5 @@
-// Gated delta rule (Yang et al. 2025), as Qwen3-Next and Qwen 3.5 have it: queries, keys and values through a short
-// convolution, one decay a head, and a gate behind the norm of what the state gave.
+// Gated delta rule (Yang et al. 2025), as in Qwen3-Next and Qwen 3.5: queries, keys and values pass through a short
+// convolution, each head has one decay, and the normed output of the state is gated.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/sigmoid.h>
@@ -71,12 +71,12 @@ class GatedDelta : public Block {
 
   TensorSeam& tensor_;
   const arch::Recurrence& state_;
-  bool joined_;  ///< the first product's results go by group
+  bool joined_;  ///< the input projection's results are ordered by group
   ops::Linear project_ = {}, output_ = {};
   ops::ShortConv conv_ = {};
   ops::DecayGate decay_ = {};
   ops::GatedNorm norm_ = {};
-  std::int64_t heads_ = 1, groups_ = 1;  ///< here
+  std::int64_t heads_ = 1, groups_ = 1;  ///< on this rank
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace automodel::model {
 class HeadNorm {
  public:
   HeadNorm() = default;
-  /// `heads` of the whole model; `projection`: the weight whose results are normed.
+  /// `heads`: number in the whole model; `projection`: the weight whose results are normed.
   HeadNorm(const BlockContext& context, const LayerWeights& weights, arch::Part part, std::int64_t heads,
            const ops::Parameter& projection);
   explicit operator bool() const { return tensor_ != nullptr; }
@@ -24,7 +24,7 @@ class HeadNorm {
   arch::HeadNorm norm_ = {};
   ops::Parameter *weight_ = nullptr, *bias_ = nullptr;
   const ops::Parameter* projection_ = nullptr;
-  std::vector<ops::Parameter*> each_ = {};  ///< of the heads here, where every head has a module of its own
+  std::vector<ops::Parameter*> each_ = {};  ///< weights of the heads here, if every head has a module of its own
   std::int64_t heads_ = 0;
   double eps_ = 0, offset_ = 0;
 };

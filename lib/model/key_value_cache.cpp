@@ -6,7 +6,7 @@
 
 namespace automodel::model {
 
-/// Memory grows by doubling, so that a long text is copied only a few times.
+/// Capacity grows by doubling, so that a long text is copied only a few times.
 at::Tensor KeyValueCache::put(at::Tensor& kept, const at::Tensor& added) const {
   constexpr std::int64_t kFirst = 128;  // tokens
   const auto wanted = tokens_ + added.size(1);

@@ -10,21 +10,22 @@
 
 namespace automodel::model {
 
-/// One sequence, or a batch of sequences of equal length. What is kept are keys as attention uses them: normed and
+/// Holds one sequence, or a batch of sequences of equal length. Keys are stored as attention uses them: normed and
 /// rotated.
 class KeyValueCache {
  public:
-  /// The number of valid tokens. New ones are appended.
+  /// The number of valid tokens; new ones are appended after them.
   std::int64_t tokens() const { return tokens_; }
-  /// Sets the number of valid tokens: more after a forward pass, fewer to forget the last ones.
+  /// Sets the number of valid tokens: higher after a forward pass, lower to forget the last ones.
   void set_tokens(std::int64_t tokens) { tokens_ = tokens; }
 
-  /// Puts k [batch, new tokens, groups, width] and v of `layer` behind the tokens that count. Returns the keys and
-  /// values of all [batch, tokens() + new tokens, ...], views of the cache. Padding at the end of the new tokens is
-  /// harmless: tokens see only those before them, and the next call overwrites what set_tokens() did not count.
+  /// Appends k [batch, new tokens, groups, width] and v of `layer` after the valid tokens, without counting them as
+  /// valid. Returns the keys and values of all [batch, tokens() + new tokens, ...], views of the cache. Padding at the
+  /// end of the new tokens is harmless: tokens see only earlier ones, and the next call overwrites whatever
+  /// set_tokens() did not count.
   std::pair<at::Tensor, at::Tensor> extend(int layer, const at::Tensor& k, const at::Tensor& v);
 
-  /// Bytes of memory of all layers.
+  /// Allocated bytes over all layers.
   std::int64_t bytes() const;
 
  private:

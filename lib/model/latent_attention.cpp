@@ -1,5 +1,5 @@
-// Multi-head latent attention (DeepSeek-V2, 2024): keys and values of all heads come from one vector of low rank for
-// each token, and one rotated key part serves all heads.
+// Multi-head latent attention (DeepSeek-V2, 2024): keys and values of all heads come from one low-rank vector per
+// token, and all heads share one rotated part of the key.
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -20,7 +20,7 @@ namespace {
 
 using arch::Part;
 
-constexpr double kLatentNormEps = 1e-6;  // of both latent norms, whatever rms_norm_eps says
+constexpr double kLatentNormEps = 1e-6;  // for both latent norms, regardless of rms_norm_eps
 
 class LatentAttention : public Block {
  public:
@@ -42,11 +42,11 @@ class LatentAttention : public Block {
     if (context.spec.index && context.spec.index->chooses(layer)) index_ = TokenIndex(context, layer);
   }
 
-  /// A cache holds what attention needs of earlier tokens, not what an index needs of them.
+  /// The cache holds what attention needs of earlier tokens, but not what an index needs.
   bool keeps_keys() const override { return !context_.spec.index; }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
-    // The low-rank parts belong to all heads: they are computed where the residual stream is.
+    // The low-rank projections are shared by all heads, so they are computed on the residual stream's local tokens.
     auto& tensor = *context_.seams.tensor;
     const auto low_q = latent_.q_rank > 0
                            ? ops::rms_norm(tensor.tokenwise(y, drawn(q_down_, microbatch)), *q_norm_, kLatentNormEps)
@@ -68,7 +68,8 @@ class LatentAttention : public Block {
   }
 
  private:
-  /// What this layer's tokens attend to. A sequence that is no longer than the choice is seen whole.
+  /// Chooses the tokens that this layer attends to, if it is one that chooses. Sequences of at most top_k tokens are
+  /// seen whole.
   void choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) {
     const auto& index = *context_.spec.index;
     if (microbatch.length <= index.top_k) return;
@@ -82,7 +83,7 @@ class LatentAttention : public Block {
     }
   }
 
-  /// Undefined: all tokens.
+  /// The choice that applies to this layer; undefined: all tokens.
   at::Tensor chosen(const Microbatch& microbatch) const {
     if (!context_.spec.index || microbatch.length <= context_.spec.index->top_k) return {};
     const auto found = microbatch.choices->of_layer.find(context_.spec.index->chooser(layer_));
@@ -96,7 +97,7 @@ class LatentAttention : public Block {
     return ops::rope(x, angles.cos, angles.sin, microbatch.positions, context_.rope->interleaved());
   }
 
-  /// Values are as wide as keys for the kernels, which want one width; the added zeros stay zeros.
+  /// Values narrower than keys are zero-padded, because the kernels want equal widths; the padding stays zero.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Microbatch& microbatch) const {
     auto options = options_;
     options.segments = microbatch.segments;

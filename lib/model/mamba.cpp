@@ -1,5 +1,5 @@
-// Mamba-2 (Dao and Gu 2024): values, keys (B) and queries (C) through a short convolution, a time step per head that is
-// both the decay and how much of a value is taken, and a gate before the norm of what the state gave.
+// Mamba-2 (Dao and Gu 2024): values, keys (B) and queries (C) pass through a short convolution, a time step per head
+// sets both the decay and the weight of each value, and the output of the state is gated and normed.
 #include <array>
 #include <vector>
 
@@ -62,7 +62,7 @@ class Mamba : public Block {
   }
 
  private:
-  /// Gates, what the convolution sees, steps.
+  /// Gates, inputs of the convolution, time steps.
   std::vector<at::Tensor> first_parts(const at::Tensor& wide, std::int64_t inner, std::int64_t keys) const {
     static constexpr std::array<double, 5> kNone = {1, 1, 1, 1, 1};
     if (scales_.state == kNone) return ops::split(wide, {inner, inner + 2 * keys, heads_});
@@ -79,7 +79,7 @@ class Mamba : public Block {
   ops::StepGate steps_ = {};
   ops::Parameter* skip_ = nullptr;
   ops::GatedNorm norm_ = {};
-  std::int64_t heads_ = 1, groups_ = 1;  ///< here
+  std::int64_t heads_ = 1, groups_ = 1;  ///< on this rank
 };
 
 class MambaAndAttention : public Block {

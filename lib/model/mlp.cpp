@@ -24,7 +24,7 @@ namespace {
 
 using arch::Part;
 
-/// Which parts of a layer a feed-forward block is made of.
+/// The parts of a layer that make up a feed-forward block.
 struct MlpParts {
   Part gate, up, gate_up, down;
 };

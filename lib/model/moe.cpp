@@ -1,5 +1,4 @@
-// A feed-forward block of experts: every token goes to the experts that its router chose; no token is
-// dropped.
+// Mixture-of-experts feed-forward block: every token goes to the experts that its router chose; no token is dropped.
 #include <optional>
 
 #include <ATen/TensorOperators.h>
@@ -18,7 +17,7 @@
 namespace automodel::model {
 namespace {
 
-/// The experts' weight gradients of one backward pass, put off until the gradient of their input is on its way.
+/// The experts' weight gradients of one backward pass, deferred until the gradient of their input has been sent.
 struct LateGradients {
   ops::WeightGradients queue = {};
   std::optional<ops::WeightGradients::Scope> scope = {};
@@ -31,11 +30,11 @@ struct LateGradients {
   }
 };
 
-/// Tokens of a part of the microbatch on their way through the experts.
+/// Part of a microbatch's tokens on its way through the experts.
 struct Portion {
   std::int64_t tokens = 0;
   at::Tensor weights = {};  ///< [tokens, k]
-  at::Tensor place = {};    ///< of each token's choice among the rows sorted by expert: [tokens * k]
+  at::Tensor place = {};    ///< sorted position of each token's choices: [tokens * k]
   ExpertRoute route = {};
   TravellingRows rows = {};
 };
@@ -54,7 +53,7 @@ class Moe : public Block {
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
-    // Tensor-parallel ranks would all route the same tokens; each takes a part of them instead.
+    // Tensor-parallel ranks would all route the same tokens; instead each takes a share of them.
     const auto mine = seams_.tensor->part(y);
     const auto x = mine.reshape({-1, mine.size(-1)});
     const auto routing = router_.route(x, real_rows(microbatch), microbatch);
@@ -80,7 +79,7 @@ class Moe : public Block {
   }
 
  private:
-  /// False for padding, for the tokens that this rank routes; undefined without padding.
+  /// Mask of the tokens that this rank routes, false for padding; undefined without padding, or if nobody needs it.
   at::Tensor real_rows(const Microbatch& microbatch) const {
     if (!(microbatch.routers || microbatch.loads) || !microbatch.real.defined()) return {};
     const ops::NoGraph guard;
@@ -124,8 +123,8 @@ class Moe : public Block {
   Router router_;
   Experts experts_;
   std::unique_ptr<Block> shared_ = {};
-  ops::Linear latent_in_ = {}, latent_out_ = {};  ///< to narrower rows for the experts and back
-  ops::Linear switch_ = {};  ///< how much of the shared experts' result counts; without weights: all of it
+  ops::Linear latent_in_ = {}, latent_out_ = {};  ///< down to a narrower width for the experts, and back up
+  ops::Linear switch_ = {};                       ///< gate of the shared experts' result; without weights: ungated
 };
 
 }  // namespace

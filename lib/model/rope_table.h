@@ -1,4 +1,4 @@
-// Cosines and sines of rotary embeddings for every kind that Hugging Face configs name.
+// Cosines and sines of rotary embeddings, for every kind in Hugging Face configs.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace automodel::model {
 
-/// Inverse frequencies (rotary_dim / 2) and the factor of cosines and sines for sequences of `length` tokens.
+/// Inverse frequencies [rotary_dim / 2], and the factor of cosines and sines, for sequences of `length` tokens.
 /// Formulas: Hugging Face transformers' rope utilities (linear; NTK-aware dynamic; llama3; YaRN, Peng et al. 2023;
 /// LongRoPE, Ding et al. 2024).
 struct Frequencies {
@@ -20,17 +20,17 @@ struct Frequencies {
 };
 Frequencies frequencies(const arch::Rope& rope, int max_positions, std::int64_t length);
 
-/// What of a sequence's length the frequencies depend on: lengths of one class have the same ones.
+/// Equivalence class of a sequence length: lengths of one class have the same frequencies.
 std::int64_t length_class(const arch::Rope& rope, int max_positions, std::int64_t length);
 
-/// [positions, rotary_dim/2] tables, made once for each length that changes them.
+/// Tables [positions, rotary_dim/2], computed once per class of lengths.
 class RopeTable {
  public:
   RopeTable(arch::Rope rope, int max_positions, at::ScalarType type, at::Device device);
   struct Angles {
     at::Tensor cos, sin;
   };
-  /// Tables that hold positions 0 .. length - 1 at least.
+  /// Tables that cover at least positions 0 .. length - 1.
   Angles angles(std::int64_t length);
   int width() const { return rope_.rotary_dim; }
   bool interleaved() const { return rope_.interleaved; }
@@ -40,7 +40,7 @@ class RopeTable {
   int max_positions_;
   at::ScalarType type_;
   at::Device device_;
-  std::map<std::int64_t, Angles> made_ = {};  // by the length that frequencies depend on; 0 where they do not
+  std::map<std::int64_t, Angles> made_ = {};  // by length_class()
 };
 
 }  // namespace automodel::model

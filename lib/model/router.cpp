@@ -33,7 +33,7 @@ Router::Router(const BlockContext& context, int layer) : moe_(*context.spec.moe)
   AUTOMODEL_CHECK(weight_ != nullptr, "no router in layer " + std::to_string(layer));
 }
 
-/// What experts are chosen by and, but for their normalisation, weighted with.
+/// The scores by which experts are chosen and, up to normalisation, weighted.
 at::Tensor Router::scores(const at::Tensor& logits) const {
   switch (moe_.score) {
     case RouterScore::kSigmoid: return at::sigmoid(logits);
@@ -44,7 +44,7 @@ at::Tensor Router::scores(const at::Tensor& logits) const {
   return logits;
 }
 
-/// The experts of each row by scores without a graph, [n, k].
+/// The experts of each row [n, k], by scores that are not part of the graph.
 at::Tensor Router::choose(const at::Tensor& scores) const {
   auto choice = correction_ != nullptr ? scores + correction_->value.reshape({-1}).to(scores.scalar_type()) : scores;
   if (moe_.top_groups < moe_.groups) {
@@ -59,8 +59,8 @@ at::Tensor Router::choose(const at::Tensor& scores) const {
   return ops::top_k(choice, moe_.top_k);
 }
 
-/// Each of the two experts, best first, by a softmax over the logits that come near to its own; the second one without
-/// the first.
+/// SparseMixer weights: each expert, best first, gets its probability in a softmax over only those logits that are
+/// close to its own, earlier choices excluded.
 at::Tensor Router::weigh_in_turn(const at::Tensor& logits, const at::Tensor& experts) const {
   constexpr double kOut = -std::numeric_limits<double>::infinity();
   at::Tensor left_out;
@@ -105,7 +105,7 @@ Routing Router::route(const at::Tensor& x, const at::Tensor& real, const Microba
     out.experts = choose(scores(logits.detach()));
   }
   if (microbatch.loads) microbatch.loads->put(layer_, moe_.experts, out.experts, real);
-  // The loss counts what the logits alone would choose, as transformers does.
+  // The auxiliary loss counts what the logits alone would choose, as in transformers.
   const bool biased = correction_ != nullptr;
   if (statistics)
     logits = balanced(logits, biased ? ops::top_k(logits.detach(), moe_.top_k) : out.experts, real, layer_, statistics);

@@ -1,4 +1,4 @@
-// Which experts a token goes to, and with which weights.
+// The router: which experts a token goes to, and with what weights.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,14 @@ struct Routing {
   at::Tensor weights;  ///< [n, k] in float32 or better; part of the graph
 };
 
-/// The router of a layer: scores, the choice by them, the weights of what was chosen (arch::MixtureOfExperts). Ties go
-/// to the lower number, as far as ATen's topk does so.
+/// The router of a layer: scores, the choice of experts by score, and the weights of the chosen ones
+/// (arch::MixtureOfExperts). Ties go to the lower index, as far as ATen's topk does so.
 class Router {
  public:
   Router(const BlockContext& context, int layer);
 
-  /// x [n, width]. `real` [n] as in balanced(). Of the microbatch: statistics for an auxiliary loss, loads.
+  /// x [n, width]; `real` [n] as in balanced(). Records auxiliary-loss statistics and loads in the microbatch if it
+  /// collects them.
   Routing route(const at::Tensor& x, const at::Tensor& real, const Microbatch& microbatch) const;
 
  private:

@@ -1,4 +1,5 @@
-// How many tokens the routers of a stage sent to each expert in an optimizer step: what moves their biases.
+// Expert loads: how many tokens the routers of a stage sent to each expert in an optimizer step. They drive the updates
+// of the routers' biases.
 #pragma once
 
 #include <map>
@@ -9,11 +10,11 @@
 
 namespace automodel::model {
 
-/// Of one microbatch: the choices that fell on each expert, by layer. Recomputation routes the same tokens again and
-/// replaces what it put before.
+/// Loads of one microbatch: times each expert was chosen, by layer. Recomputation routes the same tokens again and
+/// replaces the earlier counts.
 class RouterLoads {
  public:
-  /// `chosen` int64 [n, k]; `real` [n] is false for padding, which does not count; undefined: there is none.
+  /// `chosen` int64 [n, k]; `real` [n] is false for padding, which is not counted; undefined: no padding.
   void put(int layer, int experts, const at::Tensor& chosen, const at::Tensor& real);
   /// Adds the counts to the rows of their layers, float64 [layers, experts] on the CPU.
   void add_to(at::Tensor& loads) const;

@@ -26,7 +26,8 @@ std::vector<Run> runs(const Slice& slice, const std::vector<std::int64_t>& full,
   std::vector<Run> out;
   std::int64_t local = 0;
   const auto add = [&](std::int64_t from, std::int64_t to,
-                       std::int64_t at) {  // local [from, to), whole tensor from `at`
+                       std::int64_t at) {  // intersects local [from, to), which is at `at` in the whole tensor, with
+                                           // the requested range
     const auto begin = std::max(from, first), end = std::min(to, first + count);
     if (begin >= end) return;
     const auto where = at + begin - from;
@@ -38,7 +39,7 @@ std::vector<Run> runs(const Slice& slice, const std::vector<std::int64_t>& full,
   AUTOMODEL_CHECK(slice.filling == 0 || outer == 1, "only rows are filled up");
   std::int64_t block = 0;
   for (const auto& [begin, end] : slice.ranges) block += (end - begin) * inner;
-  std::int64_t start = block > 0 ? first / block : 0;  // whole outer blocks before `first` are skipped
+  std::int64_t start = block > 0 ? first / block : 0;  // skips whole outer blocks before `first`
   local = start * block;
   for (std::int64_t o = start; o < outer && local < first + count; ++o)
     for (const auto& [begin, end] : slice.ranges) {

@@ -22,7 +22,7 @@
 namespace automodel::model {
 namespace {
 
-/// The parameters of the stage's modules. A tied head stands in the list only where the embedding does not.
+/// The parameters of the stage's modules. A tied head is listed only if the embedding is not.
 std::vector<arch::Parameter> parameters_of(const arch::Layout& layout, const StageModules& modules,
                                            const arch::AdapterSpec* adapters, const std::set<std::string>* frozen) {
   std::vector<arch::Parameter> out;
@@ -40,7 +40,7 @@ Placement whole(const arch::Parameter&) {
   return {};
 }
 
-/// A slice of a matrix as stretches of its elements.
+/// A slice of a matrix, as ranges of its elements.
 ops::QuantizedPart part_of(const Slice& slice, const std::vector<std::int64_t>& full) {
   ops::QuantizedPart out;
   if (slice.whole()) return out;
@@ -62,7 +62,7 @@ double rounded_to(double value, at::ScalarType type) {
 
 struct StageModel::Layer {
   int index;
-  std::vector<int> units = {};  ///< all of the layer, in the order of Weights::units()
+  std::vector<int> units = {};  ///< all units of the layer, in the order of Weights::units()
   Norm before_mixer, after_mixer, before_feed, after_feed;
   bool parallel;
   double scale;
@@ -85,13 +85,13 @@ struct StageModel::Layer {
     std::sort(units.begin(), units.end());
   }
 
-  /// {x + delta, what a block sees of it}.
+  /// {x + delta, its norm as the input of a block}.
   static std::pair<at::Tensor, at::Tensor> enter(const Norm& norm, const at::Tensor& x, const at::Tensor& delta) {
     if (norm) return norm.after_adding(x, delta);
     const auto sum = delta.defined() ? x + delta : x;
     return {sum, sum};
   }
-  /// What a block adds to the residual stream.
+  /// A block's output as it is added to the residual stream.
   at::Tensor leave(const Norm& norm, at::Tensor y) const {
     if (norm) y = norm(y);
     return scale == 1 ? y : y * scale;
@@ -104,9 +104,9 @@ struct StageModel::Layer {
     }
     auto [x, y] = enter(before_mixer, in[0], in[1]);
     auto mixed = leave(after_mixer, mixer->forward(y, microbatch));
-    // Parallel blocks have the same input; the second one may have its own norm.
+    // Parallel blocks have the same input, except that the second one may have its own norm.
     const auto seen = parallel && !before_feed ? y : at::Tensor();
-    y.reset();  // without a backward pass nobody else has it
+    y.reset();  // without a backward pass this frees it
     if (!mlp) return {x, mixed};
     if (keep == Keep::kAttention)
       return ops::checkpoint(
@@ -117,7 +117,7 @@ struct StageModel::Layer {
     return feed(std::move(x), std::move(mixed), seen, microbatch);
   }
 
-  /// `seen`: what the block sees; undefined: what its norm makes of the residual stream.
+  /// `seen`: input of the block; undefined: the norm of the residual stream.
   std::vector<at::Tensor> feed(at::Tensor x, at::Tensor mixed, const at::Tensor& seen, const Microbatch& microbatch) {
     if (parallel) {
       const auto fed = leave(after_feed, mlp->forward(seen.defined() ? seen : before_feed(x), microbatch));
@@ -162,7 +162,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   }
   if (modules_.norm) {
     norm_ = Norm(context, layout.norm);
-    // A norm without parameters goes with the head.
+    // A norm without parameters belongs to the head's unit.
     if (!layout.norm_parameters.empty()) head_unit_ = weights_.find(layout.norm_parameters.front().name)->unit;
   }
   if (modules_.head && head_ == nullptr) head_ = embedding_;
@@ -184,8 +184,8 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
 
 StageModel::~StageModel() = default;
 
-/// Matrices of linear layers with a multiple of 16 inputs and outputs, whatever part of them is here. Embeddings,
-/// routers, stacked experts and GPT-2's transposed layers are none.
+/// Matrices of linear layers whose numbers of inputs and outputs in the whole model are multiples of 16. Excludes
+/// embeddings, routers, stacked experts and GPT-2's transposed layers.
 void StageModel::set_float8(const arch::Layout& layout) {
   const auto& float8 = *options_.float8;
   const auto takes = [&](std::string_view module, const std::vector<std::int64_t>& shape) {
@@ -200,7 +200,7 @@ void StageModel::set_float8(const arch::Layout& layout) {
     if (linear && !weight->info.transposed && takes(weight->info.module(), weight->full))
       weight->parameter.float8 = float8.rule;
   }
-  // A tied one is the embedding's matrix, which lookups leave as it is.
+  // A tied head is the embedding's matrix; lookups in it are unaffected.
   if (head_ != nullptr && modules_.head && takes(layout.head, {spec_.vocab, spec_.hidden})) head_->float8 = float8.rule;
 }
 
@@ -238,7 +238,7 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
   const auto part = [&](const std::vector<at::Tensor>& in) {
     auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
-    // What scales in the type of the weights is a part of the embedding in transformers: noise comes behind it there.
+    // A scale rounded to the type of the weights is part of the embedding in transformers, so noise is added after it.
     if (!spec_.round_embedding_scale) x = noisy(x, microbatch);
     if (spec_.embedding_scale != 1)
       x = x *
@@ -250,7 +250,7 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
     }
     return std::vector<at::Tensor>{x};
   };
-  // The table of positions is a unit of its own, inside the embedding's.
+  // The position table is a unit of its own, nested in the embedding's.
   const auto out = observed(embedding_unit_, {anchor_},
                             [&](const std::vector<at::Tensor>& in) { return observed(positions_unit_, in, part); });
   return {out[0], {}};
@@ -277,11 +277,11 @@ std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream
 StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
   std::shared_ptr<ops::ActivationOffload::Pass> pass;
   if (options_.offload != nullptr && c10::GradMode::is_enabled()) pass = options_.offload->begin();
-  int group = 0;  // that the next offloaded layer is
+  int group = 0;  // number of the next offloaded layer
   for (const auto& layer : layers_) {
     if (!pass || layer->index >= options_.offloaded_layers) {
       auto out = run_layer(*layer, stream, microbatch, options);
-      if (pass) {  // the first layer that stays: the last of the others has left when it is done
+      if (pass) {  // first layer that stays on the device: once it has run, the last offloaded one can leave
         pass->finish_forward();
         out = ops::tap(out, [pass] { pass->announce(); });
         pass.reset();
@@ -303,11 +303,11 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
   return stream;
 }
 
-/// Of the rows that are here, [vocabulary here]; part of the graph.
+/// Lengths of the head's rows on this rank, [vocabulary here]; part of the graph.
 at::Tensor StageModel::head_row_lengths(const at::Tensor& like) {
   constexpr double kLeast = 1e-12;
   const auto rows = ops::use(*head_, like).to(ops::compute_type(like.scalar_type()));
-  // Not the root itself: a root's slope at zero is infinite, and rows that fill a vocabulary up are zero.
+  // Clamped before the root, whose slope at zero is infinite: rows that pad a vocabulary are zero.
   return at::clamp_min((rows * rows).sum(1), kLeast * kLeast).sqrt().to(like.scalar_type());
 }
 
@@ -360,13 +360,13 @@ std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
     const auto whole = [&](const std::vector<at::Tensor>& values) {
       return observed(head_adapter_unit_, values, bare);
     };
-    // A copy of the embedding that serves as head is a unit of its own, inside the norm's.
+    // A copy of the embedding that serves as head is a unit of its own, nested in the norm's.
     if (head_weight_unit_ >= 0 && head_weight_unit_ != head_unit_) return observed(head_weight_unit_, in, whole);
     const bool shares = observer_ != nullptr && head_ != nullptr && head_ == embedding_;
     if (shares) observer_->before_forward(embedding_unit_);
     auto out = whole(in);
     if (!shares) return out;
-    // The embedding's unit is done only when the embedding itself went backward.
+    // The embedding's unit is complete only after the embedding itself has run backward.
     out = ops::tap(out, [this] { observer_->before_backward(embedding_unit_); });
     observer_->after_forward(embedding_unit_);
     return out;
@@ -376,7 +376,7 @@ std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,
 std::shared_ptr<RouterStatistics> StageModel::statistics(const Microbatch& microbatch,
                                                          const ForwardOptions& options) const {
   if (spec_.router_sums() == 0) return nullptr;
-  // The mean over microbatches, by their label tokens, as the other part of the loss.
+  // Microbatches are weighted by their label tokens, like the rest of the loss.
   return std::make_shared<RouterStatistics>(spec_.moe->experts, spec_.moe->aux_loss_coefficient,
                                             static_cast<double>(microbatch.label_tokens) * options.loss_scale,
                                             options.seed, options_.device);
@@ -402,7 +402,7 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
   return observed_head(stream, [&](const Stream& in) {
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
     const auto loss = head_loss(in, microbatch, options);
-    // Ranks that share the tokens of a microbatch sum their losses; this part is the same on all of them.
+    // Ranks that share a microbatch's tokens sum their losses; this term is equal on all of them, hence the division.
     return microbatch.routers
                ? loss + (microbatch.routers->loss() / options_.seams.context->size()).to(loss.scalar_type())
                : loss;

@@ -19,7 +19,7 @@
 
 namespace automodel::model {
 
-/// Which modules of the model a stage has.
+/// The modules of the model that a stage has.
 struct StageModules {
   bool embeddings = false;
   std::vector<int> layers = {};
@@ -35,58 +35,61 @@ class UnitObserver {
   virtual void after_forward(int unit) = 0;
   virtual void before_backward(int unit) = 0;
   virtual void after_backward(int unit) = 0;
-  /// Gradients of the unit's weights are added in the forward pass that runs now.
+  /// Called if gradients of the unit's weights will be accumulated during the current forward pass.
   virtual void before_gradients(int unit) = 0;
 };
 
-/// Linear layers with 8-bit operands.
+/// Which linear layers use 8-bit operands.
 struct Float8Layers {
   ops::Float8Rule rule = {};
-  std::vector<std::string> left_out = {};  ///< modules in whose name one of these occurs
+  std::vector<std::string> left_out = {};  ///< excludes modules whose name contains one of these
 };
 
 struct StageOptions {
-  at::ScalarType type = at::kFloat;  ///< that activations are computed in
+  at::ScalarType type = at::kFloat;  ///< type of activations
   at::Device device = at::kCPU;
   Seams seams = {};
-  PlacementRule placement = {};  ///< empty: every weight whole
+  PlacementRule placement = {};  ///< empty: every weight is whole
   std::int64_t ignore_label = -100;
-  std::optional<at::ScalarType> autocast = {};   ///< of matrix products
+  std::optional<at::ScalarType> autocast = {};   ///< type of matmuls; absent: no autocast
   std::optional<Float8Layers> float8 = {};       ///< absent: none
   std::optional<at::ScalarType> quantized = {};  ///< compute type of GEMMs with quantized weights; absent: `type`
-  double logit_softcap = 0;                      ///< of the loss function; the model's own comes first
-  /// Head and loss are computed in chunks of this many tokens (0: arch::loss_chunk); absent: logits are whole.
+  double logit_softcap = 0;                      ///< soft cap of the loss function, applied after the model's own
+  /// Compute head and loss in chunks of this many tokens (0: arch::loss_chunk decides); absent: the logits are whole.
   std::optional<std::int64_t> loss_chunk = {};
-  double embedding_noise = 0;                     ///< NEFTune's alpha, where a microbatch has a draw
-  const arch::AdapterSpec* adapters = nullptr;    ///< outlives the stage; null: the weights themselves are trained
-  const std::set<std::string>* frozen = nullptr;  ///< parameters that stay as they are; outlives the stage
-  bool counts_loads = false;                      ///< routers count what they send to each expert in training
-  bool fused_accumulation = false;            ///< weight gradients are summed in their own type, never rounded first
-  bool cast_inputs = true;                    ///< what comes from another stage takes `type`, else it keeps its own
-  std::optional<at::ScalarType> output = {};  ///< that logits are cast to before the loss
-  bool whole_stage = false;                   ///< the layers' weights are one unit
-  ops::ActivationOffload* offload = nullptr;  ///< null: activations stay where they are
-  int offloaded_layers = 0;                   ///< the first so many layers of the model leave the device
+  double embedding_noise = 0;                     ///< NEFTune's alpha; applies if a microbatch has a draw
+  const arch::AdapterSpec* adapters = nullptr;    ///< must outlive the stage; null: the weights themselves are
+                                                  ///< trained
+  const std::set<std::string>* frozen = nullptr;  ///< names of parameters that are not trained; must outlive the
+                                                  ///< stage
+  bool counts_loads = false;                      ///< count the tokens that routers send to each expert in training
+  bool fused_accumulation = false;                ///< accumulate weight gradients in their own type inside the GEMM,
+                                                  ///< without rounding first
+  bool cast_inputs = true;                        ///< convert input from another stage to `type`
+  std::optional<at::ScalarType> output = {};      ///< type that logits are converted to before the loss
+  bool whole_stage = false;                       ///< the weights of all layers form one unit
+  ops::ActivationOffload* offload = nullptr;      ///< null: activations stay where they are
+  int offloaded_layers = 0;                       ///< only layers with an index below this are offloaded
 };
 
 /// What a layer keeps between its forward and its backward pass.
 enum class Keep {
   kAll,
-  kInputs,     ///< the whole layer is recomputed
-  kAttention,  ///< norm and MLP are recomputed
+  kInputs,     ///< only inputs: the whole layer is recomputed
+  kAttention,  ///< all but the feed-forward part: norm and MLP are recomputed
 };
 
-/// How one forward pass runs.
+/// Options of one forward pass.
 struct ForwardOptions {
-  /// Factor of the loss: 1 / label tokens. Its gradient is computed with it.
+  /// Factor of the loss, included in its gradient: 1 / label tokens.
   double loss_scale = 1;
-  double seed = 1;  ///< what the backward pass will start with
+  double seed = 1;  ///< the gradient of the loss that the backward pass will start from
   Keep keep = Keep::kAll;
 };
 
 class StageModel {
  public:
-  /// `layout` describes the whole model. Weights have names and shapes only until storage is bound to them.
+  /// `layout` describes the whole model. Weights have only names and shapes until storage is bound to them.
   StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, StageModules modules, StageOptions options);
   ~StageModel();
   StageModel(const StageModel&) = delete;
@@ -94,39 +97,42 @@ class StageModel {
 
   Weights& weights() { return weights_; }
   const StageModules& modules() const { return modules_; }
-  /// The head's weight; null where the stage has none.
+  /// The head's weight; null if the stage has no head.
   ops::Parameter* head() { return modules_.head ? head_ : nullptr; }
   void set_observer(UnitObserver* observer) { observer_ = observer; }
 
-  /// What the routers add up for the auxiliary loss of `microbatch`, to be put into it; null where there is none.
+  /// New statistics for the auxiliary loss of `microbatch`, to be stored in it; null if the model has no auxiliary
+  /// loss.
   std::shared_ptr<RouterStatistics> statistics(const Microbatch& microbatch, const ForwardOptions& options) const;
-  /// Where the routers count the tokens of one more microbatch of the step, to be put into it; null where none does.
+  /// New loads for another microbatch of the step, to be stored in it; null unless loads are counted.
   std::shared_ptr<RouterLoads> next_loads() { return options_.counts_loads ? loads_.next() : nullptr; }
-  /// Of the microbatches since it was last cleared.
+  /// Loads of the microbatches since the last clear().
   StepLoads& loads() { return loads_; }
-  /// hidden [batch, tokens, width] of the stage before, undefined where this one has the embedding. Returns hidden, or
-  /// where this stage has the head the loss: the sum of token losses times loss_scale, float64 of one element.
+  /// `hidden` [batch, tokens, width] comes from the previous stage; undefined if this one has the embedding. Returns
+  /// the hidden states or, if this stage has the head, the loss: the sum of token losses times loss_scale, one float64
+  /// element.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options);
-  /// The logits [batch, tokens, vocabulary] instead of the loss, or [batch, 1, vocabulary] of the token `only`.
+  /// Returns logits [batch, tokens, vocabulary] instead of the loss, or with `only` [batch, 1, vocabulary] of that
+  /// token.
   at::Tensor logits(const Microbatch& microbatch, const at::Tensor& hidden, std::optional<std::int64_t> only = {});
-  /// Whether every layer can go by the keys and values of earlier tokens (Microbatch::cache).
+  /// Whether every layer supports cached keys and values of earlier tokens (Microbatch::cache).
   bool keeps_keys() const;
 
  private:
   struct Layer;
-  /// The residual stream as (sum so far, what is still to be added).
+  /// The residual stream, in two summands: the sum so far, and the last block's output, which the next norm adds to it.
   struct Stream {
     at::Tensor x, delta;
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
-  /// Token embeddings with their noise.
+  /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   std::vector<at::Tensor> run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
                                     const ForwardOptions& options);
   Microbatch prepared(Microbatch microbatch) const;
   at::Tensor head_row_lengths(const at::Tensor& like);
-  /// What the head's product sees.
+  /// The input of the head's matmul.
   at::Tensor head_input(const Stream& stream);
   at::Tensor head_logits(const Stream& stream, const Microbatch& microbatch);
   std::vector<double> soft_caps() const;

@@ -25,7 +25,7 @@ using arch::Part;
 
 namespace {
 
-constexpr double kKeyNormEps = 1e-6;  // whatever rms_norm_eps says
+constexpr double kKeyNormEps = 1e-6;  // regardless of rms_norm_eps
 
 at::Tensor product(const at::Tensor& x, const ops::Parameter& weight) {
   return at::matmul(x, weight.dense().t());
@@ -42,7 +42,7 @@ TokenIndex::TokenIndex(const BlockContext& context, int layer) : index_(&*contex
   weights_ = weights.weight(Part::kIndexWeights);
 }
 
-/// The first elements of every head, as many as RoPE's table is wide, turned: [batch, tokens, heads, width].
+/// Rotates the first table.width() elements of every head: [batch, tokens, heads, width].
 at::Tensor TokenIndex::turned(const at::Tensor& x, const Microbatch& microbatch) const {
   if (table_ == nullptr) return x;
   const auto angles = table_->angles(microbatch.reach());
@@ -67,7 +67,7 @@ at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, cons
     may = may.logical_and(ops::same_segment(segments, segments).squeeze(1));
   auto sums = at::zeros({batch, tokens, tokens}, k.options());
   const auto keys = k.transpose(1, 2) / std::sqrt(static_cast<double>(dim));
-  for (std::int64_t h = 0; h < heads; ++h)  // one head at a time: a matrix of all tokens by all tokens each
+  for (std::int64_t h = 0; h < heads; ++h)  // one head at a time, because each needs a [tokens, tokens] matrix
     sums.add_(at::relu(at::matmul(q.select(2, h), keys)).mul_(weights.select(2, h).unsqueeze(2)));
   sums.masked_fill_(may.logical_not(), -std::numeric_limits<double>::infinity());
   const auto best = std::get<1>(at::topk(sums, std::min<std::int64_t>(index_->top_k, tokens)));

@@ -9,22 +9,23 @@
 
 namespace automodel::model {
 
-/// What the layers of a stage chose for one microbatch, bool [batch, tokens, tokens]. Later layers see it too, and
-/// again where they are recomputed.
+/// The choices of a stage's layers for one microbatch, bool [batch, tokens, tokens]. Later layers use them too, also
+/// when they are recomputed.
 struct TokenChoices {
   std::map<int, at::Tensor> of_layer = {};
 };
 
-/// The index of a layer that chooses (arch::TokenIndex): heads of queries from the low-rank queries of attention, one
-/// key per token; a token's score for another one is the sum over heads of w_h relu(q_h k) with weights w that the
-/// token itself has. No gradient passes through a choice.
+/// The index of a layer that chooses (arch::TokenIndex): heads of queries projected from attention's low-rank queries,
+/// and one key per token. The score of token k for token q is the sum over heads of w_h relu(q_h k), with weights w
+/// projected from token q. No gradient passes through the choice.
 class TokenIndex {
  public:
   TokenIndex() = default;
   TokenIndex(const BlockContext& context, int layer);
 
-  /// bool [batch, tokens, tokens]: true for the best tokens of each query among those that it may see. y [batch,
-  /// tokens, width] is what attention sees, low_q [batch, tokens, rank] its low-rank queries; all tokens of both.
+  /// bool [batch, tokens, tokens]: true for each query's top_k tokens among those it may see. If it may see fewer,
+  /// others are included, so attention must still apply its own masks. y [batch, tokens, width] is attention's input,
+  /// low_q [batch, tokens, rank] its low-rank queries, both for all tokens.
   at::Tensor choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const;
 
  private:

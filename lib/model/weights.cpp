@@ -36,7 +36,7 @@ Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& 
     weight->parameter.name = info.fqn;
     weight->parameter.frozen = !weight->trained;
     weight->parameter.shape = weight->slice.shape(weight->full);
-    // What is frozen has no gradients beside those of trained parameters.
+    // Frozen weights form units of their own: only units with trained weights have gradients.
     const std::string name = unit_name(info, whole_stage) + (info.frozen ? ", frozen" : "");
     const auto unit = std::find_if(units_.begin(), units_.end(),
                                    [&](const Unit& u) { return u.name == name && u.expert == weight->expert; });

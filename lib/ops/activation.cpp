@@ -129,7 +129,7 @@ class ActivateBackward : public Backward {
   Gate gate_;
 };
 
-/// x in the type of the arithmetic, and the numbers in it.
+/// x and the parameters, in the type of computation.
 struct Xielu {
   explicit Xielu(const at::Tensor& of, const XieluNumbers& numbers)
       : x(of.to(compute_type(of.scalar_type()))),
@@ -223,7 +223,7 @@ at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate) {
   const auto* device = device_kernels(x);
   if (device == nullptr) {
     shape.push_back(2);
-    const auto pairs = x.view(shape);  // there may be no rows
+    const auto pairs = x.view(shape);  // view, not reshape or -1: there may be no rows
     auto held = pairs.select(-1, 0), up = pairs.select(-1, 1);
     if (gate.limit > 0) {
       held = held.clamp(std::nullopt, gate.limit);

@@ -8,16 +8,17 @@
 
 namespace automodel::ops {
 
-/// act(gate) * up, where x [..., 2 * width] holds gate and then up in every row. Returns [..., width].
+/// act(gate) * up; each row of x [..., 2 * width] holds gate, then up. Returns [..., width].
 at::Tensor gated(const at::Tensor& x, Gate gate);
 
-/// gpt-oss's gate of pairs: x [..., 2 * width] holds gate, up, gate, up ... in every row. Returns [..., width].
+/// gpt-oss's paired gate: each row of x [..., 2 * width] interleaves gate and up (gate, up, gate, up, ...). Returns
+/// [..., width].
 at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate);
 
 /// act(x), without a gate.
 at::Tensor activate(const at::Tensor& x, Gate gate);
 
-/// The numbers of xIELU, tensors of one element each.
+/// The parameters of xIELU, one element each.
 struct XieluNumbers {
   Parameter *alpha_p = nullptr, *alpha_n = nullptr;  ///< trained
   Parameter *beta = nullptr, *eps = nullptr;

@@ -19,7 +19,8 @@ namespace automodel::ops {
 namespace {
 
 constexpr std::int64_t kElementsPerTask = 1 << 16;
-constexpr std::int64_t kSlice = 1 << 24;  ///< elements that temporaries are made for, where there is no kernel
+constexpr std::int64_t kSlice = 1 << 24;  ///< elements processed at one time where there is no kernel, to bound
+                                          ///< temporaries
 
 template <class T>
 const OptimizerKernels<T>& optimizer_kernels() {
@@ -61,7 +62,7 @@ void run_adam(at::Tensor& value, const at::Tensor& gradient, at::Tensor& mean, a
 
 template <class T>
 double run_sum(const at::Tensor& x) {
-  // Fixed tasks, summed in order: the same result for every number of threads.
+  // Tasks of a fixed size, summed in order: the result does not depend on the number of threads.
   const auto tasks = (x.numel() + kElementsPerTask - 1) / kElementsPerTask;
   std::vector<double> part(static_cast<std::size_t>(tasks));
   const T* data = x.const_data_ptr<T>();
@@ -119,7 +120,7 @@ bool computed_together(const at::Tensor& x) {
 void adam(const std::vector<AdamPiece>& pieces, AdamStep step) {
   NoGraph guard;
   std::map<std::pair<cuda::Element, cuda::Element>, std::vector<cuda::AdamPiece>> tables;
-  std::vector<at::Tensor> kept;  // gradients that were converted
+  std::vector<at::Tensor> kept;  // owns converted gradients until the launches
   const DeviceKernels* device = nullptr;
   for (auto piece : pieces) {
     if (!computed_together(piece.value)) {

@@ -16,7 +16,7 @@
 namespace automodel::ops {
 namespace {
 
-/// Attention of all queries over all keys is one block.
+/// Block options for attention of all queries over all keys as one block.
 BlockOptions one_block(const AttentionOptions& options, at::Device device) {
   BlockOptions out{.scale = options.scale, .softcap = options.softcap};
   if (options.window > 0) out.before = out.after = options.window - 1;
@@ -37,7 +37,7 @@ BlockResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   return result;
 }
 
-/// Gradients into `out`, which is overwritten, and to the sinks.
+/// Writes the gradients of q, k and v to `out`, and accumulates that of the sinks.
 void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole, const AttentionOptions& options,
               const Qkv& out) {
   attention_block_backward(gradient, in, whole, one_block(options, in.q.device()), out);
@@ -68,7 +68,7 @@ class AttentionBackward : public Backward {
   AttentionOptions options_;
 };
 
-/// The parts of a joined projection as [batch, tokens, heads, width] views.
+/// Queries, keys and values of a joined projection, as views [batch, tokens, heads, width].
 Qkv split(const at::Tensor& qkv, const JoinedHeads& layout) {
   const auto batch = qkv.size(0), tokens = qkv.size(1), width = layout.width;
   const auto view = [&](std::int64_t first, std::int64_t heads) {
@@ -76,7 +76,7 @@ Qkv split(const at::Tensor& qkv, const JoinedHeads& layout) {
   };
   return {view(0, layout.heads), view(layout.heads, layout.groups), view(layout.heads + layout.groups, layout.groups)};
 }
-/// Queries and keys together: they are turned alike.
+/// Queries and keys of a joined projection as one view, since both are rotated.
 at::Tensor turned_part(const at::Tensor& qkv, const JoinedHeads& layout) {
   const auto heads = layout.heads + layout.groups;
   return qkv.narrow(2, 0, heads * layout.width).view({qkv.size(0), qkv.size(1), heads, layout.width});
@@ -107,14 +107,14 @@ class RopeAttentionBackward : public Backward {
   AttentionOptions options_;
 };
 
-/// True where PyTorch's own operation computes.
+/// True if PyTorch's own scaled_dot_product_attention is used.
 bool pytorch_serves(const at::Tensor& q, std::int64_t tokens, const AttentionShape& shape,
                     const AttentionOptions& options) {
   const bool whole = (options.window == 0 || options.window >= tokens) && !options.segments.defined() &&
                      !options.chosen.defined() && options.sinks == nullptr;
   return attention_kernel(q, shape, {.softcap = options.softcap}, whole) == AttentionKernel::kPyTorch;
 }
-/// Turns queries and keys of a joined projection where they lie.
+/// Backward of turned_in_place(): rotates the gradients of queries and keys back, in place if contiguous.
 class TurnBackward : public Backward {
  public:
   explicit TurnBackward(JoinedHeads layout) : layout_(std::move(layout)) {}
@@ -190,7 +190,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   }
   auto out = result.out;
   if (records({q, k, v})) {
-    result.out = out.detach();  // an operation must not own its own result
+    result.out = out.detach();  // an operation must not own its own result: a reference cycle
     record({out}, {q, k, v}, std::make_unique<AttentionBackward>(dq, dk, dv, std::move(result), here));
   }
   return out;
@@ -202,7 +202,7 @@ at::Tensor attention_after(const at::Tensor& q, const std::pair<at::Tensor, at::
   const NoGraph guard;
   const auto& [k, v] = keys_values;
   const auto queries = q.size(1), keys = k.size(1);
-  // Nothing came before: the kernels for whole sequences.
+  // No earlier tokens: use the kernels for whole sequences.
   if (queries == keys) return attention(q, k, v, options);
   BlockOptions block{.scale = options.scale, .softcap = options.softcap, .after = keys - queries};
   if (options.window > 0) block.before = options.window - 1 - block.after;

@@ -29,7 +29,8 @@ BlockResult nothing(const at::Tensor& q, const at::Tensor& v) {
           at::full({q.size(0), q.size(1), q.size(2)}, kNothingSeen, type)};
 }
 
-/// Of queries or their results, of keys or values, of options: what belongs to the piece, counted from its start.
+/// Slices of queries (or their results), of keys (or values), and of options, to a piece; offsets become relative to
+/// its start.
 at::Tensor queries_of(const at::Tensor& x, const Piece& p) {
   return x.narrow(0, p.row, p.rows).narrow(1, p.query, p.queries);
 }
@@ -52,7 +53,7 @@ BlockOptions part(BlockOptions options, const Piece& p) {
   return options;
 }
 
-/// The queries that see a key of the block, and the keys that one of them sees; nothing where none does.
+/// The range of queries that see a key of the block, and of keys seen by one of them; nullopt if there are none.
 std::optional<Piece> reached(const Qkv& in, const BlockOptions& options) {
   const auto queries = in.q.size(1), keys = in.k.size(1);
   Piece out{.row = 0,
@@ -68,13 +69,13 @@ bool all(const Qkv& in, const Piece& p) {
   return p.rows == in.q.size(0) && p.queries == in.q.size(1) && p.keys == in.k.size(1);
 }
 
-/// True where the documents of several lengths are one call.
+/// True if all documents, of varying length, can be computed by one call.
 bool in_one_call(const Qkv& in, const BlockOptions& options) {
   return options.cut->starts.defined() && options.before >= 0 && options.after >= 0 &&
          attention_kernel(in.q, shape_of(in), options) == AttentionKernel::kFlash;
 }
 
-/// What has to be computed one after another.
+/// The pieces to be computed one after another.
 std::vector<Piece> pieces_of(const Qkv& in, const BlockOptions& options) {
   if (options.cut != nullptr) return options.cut->pieces;
   const auto one = reached(in, options);
@@ -113,11 +114,12 @@ AttentionKernel attention_kernel(const at::Tensor& x, const AttentionShape& shap
     return options.softcap == 0 && one_width ? AttentionKernel::kHost : AttentionKernel::kComposed;
   if (!plain || std::max(shape.width, shape.value_width) > kWidestFusedHead) return AttentionKernel::kComposed;
   const bool narrow = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
-  // PyTorch has no fused kernel for float64, nor for float32 where heads share keys.
+  // PyTorch has no fused kernel for float64, nor for float32 with grouped key heads.
   const bool fused = narrow || (x.scalar_type() == at::kFloat && shape.heads == shape.groups);
   if (whole && one_width && fused) return AttentionKernel::kPyTorch;
   if (flash_kernels(x) == nullptr) return AttentionKernel::kComposed;
-  // The fused passes take an end that lies `keys` or more behind the last query's place for none.
+  // The fused passes treat a right window of `keys` or more as unlimited; blocks for which it would be one, but still
+  // hides keys, cannot use them.
   const bool ends = options.after < shape.keys - 1;
   const bool lost = ends && options.after + shape.queries >= 2 * shape.keys;
   return lost ? AttentionKernel::kComposed : AttentionKernel::kFlash;

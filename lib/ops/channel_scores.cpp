@@ -10,17 +10,17 @@
 namespace automodel::ops {
 namespace {
 
-/// Blocks of this size on the diagonal are computed pair by pair.
+/// Diagonal blocks of this size are computed pair by pair.
 constexpr std::int64_t kLeaf = 4;
 
-/// The lower left quarters of the blocks of `block` tokens on the diagonal of scores [z, size, size]: [z, blocks,
-/// block / 2, block / 2], a view.
+/// The lower left quarters of the diagonal blocks of `block` tokens of scores [z, size, size]: [z, blocks, block / 2,
+/// block / 2], a view.
 at::Tensor quarters(const at::Tensor& scores, std::int64_t block) {
   const auto size = scores.size(1);
   return scores.as_strided({scores.size(0), size / block, block / 2, block / 2},
                            {size * size, block * (size + 1), size, 1}, scores.storage_offset() + block / 2 * size);
 }
-/// The blocks of `block` tokens on the diagonal: [z, blocks, block, block], a view.
+/// The diagonal blocks of `block` tokens: [z, blocks, block, block], a view.
 at::Tensor diagonal(const at::Tensor& scores, std::int64_t block) {
   const auto size = scores.size(1);
   return scores.as_strided({scores.size(0), size / block, block, block}, {size * size, block * (size + 1), size, 1},
@@ -32,7 +32,7 @@ at::Tensor half(const at::Tensor& x, std::int64_t block, bool later) {
   return x.unflatten(1, {x.size(1) / block, 2, block / 2}).select(2, later ? 1 : 0);
 }
 
-/// Factors of the two halves of a block; the earlier half's last token is where both count from.
+/// Decay factors of the two halves of a block, both relative to the earlier half's last token.
 struct Halves {
   at::Tensor later, earlier;
 };
@@ -42,7 +42,7 @@ Halves factors(const at::Tensor& sum, std::int64_t block) {
   return {(half(sum, block, true) - border).exp_(), (border - low).exp_()};
 }
 
-/// exp(sum_i - sum_j) for the pairs of a leaf, 0 above the diagonal: [z, blocks, leaf, leaf, width].
+/// exp(sum_i - sum_j) for the pairs of each leaf, 0 above the diagonal: [z, blocks, leaf, leaf, width].
 at::Tensor leaf_factors(const at::Tensor& sum, std::int64_t leaf) {
   const auto blocks = sum.unflatten(1, {sum.size(1) / leaf, leaf});
   const auto upper = at::ones({leaf, leaf}, sum.options().dtype(at::kBool)).triu(1).unsqueeze(2);

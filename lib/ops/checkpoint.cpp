@@ -46,7 +46,7 @@ std::vector<at::Tensor> checkpoint(const Computation& compute, const std::vector
     NoGraph guard;
     for (const auto& input : inputs) kept.push_back(input.defined() ? input.detach() : input);
     outputs = compute(kept);
-    for (auto& output : outputs)  // a result that is one of the inputs must not close a cycle
+    for (auto& output : outputs)  // an output that is one of the inputs must not form a reference cycle
       if (output.defined()) output = output.detach();
   }
   record(outputs, inputs, std::make_unique<CheckpointBackward>(compute, std::move(kept)));

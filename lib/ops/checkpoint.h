@@ -11,8 +11,8 @@ namespace automodel::ops {
 
 using Computation = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-/// Runs `compute` on `inputs` without a graph; its backward pass runs it again with one. The computation must give the
-/// same result both times.
+/// Runs `compute` on `inputs` without a graph; the backward pass runs it again with one. Both runs must give the same
+/// result.
 std::vector<at::Tensor> checkpoint(const Computation& compute, const std::vector<at::Tensor>& inputs);
 
 }  // namespace automodel::ops

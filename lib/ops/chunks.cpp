@@ -16,10 +16,10 @@
 namespace automodel::ops {
 namespace {
 
-/// Heads times tokens of a slice: its matrices of pairs take 4 MiB on a CPU.
+/// Heads times tokens per slice: its matrices of token pairs take 4 MiB on a CPU.
 constexpr std::int64_t kHostSlice = std::int64_t{1} << 14, kDeviceSlice = std::int64_t{1} << 20;
 
-/// A shorter sequence takes one chunk, not much longer than itself.
+/// Chunk size: a sequence shorter than `most` takes one chunk, rounded up to a power of two.
 std::int64_t chunk_size(std::int64_t tokens, std::int64_t most) {
   AUTOMODEL_CHECK(std::has_single_bit(static_cast<std::uint64_t>(most)), "a chunk is a power of two of tokens");
   const auto enough =
@@ -57,8 +57,8 @@ std::vector<HeadSlice> head_slices(const at::Tensor& values, std::int64_t groups
   const auto fits = std::max<std::int64_t>(1, limit / tokens);  // heads
   std::vector<HeadSlice> out;
   const auto rows = std::clamp<std::int64_t>(fits / heads, 1, std::max<std::int64_t>(batch, 1));
-  const auto whole = std::clamp<std::int64_t>(fits / of_group, 1, groups);  // groups at one time
-  const auto part = std::clamp<std::int64_t>(fits, 1, of_group);            // or heads of one
+  const auto whole = std::clamp<std::int64_t>(fits / of_group, 1, groups);  // groups per slice
+  const auto part = std::clamp<std::int64_t>(fits, 1, of_group);            // or heads of one group
   for (std::int64_t row = 0; row < batch; row += rows)
     for (std::int64_t group = 0; group < groups; group += whole)
       for (std::int64_t head = 0; head < of_group; head += part) {
@@ -79,11 +79,11 @@ DocumentMasks document_masks(const Chunks& chunks, const ScanOptions& options, a
     return out;
   }
   auto numbers = options.segments;
-  if (chunks.filling() > 0)  // the filling belongs to the last document
+  if (chunks.filling() > 0)  // padding belongs to the last document
     numbers = at::cat({numbers, numbers.narrow(1, chunks.tokens - 1, 1).expand({chunks.batch, chunks.filling()})}, 1);
   numbers = numbers.reshape({chunks.batch, 1, chunks.count, chunks.size});
   const auto last = numbers.narrow(3, chunks.size - 1, 1);
-  // The state that comes into the first chunk is zero: of which document it is makes no difference.
+  // The incoming state of the first chunk is zero, so its document does not matter.
   const auto before = at::cat({numbers.narrow(2, 0, 1).narrow(3, 0, 1), last.narrow(2, 0, chunks.count - 1)}, 2);
   out.pairs = numbers.unsqueeze(4).eq(numbers.unsqueeze(3)).logical_and(lower);
   out.sees = numbers.eq(before).to(type);

@@ -1,5 +1,5 @@
-// Sequences cut into chunks of tokens for recurrences: inside a chunk tokens meet in matrix products, between chunks a
-// state is handed on. What crosses the start of a packed document is masked.
+// Sequences cut into chunks of tokens for recurrences: within a chunk tokens interact through matmuls, between chunks a
+// state is passed on. Masks stop both at the boundaries of packed documents.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace automodel::ops {
 
-/// A part of a batch of sequences that is computed at one time: some of its rows and heads, so that what it takes stays
-/// in the caches of a CPU. Heads are those of neighbouring groups, or some of one group's.
+/// The part of a batch that is computed at one time: some of its rows and heads, chosen so that the working set stays
+/// in a CPU's caches. It covers whole neighbouring groups of heads, or some heads of one group.
 struct HeadSlice {
   std::int64_t row = 0, rows = 0, group = 0, groups = 0, head = 0, heads = 0;
-  /// The part of [batch, ...], of [batch, tokens, groups, ...], of [batch, tokens, heads, ...]; views.
+  /// The slice of x [batch, ...], [batch, tokens, groups, ...] or [batch, tokens, heads, ...]; views.
   at::Tensor of_rows(const at::Tensor& x) const { return x.defined() ? x.narrow(0, row, rows) : x; }
   at::Tensor of_groups(const at::Tensor& x) const { return of_rows(x).narrow(2, group, groups); }
   at::Tensor of_heads(const at::Tensor& x) const { return x.defined() ? of_rows(x).narrow(2, head, heads) : x; }
 };
 
 struct ScanOptions {
-  std::int64_t chunk = 64;   ///< tokens of a chunk, a power of two; fewer where the sequence is shorter
-  std::int64_t slice = 0;    ///< tokens times heads that are computed at one time; 0: as suits the device
-  at::Tensor segments = {};  ///< int64 [batch, tokens]: number of the packed document of each token, the tokens of one
-                             ///< next to each other; undefined: one document
+  std::int64_t chunk = 64;   ///< tokens per chunk, a power of two; less for shorter sequences
+  std::int64_t slice = 0;    ///< tokens times heads that are computed at one time; 0: a default for the device
+  at::Tensor segments = {};  ///< int64 [batch, tokens]: number of each token's packed document, whose tokens are
+                             ///< contiguous; undefined: one document
   ScanOptions of(const HeadSlice& part) const { return {chunk, slice, part.of_rows(segments)}; }
 };
 
-/// How a batch of sequences is cut: `count` chunks of `size` tokens, the last one filled up with tokens of zeros.
+/// How a batch of sequences is cut: `count` chunks of `size` tokens, the last one padded with zero tokens.
 struct Chunks {
   std::int64_t batch = 0, tokens = 0, size = 0, count = 0;
   Chunks(std::int64_t batch, std::int64_t tokens, const ScanOptions& options);
@@ -35,43 +35,43 @@ struct Chunks {
 
   /// x [batch, tokens, heads, ...] to [batch, heads, count, size, ...], contiguous and of type `type`.
   at::Tensor cut(const at::Tensor& x, at::ScalarType type) const;
-  /// The way back, into or onto `out` [batch, tokens, heads, ...].
+  /// The inverse, written to or (join_onto) added to `out` [batch, tokens, heads, ...].
   void join(const at::Tensor& x, at::Tensor out) const;
   void join_onto(const at::Tensor& x, at::Tensor out) const;
 };
 
-/// The slices that make up values [batch, tokens, heads, ...] with `groups` groups of heads.
+/// The slices that together cover values [batch, tokens, heads, ...] with `groups` groups of heads.
 std::vector<HeadSlice> head_slices(const at::Tensor& values, std::int64_t groups, const ScanOptions& options);
 
-/// Which tokens see each other, by documents. All of type `type`, 1 or 0.
+/// Which tokens see each other, given the documents. All but `pairs` hold 1 or 0 in the type of computation.
 struct DocumentMasks {
   at::Tensor pairs = {};    ///< bool [batch or 1, 1, count or 1, size, size]: token i sees token j <= i of its chunk
-  at::Tensor sees = {};     ///< [batch, 1, count, size]: the token sees the state that came into its chunk
-  at::Tensor reaches = {};  ///< [batch, 1, count, size]: the token is part of the state that leaves
-  at::Tensor passes = {};   ///< [batch, 1, count]: the state that came in is part of it
+  at::Tensor sees = {};     ///< [batch, 1, count, size]: the token sees its chunk's incoming state
+  at::Tensor reaches = {};  ///< [batch, 1, count, size]: the token contributes to its chunk's outgoing state
+  at::Tensor passes = {};   ///< [batch, 1, count]: the incoming state contributes to the outgoing one
 };
-/// The last three are undefined where there is one document.
+/// All but `pairs` are undefined if there is one document.
 DocumentMasks document_masks(const Chunks& chunks, const ScanOptions& options, at::ScalarType type, at::Device device);
 
-/// What a decay does inside chunks: `log` [batch, heads, count, size] or, for each channel, [..., size, width] are the
-/// logarithms of the factors, at most 0, that the state is multiplied with before each token.
+/// Decay factors within chunks. `log` [batch, heads, count, size], or per channel [..., size, width], holds the
+/// logarithms (at most 0) of the factors that the state is multiplied with before each token.
 struct Decays {
-  at::Tensor sum = {};   ///< of `log` from the chunk's start to each token, itself included
-  at::Tensor in = {};    ///< factor of the state that came in, at each token
-  at::Tensor out = {};   ///< factor of each token in the state that leaves
-  at::Tensor pass = {};  ///< factor of the state that came in, in it: [batch, heads, count] or [..., width]
+  at::Tensor sum = {};   ///< cumulative sum of `log` from the chunk's start, each token included
+  at::Tensor in = {};    ///< factor of the incoming state, as each token sees it
+  at::Tensor out = {};   ///< factor of each token in the outgoing state
+  at::Tensor pass = {};  ///< factor of the incoming state in the outgoing one: [batch, heads, count] or [..., width]
   Decays(const at::Tensor& log, const DocumentMasks& masks);
 };
 
-/// Factors of token j at token i, [..., size, size], from the `sum` [..., size] of a decay that all channels share;
-/// 0 where `pairs` is false.
+/// Decay factors from token j to token i, [..., size, size], from the `sum` [..., size] of a decay that all channels
+/// share; 0 where `pairs` is false.
 at::Tensor pair_factors(const at::Tensor& sum, const at::Tensor& pairs);
 
-/// Gradient of `log` from that of `sum` [..., size] or [..., size, width] along dimension 3.
+/// Gradient of `log` from that of `sum` [..., size] or [..., size, width]; both run over tokens in dimension 3.
 at::Tensor log_gradient(const at::Tensor& sum_gradient);
 
-/// Products of matrices over the same leading dimensions, those in front of the last two; one of the operands may be
-/// turned. ATen's bmm without copies where an operand is contiguous.
+/// Batched matmul over equal leading dimensions (all but the last two); an operand may be transposed. ATen's bmm,
+/// without copies of contiguous operands.
 at::Tensor multiply(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace automodel::ops

@@ -13,8 +13,8 @@
 namespace automodel::ops {
 namespace {
 
-/// Every option on every device, from ATen's operations. The heads of a group are rows of one matrix, so that keys and
-/// values are not copied for each: [batch, groups, members * queries, width].
+/// Supports every option on every device, by ATen operations. The heads of a group become rows of one matrix, so that
+/// their shared keys and values need not be copied: [batch, groups, members * queries, width].
 class ScoreChunks {
  public:
   ScoreChunks(const Qkv& in, const BlockOptions& options)
@@ -57,7 +57,7 @@ class ScoreChunks {
       const auto along = (dout.to(type_) * rows(whole.out, chunk).to(type_)).sum(-1, true);
       auto dscores = at::matmul(dout, part(v_, chunk).transpose(2, 3)).to(type_);
       dscores.sub_(along).mul_(weights);
-      if (options_.softcap > 0)  // where nothing is seen the weight is 0 already
+      if (options_.softcap > 0)  // masked scores have weight 0 already
         dscores.mul_(scores.div_(options_.softcap).clamp_(-1, 1).square_().neg_().add_(1));
       const auto narrow_scores = dscores.mul_(options_.scale).to(narrow_type);
       write(results.q, chunk, at::matmul(narrow_scores, part(k_, chunk)));
@@ -68,7 +68,7 @@ class ScoreChunks {
   }
 
  private:
-  /// Queries [query, query + queries) and the keys that they may see.
+  /// Queries [query, query + queries), and the range of keys that they may see.
   struct Chunk {
     std::int64_t query, queries, key, keys;
   };
@@ -85,20 +85,20 @@ class ScoreChunks {
     }
   }
 
-  /// Of [batch, tokens, heads, ...].
+  /// The chunk's queries of x [batch, tokens, heads, width] as rows [batch, groups, members * queries, width].
   at::Tensor rows(const at::Tensor& x, const Chunk& chunk) const {
     return x.narrow(1, chunk.query, chunk.queries)
         .unflatten(2, {groups_, members_})
         .permute({0, 2, 3, 1, 4})
         .reshape({x.size(0), groups_, members_ * chunk.queries, x.size(3)});
   }
-  /// And back.
+  /// The inverse of rows(): writes `from` to the chunk's queries of `to`.
   void write(const at::Tensor& to, const Chunk& chunk, const at::Tensor& from) const {
     to.narrow(1, chunk.query, chunk.queries)
         .unflatten(2, {groups_, members_})
         .copy_(from.unflatten(2, {members_, chunk.queries}).permute({0, 3, 1, 2, 4}));
   }
-  /// Of [batch, groups, keys, ...].
+  /// The chunk's keys of x [batch, groups, keys, ...].
   static at::Tensor part(const at::Tensor& x, const Chunk& chunk) { return x.narrow(2, chunk.key, chunk.keys); }
 
   at::Tensor scores_of(const Chunk& chunk) const {

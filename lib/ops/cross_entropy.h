@@ -1,4 +1,4 @@
-// The loss: cross-entropy of the head's logits; its gradient is computed at the same time and overwrites the logits.
+// The loss: cross-entropy of the head's logits. The gradient is computed in the same pass and overwrites the logits.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +7,35 @@
 
 namespace automodel::ops {
 
-/// Sum over rows of cross-entropy times `scale` (1 / label tokens of the global batch), as a float64 tensor of one
-/// element that gradients flow from. logits [..., vocabulary] are consumed: their memory becomes the gradient. labels
-/// int64 [...]; rows whose label is `ignore` do not count. Without a graph nothing but the sum is computed.
+/// Sum over rows of cross-entropy times `scale` (1 / label tokens of the global batch), as a one-element float64 tensor
+/// of the graph. logits [..., vocabulary] are consumed: their memory becomes the gradient. labels int64 [...]; rows
+/// whose label is `ignore` do not count. Without a graph only the sum is computed.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore = -100);
 
-/// The same for a matrix of logits and without a graph: the sum itself, not scaled; where `gradient`, logits become
-/// scale * (softmax - onehot). `cap` > 0: each logit x counts as cap tanh(x / cap), on devices with kernels of ours.
+/// The same for a matrix of logits and without a graph: returns the unscaled sum; with `gradient`, logits become
+/// scale * (softmax - onehot). `cap` > 0: each logit x counts as cap tanh(x / cap); only on devices with our own
+/// kernels.
 at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore,
                                   bool gradient, double cap = 0);
 
-// Logits whose vocabulary several ranks share: what each computes before and after they exchange statistics. `logits`
-// [rows, stride] holds tokens first ... first + columns - 1, and filling behind them; `cap` as above. Nothing is
-// recorded.
+// Vocabulary-parallel logits: what each rank computes before and after the exchange of statistics. `logits` [rows,
+// stride] holds tokens first ... first + columns - 1, followed by padding; `cap` as above. Nothing is recorded in the
+// graph.
 
-/// [rows, 3] in float32 (float64 for float64): largest logit, sum of exp(logit - largest), the label's logit (0 where
-/// it is not here). Without columns: {-inf, 0, 0}.
+/// [rows, 3] in float32 (float64 for float64): largest logit, sum of exp(logit - largest), the label's logit (0 if
+/// another rank has it). With no columns: {-inf, 0, 0}.
 at::Tensor logit_statistics(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
                             std::int64_t columns, double cap = 0);
 
-/// What the statistics of all parts [parts, rows, 3] make of the rows.
+/// The loss and softmax of each row, from the statistics of all parts [parts, rows, 3].
 struct JoinedStatistics {
   at::Tensor losses;  ///< [rows] float64, 0 where ignored
-  at::Tensor shares;  ///< [rows, 2]: largest logit; scale / sum of exponentials, 0 where ignored
+  at::Tensor shares;  ///< [rows, 2]: largest logit; scale / sum of exponentials (0 where ignored)
 };
 JoinedStatistics join_statistics(const at::Tensor& statistics, const at::Tensor& labels, double scale,
                                  std::int64_t ignore);
 
-/// Logits become their gradient, scale * (softmax - onehot); filling becomes 0.
+/// Overwrites logits with their gradient, scale * (softmax - onehot); padding becomes 0.
 void logit_gradient(at::Tensor logits, const at::Tensor& labels, std::int64_t first, std::int64_t columns,
                     const at::Tensor& shares, double scale, double cap = 0);
 

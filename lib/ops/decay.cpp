@@ -14,17 +14,17 @@
 namespace automodel::ops {
 namespace {
 
-/// x with the bias, in the type of computation.
+/// x + bias, in the type of computation.
 at::Tensor biased(const at::Tensor& x, const ParameterRows& bias) {
   const auto type = compute_type(x.scalar_type());
   return x.to(type) + bias.value().to(type).view(x.sizes().slice(2));
 }
-/// exp(rate) of every head, fit for [batch, tokens, heads(, width)].
+/// exp(rate) of every head, shaped to broadcast over [batch, tokens, heads(, width)].
 at::Tensor rates(const at::Tensor& x, const ParameterRows& rate) {
   const auto factor = rate.value().reshape({-1}).to(compute_type(x.scalar_type())).exp();
   return x.dim() == 4 ? factor.unsqueeze(1) : factor;
 }
-/// The sum over tokens (and, of the rate, over a head's channels).
+/// The sum over batch and tokens, and over each head's channels if there are any.
 at::Tensor of_heads(const at::Tensor& gradient) {
   return gradient.dim() == 4 ? gradient.sum(at::IntArrayRef{0, 1, 3}) : gradient.flatten(0, 1).sum(0);
 }
@@ -40,7 +40,7 @@ class DecayGateBackward : public Backward {
     at::Tensor dx, drate;
     if (gate_.lower_bound) {
       const auto s = at::sigmoid(sum * factor);
-      const auto inner = g * *gate_.lower_bound * s * (1 - s);  // of exp(rate) (x + bias)
+      const auto inner = g * *gate_.lower_bound * s * (1 - s);  // gradient of exp(rate) (x + bias)
       dx = inner * factor;
       drate = inner * sum * factor;
     } else {

@@ -14,8 +14,8 @@
 namespace automodel::ops {
 namespace {
 
-// Shapes below: b batch, g groups, r heads of a group, n chunks, c tokens of a chunk, k width of queries and keys,
-// v width of values. States of a group's heads lie side by side, so that one product serves all of them.
+// Shapes below: b batch, g groups, r heads per group, n chunks, c tokens per chunk, k width of queries and keys, v
+// width of values. The states of a group's heads are concatenated along v, so that one matmul serves all of them.
 
 /// [b, g r, n, c, ...] as [b, g, r, n, c, ...].
 at::Tensor by_group(const at::Tensor& x, std::int64_t groups) {
@@ -30,7 +30,7 @@ at::Tensor apart(const at::Tensor& x, std::int64_t heads) {
   return x.unflatten(4, {heads, x.size(4) / heads}).permute({0, 1, 4, 2, 3, 5});
 }
 
-/// One scan, cut into chunks, and what its forward and backward pass share.
+/// One scan, cut into chunks: what its forward and backward pass share.
 class Scan {
  public:
   Scan(const DecayedTokens& in, const ScanOptions& options)
@@ -50,7 +50,7 @@ class Scan {
     sent_ = side_by_side(v_ * out_);
     factors_ = by_group(pair_factors(decays_.sum, masks_.pairs), groups_);
     scores_ = factors_ * multiply(q_, k_.transpose(3, 4)).unsqueeze(2);
-    // [b, g, n, r]: the factor of each head's columns of a state
+    // [b, g, n, r]: decay over the chunk, for each head's columns of a state
     pass_ = by_group(decays_.pass, groups_).permute({0, 1, 3, 2});
     find_states();
   }
@@ -59,7 +59,8 @@ class Scan {
     chunks_.join(multiply(scores_, v_).add_(arrived() * in_).flatten(1, 2), out);
   }
 
-  /// Writes into `out`; adds to the gradients of queries and keys, which several slices may share.
+  /// Overwrites the gradients in `out`, except those of queries and keys, to which it adds because several slices may
+  /// share them.
   void gradients(const at::Tensor& result_gradient, const DecayedTokens& out) const {
     const auto dy = by_group(chunks_.cut(result_gradient, type_), groups_);
     const auto dy_in = dy * in_;
@@ -67,11 +68,11 @@ class Scan {
     const auto dstates = state_gradients(multiply(q_.transpose(3, 4), asked));
     const auto dsent = apart(multiply(k_, dstates), heads_);  // of v_ * out_
     const auto dscores = multiply(dy, v_.transpose(4, 5));
-    // Through the scores: of q k^T for all heads of a group together, and of the decay.
+    // Through the scores: the gradient of q k^T, summed over a group's heads, and that of the decay.
     const auto dpairs = (dscores * factors_).sum(2);
     const auto by_decay = dscores * scores_;
     auto dsum = by_decay.sum(5) - by_decay.sum(4);
-    // Through the states: what a token asks them for, and what it sends into them.
+    // Through the states: what each token reads from the incoming state and adds to the outgoing one.
     const auto sent = (dsent * apart(sent_, heads_)).sum(5);
     dsum += (dy_in * arrived()).sum(5) - sent;
     auto last = dsum.select(4, chunks_.size - 1);
@@ -88,12 +89,12 @@ class Scan {
  private:
   /// The sum over each head's part of [b, g, n, k, r v]: [b, g, n, r].
   at::Tensor by_head(const at::Tensor& x) const { return x.unflatten(4, {heads_, -1}).sum(at::IntArrayRef{3, 5}); }
-  /// `pass_` of one chunk as a factor of states [b, g, k, r v].
+  /// `pass_` of one chunk, shaped to multiply states [b, g, k, r v].
   at::Tensor pass(std::int64_t chunk) const {
     return pass_.select(2, chunk).unsqueeze(3).expand({-1, -1, -1, sent_.size(4) / heads_}).flatten(2, 3).unsqueeze(2);
   }
 
-  /// The state that comes into each chunk: [b, g, n, k, r v].
+  /// Computes the incoming state of each chunk: [b, g, n, k, r v].
   void find_states() {
     const auto made = multiply(k_.transpose(3, 4), sent_);
     states_ = at::zeros(made.sizes(), made.options());
@@ -104,7 +105,8 @@ class Scan {
     }
   }
 
-  /// Of the states that leave each chunk, from what each chunk asks of the one that came in.
+  /// Gradients of each chunk's outgoing state. `asked`: gradients of the incoming states from the tokens that read
+  /// them.
   at::Tensor state_gradients(const at::Tensor& asked) const {
     auto out = at::zeros(asked.sizes(), asked.options());
     for (std::int64_t n = chunks_.count - 1; n > 0; --n) {
@@ -115,7 +117,7 @@ class Scan {
     return out;
   }
 
-  /// What each token gets of the state that came in, without its decay: [b, g, r, n, c, v].
+  /// What each token reads from the incoming state, before its decay: [b, g, r, n, c, v].
   at::Tensor arrived() const { return apart(multiply(q_, states_), heads_); }
 
   at::ScalarType type_;
@@ -126,12 +128,12 @@ class Scan {
   at::Tensor x_;      ///< [b, g, r, n, c, v], as v_
   Decays decays_;
   at::Tensor step_, v_, in_, out_;  ///< [b, g, r, n, c, 1 or v]
-  at::Tensor sent_;                 ///< values as they enter the state that leaves: [b, g, n, c, r v]
+  at::Tensor sent_;                 ///< values as they enter the outgoing state: [b, g, n, c, r v]
   at::Tensor factors_, scores_;     ///< [b, g, r, n, c, c]
   at::Tensor pass_, states_;
 };
 
-/// The part of all tensors; queries and keys of the groups that the heads belong to.
+/// The slice of all tensors; queries and keys are those of the heads' groups.
 DecayedTokens part_of(const DecayedTokens& in, const HeadSlice& slice) {
   return {slice.of_groups(in.queries), slice.of_groups(in.keys), slice.of_heads(in.values), slice.of_heads(in.decays),
           slice.of_heads(in.steps)};

@@ -21,14 +21,13 @@
 namespace automodel::ops {
 namespace {
 
-// Shapes below: b batch, h heads, n chunks, c tokens of a chunk, k width of queries and keys, v width of values.
+// Shapes below: b batch, h heads, n chunks, c tokens per chunk, k width of queries and keys, v width of values.
 //
-// With G_t the sum of decays from the chunk's start and S the state that came in, a chunk's corrections
-// U = rate (value - S'^T key) solve (I + M) U = rate (V - (exp(G) K) S), M_ij = rate_i key_i exp(G_i - G_j) key_j below
-// the diagonal (the WY form of Yang et al. 2024), and the state that leaves is exp(G_c) S + sum_j exp(G_c - G_j) k_j
-// u_j^T.
+// With G_t the sum of log decays from the chunk's start and S the incoming state, a chunk's corrections U = rate (value
+// - S'^T key) solve (I + M) U = rate (V - (exp(G) K) S), M_ij = rate_i key_i exp(G_i - G_j) key_j below the diagonal
+// (the WY form of Yang et al. 2024), and the outgoing state is exp(G_c) S + sum_j exp(G_c - G_j) k_j u_j^T.
 
-/// Vectors of length 1, and what they were divided by.
+/// Vectors scaled to length `scale`, and the inverse of their original length.
 struct Unit {
   at::Tensor x, inverse;  ///< [..., k] and [..., 1]
   Unit(const at::Tensor& raw, double eps, double scale)
@@ -45,7 +44,7 @@ struct Unit {
   double scale_;
 };
 
-/// One application, cut into chunks, and what its forward and backward pass share.
+/// One application, cut into chunks: what its forward and backward pass share.
 class Delta {
  public:
   Delta(const DeltaTokens& in, double eps, const ScanOptions& options)
@@ -78,11 +77,12 @@ class Delta {
     chunks_.join(multiply(asking_, states_).add_(multiply(query_scores_, corrections_)), out);
   }
 
-  /// Writes into `out`; adds to the gradients of queries and keys, which several slices may share.
+  /// Overwrites the gradients in `out`, except those of queries and keys, to which it adds because several slices may
+  /// share them.
   void gradients(const at::Tensor& result_gradient, const DeltaTokens& out) const;
 
  private:
-  /// Queries or keys of the groups as those of the heads: [b, h, n, c, k].
+  /// Repeats queries or keys of groups for each of their heads: [b, h, n, c, k].
   at::Tensor heads(const at::Tensor& x) const { return copies_ == 1 ? x : x.repeat_interleave(copies_, 1); }
   /// The sum over each group's heads.
   at::Tensor groups(const at::Tensor& x) const { return copies_ == 1 ? x : x.unflatten(1, {groups_, copies_}).sum(2); }
@@ -99,7 +99,7 @@ class Delta {
     key_scores_ = heads(multiply(k_.x, turned)) * factors_;
   }
 
-  /// From chunk to chunk: the state that comes into each, and its corrections.
+  /// Runs over the chunks in order: the incoming state of each, and its corrections.
   void run() {
     auto shape = v_.sizes().vec();
     corrections_ = at::empty(shape, v_.options());
@@ -119,9 +119,9 @@ class Delta {
     }
   }
 
-  /// Gradients on the way back from chunk to chunk.
+  /// Gradients from running over the chunks in reverse.
   struct Back {
-    at::Tensor states;  ///< of the state that leaves each chunk
+    at::Tensor states;  ///< of each chunk's outgoing state
     at::Tensor solved;  ///< of rate (value - ...), the right-hand side of each chunk's corrections
   };
   Back run_back(const at::Tensor& dy) const {
@@ -151,8 +151,10 @@ class Delta {
   at::Tensor v_, rate_;  ///< [b, h, n, c, v], [b, h, n, c, 1]
   Decays decays_;
   at::Tensor in_, out_, pass_;                      ///< [b, h, n, c, 1 or k], [b, h, n, 1 or k, 1]
-  at::Tensor factors_, query_scores_, key_scores_;  ///< [b, h, n, c, c]; factors of a shared decay only
-  at::Tensor asking_, meeting_, sending_;           ///< queries and keys with the decay on their way: [b, h, n, c, k]
+  at::Tensor factors_, query_scores_, key_scores_;  ///< [b, h, n, c, c]; factors_ only for a decay shared by all
+                                                    ///< channels
+  at::Tensor asking_, meeting_, sending_;           ///< decayed queries (reading the incoming state), keys (reading
+                                                    ///< it) and keys (writing the outgoing state): [b, h, n, c, k]
   at::Tensor solve_;                                ///< inverse of I + M: [b, h, n, c, c]
   at::Tensor states_, corrections_, errors_;        ///< [b, h, n, k, v], [b, h, n, c, v] twice
 };
@@ -166,7 +168,7 @@ void Delta::gradients(const at::Tensor& result_gradient, const DeltaTokens& out)
   const auto dmeeting = multiply(dv, from_state).neg_();
   const auto dsending = multiply(corrections_, back.states.transpose(3, 4));
   const auto dquery_scores = multiply(dy, corrections_.transpose(3, 4)).mul_(masks_.pairs);
-  // (I + M) U = R: the gradient of M is that of R times U, turned.
+  // (I + M) U = R: the gradient of M is minus the gradient of R times U^T.
   const auto dlower = multiply(back.solved, corrections_.transpose(3, 4)).tril_(-1).neg_();
   const auto drate = (dlower * key_scores_).sum(4) + (back.solved * errors_).sum(4);
   const auto dkey_scores = (dlower * rate_).mul_(masks_.pairs);
@@ -180,7 +182,7 @@ void Delta::gradients(const at::Tensor& result_gradient, const DeltaTokens& out)
   const auto kept = states_ * back.states * pass_;
   last += channels_ ? kept.sum(4) : kept.flatten(3, 4).sum(3);
   if (channels_) {
-    // A factor exp(sum_i - sum_j) makes the gradient of `sum` what x dx is at i, and - k dk at j.
+    // The factor exp(sum_i - sum_j) gives `sum` the gradient x dx at i and -k dk at j.
     auto of_q = at::zeros_like(dq), of_k = at::zeros_like(dk), of_row = at::zeros_like(dk);
     add_channel_score_gradients(dquery_scores, q_.x, k_.x, decays_.sum, of_q, of_k);
     add_channel_score_gradients(dkey_scores, k_.x, k_.x, decays_.sum, of_row, of_k);

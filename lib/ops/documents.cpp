@@ -46,7 +46,7 @@ const DocumentCut& Documents::cut(std::int64_t query, std::int64_t key, std::int
 DocumentCut Documents::made(std::int64_t query, std::int64_t key, std::int64_t length, at::Device device) const {
   DocumentCut out;
   std::vector<std::int32_t> starts;
-  // Rows that are cut alike are taken together.
+  // If all rows are cut alike, one piece covers all of them.
   const bool alike = std::all_of(rows_.begin(), rows_.end(), [&](const auto& row) { return row == rows_.front(); });
   const auto rows = static_cast<std::int64_t>(rows_.size());
   const auto inside = [length](std::int64_t place) { return std::clamp<std::int64_t>(place, 0, length); };

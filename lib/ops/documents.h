@@ -1,5 +1,5 @@
-// Packed documents as places that the host knows: attention then takes them one by one, or as sequences of several
-// lengths, and nobody looks at a mask or asks a device where they begin.
+// Packed documents as ranges known to the host: attention then runs document by document, or as one call for sequences
+// of varying length, without building a mask or reading boundaries back from a device.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,35 @@
 
 namespace automodel::ops {
 
-/// Queries [query, query + queries) and keys [key, key + keys) of `rows` rows, which belong to one document (of each
-/// row) and to which nothing else does.
+/// A block of attention: queries [query, query + queries) and keys [key, key + keys) of `rows` rows from `row` on,
+/// which belong to one document of each row and are all of it that the cut contains.
 struct Piece {
   std::int64_t row = 0, rows = 1;
   std::int64_t query = 0, queries = 0;
   std::int64_t key = 0, keys = 0;
 };
 
-/// What of some queries and some keys belongs together.
+/// The pieces of some queries and some keys that attend to each other.
 struct DocumentCut {
-  std::vector<Piece> pieces = {};  ///< those outside of all pieces see nothing
-  /// Where queries and keys are the same tokens: int32 [documents + 1] on their device, the number of the token with
-  /// which each document begins, all rows one after another.
+  std::vector<Piece> pieces = {};  ///< queries outside every piece see nothing
+  /// If queries and keys are the same tokens: int32 [documents + 1] on their device, the index of each document's first
+  /// token (and the end) in the concatenation of all rows. Undefined otherwise.
   at::Tensor starts = {};
-  std::int64_t longest = 0;  ///< tokens of a document
+  std::int64_t longest = 0;  ///< tokens of the longest document
 };
 
-/// The documents of [rows, tokens], each in one piece. Used by one thread.
+/// The documents of [rows, tokens], each contiguous. Not thread-safe: even the const functions update a cache.
 class Documents {
  public:
-  /// `numbers` of rows * tokens: equal for neighbours of one document. Null where a document goes on behind another.
+  /// `numbers` [rows * tokens]: equal for neighbours of one document. Null if a document's number returns after another
+  /// document began.
   static std::shared_ptr<const Documents> of(const std::int32_t* numbers, std::int64_t rows, std::int64_t tokens);
-  /// The same of int64 [rows, tokens] on the host.
+  /// The same, from int64 [rows, tokens] on the host.
   static std::shared_ptr<const Documents> of(const at::Tensor& numbers);
 
   std::int64_t tokens() const { return tokens_; }
-  /// Queries [query, query + length) and keys [key, key + length) of every row, counted from there. Kept for the layers
-  /// that follow.
+  /// Cut of queries [query, query + length) and keys [key, key + length) of every row; offsets in it are relative to
+  /// these. Cached for the following layers.
   const DocumentCut& cut(std::int64_t query, std::int64_t key, std::int64_t length, at::Device device) const;
   const DocumentCut& whole(at::Device device) const { return cut(0, 0, tokens_, device); }
 

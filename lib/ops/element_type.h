@@ -1,4 +1,4 @@
-// From a tensor's element type to the C++ type of a kernel.
+// Dispatch from a tensor's element type to the C++ type of a kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,13 +14,13 @@ inline at::ScalarType compute_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// True where the CPU's loops take the tensor.
+/// True where the CPU kernels (kernels/kernels.h) support the tensor.
 inline bool has_kernel(const at::Tensor& x) {
   return x.is_cpu() && device_kernels(x) == nullptr &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16);
 }
 
-/// Calls `run` with a null pointer of the element type: float, double or c10::BFloat16.
+/// Calls `run` with a null pointer to the element type: float, double or (for anything else) c10::BFloat16.
 template <class Run>
 void for_type(at::ScalarType type, Run&& run) {
   if (type == at::kFloat) return run(static_cast<float*>(nullptr));
@@ -28,7 +28,7 @@ void for_type(at::ScalarType type, Run&& run) {
   return run(static_cast<c10::BFloat16*>(nullptr));
 }
 
-/// The kernels of one family for T, from members named `NAME_float`, `NAME_double`, `NAME_bfloat16`.
+/// Picks the member of a kernel family for T, out of those for float, double and bfloat16.
 template <class T, class F, class D, class B>
 const auto& pick(const F& f, const D& d, const B& b) {
   if constexpr (std::is_same_v<T, float>)
@@ -39,7 +39,7 @@ const auto& pick(const F& f, const D& d, const B& b) {
     return b;
 }
 
-/// Rows of a matrix that one thread takes at least.
+/// Minimum number of matrix rows per task (grain size of at::parallel_for).
 inline constexpr std::int64_t kRowsPerTask = 32;
 
 }  // namespace automodel::ops

@@ -24,7 +24,7 @@ class EmbeddingBackward : public Backward {
     auto gradient = gradients[0].reshape({rows_.size(0), -1}).to(table_.grad.scalar_type());
     if (outside_.defined()) gradient = gradient.masked_fill(outside_.unsqueeze(1), 0);
     if (padding_ >= 0) gradient = gradient.masked_fill(rows_.eq(padding_).unsqueeze(1), 0);
-    if (!gradient.is_cpu()) {  // index_add_ sums in no fixed order there
+    if (!gradient.is_cpu()) {  // index_add_ is nondeterministic there
       accumulate(table_, at::embedding_dense_backward(gradient, rows_, table_.grad.size(0), -1, false));
       return {at::Tensor()};
     }
@@ -36,7 +36,7 @@ class EmbeddingBackward : public Backward {
   const char* name() const override { return "embedding"; }
 
  private:
-  /// With the device's kernel, which sums in the order of the tokens; false where there is none.
+  /// Uses the device's kernel, which sums in token order; false if there is none.
   bool add_on_device(const at::Tensor& gradient) {
     const auto* device = device_kernels(gradient);
     if (device == nullptr || device_kernels(table_.grad) == nullptr || !table_.grad.is_contiguous()) return false;

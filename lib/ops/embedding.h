@@ -1,4 +1,4 @@
-// Rows of a table by token id.
+// Embedding lookup: rows of a table by token id.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +11,8 @@ namespace automodel::ops {
 /// result part of the graph. The row of token `padding` (-1: none) gets no gradient.
 at::Tensor embedding(const at::Tensor& ids, Parameter& table, const at::Tensor& anchor, std::int64_t padding = -1);
 
-/// The same for a table that holds rows [first, first + rows) of the vocabulary: zero rows for all other ids, so that
-/// the sum over vocabulary-parallel ranks is the embedding.
+/// The same for a table that holds rows [first, first + rows) of the vocabulary: other ids give zero rows, so that the
+/// sum over vocabulary-parallel ranks is the embedding.
 at::Tensor embedding_shard(const at::Tensor& ids, Parameter& table, const at::Tensor& anchor, std::int64_t first,
                            std::int64_t padding = -1);
 

@@ -14,7 +14,7 @@ std::optional<at::Tensor> present(const at::Tensor& x) {
 std::optional<std::int64_t> end_of(std::int64_t window) {
   return window < 0 ? std::nullopt : std::optional(window);
 }
-/// The kernels of causal attention without a window have a name of their own in the call.
+/// Causal attention without a window is selected by a flag of its own in the call.
 bool causal(const FlashCall& call) {
   return call.left < 0 && call.right == 0;
 }
@@ -28,7 +28,7 @@ std::pair<at::Tensor, at::Tensor> flash_forward(const FlashCall& call) {
 
 std::array<at::Tensor, 3> flash_backward(const at::Tensor& gradient, const FlashCall& call, const at::Tensor& out,
                                          const at::Tensor& logsum) {
-  // Without dropout nothing is drawn: the state of random numbers is not looked at.
+  // Without dropout the random-number state is not read.
   const at::Tensor no_state;
   auto [dq, dk, dv] = at::_flash_attention_backward(
       gradient, call.q, call.k, call.v, out, logsum, call.starts, call.starts, call.queries, call.keys,

@@ -1,5 +1,5 @@
-// LibTorch's fused attention for GPUs: its forward and backward pass as two functions, for 16-bit types and heads of up
-// to 256 elements. The only seam to it; tests put an emulation on the CPU's tensors in its place.
+// LibTorch's fused attention for GPUs: its forward and backward passes as two functions, for 16-bit types and heads of
+// up to 256 elements. The only interface to it; tests replace it by an emulation on CPU tensors.
 #pragma once
 
 #include <array>
@@ -10,30 +10,31 @@
 
 namespace automodel::ops {
 
-/// What both passes are given. Query i of n sees the keys from i + m - n - left to i + m - n + right of m: the last
-/// query stands at the last key.
+/// Arguments of both passes. Query i of n sees keys i + m - n - left to i + m - n + right of m: the last query is
+/// aligned with the last key.
 struct FlashCall {
   at::Tensor q = {};  ///< [batch, tokens, heads, width], or with `starts` [tokens of all documents, heads, width]
   at::Tensor k = {}, v = {};
-  at::Tensor starts = {};  ///< int32 [documents + 1]: where each one's tokens begin, those of queries and keys alike
-  std::int64_t queries = 0, keys = 0;  ///< tokens of a sequence, or of the longest document
+  at::Tensor starts = {};  ///< int32 [documents + 1]: cumulative sequence lengths, the same for queries and keys
+  std::int64_t queries = 0, keys = 0;  ///< tokens per sequence, or of the longest document
   double scale = 1;
-  std::int64_t left = -1, right = -1;  ///< -1: without end
+  std::int64_t left = -1, right = -1;  ///< -1: unlimited
 };
 
 struct FlashKernels {
-  /// The result as q, and the log of the sum of exponentiated scores, float32 [batch, heads, queries] or, with
-  /// `starts`, [heads, tokens].
+  /// The result, in q's layout, and the log of the sum of exponentiated scores, float32 [batch, heads, queries] or,
+  /// with `starts`, [heads, tokens].
   std::pair<at::Tensor, at::Tensor> (*forward)(const FlashCall& call);
-  /// Gradients of q, k and v. `out` and `logsum` (contiguous) may be those of more keys than the call has.
+  /// Gradients of q, k and v. `out` and `logsum` (contiguous) may be those of attention over more keys than the call
+  /// has.
   std::array<at::Tensor, 3> (*backward)(const at::Tensor& gradient, const FlashCall& call, const at::Tensor& out,
                                         const at::Tensor& logsum);
 };
 
-/// For tensors like x, or null: LibTorch's on GPUs, for float16 and bfloat16, heads up to kWidestFusedHead.
+/// The kernels for tensors like x, or null: LibTorch's on GPUs, for float16 and bfloat16, heads up to kWidestFusedHead.
 const FlashKernels* flash_kernels(const at::Tensor& x);
 
-/// For tests: from now on these compute on the CPU's tensors; null: none do.
+/// For tests: from now on CPU tensors use these; null: none.
 void flash_on_host_with(const FlashKernels* kernels);
 
 }  // namespace automodel::ops

@@ -10,13 +10,13 @@
 namespace automodel::ops {
 namespace {
 
-constexpr std::int64_t kPack = 8;  // elements of 16 bits that the kernels read at one time
+constexpr std::int64_t kPack = 8;  // 16-bit elements per load of the kernels
 
 std::int64_t wide_of(const Qkv& in) {
   return (std::max(in.q.size(3), in.v.size(3)) + kPack - 1) / kPack * kPack;
 }
 
-/// The kernels read packs, which must lie at multiples of their size; they check only that the last dimension is
+/// The kernels load packs, which must be aligned to their size; LibTorch checks only that the last dimension is
 /// contiguous.
 bool in_packs(const at::Tensor& x) {
   if (x.stride(-1) != 1 || reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % (kPack * 2) != 0) return false;
@@ -25,8 +25,8 @@ bool in_packs(const at::Tensor& x) {
   return true;
 }
 
-/// x [batch, tokens, heads, width] as the kernels take it: of the one width, rows one after another where documents are
-/// of several lengths.
+/// x [batch, tokens, heads, width] as the kernels expect it: padded to the common width and, for documents of varying
+/// length, with all rows concatenated.
 at::Tensor fitted(const at::Tensor& x, std::int64_t width, bool flat) {
   auto out = x.size(3) < width ? at::constant_pad_nd(x, {0, width - x.size(3)}) : x;
   if (flat) out = out.flatten(0, 1);

@@ -12,14 +12,14 @@
 namespace automodel::ops {
 namespace {
 
-constexpr double kLeastMagnitude = 1e-12;  // a matrix of zeros has a scale too
-constexpr std::int64_t kGrain = 16;        // rows and columns that a GPU's products come in
+constexpr double kLeastMagnitude = 1e-12;  // lower bound, so that a matrix of zeros has a scale
+constexpr std::int64_t kGrain = 16;        // GPU GEMMs need multiples of this many columns
 
 double largest_of(at::ScalarType type) {
   return type == at::kFloat8_e5m2 ? 57344.0 : 448.0;
 }
 
-/// Output gradients: tensorwise recipes need the wider range; row-wise scales do not.
+/// Type of output gradients: tensorwise scaling needs the wider range; row-wise scales do not.
 at::ScalarType gradient_type(const Float8Rule& rule) {
   return rule.recipe == Float8Recipe::kTensorwise ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn;
 }
@@ -29,12 +29,12 @@ bool by_rows(const Float8Rule& rule) {
 }
 
 bool device_has_product(const Float8Matrix& a, const Float8Matrix& b) {
-  if (!a.data.is_cuda() || b.data.size(1) % kGrain != 0) return false;  // a tensor-parallel rank's part may be any
+  if (!a.data.is_cuda() || b.data.size(1) % kGrain != 0) return false;  // e.g. a tensor-parallel rank's part
   const auto* kernels = loaded_kernels();
   return kernels != nullptr && kernels->has_float8 != nullptr && kernels->has_float8();
 }
 
-/// One value, or one per row or column, as the device's product takes it: as many as operands have scales of their own.
+/// A scale as the device's GEMM expects it: one value for both operands, or (`rows`) one per row or column for both.
 at::Tensor expanded(const at::Tensor& scale, std::vector<std::int64_t> shape, bool rows) {
   return rows && scale.numel() == 1 ? scale.expand(shape).contiguous() : scale;
 }
@@ -45,12 +45,12 @@ at::Tensor on_device(const Float8Matrix& a, const Float8Matrix& b, at::ScalarTyp
     left = at::constant_pad_nd(left.view(at::kByte), {0, missing}, 0).view(left.scalar_type());
     right = at::constant_pad_nd(right.view(at::kByte), {0, 0, 0, missing}, 0).view(right.scalar_type());
   }
-  left = left.contiguous();            // rows of a
-  right = right.t().contiguous().t();  // columns of b
+  left = left.contiguous();            // row-major
+  right = right.t().contiguous().t();  // column-major
   const bool rows = a.scale.numel() > 1 || b.scale.numel() > 1;
   const auto scale_a = expanded(a.scale.reciprocal(), {left.size(0), 1}, rows);
   const auto scale_b = expanded(b.scale.reciprocal(), {1, right.size(1)}, rows);
-  // GEMMs with row-wise scales only produce bfloat16.
+  // GEMMs with row-wise scales support only bfloat16 output.
   const auto type = rows ? at::kBFloat16 : out;
   return at::_scaled_mm(left, right, scale_a, scale_b, {}, {}, type, fast).to(out);
 }
@@ -60,7 +60,7 @@ at::Tensor emulated(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType
   return sum.mul_(a.scale.reciprocal()).mul_(b.scale.reciprocal()).to(out);
 }
 
-/// a [n, k] b [k, m] as [n, m] of type `out`. The one place that decides how.
+/// a [n, k] b [k, m] as [n, m] of type `out`. The one place that chooses the implementation.
 at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out, const Float8Rule& rule,
                    bool fast) {
   if (!rule.emulate && device_has_product(a, b)) return on_device(a, b, out, fast);
@@ -84,7 +84,7 @@ Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, 
   auto factor = (top.to(at::kDouble).clamp_min_(kLeastMagnitude)).reciprocal_().mul_(largest);
   if (power_of_two) factor = factor.log2_().floor_().exp2_();
   factor = factor.to(at::kFloat);
-  // In float32 the largest value may slightly exceed the range of the type.
+  // In float32 the largest magnitude may come out slightly above the range of the type.
   return {x.to(at::kFloat).mul(factor).clamp_(-largest, largest).to(type), factor};
 }
 

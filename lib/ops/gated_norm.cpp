@@ -80,7 +80,8 @@ class GatedNormBackward : public Backward {
   const char* name() const override { return "gated_norm"; }
 
  private:
-  /// Gradient of z from that of weight z / rms(z); adds to the weight's. `result` gets that value.
+  /// Gradient of z from that of weight z / rms(z), whose value goes to `result` unless null; accumulates the weight's
+  /// gradient.
   at::Tensor through_norm(const at::Tensor& z, const at::Tensor& dy, at::Tensor* result) const {
     const auto inverse = inverse_of(z, norm_.eps), weight = weight_of(norm_, z);
     const auto normal = z * inverse;

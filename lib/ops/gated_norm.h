@@ -1,4 +1,4 @@
-// RMSNorm of what a recurrent state gave, with a gate of the same width.
+// RMSNorm of the output of a recurrent state, with a gate of the same width.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@ enum class GateOrder { kNormFirst, kGateFirst };
 enum class GateShape { kSilu, kSigmoid };
 
 struct GatedNorm {
-  ParameterRows weight = {};  ///< [groups * width], or [width] for all groups; none: there is no norm
+  ParameterRows weight = {};  ///< [groups * width], or [width] for all groups; none: only the gate, no norm
   double eps = 1e-6;
   GateOrder order = GateOrder::kNormFirst;
   GateShape shape = GateShape::kSilu;

@@ -14,7 +14,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-thread_local Recorded* current_list = nullptr;  // one rank a thread: loopback ranks have their own
+thread_local Recorded* current_list = nullptr;  // per thread, because loopback ranks are threads of one process
 
 class Node : public autograd::Node {
  public:
@@ -76,8 +76,8 @@ Recorded::Scope::~Scope() {
 
 namespace {
 
-/// The whole backward pass runs on the calling thread, on every device: queues of weight gradients and the order of
-/// communication belong to the thread.
+/// While alive, backward passes run entirely on the calling thread, on every device: queues of weight gradients and the
+/// order of communication are per thread.
 struct OnThisThread {
   bool before = c10::AutogradState::get_tls_state().get_multithreading_enabled();
   OnThisThread() { c10::AutogradState::get_tls_state().set_multithreading_enabled(false); }

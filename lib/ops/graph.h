@@ -1,5 +1,5 @@
-// The interface to PyTorch's autograd. An operation computes its result, then records how its gradient is computed; the
-// only file that includes autograd's headers is graph.cpp (they cost seconds a file).
+// The interface to PyTorch's autograd. An operation computes its result, then records how its gradient is computed.
+// graph.cpp is the only file that includes autograd's headers, which cost seconds of build time per file.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,33 @@
 
 namespace automodel::ops {
 
-/// The gradient of one operation. Owns the tensors that it needs; they are freed as soon as backward() returned.
+/// The gradient of one operation. Owns the tensors that it needs; they are freed as soon as backward() returns.
 class Backward {
  public:
   Backward() = default;
   Backward(const Backward&) = delete;
   Backward& operator=(const Backward&) = delete;
   virtual ~Backward() = default;
-  /// `gradients`: one for each output, undefined where nothing flowed back. Returns one for each recorded input; those
-  /// for which `needed` is false may be undefined. Called at most once, without a graph of its own.
+  /// `gradients` has one for each output, undefined where none flowed back. Returns one for each recorded input, which
+  /// may be undefined where `needed` is false. Called at most once, with recording off.
   virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) = 0;
-  /// Calls `visit` with each activation that is kept for backward(), to be inspected or replaced by an equal one; not
-  /// with parameters, tables and tensors owned elsewhere.
+  /// Calls `visit` with each activation saved for backward(), to be inspected or replaced by an equal one; not with
+  /// parameters, tables or tensors owned elsewhere.
   virtual void visit_saved(const std::function<void(at::Tensor&)>& visit) { static_cast<void>(visit); }
   virtual const char* name() const = 0;
 };
 
-/// True when gradients are being recorded and flow into one of `inputs`.
+/// True if recording is on and one of `inputs` requires a gradient.
 bool records(const std::vector<at::Tensor>& inputs);
-/// Makes `outputs` (fresh tensors, computed outside of autograd) the results of an operation on `inputs`.
+/// Makes `outputs` (new tensors, computed outside of autograd) the results of an operation on `inputs`.
 void record(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
             std::unique_ptr<Backward> backward);
 
-/// The operations that were recorded on this thread while a Scope of it lived. Does not keep them alive.
+/// The operations recorded on this thread while a Scope for this list is alive. Does not keep them alive.
 class Recorded {
  public:
-  /// Activations that they keep (Backward::visit_saved), each with the number of its operation, in the order of
-  /// recording; those of operations that are gone or went backward are left out.
+  /// Visits the operations' saved activations (Backward::visit_saved), each with the index of its operation, in
+  /// recording order; skips operations that are gone or have already run backward.
   void visit_saved(const std::function<void(std::size_t operation, at::Tensor& saved)>& visit) const;
 
   class Scope {
@@ -58,15 +58,15 @@ class Recorded {
   std::vector<std::weak_ptr<void>> nodes_ = {};
 };
 
-/// Runs the backward pass from `outputs` with `gradients`; gradients of leaves are added to their grad().
+/// Runs the backward pass from `outputs` with `gradients`; gradients of leaves are accumulated in their grad().
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients);
 
-/// The graph node that produced a tensor, without the tensor: where a backward pass starts. Keeps the graph below it
-/// alive.
+/// The graph node that produced a tensor, without the tensor: a starting point for a backward pass. Keeps the graph
+/// behind it alive.
 class Origin {
  public:
   Origin() = default;
-  /// `result` has a gradient.
+  /// `result` must be part of a graph.
   explicit Origin(const at::Tensor& result);
   bool defined() const { return node_ != nullptr; }
 
@@ -75,25 +75,25 @@ class Origin {
   std::shared_ptr<void> node_ = {};
   std::uint32_t output_ = 0;
 };
-/// Runs the backward pass from `origin` with the gradient of the tensor that came from there.
+/// Runs the backward pass from `origin`, given the gradient of the tensor that it was taken from.
 void run_backward(const Origin& origin, const at::Tensor& gradient);
 
 /// The same data as a leaf that gradients flow into.
 at::Tensor leaf(const at::Tensor& data);
 
-/// While it lives, operations compute without recording and without autograd's own layers.
+/// While alive, operations compute without recording and without autograd's dispatch layers.
 struct NoGraph {
   c10::AutoGradMode mode{false};
   at::AutoDispatchBelowADInplaceOrView below;
 };
 
-/// While it lives, operations record: inside a backward pass that recomputes a forward pass.
+/// While alive, operations record: for a recomputed forward pass inside a backward pass.
 struct WithGraph {
   c10::AutoGradMode mode{true};
 };
 
-/// A tensor of one element that gradients flow into: the input of operations whose real inputs have no gradient
-/// (token ids), so that their parameters are reached.
+/// A one-element tensor that requires a gradient: an extra input for operations whose real inputs have none (token
+/// ids), so that the backward pass reaches their parameters.
 at::Tensor anchor(at::Device device);
 
 }  // namespace automodel::ops

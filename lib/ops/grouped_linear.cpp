@@ -31,7 +31,7 @@ void for_groups(const Rows& rows, Visit&& visit) {
   }
 }
 
-/// out = x weight, the product in `type` where one is given.
+/// out = x weight, multiplied in `type` if given.
 void stacked_product(at::Tensor out, const at::Tensor& x, const at::Tensor& weight,
                      const std::optional<at::ScalarType>& type) {
   if (type && *type != x.scalar_type())
@@ -40,7 +40,7 @@ void stacked_product(at::Tensor out, const at::Tensor& x, const at::Tensor& weig
     at::mm_out(out, x, weight);
 }
 
-/// The stacked weight of a group as [in, out].
+/// A group's weight out of the stack, as [in, out].
 at::Tensor weight_of(const GroupedLinear& layer, std::int64_t group) {
   const auto weight = layer.stacked->value.select(0, group);
   return layer.upright ? weight.t() : weight;
@@ -63,7 +63,7 @@ at::Tensor forward(const at::Tensor& x, const GroupedLinear& layer, const Rows& 
   return y;
 }
 
-/// All weights, group by group: of the stack there is one.
+/// All weights, ordered by group; a stack is one parameter.
 Parameters parameters_of(const GroupedLinear& layer) {
   if (layer.stacked != nullptr) return {layer.stacked};
   Parameters out;
@@ -71,7 +71,8 @@ Parameters parameters_of(const GroupedLinear& layer) {
   return out;
 }
 
-/// The weights as views [groups, out, in] whose results stand side by side; empty where they do not lie so.
+/// The weights as views [groups, out, in], whose results are to be concatenated; empty if memory layout does not allow
+/// such views.
 std::vector<at::Tensor> weights_of_groups(const GroupedLinear& layer) {
   if (layer.stacked != nullptr) {
     const auto& value = layer.stacked->value;
@@ -82,13 +83,13 @@ std::vector<at::Tensor> weights_of_groups(const GroupedLinear& layer) {
   return joined_groups(values, layer.groups());
 }
 
-/// What the device's product reads: rows next to each other from an address that suits it.
+/// x as the device's grouped GEMM can read it: contiguous and aligned.
 at::Tensor laid_out(const at::Tensor& x) {
   const auto out = x.contiguous();
   return takes_as_it_lies(out) ? out : out.clone(at::MemoryFormat::Contiguous);
 }
 
-/// The group of each of n rows.
+/// The group of each of the n rows.
 at::Tensor group_of_rows(const at::Tensor& ends, std::int64_t n) {
   return at::searchsorted(ends, at::arange(n, ends.options()), /*out_int32=*/true, /*right=*/true);
 }

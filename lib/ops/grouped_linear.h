@@ -1,4 +1,4 @@
-// One product for each group of rows: experts, each on the tokens that chose it.
+// Grouped GEMM: one matmul per group of rows. For experts, each on the tokens routed to it.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +11,33 @@
 
 namespace automodel::ops {
 
-/// Weights of `groups` products of one shape: a Linear for each group, or tensors for all of them.
+/// Weights of `groups` matmuls of equal shape: a Linear per group, or stacked tensors for all of them.
 struct GroupedLinear {
   std::vector<Linear> each = {};
   Parameter* stacked = nullptr;  ///< [groups, in, out]
-  bool upright = false;          ///< `stacked` is [groups, out, in]
+  bool upright = false;          ///< `stacked` is [groups, out, in] instead
   Parameter* bias = nullptr;     ///< [groups, out], or null; only with `stacked`
   std::int64_t groups() const;
   std::int64_t outputs() const;
 };
 
-/// How rows divide that are sorted by group: the host knows it, or the device alone.
+/// How many of the rows, sorted by group, belong to each group: known to the host, or only to the device.
 struct GroupRows {
-  std::vector<std::int64_t> counts = {};  ///< of each group; empty where `ends` says it
-  at::Tensor ends = {};                   ///< int32 [groups]: where each group's rows end (grouped_product.h)
+  std::vector<std::int64_t> counts = {};  ///< rows per group; empty if `ends` is given
+  at::Tensor ends = {};                   ///< int32 [groups] on the device: where each group's rows end
+                                          ///< (grouped_product.h)
 };
-/// `counts` int64 [groups] of the device stay there.
+/// `ends` from `counts` (int64 [groups], on the device), without a copy to the host.
 GroupRows rows_on_device(const at::Tensor& counts);
 
-/// The one place that decides whether the host needs to know the rows of each group. False where the layer's device
-/// multiplies groups by itself (grouped_product.h) and the weights, which are here, can be taken as they lie: bfloat16,
-/// at places and in widths of 16 bytes, without adapters, gradients summed in float32 inside the product
-/// (Parameter::fused_accumulation) or operands of another type.
+/// The one place that decides whether the host needs to know the rows per group. False where the device has a grouped
+/// GEMM (grouped_product.h) that can use the layer's weights (which must be present) as stored: bfloat16, addresses and
+/// widths multiples of 16 bytes, no adapters or biases per Linear, no operands of another type, and no weight gradients
+/// accumulated in float32 inside the GEMM (Parameter::fused_accumulation).
 bool needs_counts(const GroupedLinear& layer);
 
-/// x [n, in], sorted by group. Returns [n, out]. Groups without rows add nothing to their gradients. `rows.ends` only
-/// where needs_counts(layer) is false.
+/// x [n, in], sorted by group. Returns [n, out]. Groups without rows add nothing to their gradients. `rows.ends` may be
+/// used only if needs_counts(layer) is false.
 at::Tensor grouped_linear(const at::Tensor& x, const GroupedLinear& layer, const GroupRows& rows);
 
 }  // namespace automodel::ops

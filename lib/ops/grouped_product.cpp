@@ -21,7 +21,8 @@ at::Tensor device_product(const at::Tensor& a, const at::Tensor& b, const at::Te
 }  // namespace
 
 GroupedProduct grouped_product(const at::Tensor& x) {
-  if (x.scalar_type() != at::kBFloat16) return nullptr;  // others would be a loop over groups that waits for the GPU
+  // For other types at::_grouped_mm is a loop over groups that synchronises with the GPU.
+  if (x.scalar_type() != at::kBFloat16) return nullptr;
   if (x.is_cpu()) return product_on_host();
   const auto* device = device_kernels(x);
   return device != nullptr && device->has_grouped_product != nullptr && device->has_grouped_product() ? device_product

@@ -22,10 +22,10 @@ at::Tensor member_rows(const at::Tensor& x, std::int64_t groups, std::int64_t g)
   return x.unflatten(2, {groups, x.size(2) / groups}).select(3, g).transpose(1, 2);
 }
 
-/// What the kernel is told about who sees whom.
+/// The mask arguments of LibTorch's kernel.
 struct Sight {
   bool causal = false;
-  std::optional<at::Tensor> added = {};  ///< to the scores
+  std::optional<at::Tensor> added = {};  ///< additive mask of the scores
   Sight(const Qkv& in, const BlockOptions& options) {
     const auto queries = in.q.size(1), keys = in.k.size(1);
     causal = !options.mask.defined() && options.after == 0 && options.before >= queries - 1;
@@ -36,15 +36,15 @@ struct Sight {
   }
 };
 
-/// True where the kernel has to be told by a mask who sees whom. Without one its forward pass is as fast as tiles with
-/// MKL's products in long sequences and faster in short ones.
+/// True if LibTorch's kernel needs an explicit mask. Without one its forward pass is as fast as our tiles on MKL's GEMM
+/// for long sequences, and faster for short ones.
 bool needs_mask(const Qkv& in, const BlockOptions& options) {
   const auto queries = in.q.size(1), keys = in.k.size(1);
   return options.before < queries - 1 || (options.after != 0 && options.after < keys - 1);
 }
 
-/// True where LibTorch was told to do without AVX-512 ($ATEN_CPU_CAPABILITY): on a processor with AMX its pass in
-/// bfloat16 throws then.
+/// True if LibTorch was told not to use AVX-512 ($ATEN_CPU_CAPABILITY): its bfloat16 pass then throws on a processor
+/// with AMX.
 bool hides_vectors() {
   static const bool hidden = at::get_cpu_capability() != "AVX512";
   return hidden;
@@ -52,7 +52,7 @@ bool hides_vectors() {
 
 }  // namespace
 
-/// Once for each member of a group so that keys and values are never copied.
+/// Calls the kernel once per head of a group, so that shared keys and values are never copied.
 BlockResult host_block(const Qkv& in, const BlockOptions& options) {
   if ((needs_mask(in, options) || hides_vectors() || tiles_lead(in)) && tiles_serve(in, options))
     return tiled_block(in, options);

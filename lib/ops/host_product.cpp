@@ -21,13 +21,13 @@ namespace {
 
 using Bits = c10::BFloat16;
 
-/// cblas_gemm_bf16bf16f32 of MKL, which LibTorch links and exports: layout, transposition of a and b, m, n, k, alpha, a
-/// and the distance of its rows, b, beta, c. Found at run time: other builds of LibTorch are without it.
+/// cblas_gemm_bf16bf16f32 of MKL, which LibTorch links and exports: layout, transa, transb, m, n, k, alpha, a, lda, b,
+/// ldb, beta, c, ldc. Looked up at run time, because other builds of LibTorch lack it.
 using Gemm = void (*)(int, int, int, int, int, int, float, const Bits*, int, const Bits*, int, float, float*, int);
 constexpr int kRowsFirst = 101, kAsItLies = 111, kTransposed = 112;
 
 Gemm find_gemm() {
-  // On other makers' processors MKL takes slower code.
+  // On processors of other vendors MKL uses slower code.
   if (processor().bfloat16 == BFloat16Unit::kNone || !processor().intel) return nullptr;
   return reinterpret_cast<Gemm>(dlsym(RTLD_DEFAULT, "cblas_gemm_bf16bf16f32"));
 }
@@ -49,7 +49,7 @@ std::int64_t distance_of_rows(const at::Tensor& x) {
   return std::max<std::int64_t>({1, x.size(1), x.size(0) > 1 ? x.stride(0) : 0});
 }
 
-/// `copy` owns what has to be laid out anew.
+/// x as a GEMM operand. If neither x nor its transpose is row-major, it is copied; `copy` owns the copy.
 Lying<Bits> lying(const at::Tensor& x, at::Tensor& copy) {
   if (rows_lie(x)) return {x.const_data_ptr<Bits>(), distance_of_rows(x)};
   if (const auto turned = x.t(); rows_lie(turned)) return {x.const_data_ptr<Bits>(), distance_of_rows(turned), true};
@@ -57,10 +57,10 @@ Lying<Bits> lying(const at::Tensor& x, at::Tensor& copy) {
   return {copy.const_data_ptr<Bits>(), distance_of_rows(copy)};
 }
 
-/// The products of a linear layer: x W^T, dY W and dY^T X for a weight that lies as [outputs, inputs].
+/// The GEMMs of a linear layer: x W^T, dY W and dY^T X, for a weight stored as [outputs, inputs].
 enum Kind : std::size_t { kForward, kInputGradient, kWeightGradient, kKinds };
 
-/// Tokens for which this program's kernel was measured to be faster than LibTorch's library.
+/// Range of token counts for which our kernel was measured to be faster than LibTorch's library.
 struct Tokens {
   std::int64_t fewest = 1, most = 0;
   bool hold(std::int64_t n) const { return n >= fewest && n <= most; }
@@ -71,12 +71,12 @@ struct Choice {
   std::array<Tokens, kKinds> tokens;
 };
 
-/// With fewer tokens a product is one of vectors, for which libraries have code of their own; smaller weights leave
-/// tiles empty.
+/// With fewer tokens the GEMM is close to matrix-vector products, for which libraries have special code; smaller
+/// weights do not fill tiles.
 constexpr std::int64_t kFewTokens = 24, kSmallWeight = 64;
 constexpr Tokens kFromFew = {kFewTokens, std::numeric_limits<std::int64_t>::max()};
 
-/// ATEN_CPU_CAPABILITY takes these kernels away as it does LibTorch's own for AVX-512.
+/// ATEN_CPU_CAPABILITY disables these kernels along with LibTorch's own AVX-512 code.
 bool kernels_allowed() {
   return at::get_cpu_capability() == "AVX512";
 }
@@ -84,9 +84,10 @@ bool kernels_allowed() {
 template <class T>
 const Choice<T>& choice();
 
-/// On Intel's processors the library's share of time for laying out weights, or for the gradient's memory, is small
-/// with many tokens; other sums of products, those of attention, are left to it. On other processors MKL takes code for
-/// AVX2; a gradient of many tokens it adds as fast.
+/// On Intel's processors, what the library spends on packing the weight, or on the gradient's memory traffic, is small
+/// with many tokens, so our kernel serves only small counts; other accumulating GEMMs, those of attention, stay with
+/// the library. On other processors MKL uses AVX2 code, so our kernels serve all but weight gradients of many tokens,
+/// where MKL is as fast.
 template <>
 const Choice<float>& choice() {
   static const Choice<float> found = [] {
@@ -98,8 +99,8 @@ const Choice<float>& choice() {
   return found;
 }
 
-/// Where there is no AMX oneDNN has the same instructions and lays the weight out for each product. A weight gradient
-/// is summed in float32, by host_product.
+/// Without AMX, oneDNN has only the same instructions as our kernel, and repacks the weight for every GEMM. Weight
+/// gradients are accumulated in float32 instead, by host_product().
 template <>
 const Choice<Bits>& choice() {
   static const Choice<Bits> found = [] {
@@ -109,7 +110,7 @@ const Choice<Bits>& choice() {
   return found;
 }
 
-/// This thread's memory for a product.
+/// This thread's GEMM workspace.
 float* product_room() {
   struct alignas(64) Line {
     std::array<float, 16> lanes;
@@ -118,11 +119,11 @@ float* product_room() {
   return room[0].lanes.data();
 }
 
-/// Divides the rows of a weight gradient, the columns of other products, among threads.
+/// Splits the rows of a weight gradient, or the columns of other GEMMs, among threads.
 template <class T, class Out>
 void run_divided(Product<T, Out> run, RowsOf<Out> out, bool fresh, const Lying<T>& a, const Lying<T>& b,
                  std::int64_t rows, std::int64_t inner, std::int64_t columns) {
-  constexpr std::int64_t kPiece = 32;  // columns of a panel
+  constexpr std::int64_t kPiece = 32;  // columns per panel
   const auto whole = a.turned ? rows : columns;
   at::parallel_for(0, (whole + kPiece - 1) / kPiece, 1, [&](std::int64_t from, std::int64_t to) {
     const auto first = from * kPiece, size = std::min(whole, to * kPiece) - first;
@@ -140,8 +141,8 @@ bool rows_of(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == c10::CppTypeToScalarType<T>::value && rows_lie(x);
 }
 
-/// A product of a linear layer, of T alone, by this program's kernel; false, and nothing done, where it does not suit.
-/// Both operands have rows that lie in one piece, as the weight does.
+/// A GEMM of a linear layer with all operands of type T, by our kernel; false, having done nothing, if the kernel does
+/// not suit. All operands must be row-major with contiguous rows; the weight's are those of [outputs, inputs].
 template <class T>
 bool computed(Kind kind, at::Tensor& out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
   const auto& [kernel, tokens] = choice<T>();

@@ -1,5 +1,5 @@
-// Attention on a CPU, tile of queries by tile of keys (Dao et al. 2022): products of the tensors' type with sums in
-// float32, everything between them in float32.
+// Attention on a CPU by tiles of queries and keys (Dao et al. 2022): GEMMs take operands of the tensors' type and
+// accumulate in float32; everything between them is float32.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -21,15 +21,17 @@ const AttentionKernels<T>& loops() {
 }
 
 constexpr std::int64_t kQueries = 128,
-                       kKeys = 512;  // of a tile at most: its four matrices stay in a core's second cache
+                       kKeys = 512;  // maximum tile size: its four matrices fit a core's L2 cache
 
-/// Queries of a tile. With fewer of them less is computed that a causal mask hides; libraries need more to be fast.
+/// Queries per tile. Smaller tiles compute fewer scores that a causal mask hides; library GEMMs need larger ones to be
+/// fast.
 template <class T>
 std::int64_t tile_queries() {
   return has_own_product<T>() ? kQueries / 2 : kQueries;
 }
 
-/// The rows of one head of a tensor [batch, tokens, heads, width], contiguous in the last dimension.
+/// One head of a tensor [batch, tokens, heads, width], contiguous in the last dimension: rows of tokens with leading
+/// dimension `distance`.
 template <class T>
 struct Head {
   T* data;
@@ -44,12 +46,12 @@ struct Head {
   }
 };
 
-/// The keys of a tile that its query `i` sees, counted from the tile's first.
+/// A range of a tile's keys that one of its queries sees, relative to the tile's first key.
 struct Span {
   std::int64_t begin, end;
 };
 
-/// Some queries and some of the keys that one of them sees.
+/// A range of queries, and a range of the keys that at least one of them sees.
 struct Tile {
   std::int64_t query, queries, key, keys;
   Span seen(std::int64_t i, const BlockOptions& options) const {
@@ -58,7 +60,7 @@ struct Tile {
   }
 };
 
-/// Calls visit(tile) for the tiles of some queries, keys in order.
+/// Calls visit(tile) for the tiles of a range of queries, in order of keys.
 template <class Visit>
 void for_keys(std::int64_t query, std::int64_t queries, std::int64_t keys, const BlockOptions& options, Visit&& visit) {
   const auto first = std::max<std::int64_t>(0, query - options.before);
@@ -80,7 +82,7 @@ void clear(T* row, std::int64_t begin, std::int64_t end) {
   if (begin < end) std::fill(row + begin, row + end, T(0));
 }
 
-/// One tile of queries of one head.
+/// Forward pass of one tile of queries of one head.
 template <class T>
 struct ForwardTile {
   Buffer<float> scores, sums;
@@ -113,7 +115,7 @@ struct ForwardTile {
   }
 };
 
-/// All queries of the heads that share keys and values.
+/// Backward pass of all queries of the heads that share keys and values.
 template <class T>
 struct BackwardGroup {
   const Qkv& in;
@@ -137,7 +139,7 @@ struct BackwardGroup {
         weights(kQueries * std::min(kKeys, keys)),
         dscores(kQueries * std::min(kKeys, keys)) {}
 
-  /// One head's share of dk and dv, and its dq.
+  /// Adds one head's share to dk and dv, and writes its dq.
   void add_head(const Head<const T>& q, const Head<const T>& k, const Head<const T>& v, const Head<const T>& out,
                 const Head<const T>& dout, const float* logsum, std::int64_t logsum_distance, const Head<T>& to) {
     const auto& kernel = loops<T>();
@@ -192,7 +194,7 @@ BlockResult forward(const Qkv& in, const BlockOptions& options) {
       const Head<T> out(result.out, row, head);
       for (std::int64_t i = 0; i < count; ++i) {
         const auto& [largest, sum] = work.rows[static_cast<std::size_t>(i)];
-        const bool any = sum != 0;  // of keys that the query sees
+        const bool any = sum != 0;  // whether the query sees any key
         loops<T>().narrow(work.sums.data + i * width, any ? 1 / sum : 0, out.at(query + i), width);
         logsum[(row * queries + query + i) * heads + head] =
             any ? largest + std::log(sum) : static_cast<float>(kNothingSeen);
@@ -230,7 +232,7 @@ void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whol
   });
 }
 
-/// Calls run<T>() for the type of these tensors; false for one without products.
+/// Calls run<T>() for the type of these tensors; false if there is no host_product() for it.
 template <class Run>
 bool with_type(const Qkv& in, Run&& run) {
   const auto type = in.q.scalar_type();

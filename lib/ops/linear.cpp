@@ -21,7 +21,7 @@ at::Tensor upright(const Parameter& weight, bool transposed) {
   return transposed ? value.t() : value;
 }
 
-/// All weights as one matrix [out, in]; undefined where they do not lie next to each other.
+/// All weights as one matrix [out, in]; undefined unless they are adjacent in memory.
 at::Tensor whole_weight(const Linear& layer) {
   return layer.transposed ? upright(*layer.weights.front(), true) : joined_value(layer.weights);
 }
@@ -30,7 +30,7 @@ std::int64_t outputs_of(const Parameter& weight, bool transposed) {
   return weight.shape[transposed ? 1 : 0];
 }
 
-/// Calls `run` with each weight and the columns of the result that are its.
+/// Calls run(weight, first column, columns) for each weight and its columns of the result.
 template <class Run>
 void for_each_weight(const Linear& layer, Run&& run) {
   std::int64_t column = 0;
@@ -41,7 +41,7 @@ void for_each_weight(const Linear& layer, Run&& run) {
   }
 }
 
-/// Where every weight has a product of its own: the type of those that are not of 8-bit operands.
+/// If every weight needs a GEMM of its own (autocast or 8-bit operands): the type of the GEMMs that are not 8-bit.
 std::optional<at::ScalarType> apart_in(const Linear& layer, at::ScalarType type) {
   const auto asked = layer.weights.front()->product_type;
   const bool float8 = std::any_of(layer.weights.begin(), layer.weights.end(),
@@ -55,7 +55,7 @@ void plain_product_into(at::Tensor out, const at::Tensor& x, const at::Tensor& w
 
 void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
   if (const auto type = apart_in(layer, x.scalar_type())) {
-    at::Tensor low;  // x in that type, for all weights
+    at::Tensor low;  // x in that type, converted once for all weights
     for_each_weight(layer, [&](const Parameter& weight, std::int64_t column, std::int64_t columns) {
       if (!weight.float8 && !low.defined()) low = x.to(*type);
       out.narrow(1, column, columns)
@@ -120,7 +120,7 @@ class LinearBackward : public Backward {
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
-    const auto gradient = gradients[0].reshape({x_.size(0), layer_.outputs()});  // there may be no rows
+    const auto gradient = gradients[0].reshape({x_.size(0), layer_.outputs()});  // not -1: there may be no rows
     at::Tensor dx;
     if (needed[0]) dx = input_gradient(gradient, layer_).view(input_shape_).to(input_type_);
     bias_gradients(gradient, layer_);

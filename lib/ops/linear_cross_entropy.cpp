@@ -18,8 +18,8 @@
 namespace automodel::ops {
 namespace {
 
-/// The layer with gradients that chunks are added to: 16-bit ones wait in float32 for the last chunk, and products are
-/// never rounded before they are added.
+/// The layer, with gradient buffers for accumulation over chunks: 16-bit ones are replaced by float32 until the last
+/// chunk, and GEMM results are never rounded before they are added.
 class ChunkedLayer {
  public:
   ChunkedLayer(const Linear& layer, bool several) : layer_(layer), several_(several) {
@@ -31,7 +31,7 @@ class ChunkedLayer {
       replace(term.magnitude);
     }
   }
-  /// The layer as rows [begin, begin + count) of its input see it.
+  /// The layer for rows [begin, begin + count) of its input: with their part of the dropout draw.
   const Linear& of_rows(std::int64_t begin, std::int64_t count) {
     if (all_ == nullptr) all_ = layer_.draw;
     if (all_ == nullptr) return layer_;
@@ -43,7 +43,7 @@ class ChunkedLayer {
     layer_.draw = std::move(part);
     return layer_;
   }
-  /// Gives the parameters what was added.
+  /// Moves the accumulated gradients to the parameters.
   void finish() {
     for (std::size_t i = 0; i < originals_.size(); ++i) {
       auto& original = *originals_[i];
@@ -70,14 +70,14 @@ class ChunkedLayer {
   Linear layer_;
   bool several_;
   std::shared_ptr<const DropoutDraw> all_ = {};
-  std::deque<Parameter> copies_ = {};  // Linear points to them
+  std::deque<Parameter> copies_ = {};  // a deque, because Linear points to its elements
   std::vector<Parameter*> originals_ = {};
 };
 
-/// Soft caps of a chunk's logits: in the loss's own kernel where that is a device's, else before it.
+/// Soft caps of a chunk's logits: the last one inside the loss kernel, if that is a device's; the others before it.
 class SoftCaps {
  public:
-  /// `same_type`: the loss sees the logits as they are.
+  /// `same_type`: the logits are not converted before the loss.
   SoftCaps(at::Tensor& logits, const std::vector<double>& caps, bool same_type) {
     for (std::size_t i = 0; i < caps.size(); ++i) {
       if (i + 1 == caps.size() && same_type && device_kernels(logits) != nullptr) {
@@ -89,7 +89,7 @@ class SoftCaps {
     }
   }
   double in_kernel() const { return in_kernel_; }
-  /// The gradient of capped logits becomes that of the logits.
+  /// Turns the gradient of the capped logits into that of the logits, in place.
   void back(at::Tensor& gradient) {
     for (auto tangent = tangents_.rbegin(); tangent != tangents_.rend(); ++tangent)
       gradient.mul_(tangent->square_().neg_().add_(1));
@@ -100,7 +100,7 @@ class SoftCaps {
   double in_kernel_ = 0;
 };
 
-/// Loss of a chunk; where `gradient`, its logits become their gradient.
+/// Loss of a chunk; with `gradient`, its logits are overwritten by their gradient.
 at::Tensor loss_of(at::Tensor& logits, const at::Tensor& labels, const HeadLoss& loss, bool gradient) {
   SoftCaps caps(logits, loss.caps, !loss.output || *loss.output == logits.scalar_type());
   if (loss.output) logits = logits.to(*loss.output);
@@ -125,7 +125,8 @@ class LinearCrossEntropyBackward : public Backward {
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
-    if (gradients[0].is_cpu() && device_kernels(gradients[0]) == nullptr)  // a device would have to be waited for
+    if (gradients[0].is_cpu() && device_kernels(gradients[0]) == nullptr)  // on a device this check would
+                                                                           // synchronise
       AUTOMODEL_CHECK(gradients[0].item<double>() == seed_, "a joined loss goes backward with another seed");
     return {dx_.view(shape_).to(type_)};
   }

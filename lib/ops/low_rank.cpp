@@ -21,12 +21,12 @@
 namespace automodel::ops {
 namespace {
 
-/// The name of a term's numbers in a step.
+/// Name of a term's random stream in a step.
 std::string stream_of(const LowRank& term, const DropoutDraw& draw) {
   return "dropout/" + std::to_string(draw.step) + "/" + term.a->name;
 }
 
-/// 0 where dropout leaves out, 1 / (1 - share) else: [rows, columns].
+/// The dropout mask [rows, columns]: 0 for dropped elements, else 1 / (1 - share).
 at::Tensor mask_of(const LowRank& term, const DropoutDraw& draw, std::int64_t columns,
                    const at::TensorOptions& options) {
   const RandomStream stream(draw.seed, stream_of(term, draw));
@@ -47,7 +47,7 @@ at::Tensor mask_of(const LowRank& term, const DropoutDraw& draw, std::int64_t co
   return mask.to(options);
 }
 
-/// x with dropout by the device's kernel; undefined where there is none or it does not know so many runs of features.
+/// x with dropout, by the device's kernel; undefined if there is none, or it does not support so many runs of features.
 at::Tensor dropped_on_device(const at::Tensor& x, const LowRank& term, const DropoutDraw& draw) {
   const auto* device = device_kernels(x);
   cuda::FeatureRuns runs;
@@ -74,12 +74,12 @@ at::Tensor dropped_on_device(const at::Tensor& x, const LowRank& term, const Dro
   return out;
 }
 
-/// True where dropout acts at the place `first` in this pass.
+/// True if dropout acts in this pass at this place: on x (`first`) or on the term.
 bool drops(const LowRank& term, const Linear& layer, bool first) {
   return layer.draw && term.dropout > 0 && term.dropout_first == first;
 }
 
-/// x [n, columns] with dropout at the place `first`.
+/// x [n, columns], with dropout if it acts at this place.
 at::Tensor dropped(const at::Tensor& x, const LowRank& term, const Linear& layer, bool first) {
   if (!drops(term, layer, first)) return x;
   AUTOMODEL_CHECK(static_cast<std::int64_t>(layer.draw->tokens.size()) == x.size(0), "dropout is drawn for other rows");
@@ -87,7 +87,7 @@ at::Tensor dropped(const at::Tensor& x, const LowRank& term, const Linear& layer
   return out.defined() ? out : x * mask_of(term, *layer.draw, x.size(1), x.options());
 }
 
-/// A product in the type that the parameter asks for; the result has the type of x.
+/// Matmul in the parameter's product type; the result has the type of x.
 at::Tensor times(const at::Tensor& x, const Parameter& weight, bool transposed) {
   const auto type = weight.product_type.value_or(weight.type());
   const auto w = weight.dense().to(type);
@@ -110,12 +110,12 @@ void for_each_term(const Linear& layer, Use&& use) {
   }
 }
 
-/// True where x arrives at the product without adapters whole, and at what m changes of it with dropout.
+/// True if the base matmul sees x without dropout while the magnitude's correction of it sees x with dropout.
 bool apart(const LowRank& term, const Linear& layer) {
   return term.magnitude != nullptr && drops(term, layer, true);
 }
 
-/// The gradient of what m multiplies.
+/// The gradient of what is multiplied by m / length.
 at::Tensor behind_magnitude(const at::Tensor& gradient, const LowRank& term) {
   return term.magnitude == nullptr ? gradient : gradient * term.factors.to(gradient.scalar_type());
 }
@@ -125,9 +125,9 @@ at::Tensor result(const at::Tensor& x, const LowRank& term, const Linear& layer)
   return dropped(times(lowered(x, term, layer), *term.b, true), term, layer, false);
 }
 
-/// Lengths of the rows of W + scale B A, or their squares, in the type that sums are computed in.
+/// Squared lengths of the rows of W + scale B A, in the type of computation.
 at::Tensor squared_lengths(const LowRank& term, const Parameter& weight, bool transposed) {
-  constexpr std::int64_t kRows = 1024;  // at once: the sum of matrices is a second weight
+  constexpr std::int64_t kRows = 1024;  // at a time: the whole sum would take the memory of a second weight
   const auto whole = transposed ? weight.dense().t() : weight.dense();
   const auto type = compute_type(whole.scalar_type());
   auto out = at::empty({whole.size(0)}, whole.options().dtype(type));
@@ -169,9 +169,9 @@ Linear with_lengths(const Linear& layer, const std::function<void(const at::Tens
     if (!term || term.magnitude == nullptr) continue;
     const auto squares = squared_lengths(term, *layer.weights[i], layer.transposed);
     if (sum) sum(squares);
-    // In the type of the weights, as NeMo AutoModel has them: m begins as exactly these.
+    // In the type of the weights, as in NeMo AutoModel: m is initialised to exactly these.
     term.lengths = squares.sqrt().to(layer.weights[i]->type());
-    term.lengths.masked_fill_(term.lengths == 0, 1);  // rows that fill a vocabulary up
+    term.lengths.masked_fill_(term.lengths == 0, 1);  // rows that pad a vocabulary
     term.factors = term.magnitude->value / term.lengths;
   }
   return out;

@@ -32,7 +32,7 @@ const void* data_or_null(const at::Tensor& x) {
   return x.defined() ? x.const_data_ptr() : nullptr;
 }
 
-/// What a device's kernel makes of rows of x: dx, and the parameters' gradients [kept, columns] in `dparameters`.
+/// Arguments of the device's backward kernel.
 struct DeviceBackward {
   const at::Tensor &dy, &dsum, &x, &weight, &mean, &rstd;
   bool centred;
@@ -192,7 +192,7 @@ std::optional<at::Tensor> affine(const Parameter* parameter, double offset) {
   return offset == 0 ? parameter->value : parameter->value + offset;
 }
 
-/// The device's kernels, where they take x and the parameters.
+/// The device's kernels, if they support this combination of x and parameters; else null.
 const DeviceKernels* layer_norm_kernels(const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
   for (const auto* each : {weight, bias})
     if (each != nullptr && each->value.scalar_type() != x.scalar_type()) return nullptr;

@@ -14,7 +14,7 @@
 namespace automodel::ops {
 namespace {
 
-constexpr std::int64_t kAlignment = 512;  // bytes: what a device's allocator gives
+constexpr std::int64_t kAlignment = 512;  // bytes, as device allocators align
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -24,14 +24,14 @@ at::TensorOptions bytes_on(at::Device device) {
   return at::TensorOptions().dtype(at::kByte).device(device);
 }
 
-/// The memory of `storage` as bytes.
+/// The first `length` bytes of a tensor's storage.
 at::Tensor bytes_of(const at::Tensor& any_view, std::int64_t length) {
   return at::empty({0}, bytes_on(any_view.device())).set_(any_view.storage(), 0, {length}, {1});
 }
 
 }  // namespace
 
-/// A stream of its own for copies where the device has streams.
+/// Issues copies, on a stream of their own if the device has streams.
 class ActivationOffload::Copies {
  public:
   explicit Copies(at::Device device) : device_(device) {
@@ -40,7 +40,7 @@ class ActivationOffload::Copies {
     stream_ = implementation_->getStreamFromGlobalPool(device);
   }
 
-  /// Copies overlap with later compute and are ordered after everything enqueued so far.
+  /// The copies overlap with later compute, and are ordered after everything enqueued so far.
   void copy(const std::vector<std::pair<at::Tensor, at::Tensor>>& to_from) {
     if (!stream_) {
       for (const auto& [to, from] : to_from) to.copy_(from);
@@ -50,7 +50,7 @@ class ActivationOffload::Copies {
     const c10::StreamGuard guard(*stream_);
     for (const auto& [to, from] : to_from) to.copy_(from, /*non_blocking=*/true);
   }
-  /// Later compute is ordered after the copies so far.
+  /// Orders later compute after the copies so far.
   void join() {
     if (stream_) mark(*stream_).block(current());
   }
@@ -97,8 +97,7 @@ void ActivationOffload::give_back(at::Tensor buffer) {
 
 at::Tensor ActivationOffload::device_buffer(int group, std::int64_t bytes) {
   auto& slot = slots_[group % 2];
-  // A part of the slot that is still referenced (by a deferred weight gradient) stays; the next group gets another
-  // slot.
+  // A slot that is still partly referenced (by a deferred weight gradient) is left alone, and the group gets a new one.
   if (options_.double_buffering && slot.defined() && slot.numel() >= bytes && slot.storage().use_count() == 1)
     return slot;
   ++counts_.device_buffers;
@@ -162,7 +161,7 @@ void ActivationOffload::Pass::start_leaving(Group& group) {
 
 void ActivationOffload::Pass::leave(Group& group) {
   if (!group.leaving) return;
-  owner_.copies_->join();  // the memory is free for what computes after the copies
+  owner_.copies_->join();  // the freed memory may be reused only after the copies
   visit(group, [&](std::size_t, std::size_t, at::Tensor& saved) {
     if (travels(saved)) saved = at::Tensor();
   });
@@ -197,7 +196,7 @@ void ActivationOffload::Pass::need(int number) {
   owner_.copies_->join();
   auto view = group.views.begin();
   visit(group, [&](std::size_t operation, std::size_t position, at::Tensor& saved) {
-    while (view != group.views.end() && view->operation < operation) ++view;  // of operations that are gone
+    while (view != group.views.end() && view->operation < operation) ++view;  // operations that are gone
     if (view == group.views.end() || view->operation != operation || view->position != position) return;
     const auto first = group.storages[view->storage].place / static_cast<std::int64_t>(at::elementSize(view->type));
     saved = at::empty({0}, at::TensorOptions().dtype(view->type).device(owner_.device_))

@@ -1,5 +1,5 @@
-// Activations kept in host memory until their backward pass: what the operations of a group (a layer) save is copied
-// out while the next group runs forward, and copied back while the group after it runs backward. As Transformer
+// Activations kept in host memory until their backward pass: what a group of operations (a layer) saves is copied out
+// while the next group runs forward, and copied back while the group after it runs backward. Follows Transformer
 // Engine's CPU offloading, which Megatron Core's cpu_offloading switches on.
 #pragma once
 
@@ -16,19 +16,19 @@
 namespace automodel::ops {
 
 struct OffloadOptions {
-  bool double_buffering = false;     ///< groups come back into two buffers that stay, in turn
-  bool retain_host_buffers = false;  ///< host buffers are kept for later passes instead of being freed
+  bool double_buffering = false;     ///< groups return into two persistent device buffers, alternately
+  bool retain_host_buffers = false;  ///< host buffers are reused by later passes instead of being freed
 };
 
-/// What was moved since the beginning, in bytes, and how many buffers were made for it.
+/// Bytes moved since construction, and the number of buffers allocated for it.
 struct OffloadCounts {
   std::int64_t out = 0, back = 0;
-  std::int64_t on_host = 0, most_on_host = 0;  ///< now, at most
+  std::int64_t on_host = 0, most_on_host = 0;  ///< now; peak
   int host_buffers = 0, device_buffers = 0;
 };
 
-/// Memory and streams that the passes of one rank share. On a CPU both sides are host memory and copies are
-/// synchronous; that is only useful for tests.
+/// Memory and streams shared by the passes of one rank. On a CPU both sides are host memory and copies are synchronous,
+/// which is useful only for tests.
 class ActivationOffload {
  public:
   class Pass;
@@ -38,7 +38,7 @@ class ActivationOffload {
   ActivationOffload(const ActivationOffload&) = delete;
   ActivationOffload& operator=(const ActivationOffload&) = delete;
 
-  /// A forward pass with its backward pass; this outlives it.
+  /// Starts a forward pass and its backward pass. This object must outlive it.
   std::shared_ptr<Pass> begin();
   const OffloadCounts& counts() const { return counts_; }
 
@@ -46,7 +46,7 @@ class ActivationOffload {
   class Copies;
   at::Tensor host_buffer(std::int64_t bytes);
   void give_back(at::Tensor buffer);
-  /// Memory that a group comes back to.
+  /// Device memory for a returning group.
   at::Tensor device_buffer(int group, std::int64_t bytes);
 
   at::Device device_;
@@ -57,8 +57,8 @@ class ActivationOffload {
   at::Tensor slots_[2] = {};
 };
 
-/// Groups are numbered from 0 in the order of the forward pass. Storages that several operations of a group share are
-/// copied once and shared again when they are back.
+/// Groups are numbered from 0 in the order of the forward pass. A storage shared by several operations of a group is
+/// copied once, and is shared again after it returned.
 class ActivationOffload::Pass {
  public:
   explicit Pass(ActivationOffload& owner) : owner_(owner) {}
@@ -66,17 +66,19 @@ class ActivationOffload::Pass {
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;
 
-  /// Operations recorded until end() are the next group; copying starts there. The group before leaves the device.
+  /// Starts the next group: the operations recorded until end_group(), which starts copying their activations out and
+  /// frees the device memory of the group before.
   Recorded& begin_group();
   void end_group();
-  /// No more groups: the last one leaves the device as well.
+  /// No more groups follow: frees the last group's device memory as well.
   void finish_forward();
 
-  /// The last group starts to come back; called before the backward pass of what follows it.
+  /// Starts copying the last group back; called before the backward pass of whatever follows it.
   void announce();
-  /// Before the backward pass of `group`: it is there when this returns, and the one before it is on its way.
+  /// Call before the backward pass of `group`: restores its tensors (ordered by streams, not by a host wait) and starts
+  /// copying the preceding group back.
   void need(int group);
-  /// After the backward pass of `group`.
+  /// Call after the backward pass of `group`: releases its host buffers.
   void done(int group);
 
  private:
@@ -91,7 +93,7 @@ class ActivationOffload::Pass {
   };
   struct Moved {
     at::Tensor host;      ///< bytes
-    std::int64_t place;   ///< in the memory that the group comes back to
+    std::int64_t place;   ///< byte offset in the memory that the group returns to
     std::int64_t length;  ///< bytes
   };
   struct Group {
@@ -100,11 +102,11 @@ class ActivationOffload::Pass {
     std::vector<Moved> storages = {};
     std::int64_t bytes = 0;  ///< with alignment
     at::Tensor back = {};
-    bool leaving = false;  ///< copied out, but its tensors are still on the device
+    bool leaving = false;  ///< copy-out has been issued, but its tensors still hold device memory
     bool away = false;
     bool coming = false;
   };
-  /// Visits with (operation, position among its tensors, tensor).
+  /// Calls each(operation, position among its saved tensors, tensor).
   static void visit(const Group& group, const std::function<void(std::size_t, std::size_t, at::Tensor&)>& each);
   bool travels(const at::Tensor& saved) const;
   void start_leaving(Group& group);

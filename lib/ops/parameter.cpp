@@ -17,9 +17,10 @@
 namespace automodel::ops {
 namespace {
 
-thread_local WeightGradients* current_queue = nullptr;  // one rank a thread: loopback ranks have their own
+thread_local WeightGradients* current_queue = nullptr;  // per thread, because loopback ranks are threads of one
+                                                        // process
 
-/// One matrix over adjacent views of one storage, or undefined.
+/// One matrix over parts that are adjacent in one storage; undefined otherwise.
 at::Tensor joined(const std::vector<at::Tensor>& parts) {
   const auto& first = parts.front();
   if (!first.defined() || !first.is_contiguous()) return {};
@@ -35,8 +36,8 @@ at::Tensor joined(const std::vector<at::Tensor>& parts) {
   return first.as_strided({rows, first.size(1)}, {first.size(1), 1});
 }
 
-/// out = a^T b where fresh, out += a^T b else. With `fused` products of low precision are summed in `out`'s type,
-/// without it they may be.
+/// out = a^T b if fresh, otherwise out += a^T b. With `fused`, low-precision operands must be accumulated in `out`'s
+/// type; without, they may be.
 void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b, bool fused) {
   if (host_product(out, fresh, a, b)) return;
   const auto type = out.scalar_type();
@@ -45,7 +46,8 @@ void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tens
       at::mm_out(out, a.t(), b, type);
     else
       at::addmm_out(out, out, a.t(), b, type);
-  } else if (type != a.scalar_type() && fused) {  // products of two bfloat16 or float16 numbers are exact in float32
+  } else if (type != a.scalar_type() && fused) {  // float32 represents products of two bfloat16 or float16 numbers
+                                                  // exactly
     add_product(out, fresh, a.to(type), b.to(type), false);
   } else if (type != a.scalar_type()) {  // low-precision operands, float32 gradient
     const auto product = at::mm(a.t(), b);
@@ -60,7 +62,7 @@ void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tens
   }
 }
 
-/// True where a weight's gradient is a product of 8-bit operands.
+/// True if any weight's gradient is an 8-bit GEMM.
 bool any_float8(const Parameters& parameters) {
   return std::any_of(parameters.begin(), parameters.end(),
                      [](const Parameter* each) { return each->float8 && float8_weight_products(*each->float8); });
@@ -153,7 +155,7 @@ std::vector<at::Tensor> joined_groups(const std::vector<at::Tensor>& parts, std:
 
 void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gradient, const at::Tensor& whole_x) {
   NoGraph guard;
-  if (parameters.size() > 1 && any_float8(parameters)) {  // each its own product: gradients have their own scales
+  if (parameters.size() > 1 && any_float8(parameters)) {  // one GEMM each, because each gradient has its own scale
     std::int64_t row = 0;
     for (auto* parameter : parameters) {
       accumulate_product({parameter}, whole_gradient.narrow(1, row, parameter->shape[0]), whole_x);
@@ -192,7 +194,7 @@ void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gr
 
 namespace {
 
-/// The gradient with defined content: zero where nothing was added yet.
+/// Zeroes the gradient if nothing was added to it yet.
 void make_defined(Parameter& parameter) {
   if (parameter.fresh) parameter.grad.zero_();
   parameter.fresh = false;
@@ -225,7 +227,7 @@ void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, con
 
 namespace {
 
-/// a^T b for the rows of each group, zero for groups without rows.
+/// a^T b over the rows of each group; zero for groups without rows.
 at::Tensor products_of_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
   auto out = grouped_product(a)(a.t(), b, ends);
   const auto rows = at::diff(ends, 1, 0, at::zeros({1}, ends.options()));
@@ -277,7 +279,7 @@ void accumulate_groups(const Parameters& parameters, const at::Tensor& gradient,
 void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const at::Tensor& ends) {
   if (!parameter.trained() || gradient.size(0) == 0) return;
   NoGraph guard;
-  constexpr std::int64_t kPack = 8;  // the narrowest product; its rows are alike
+  constexpr std::int64_t kPack = 8;  // the narrowest grouped GEMM; all of its output rows are equal
   const auto ones = at::ones({gradient.size(0), kPack}, gradient.options());
   accumulate(parameter, products_of_groups(ones, gradient, ends).select(1, 0));
 }
@@ -343,7 +345,7 @@ void group_weight_gradients(const Parameters& parameters, const at::Tensor& grad
 
 at::Tensor use(Parameter& parameter, const at::Tensor& like) {
   auto value = parameter.dense().detach();
-  // Sharded gradients have no memory yet in the forward pass: whether there is one to add to is only known in the
+  // Sharded gradients have no memory during the forward pass: whether there is one to add to is known only in the
   // backward pass.
   if (records({like})) record({value}, {like}, std::make_unique<UseBackward>(parameter));
   return value;

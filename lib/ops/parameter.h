@@ -1,5 +1,5 @@
-// A trainable tensor and the buffer in which its gradient is accumulated. Parameters are not leaves of the autograd
-// graph: operations add to their gradients themselves, inside the GEMM where possible, now or later
+// A trainable tensor and the buffer that accumulates its gradient. Parameters are not leaves of the autograd graph:
+// operations add to their gradients themselves, inside the GEMM where possible, either immediately or later
 // (WeightGradients).
 #pragma once
 
@@ -28,85 +28,89 @@ struct Parameter {
   at::Tensor grad = {};
   /// Matmuls with this parameter run in this type; results have the type of the other operand (autocast).
   std::optional<at::ScalarType> product_type = {};
-  /// Products with this parameter are of 8-bit operands.
+  /// Matmuls with this parameter use 8-bit operands.
   std::optional<Float8Rule> float8 = {};
-  /// Stored in few bits: `value` is undefined, and GEMMs take dense(). Null: not quantized.
+  /// Stored quantized: `value` is undefined, and GEMMs use dense(). Null: not quantized.
   std::shared_ptr<const QuantizedLayout> quantized = {};
-  at::Tensor packed = {};  ///< its bytes; present when a value would be
-  bool frozen = false;     ///< never trained: operations need not keep the inputs of its gradient
-  /// Weight gradients of low-precision operands are summed in the gradient's type, not rounded to theirs first.
+  at::Tensor packed = {};  ///< the quantized bytes; defined whenever `value` would be
+  bool frozen = false;     ///< never trained: operations need not save the inputs of its gradient
+  /// Weight-gradient GEMMs of low-precision operands accumulate in the gradient's type, instead of rounding their
+  /// result to the operands' type first.
   bool fused_accumulation = false;
-  WeightGradients* waiting = nullptr;  ///< queue that this parameter's GEMMs go to first, while it has room; null: none
-  bool fresh = true;                   ///< nothing was added to `grad` since the step began: its content is undefined
+  WeightGradients* waiting = nullptr;  ///< queue that takes this parameter's GEMMs first, until it is full; null:
+                                       ///< none
+  bool fresh = true;                   ///< nothing was added to `grad` yet in this step: its content is undefined
   bool trained() const { return grad.defined(); }
   std::int64_t numel() const;
-  /// Between uses values may be elsewhere.
+  /// Whether the value is present: between uses sharded values are not.
   bool here() const { return quantized ? packed.defined() : value.defined(); }
   at::ScalarType type() const { return quantized ? quantized->type() : value.scalar_type(); }
-  /// The value, made anew where it is kept in few bits.
+  /// The value, dequantized if it is stored quantized.
   at::Tensor dense() const;
 };
 
-/// grad += contribution (grad = contribution where fresh), in the gradient's own type.
+/// grad += contribution (grad = contribution if fresh), in the gradient's type. No effect on a parameter that is not
+/// trained.
 void accumulate(Parameter& parameter, const at::Tensor& contribution);
 
-/// Rows of a parameter [rows, ...], for operations that need a part of it: all rows where `count` is 0.
+/// Rows of a parameter [rows, ...], for operations that need a part of it; count 0: all rows.
 struct ParameterRows {
   Parameter* parameter = nullptr;
   std::int64_t first = 0, count = 0;
   explicit operator bool() const { return parameter != nullptr; }
   std::int64_t rows() const { return count > 0 ? count : parameter->shape[0]; }
-  /// Their values now, a view.
+  /// Their current values, a view.
   at::Tensor value() const;
-  /// Adds to their gradient; `contribution` has as many elements as they.
+  /// Adds `contribution`, which has as many elements as the rows, to their gradient.
   void accumulate(const at::Tensor& contribution) const;
 };
 
-/// Several parameters whose rows follow each other: q, k and v; gate and up. One product serves all of them where their
-/// buffers are adjacent.
+/// Several parameters whose rows are concatenated: q, k and v; gate and up. If their buffers are adjacent, one GEMM
+/// serves all of them.
 using Parameters = std::vector<Parameter*>;
 
-/// The parameters' values as one matrix [sum of rows, columns]; undefined where they do not lie next to each other.
+/// The parameters' values as one matrix [sum of rows, columns], a view; undefined unless they are adjacent in memory.
 at::Tensor joined_value(const Parameters& parameters);
 
-/// Tensors [rows, columns] of several groups, group by group: those that stand at one place in every group as one view
-/// [groups, rows, columns], those at neighbouring places together where they lie next to each other. Empty where the
-/// groups do not lie at equal distances.
+/// `parts` are tensors [rows, columns] of several groups, ordered by group. Returns views [groups, rows, columns]: one
+/// for each position within a group, or one for neighbouring positions that are adjacent in memory. Empty unless all
+/// groups have the same layout and are evenly spaced in memory.
 std::vector<at::Tensor> joined_groups(const std::vector<at::Tensor>& parts, std::int64_t groups);
 
-/// grad[i] += gradient^T x for the rows of each parameter. gradient [n, sum of rows], x [n, columns].
+/// grad[i] += gradient_i^T x, gradient_i being the columns of the gradient that belong to parameter i. gradient [n, sum
+/// of rows], x [n, columns].
 void accumulate_product(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
 
-/// For a parameter [groups, in, out] and rows sorted by group, `rows` of each: grad[g] += x_g^T gradient_g.
+/// For a parameter [groups, in, out] and rows sorted by group, `rows[g]` per group: grad[g] += x_g^T gradient_g.
 void accumulate_stacked(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
                         const std::vector<std::int64_t>& rows);
 /// For a parameter [groups, out]: grad[g] += sum of gradient_g's rows.
 void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const std::vector<std::int64_t>& rows);
 
-// The same for rows of which the device alone knows where each group's end (`ends`, grouped_product.h).
+// The same where only the device knows the rows of each group (`ends`, grouped_product.h).
 
-/// grad[g] += gradient_g^T x_g for a parameter [groups, out, in], or for several for each group, group by group.
+/// grad[g] += gradient_g^T x_g for a parameter [groups, out, in], or for several [out, in] per group, ordered by group.
 void accumulate_groups(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x,
                        const at::Tensor& ends);
 void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, const at::Tensor& ends);
 
-/// Deferred weight gradients. While a queue is current (this thread), GEMMs whose result nothing downstream needs are
-/// put on it instead of being computed: zero-bubble schedules run them in their W action, the deferred head while the
-/// pipeline drains. A queue belongs to one stage and microbatch.
+/// Deferred weight gradients. While a queue is current on this thread, weight-gradient GEMMs, whose results nothing
+/// downstream needs, are queued instead of computed: zero-bubble schedules run them in their W action, the deferred
+/// head while the pipeline drains. A queue belongs to one stage and microbatch.
 class WeightGradients {
  public:
   struct Product {
     Parameters parameters;
     at::Tensor gradient;
     at::Tensor x;
-    std::vector<std::int64_t> rows = {};  ///< of each group where the parameter is a stack of weights
-    at::Tensor ends = {};                 ///< of each group's rows where the host does not know them
+    std::vector<std::int64_t> rows = {};  ///< rows of each group, if the parameter is a stack of weights
+    at::Tensor ends = {};                 ///< ends of each group's rows, if the host does not know the rows
   };
-  /// Computes everything that waits, oldest first.
+  /// Computes everything queued, oldest first.
   void drain();
   void push(Product product) { ++taken_, waiting_.push_back(std::move(product)); }
   bool empty() const { return waiting_.empty(); }
-  /// Takes this many GEMMs between two drains; 0: any number.
+  /// Maximum number of GEMMs accepted between two drains; 0: unlimited.
   void set_limit(int limit) { limit_ = limit; }
   bool full() const { return limit_ > 0 && taken_ >= limit_; }
   std::int64_t bytes() const;
@@ -114,7 +118,7 @@ class WeightGradients {
   /// The current queue; null: weight gradients are computed immediately.
   static WeightGradients* current();
 
-  /// Makes a queue current while it lives.
+  /// Makes a queue current (null: none) while alive.
   class Scope {
    public:
     explicit Scope(WeightGradients* queue);
@@ -131,17 +135,17 @@ class WeightGradients {
   int limit_ = 0, taken_ = 0;
 };
 
-/// accumulate_product now, or later where a queue is current.
+/// accumulate_product(), now or, if a queue is current, later.
 void weight_gradient(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x);
-/// accumulate_stacked now, or later where a queue is current.
+/// accumulate_stacked(), now or, if a queue is current, later.
 void stacked_weight_gradient(Parameter& parameter, const at::Tensor& x, const at::Tensor& gradient,
                              const std::vector<std::int64_t>& rows);
-/// accumulate_groups now, or later where a queue is current.
+/// accumulate_groups(), now or, if a queue is current, later.
 void group_weight_gradients(const Parameters& parameters, const at::Tensor& gradient, const at::Tensor& x,
                             const at::Tensor& ends);
 
-/// The parameter's value as a tensor of the graph whose gradient is added to the parameter's: for uses that no fused
-/// operation covers. `like` is any tensor with a gradient.
+/// The parameter's value as a tensor of the graph whose gradient is accumulated in the parameter's: for uses that no
+/// fused operation covers. `like` is any tensor that requires a gradient.
 at::Tensor use(Parameter& parameter, const at::Tensor& like);
 
 }  // namespace automodel::ops

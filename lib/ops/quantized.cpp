@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t kBlock = 64;          // elements
 constexpr std::int64_t kScaleBlock = 256;    // scales
 constexpr std::int64_t kPartAlignment = 16;  // bytes
-constexpr float kLeast = 1e-38F;             // a block of zeros has a scale to be divided by too
+constexpr float kLeast = 1e-38F;             // lower bound of a divisor, for blocks of zeros
 constexpr float kLargestCode = 127;          // of int8
 constexpr float kCodeUnit = 1.0F / kLargestCode;
 
@@ -48,17 +48,17 @@ std::int64_t aligned_part(std::int64_t bytes) {
   return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
-/// Of x in [-1, 1], the nearest of the 16 numbers; in the middle of two the lower one.
+/// Code of the nearest of the 16 values to x in [-1, 1]; ties go to the lower one.
 unsigned normal_float_code(float x) {
   unsigned code = 0;
   for (std::size_t i = 0; i + 1 < kNormalFloat.size(); ++i) code += x > (kNormalFloat[i] + kNormalFloat[i + 1]) / 2;
   return code;
 }
 
-/// Of x in [-1, 1], the nearest of the dynamic numbers; in the middle of two the lower one.
+/// Code of the nearest dynamic value to x in [-1, 1]; ties go to the lower one.
 std::uint8_t dynamic_code(float x) {
   const auto& numbers = dynamic_numbers();
-  // The lowest number is above -1.
+  // Code 0 counts as -1 here, although its value is slightly above.
   const auto after = std::upper_bound(numbers.begin() + 1, numbers.end(), x);
   const auto below = static_cast<std::size_t>(after - numbers.begin()) - 1;
   const float here = below == 0 ? -1.0F : numbers[below];
@@ -75,12 +75,12 @@ float load(const std::uint8_t* from) {
   return value;
 }
 
-/// What the codes of a block are multiplied with.
+/// The scale of a block's codes.
 float scale_of(const QuantizedLayout& layout, const std::uint8_t* bytes, const QuantizedLayout::Piece& piece) {
   if (!layout.format().small_scales) return load(bytes + layout.scales_at() + 4 * piece.slot);
   const auto* outer = bytes + layout.outer_at();
   const float number = dynamic_numbers()[bytes[layout.scales_at() + piece.slot]];
-  // Two roundings, whatever the compiler thinks of fused operations.
+  // Rounded twice: volatile keeps the compiler from contracting this to a fused multiply-add.
   const volatile float product = number * load(outer + 4 + 4 * (piece.block / kScaleBlock));
   return product + load(outer);
 }
@@ -171,7 +171,7 @@ Quantizer::Quantizer(const QuantizedLayout& layout)
     : layout_(layout), largest_(static_cast<std::size_t>(layout.blocks()), 0) {}
 
 void Quantizer::measure(std::int64_t first, const at::Tensor& values) {
-  // bitsandbytes has weights of int8 in float16 before.
+  // bitsandbytes converts weights to float16 before it quantizes to int8.
   const auto wide = (layout_.format().bits == 8 ? values.to(at::kHalf) : values).to(at::kFloat).contiguous();
   const auto* from = wide.const_data_ptr<float>();
   for (std::int64_t i = 0; i < wide.numel();) {
@@ -223,7 +223,8 @@ void Quantizer::write_codes(std::uint8_t* bytes, std::int64_t first, const at::T
         bytes[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(std::nearbyint(from[i - first] * factor)));
       return;
     }
-    // A block that the tensor's end cuts off is divided, the others are multiplied: as bitsandbytes rounds.
+    // bitsandbytes divides in a block that the end of the tensor cuts off, and multiplies in others; that rounds
+    // differently.
     const bool cut = (piece.block + 1) * kBlock > layout_.whole();
     const float least = std::max(largest, kLeast), factor = 1.0F / least;
     for (auto i = piece.local; i < piece.local + piece.count; ++i) {
@@ -250,7 +251,7 @@ at::Tensor dense(const QuantizedLayout& layout, const at::Tensor& bytes) {
 
 at::Tensor dense_by_tensors(const QuantizedLayout& layout, const at::Tensor& bytes) {
   const auto device = bytes.device();
-  // Which block each scale belongs to and how many elements it has here follows from the layout alone.
+  // The block of each scale, and the number of its elements here, follow from the layout alone.
   auto lengths = at::empty({layout.scales()}, at::kLong), outer_of = at::empty({layout.scales()}, at::kLong);
   auto* length = lengths.mutable_data_ptr<std::int64_t>();
   auto* outer = outer_of.mutable_data_ptr<std::int64_t>();

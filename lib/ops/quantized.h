@@ -1,5 +1,6 @@
-// Weights in 4 or 8 bits, in bitsandbytes' formats: nf4 in blocks of 64 elements with a scale each, which may itself be
-// kept in 8 bits, and int8 with a scale a row. Blocks are those of the whole tensor, whatever part of it is here.
+// Weights in 4 or 8 bits, in bitsandbytes' formats: nf4 in blocks of 64 elements with one scale each, which may itself
+// be stored in 8 bits (double quantization), and int8 with one scale per row. Blocks are counted in the whole tensor,
+// whatever part of it is on this rank.
 #pragma once
 
 #include <algorithm>
@@ -13,45 +14,48 @@ namespace automodel::ops {
 
 struct QuantizedFormat {
   int bits = 4;               ///< 4: nf4; 8: int8
-  bool small_scales = false;  ///< of nf4: scales in 8 bits, 256 of them with a scale of their own
+  bool small_scales = false;  ///< nf4 only: scales in 8 bits, in blocks of 256 with a scale of their own (double
+                              ///< quantization)
   bool operator==(const QuantizedFormat&) const = default;
 };
 
-/// Which elements of a whole matrix are here, row-major: `ranges` of each of `repeats` stretches of `period` elements.
+/// Which elements of a matrix (row-major) are on this rank: `ranges` within each of `repeats` stretches of `period`
+/// elements.
 struct QuantizedPart {
   std::int64_t repeats = 1;
   std::int64_t period = 0;
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges = {};  ///< [begin, end), ascending
 };
 
-/// How the bytes of a part are laid out: codes (of nf4 two in a byte, the first in its upper half), the scales of the
-/// blocks that the part touches, in the order of its elements, and the scales of the whole tensor's scales.
+/// Byte layout of a part: codes (nf4: two per byte, the first in the upper half), then the scales of the blocks that
+/// the part touches, in element order, then the scales of the whole tensor's scales.
 class QuantizedLayout {
  public:
-  /// Of a matrix [rows, columns] that is computed with in `type`.
+  /// For a matrix [rows, columns] that is dequantized to `type`.
   QuantizedLayout(QuantizedFormat format, std::int64_t rows, std::int64_t columns, QuantizedPart part,
                   at::ScalarType type);
 
   const QuantizedFormat& format() const { return format_; }
   at::ScalarType type() const { return type_; }
-  std::int64_t whole() const { return whole_; }  ///< elements of the whole tensor
-  std::int64_t block() const { return block_; }  ///< elements that share a scale
+  std::int64_t whole() const { return whole_; }  ///< elements in the whole tensor
+  std::int64_t block() const { return block_; }  ///< elements per scale
   std::int64_t blocks() const { return (whole_ + block_ - 1) / block_; }
-  std::int64_t elements() const { return elements_; }  ///< of the part
-  std::int64_t scales() const { return scales_; }      ///< of the part; a block that is cut has one in every piece
-  /// Where scales begin, and those of scales: one float for 256 blocks of the whole tensor and their common offset.
+  std::int64_t elements() const { return elements_; }  ///< in the part
+  std::int64_t scales() const { return scales_; }      ///< in the part; a split block has one in each of its ranges
+  /// Byte offsets of the scales, and of the scales of scales: the common offset of all scales, then one float per 256
+  /// blocks of the whole tensor.
   std::int64_t scales_at() const { return scales_at_; }
   std::int64_t outer_at() const { return outer_at_; }
   std::int64_t bytes() const { return bytes_; }
 
-  /// Elements of one block that follow each other in the part.
+  /// Consecutive elements of the part that belong to one block.
   struct Piece {
-    std::int64_t local;  ///< the first, in the part
+    std::int64_t local;  ///< index of the first in the part
     std::int64_t count;
-    std::int64_t block;  ///< in the whole tensor
-    std::int64_t slot;   ///< place of its scale among those of the part
+    std::int64_t block;  ///< index of the block in the whole tensor
+    std::int64_t slot;   ///< index of its scale among those of the part
   };
-  /// Calls visit(Piece) for all of elements [first, first + count) of the part, ascending.
+  /// Calls visit(Piece) for pieces that cover elements [first, first + count) of the part, in ascending order.
   template <class Visit>
   void each_piece(std::int64_t first, std::int64_t count, Visit&& visit) const {
     std::int64_t local = 0, slot = 0;
@@ -79,29 +83,29 @@ class QuantizedLayout {
   std::int64_t elements_ = 0, scales_ = 0, scales_at_ = 0, outer_at_ = 0, bytes_ = 0;
 };
 
-/// Makes the bytes of a part. The scales of a whole tensor decide about each other, so that every rank measures all of
-/// it and every mesh has the same numbers.
+/// Produces the bytes of a part. With double quantization all scales of a tensor influence each other, so every rank
+/// measures the whole tensor and every mesh gets the same numbers.
 class Quantizer {
  public:
   explicit Quantizer(const QuantizedLayout& layout);
-  /// Elements [first, first + values.numel()) of the whole tensor, on the CPU; in any order.
+  /// Takes elements [first, first + values.numel()) of the whole tensor, on the CPU; in any order.
   void measure(std::int64_t first, const at::Tensor& values);
-  /// After the whole tensor was measured. `bytes` is that of the layout's; codes are left alone.
+  /// Call after the whole tensor was measured. `bytes` has layout.bytes(); codes are left alone.
   void write_scales(std::uint8_t* bytes);
   /// Codes of elements [first, first + values.numel()) of the part, on the CPU; `first` is even.
   void write_codes(std::uint8_t* bytes, std::int64_t first, const at::Tensor& values) const;
 
  private:
   const QuantizedLayout& layout_;
-  std::vector<float> largest_;  ///< magnitude in each block
+  std::vector<float> largest_;  ///< largest magnitude in each block
 };
 
-/// The numbers that the bytes stand for, in the layout's type. On the CPU by loops, elsewhere by dense_by_tensors.
+/// Dequantizes `bytes` to the layout's type; on the CPU by loops, elsewhere by dense_by_tensors().
 at::Tensor dense(const QuantizedLayout& layout, const at::Tensor& bytes);
-/// The same by operations of tensors.
+/// The same with tensor operations.
 at::Tensor dense_by_tensors(const QuantizedLayout& layout, const at::Tensor& bytes);
 
-/// The 256 numbers that small scales stand for: bitsandbytes' dynamic map.
+/// The 256 values that 8-bit scales encode: bitsandbytes' dynamic map.
 const std::vector<float>& dynamic_numbers();
 
 }  // namespace automodel::ops

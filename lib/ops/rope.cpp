@@ -44,8 +44,8 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
   const auto* device = device_kernels(x);
   if (device != nullptr || has_kernel(x)) {
     const auto where = positions.contiguous();
-    // Rows of heads may be apart (a part of a joined projection), but evenly so.
-    // The stride of a dimension of one element says nothing.
+    // Rows of heads may be strided (part of a joined projection), but evenly. The stride of a dimension of size 1 is
+    // meaningless.
     const bool one_each = x.dim() >= 4 && x.size(-3) == 1;
     const auto row_stride = one_each ? x.stride(-4) : x.dim() >= 3 ? x.stride(-3) : heads * width;
     const auto head_stride = x.stride(-2);

@@ -30,7 +30,7 @@ SortedChoices sort_choices(const at::Tensor& choices, std::int64_t experts) {
   const NoGraph guard;
   const auto flat = choices.reshape({-1}).contiguous();
   const auto k = choices.size(1);
-  // The table has no integer types; a device that computes on floating-point numbers there also sorts.
+  // device_kernels() knows no integer types; a device with floating-point kernels also has the sort.
   const auto* device = device_kernels(at::empty({0}, flat.options().dtype(at::kFloat)));
   if (device == nullptr) {
     const auto order = at::argsort(flat, /*stable=*/true, 0, false);

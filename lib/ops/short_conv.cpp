@@ -25,7 +25,7 @@ const ConvKernels<T>& conv_kernels() {
   return pick<T>(kernels().conv_float, kernels().conv_double, kernels().conv_bfloat16);
 }
 
-/// All rows of parameters one below the other in type `type`: [channels, columns].
+/// All rows of the parameters, concatenated, in type `type`: [channels, columns].
 at::Tensor joined(const std::vector<ParameterRows>& parts, at::ScalarType type) {
   std::vector<at::Tensor> values;
   for (const auto& part : parts) values.push_back(part.value().reshape({part.rows(), -1}).to(type));
@@ -40,7 +40,7 @@ void accumulate_rows(const std::vector<ParameterRows>& parts, const at::Tensor& 
   }
 }
 
-/// How many tokens before each one take part: int32 [batch, tokens].
+/// How many preceding tokens contribute to each one: int32 [batch, tokens].
 at::Tensor reach_of(const at::Tensor& x, std::int64_t taps, const at::Tensor& segments) {
   const auto batch = x.size(0), tokens = x.size(1);
   auto out = at::empty({batch, tokens}, at::kInt);
@@ -56,12 +56,12 @@ at::Tensor reach_of(const at::Tensor& x, std::int64_t taps, const at::Tensor& se
   return out;
 }
 
-/// x as rows of channels that follow each other; a part of a joined projection stays where it is.
+/// x with contiguous channels and evenly strided rows; part of a joined projection is used in place.
 at::Tensor with_rows(const at::Tensor& x) {
   return x.stride(2) == 1 && x.stride(0) == x.size(1) * x.stride(1) ? x : x.contiguous();
 }
 
-/// What one pass of the fused kernels needs, alive while it runs.
+/// Arguments of the fused kernels for one pass; owns the tensors that they point to.
 template <class T>
 struct Pass {
   using C = typename Compute<T>::type;
@@ -109,7 +109,8 @@ at::Tensor fused_forward(const at::Tensor& x, const ShortConv& conv, const at::T
 }
 
 struct Gradients {
-  at::Tensor x, weight, bias;  ///< of the weights [channels, taps] and the biases [channels], of all parts together
+  at::Tensor x, weight, bias;  ///< gradients of x, the weights [channels, taps] and the biases [channels]; the
+                               ///< latter two for all parts together
 };
 
 Gradients fused_backward(const at::Tensor& x, const ShortConv& conv, const at::Tensor& segments,
@@ -142,7 +143,7 @@ Gradients fused_backward(const at::Tensor& x, const ShortConv& conv, const at::T
   return {dx, dweight.sum(0).t(), dbias.sum(0)};
 }
 
-/// ATen's operations, for devices without the kernel: x as each tap sees it, zero where the document ends.
+/// ATen's operations, for devices without the kernel: sums x shifted by each tap, zero beyond the start of a document.
 class Composed {
  public:
   Composed(const at::Tensor& x, const ShortConv& conv, const at::Tensor& segments)
@@ -174,13 +175,13 @@ class Composed {
  private:
   std::int64_t taps() const { return weight_.size(1); }
   at::Tensor tap(std::int64_t back) const { return weight_.select(1, taps() - 1 - back); }
-  /// The tokens `back` places before each one, zero where there is none.
+  /// x shifted by `back` tokens, zero where there is none.
   at::Tensor seen(const at::Tensor& x, std::int64_t back) const {
     if (back == 0) return x;
     const auto tokens = std::max<std::int64_t>(0, x.size(1) - back);
     return masked(at::constant_pad_nd(x.narrow(1, 0, tokens), {0, 0, x.size(1) - tokens, 0}), back);
   }
-  /// Zero where the token `back` places before is of another document.
+  /// Zeroes x where the token `back` places earlier is in another document.
   at::Tensor masked(const at::Tensor& x, std::int64_t back) const {
     if (back == 0 || !segments_.defined() || back >= x.size(1)) return x;
     const auto tokens = x.size(1) - back;

@@ -10,27 +10,27 @@ struct LossScalerOptions {
   float least = 1;
   float growth = 2;
   float backoff = 0.5F;
-  int window = 1000;   ///< finite steps before the scale grows
-  int hysteresis = 2;  ///< steps that overflow before it shrinks
+  int window = 1000;   ///< consecutive finite steps before the scale grows
+  int hysteresis = 2;  ///< overflowing steps before it shrinks
 };
 
-/// Source: Megatron Core's DynamicGradScaler. The hysteresis is used up by overflows and given back only when the scale
-/// grows, so that after the first reduction every overflow reduces again. Unlike there the scale never becomes
+/// Source: Megatron Core's DynamicGradScaler. Overflows use up the hysteresis, which is restored only when the scale
+/// grows, so that after the first reduction every further overflow reduces again. Unlike there, the scale never becomes
 /// infinite.
 class LossScaler {
  public:
   explicit LossScaler(LossScalerOptions options = {})
       : options_(options), scale_(options.initial), hysteresis_(options.hysteresis) {}
 
-  /// The loss is multiplied by this before the backward pass, gradients are divided by it afterwards.
+  /// The loss is multiplied by this before the backward pass; gradients are divided by it afterwards.
   float scale() const { return scale_; }
   bool at_least() const { return scale_ <= options_.least; }
-  /// After a step: `overflow` where a gradient was not finite (the step was skipped).
+  /// Call after each step. `overflow`: a gradient was not finite, and the step was skipped.
   void update(bool overflow);
 
   int growth_steps() const { return growth_; }
   int hysteresis() const { return hysteresis_; }
-  /// What a checkpoint keeps.
+  /// The state stored in checkpoints.
   struct State {
     float scale;
     int growth_steps, hysteresis;

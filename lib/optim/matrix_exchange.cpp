@@ -19,7 +19,7 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// Of an iteration of Newton and Schulz, up to a factor.
+/// Cost of a Newton-Schulz iteration, up to a factor.
 double work_of(const Matrix& matrix) {
   const auto rows = static_cast<double>(matrix.shape.end()[-2]), columns = static_cast<double>(matrix.shape.back());
   const double few = std::min(rows, columns), many = std::max(rows, columns);
@@ -27,7 +27,8 @@ double work_of(const Matrix& matrix) {
   return stack * few * few * (2 * many + few);
 }
 
-/// The heaviest first, each to the least loaded rank; the same result on every rank.
+/// Greedy balancing: the most expensive matrix first, each to the least loaded rank. The result is the same on every
+/// rank.
 std::vector<int> deal(const std::vector<Matrix>& matrices, const std::vector<std::size_t>& which, int ranks) {
   auto order = which;
   std::stable_sort(order.begin(), order.end(),
@@ -49,7 +50,7 @@ at::Tensor changed(const at::Tensor& flat, const std::vector<std::int64_t>& shap
   return out.view({-1});
 }
 
-/// Messages of one all-to-all, written and read in the same order.
+/// Messages of one all-to-all. send() and expect() must be called in the same order on both sides.
 class Mail {
  public:
   explicit Mail(int ranks) : in_(static_cast<std::size_t>(ranks)), counts_(static_cast<std::size_t>(ranks)) {}
@@ -83,7 +84,7 @@ class Mail {
 
  private:
   std::vector<std::vector<at::Tensor>> in_;  ///< by rank
-  std::vector<std::int64_t> counts_;         ///< that come, by rank
+  std::vector<std::int64_t> counts_;         ///< number of elements received, by rank
   std::vector<std::pair<int, at::Tensor>> out_ = {};
 };
 
@@ -123,7 +124,7 @@ std::pair<std::int64_t, std::int64_t> MatrixExchange::held(std::size_t index, in
   return {begin - matrix.offset, std::max<std::int64_t>(0, end - begin)};
 }
 
-/// This rank's part of the matrices that it owns among the shards; undefined for the others.
+/// Collects this rank's tensor-parallel part of the matrices that it owns among the shards; undefined for the others.
 std::vector<at::Tensor> MatrixExchange::collect(const at::Tensor& buffer) const {
   std::vector<at::Tensor> parts(matrices_.size());
   Mail mail(shards());
@@ -145,7 +146,7 @@ std::vector<at::Tensor> MatrixExchange::collect(const at::Tensor& buffer) const 
   return parts;
 }
 
-/// The way back.
+/// The inverse of collect().
 void MatrixExchange::distribute(const at::Tensor& buffer, const std::vector<at::Tensor>& parts) const {
   Mail mail(shards());
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
@@ -163,11 +164,11 @@ void MatrixExchange::distribute(const at::Tensor& buffer, const std::vector<at::
   if (shards() > 1) mail.exchange(*groups_.shard, buffer.options());
 }
 
-/// Owned matrices of which tensor-parallel ranks have slices.
+/// Changes the owned matrices of which tensor-parallel ranks hold slices.
 void MatrixExchange::change_sliced(std::vector<at::Tensor>& parts, const Change& change) const {
   const auto& members = groups_.tensor_members;
   const auto options = at::TensorOptions().dtype(at::kBFloat16);
-  // All ranks of the group own the same matrices, and take part even if there are none.
+  // All ranks of the tensor group own the same matrices, and take part even if there are none.
   struct Whole {
     std::size_t index;
     std::vector<at::Tensor> slices;  ///< by member

@@ -17,9 +17,9 @@ namespace automodel::optim {
 
 namespace {
 
-constexpr std::int64_t kPart = 1 << 20;  ///< elements that temporaries are made for
+constexpr std::int64_t kPart = 1 << 20;  ///< elements processed at a time, to bound temporaries
 
-/// Of what recipes may ask for (config::state_type).
+/// The tensor type for a type that a recipe requests (config::state_type), or `otherwise`.
 at::ScalarType type_of(std::optional<DType> asked, at::ScalarType otherwise) {
   return !asked ? otherwise : *asked == DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
 }
@@ -109,7 +109,7 @@ std::pair<double, double> Optimizer::square_sums() const {
   ops::SquareSums sums(2);
   for (const auto& target : targets_) {
     at::Tensor gradient;
-    std::int64_t begin = 0, end = 0;  // neighbouring ranges are summed at once
+    std::int64_t begin = 0, end = 0;  // adjacent ranges are summed together
     const auto add = [&] {
       if (end > begin) sums.add(target.expert ? 1 : 0, gradient.narrow(0, begin, end - begin));
     };
@@ -187,7 +187,7 @@ void Optimizer::step_adam(const plan::AdamRule& rule, double lr, double weight_d
       ops::adam(together, step);
       return together.clear();
     }
-    // Moments of another type are rounded once per step. In parts, so that what is computed on the way stays small.
+    // Moments of another type are rounded once per step. Processed in parts, to bound temporaries.
     for (std::int64_t at = 0; at < piece.length; at += kPart) {
       const auto part = [&](const at::Tensor& t) { return t.narrow(0, at, std::min(kPart, piece.length - at)); };
       std::vector<at::Tensor> wide;
@@ -200,8 +200,8 @@ void Optimizer::step_adam(const plan::AdamRule& rule, double lr, double weight_d
   ops::adam(together, step);
 }
 
-/// torch.optim.SGD: the buffer begins as the first gradient, undamped. In parts, so that what is computed on the way
-/// stays small.
+/// torch.optim.SGD: the momentum buffer starts as the first gradient, undamped. Processed in parts, to bound
+/// temporaries.
 void Optimizer::step_sgd(const plan::SgdRule& rule, double lr, double weight_decay, double gradient_scale) {
   const double sign = rule.maximize ? -1 : 1;
   for_pieces([&](const at::Tensor& value, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
@@ -248,7 +248,7 @@ void Optimizer::step_muon(const plan::MuonRule& rule, double lr, double weight_d
       momentum.lerp_(g, 1 - rule.momentum);
       part(update, piece).copy_(rule.nesterov ? g.lerp(momentum, rule.momentum) : momentum);
     }
-    const auto there = update.to(targets_[i].groups.device);  // masters that are offloaded come to the model's device
+    const auto there = update.to(targets_[i].groups.device);  // masters may be offloaded
     exchanges_[i]->run(there, [&](const at::Tensor& matrix) {
       return ops::orthogonalised(matrix, {rule.coefficients, rule.eps, rule.eps_added});
     });

@@ -35,11 +35,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSecondsAPart = 0.6;  // of repetitions
-constexpr int kLeast = 2, kMost = 60;  // repetitions
-constexpr int kMicrobatches = 2;       // of a repetition: the first one writes gradients, the second adds to them
-constexpr double kLayers = 3;          // per kind, so that caches are evicted in between as in a model
-constexpr double kLongest = 1.5;       // seconds of a repetition: fewer layers where they take longer
+constexpr double kSecondsAPart = 0.6;  // time spent on repetitions of each part
+constexpr int kLeast = 2, kMost = 60;  // bounds of the number of repetitions
+constexpr int kMicrobatches = 2;       // per repetition: the first one writes gradients, the second one accumulates
+constexpr double kLayers = 3;          // layers per kind, so that each evicts the caches of the others, as in a
+                                       // model
+constexpr double kLongest = 1.5;       // seconds per repetition: fewer layers if they would take longer
 
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -52,14 +53,14 @@ double mean(comm::World& world, double mine) {
   return tensor.item<double>() / world.size();
 }
 
-/// Repetitions of something that took `seconds` on the slowest rank.
+/// Number of repetitions for work that took `seconds` on the slowest rank.
 int repetitions(comm::World& world, double seconds) {
   auto tensor = at::tensor({seconds}, at::TensorOptions().dtype(at::kDouble));
   world.control().all_reduce(tensor, comm::ReduceOp::kMax)->wait();
   return std::clamp(static_cast<int>(kSecondsAPart / tensor.item<double>()), kLeast, kMost);
 }
 
-/// Seconds of `work`, all ranks at the same time: of the repetitions the median, or the fastest.
+/// Seconds that `work` takes with all ranks running it at the same time: the median of the repetitions, or the fastest.
 enum class Pick { kMedian, kFastest };
 template <class Work>
 double time_of(comm::World& world, Pick pick, const Work& work) {
@@ -90,7 +91,7 @@ model::Microbatch tokens_of(const plan::ModelChoice& model, std::int64_t rows, s
   return make_microbatches(batch, static_cast<int>(rows), at::kCPU).front();
 }
 
-/// Everything of one model with one size of microbatch.
+/// Measurements of one model with one microbatch size.
 class Meter {
  public:
   Meter(const estimate::EstimatedPlan& plan, const config::Recipe& recipe, comm::World& world)
@@ -146,7 +147,7 @@ class Meter {
         2.0 * static_cast<double>(bytes) / time_of(world_, Pick::kFastest, [&] { at::Tensor(to).copy_(from); });
   }
 
-  /// Values, gradients, moments and activations of these layers.
+  /// Checks that values, gradients, moments and activations of these layers fit in memory.
   void require_memory(const std::vector<int>& layers) const {
     double elements = 0;
     for (const int layer : layers) elements += static_cast<double>(arch::count_layer(model_.layout, layer).total());
@@ -175,7 +176,7 @@ class Meter {
     return out;
   }
 
-  /// The input of a stage that is not the first: normally distributed numbers.
+  /// Input for a stage that is not the first: normally distributed numbers.
   at::Tensor hidden_states() const {
     const std::vector<std::int64_t> shape = {out_.microbatch, out_.sequence, model_.spec.hidden};
     auto hidden = at::empty(shape, at::kFloat);
@@ -184,7 +185,8 @@ class Meter {
     return hidden;
   }
 
-  /// Forward and backward pass of some modules, joined and apart.
+  /// Times forward and backward passes of some modules, the latter both as a whole and split into input and weight
+  /// gradients.
   estimate::PartTime part(model::StageModules modules, bool optimizes) {
     const bool head = modules.head, first = modules.embeddings;
     model::StageOptions options{.type = type_};
@@ -241,7 +243,7 @@ class Meter {
     return out;
   }
 
-  /// Gradient norm and update of the stage's weights, elements a second.
+  /// Rate of computing the gradient norm and updating the stage's weights, in elements per second.
   double optimizer_rate(LocalStage& local) {
     std::vector<optim::Target> targets;
     double elements = 0;

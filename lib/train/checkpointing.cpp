@@ -22,10 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kFewFiles = std::uint64_t{50} << 30;  // as transformers 5 cuts
+constexpr std::uint64_t kFewFiles = std::uint64_t{50} << 30;  // maximum file size, as in transformers 5
 constexpr std::uint64_t kManyFiles = std::uint64_t{1} << 30;
 
-/// The type of the model's files: what the recipe asks for, else what the model is computed in.
+/// The type of the model's files: the recipe's choice, else the type of computation.
 at::ScalarType stored_type(const Setup& setup) {
   if (const auto& peft = setup.recipe().peft(); peft && peft->lora_dtype()) return scalar_type(*peft->lora_dtype());
   const auto& wanted = setup.recipe().model()->torch_dtype().dtype;
@@ -36,7 +36,7 @@ DType dtype_of(at::ScalarType type) {
   return *checkpoint::dtype_of(element_type(type));
 }
 
-/// config.json for the folder that is written: the model's own, completed with what transformers needs to open it.
+/// config.json for the saved folder: the model's own, completed with what transformers needs to open it.
 std::string config_of(const plan::ModelChoice& model, at::ScalarType stored) {
   Diagnostics problems;
   auto value = config::to_value(config::parse_yaml(model.config_text, "config.json", problems));  // JSON is YAML
@@ -50,8 +50,8 @@ std::string config_of(const plan::ModelChoice& model, at::ScalarType stored) {
   return config::to_json(value, 2) + "\n";
 }
 
-/// adapter_config.json. The base model is named by its folder, or as the recipe names it where that is a name in the
-/// Hugging Face cache.
+/// adapter_config.json. The base model is identified by its folder, or by the recipe's name for it if that is a name in
+/// the Hugging Face cache.
 std::string adapter_config_of(const Setup& setup) {
   const auto& model = *setup.plan.model;
   const auto& spec = setup.plan.adapters->spec;
@@ -68,7 +68,7 @@ std::string adapter_config_of(const Setup& setup) {
   return to_json(out);
 }
 
-/// A run that cannot save must fail early, not after hours.
+/// Checks that files can be written: a run that cannot save must fail at its start, not after hours.
 void probe(const fs::path& root) {
   std::error_code error;
   fs::create_directories(root, error);
@@ -157,7 +157,7 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
 }
 
 void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint::RunState& state) const {
-  // Adapters do not open as a model: the folder has no config.json then.
+  // Adapters alone cannot be opened as a model, so their folder has no config.json.
   if (setup_.plan.adapters)
     request.texts = {{fmt::format("model/{}", checkpoint::kAdapterConfig), adapter_config_of(setup_)}};
   else
@@ -194,7 +194,7 @@ void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<
 
 void Checkpointing::copy(const StepPlan& step, double loss, std::optional<double> val_loss) {
   say_copied(copies_->finish());
-  if (!step.checkpoint) check_finite(step);  // else it was done for the save
+  if (!step.checkpoint) check_finite(step);  // otherwise save() already did
   const bool live = setup_.world.device().is_cpu();
   checkpoint::CopyRequest request{.name = to_text(checkpoint::CheckpointName{step.epoch, step.step}),
                                   .parts = copied_->take(false, kManyFiles),
@@ -207,7 +207,7 @@ void Checkpointing::copy(const StepPlan& step, double loss, std::optional<double
 
 void Checkpointing::say_copied(const std::optional<checkpoint::CopyReport>& report) {
   if (!report || said_copied_) return;
-  said_copied_ = true;  // once: there are many
+  said_copied_ = true;  // only the first of many copies is reported
   const auto name = checkpoint::parse_checkpoint_name(report->name);
   const int hosts = copies_->hosts().count();
   say_(fmt::format("copied    {}: {} per rank in {:.2f} s, kept in memory{}", (copies_->root() / report->name).native(),

@@ -1,4 +1,4 @@
-// Checkpoints of a run: when it saves, what it writes, what it reports.
+// Checkpoints of a run: when to save, what to write, and what to report.
 #pragma once
 
 #include <filesystem>
@@ -19,25 +19,25 @@
 
 namespace automodel::train {
 
-/// Called before anything is built: checks that checkpoints can be written, and creates the copies in memory (null if
-/// the recipe asks for none). Collective. Throws Error (kCheckpoint).
+/// Call before anything is built: checks that checkpoints can be written, and creates the copies in host memory (null
+/// if the recipe asks for none). Collective. Throws Error (kCheckpoint).
 std::unique_ptr<checkpoint::MemoryCopies> prepare_saving(const Setup& setup);
 
 /// Saves a run. All arguments must outlive it.
 class Checkpointing {
  public:
-  /// Collective; constructed after `start` was restored. `say` receives messages for people on rank 0, `note` the run's
+  /// Collective; construct after `start` was restored. On rank 0, `say` receives messages for people, `note` the run's
   /// events. Throws Error (kCheckpoint, memory-copies-too-large).
   Checkpointing(
       const Setup& setup, Trainer& trainer, const StartPoint& start, std::unique_ptr<checkpoint::MemoryCopies> copies,
       std::function<void(const std::string&)> say = [](const std::string&) {},
       std::function<void(const metrics::Event&)> note = [](const metrics::Event&) {});
 
-  /// Saves where the step's plan says so. `val_loss`: of the validation set that checkpoint.best_metric_key names.
+  /// Saves if the step's plan says so. `val_loss`: loss on the validation set that checkpoint.best_metric_key names.
   void after_step(const StepPlan& step, double loss, std::optional<double> val_loss);
   /// Waits for a save in progress.
   void finish();
-  /// The folder of the newest checkpoint that this run has saved or goes on from; empty where there is none. After
+  /// The folder of the newest checkpoint that this run saved or resumed from; empty if there is none. Call after
   /// finish().
   std::string newest() const;
   /// Removes all copies in host memory, after a successful run.
@@ -46,7 +46,7 @@ class Checkpointing {
  private:
   void save(const StepPlan& step, double loss, std::optional<double> val_loss);
   void copy(const StepPlan& step, double loss, std::optional<double> val_loss);
-  /// Throws Error (kNonFinite) on all ranks where some rank would write what is not finite.
+  /// Throws Error (kNonFinite) on all ranks if any rank would write a non-finite value.
   void check_finite(const StepPlan& step) const;
   void say_copied(const std::optional<checkpoint::CopyReport>& report);
   void say_done(const std::optional<checkpoint::SaveReport>& report) const;
@@ -61,13 +61,14 @@ class Checkpointing {
   std::filesystem::path started_from_;
   checkpoint::RunIdentity identity_;
   std::unique_ptr<Snapshot> snapshot_;
-  std::unique_ptr<Snapshot> copied_;  ///< for copies in memory, which may be made beside a save
+  std::unique_ptr<Snapshot> copied_;  ///< for copies in memory, which may be in progress at the same time as a save
   at::ScalarType stored_;
   std::optional<double> best_;
   std::string best_name_;
   bool saved_ = false;
   bool said_copied_ = false;
-  std::unique_ptr<checkpoint::MemoryCopies> copies_;  // both must end before the memory that they write from
+  std::unique_ptr<checkpoint::MemoryCopies> copies_;  // last members: both must be destroyed before the memory that
+                                                      // they write from
   std::unique_ptr<checkpoint::Saver> saver_;
 };
 

@@ -1,4 +1,4 @@
-// The last lines of a run: how it went, where the model is, what to do with it.
+// The last lines of a run: how it went, where the model is, and what to do with it.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ class Closing {
   void add(std::int64_t step, double loss);
   void add_validation(std::int64_t step, double loss);
 
-  /// What the last lines depend on, beside the losses.
+  /// What the last lines depend on besides the losses.
   struct Ending {
     bool stopped = false;         ///< by a signal
-    std::string checkpoint = {};  ///< the newest one's folder; empty: nothing is saved
-    bool adapters = false;        ///< the model folder holds adapters alone
-    bool few_bits = false;        ///< they were trained beside weights of 4 or 8 bits
+    std::string checkpoint = {};  ///< folder of the newest one; empty: nothing was saved
+    bool adapters = false;        ///< the model folder holds only adapters
+    bool few_bits = false;        ///< they were trained on top of weights of 4 or 8 bits
     bool has_text = false;        ///< the data has a tokenizer, so that prompts can be tried
-    std::int64_t steps_done = 0;  ///< of the whole run
+    std::int64_t steps_done = 0;  ///< before this run, which may make no step itself
   };
   std::vector<std::string> lines(const Ending& ending) const;
 

@@ -1,4 +1,4 @@
-// The files beside the weights of a saved model that belong to the model as it was trained: tokenizer, chat template.
+// Files that accompany the weights of a saved model: tokenizer, chat template.
 #pragma once
 
 #include "checkpoint/saver.h"
@@ -6,9 +6,8 @@
 
 namespace automodel::train {
 
-/// Adds them to `request`, under model/: the tokenizer's files from where the training data's tokenizer is (of the
-/// model where the data has ids already, none for `bytes`), the recipe's chat template, the model's
-/// generation_config.json.
+/// Adds them to `request`, under model/: the files of the tokenizer that the training data used (the model's own if the
+/// data is already tokenized, none for `bytes`), the recipe's chat template, and the model's generation_config.json.
 void add_companions(checkpoint::SaveRequest& request, const Setup& setup);
 
 }  // namespace automodel::train

@@ -13,7 +13,7 @@ struct Evaluation {
   std::int64_t label_tokens = 0;
 };
 
-/// One pass over the set. Changes nothing. All ranks call it.
+/// One pass over the set, without side effects on the model. Collective.
 Evaluation evaluate(Runtime& runtime, const data::Loader& loader);
 
 }  // namespace automodel::train

@@ -7,7 +7,8 @@
 namespace automodel::train {
 namespace {
 
-/// Copies the elements that this rank counts into zero tensors of the whole shapes, and sums over the world.
+/// Copies the elements that this rank counts into zero-filled tensors of the whole shapes, and sums these over the
+/// world.
 std::map<std::string, at::Tensor> gather(Runtime& runtime,
                                          const std::function<at::Tensor(const optim::Target&)>& buffer,
                                          bool trained_only) {

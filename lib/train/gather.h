@@ -1,4 +1,4 @@
-// Assembles whole tensors from the ranks' parts, for comparison. For small models: every rank gets all.
+// Assembles whole tensors from the ranks' parts, for comparison. For small models only: every rank gets all of them.
 #pragma once
 
 #include <map>
@@ -10,9 +10,9 @@
 
 namespace automodel::train {
 
-/// Each trained parameter's gradient after finish_gradients, whole, in float64, by name. All ranks call it.
+/// The whole gradient of each trained parameter, by name, in float64. Call after finish_gradients. Collective.
 std::map<std::string, at::Tensor> gather_gradients(Runtime& runtime);
-/// Each parameter's master value.
+/// The whole master value of each parameter.
 std::map<std::string, at::Tensor> gather_values(Runtime& runtime);
 
 }  // namespace automodel::train

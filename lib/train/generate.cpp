@@ -19,8 +19,8 @@
 namespace automodel::train {
 namespace {
 
-/// Whether the keys of a text of `before` tokens are those of the same tokens in a longer one: not where the length of
-/// the text changes the frequencies of RoPE.
+/// Whether cached keys of a text of `before` tokens remain valid in a longer one: not if the length of the text changes
+/// RoPE's frequencies.
 bool keys_stay(const arch::ModelSpec& spec, std::int64_t before, std::int64_t now) {
   const auto same = [&](const arch::Rope& rope) {
     return model::length_class(rope, spec.max_positions, before) == model::length_class(rope, spec.max_positions, now);
@@ -31,7 +31,7 @@ bool keys_stay(const arch::ModelSpec& spec, std::int64_t before, std::int64_t no
 /// logits [vocabulary]; `uniform` in [0, 1).
 std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options, double uniform) {
   if (options.temperature <= 0) return logits.argmax().item<std::int64_t>();
-  // In double: a sum over a large vocabulary must not depend on the order of its small terms.
+  // In double, so that the sum over a large vocabulary does not depend on the order of its small terms.
   const auto shares = at::softmax(logits.to(at::kDouble) / options.temperature, 0).cpu();
   const auto [sorted, order] = at::sort(shares, /*dim=*/0, /*descending=*/true);
   const double* p = sorted.const_data_ptr<double>();
@@ -53,7 +53,7 @@ Generator::Generator(Runtime& runtime, bool use_cache)
       stages_(runtime.world().group(runtime.groups().pipeline->ranks(), "generated tokens", comm::kHostTensors)) {
   bool keeps = use_cache;
   for (auto* stage : runtime.stages()) keeps = keeps && stage->model().keeps_keys();
-  // Stages are on several ranks, and all of them must choose the same token.
+  // Stages are on several ranks, and all of them must make the same choice.
   auto all = at::full({1}, keeps ? 1 : 0, at::TensorOptions().dtype(at::kLong));
   runtime.world().control().all_reduce(all, comm::ReduceOp::kMin)->wait();
   if (all.item<std::int64_t>() == 1) cache_ = std::make_shared<model::KeyValueCache>();
@@ -71,7 +71,7 @@ at::Tensor Generator::logits(const std::vector<std::int32_t>& text, std::int64_t
   }
   std::vector<std::int64_t> ids(text.begin() + begin, text.end());
   const auto count = static_cast<std::int64_t>(ids.size());
-  // Padded for ranks that share the tokens; padding at the end does not affect earlier tokens.
+  // Padded because tensor-parallel ranks split the tokens; padding at the end does not affect earlier tokens.
   while (static_cast<std::int64_t>(ids.size()) % runtime_.place().tp_size != 0) ids.push_back(0);
   const auto filled = static_cast<std::int64_t>(ids.size());
   // A truncated text starts at position 0 again.

@@ -12,37 +12,37 @@
 namespace automodel::train {
 
 struct GenerateOptions {
-  int tokens = 100;          ///< to add
-  double temperature = 0.8;  ///< 0: always the likeliest token
-  int top_k = 0;             ///< only the k likeliest tokens are drawn; 0: all
-  double top_p = 1;          ///< only the likeliest tokens with this much probability together are drawn
-  /// Context length in tokens; a longer text is truncated at its beginning.
+  int tokens = 100;          ///< maximum number of new tokens
+  double temperature = 0.8;  ///< 0: always the most likely token
+  int top_k = 0;             ///< draw only from the k most likely tokens; 0: from all
+  double top_p = 1;          ///< draw only from the fewest tokens that together have this probability
+  /// Context length in tokens; longer texts are truncated at the beginning.
   std::int64_t longest = std::numeric_limits<std::int64_t>::max();
   std::uint64_t seed = 42;
-  std::vector<std::int64_t> ends = {};                    ///< tokens that end the text; they are part of the result
+  std::vector<std::int64_t> ends = {};                    ///< tokens that end the text; included in the result
   std::function<void(std::int32_t token)> on_token = {};  ///< called on every rank as soon as a token is chosen
 };
 
-/// Keeps the keys and values of the text that it has seen, so that calls with a common prefix (a conversation) reuse
+/// Caches the keys and values of the text that it has seen, so that calls with a common prefix (a conversation) reuse
 /// them. Collective: all ranks construct and call it together, with the same arguments.
 class Generator {
  public:
-  /// With `use_cache` off, or where a layer keeps no keys, the whole text is computed for every token.
+  /// Without `use_cache`, or if a layer does not support the cache, every token needs a pass over the whole text.
   explicit Generator(Runtime& runtime, bool use_cache = true);
 
-  /// The tokens that continue `text`, the new ones only; the same on all ranks.
+  /// The new tokens that continue `text`; the same on all ranks.
   std::vector<std::int32_t> continue_text(std::vector<std::int32_t> text, const GenerateOptions& options);
 
-  /// Of the keys and values on this rank; 0 without a cache.
+  /// Size of the cached keys and values on this rank; 0 without a cache.
   std::int64_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
-  /// The logits [vocabulary] behind the last token of `text`, on the ranks of the last stage; undefined elsewhere.
+  /// The logits [vocabulary] for the token after `text`, on the ranks of the last stage; undefined elsewhere.
   at::Tensor logits(const std::vector<std::int32_t>& text, std::int64_t longest);
 
  private:
   Runtime& runtime_;
-  std::shared_ptr<comm::Communicator> stages_;   ///< the ranks of the pipeline, for the chosen token
-  std::shared_ptr<model::KeyValueCache> cache_;  ///< null: not used
-  std::vector<std::int32_t> held_ = {};          ///< the tokens that are in it
+  std::shared_ptr<comm::Communicator> stages_;   ///< the ranks of the pipeline, to broadcast the chosen token
+  std::shared_ptr<model::KeyValueCache> cache_;  ///< null: no cache
+  std::vector<std::int32_t> held_ = {};          ///< the tokens in the cache
 };
 
 }  // namespace automodel::train

@@ -38,14 +38,14 @@ using Json = nlohmann::ordered_json;
   throw Error(ExitCode::kBadInput, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
 }
 
-/// What became of one text.
+/// The result for one prompt.
 struct Answer {
   std::string prompt = {};
   std::string text = {};
   std::size_t prompt_tokens = 0;
   std::vector<std::int32_t> ids = {};
-  double first_seconds = 0, seconds = 0;  ///< until the first token, and altogether
-  bool ended = false;                     ///< with a token that ends texts
+  double first_seconds = 0, seconds = 0;  ///< until the first token; in total
+  bool ended = false;                     ///< by a token that ends texts
 };
 
 /// The tokens that end a text: the tokenizer's, and those of generation_config.json and config.json.
@@ -133,14 +133,14 @@ class GenerateRun {
           tokenizer::ChatTemplate::parse(*folder->chat_template(), request_.tokenizer() + " (chat template)", problems);
   }
 
-  /// All of it, on every rank.
+  /// All of standard input, on every rank.
   std::string standard_input() {
     std::string text;
     if (world_.rank() == 0) text.assign(std::istreambuf_iterator<char>(std::cin), {});
     return world_.broadcast_text(text);
   }
 
-  /// The next line of standard input, on every rank; none at its end.
+  /// The next line of standard input, on every rank; nullopt at its end.
   std::optional<std::string> next_line() {
     std::string text = "-";
     if (world_.rank() == 0) {
@@ -151,7 +151,7 @@ class GenerateRun {
     return text[0] == '+' ? std::optional(text.substr(1)) : std::nullopt;
   }
 
-  /// Encodes a text as in training: with the special tokens that the tokenizer adds.
+  /// Encodes a text as in training. `special`: with the special tokens that the tokenizer adds.
   std::vector<std::int32_t> encode(const std::string& text, bool special) const {
     std::vector<std::int32_t> ids;
     if (const auto* folder = tokenizer_->folder())
@@ -211,7 +211,7 @@ class GenerateRun {
       options.tokens = static_cast<int>(std::min<std::int64_t>(options.tokens, room));
     Answer out{.prompt = prompt, .prompt_tokens = ids.size()};
     const bool prints = world_.rank() == 0 && !request_.json();
-    constexpr std::size_t kBefore = 4;  // the most tokens that one character is spread over
+    constexpr std::size_t kBefore = 4;  // the most tokens that one character can span
     TextStream stream([&](std::span<const std::int32_t> part) { return tokenizer_->decode(part); },
                       {ids.end() - static_cast<std::ptrdiff_t>(std::min(ids.size(), kBefore)), ids.end()});
     const auto begin = Clock::now();

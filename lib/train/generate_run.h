@@ -1,4 +1,4 @@
-// `automodel generate`: text from a model in a folder, on the ranks of one host.
+// `automodel generate`: generates text with a model in a folder, on the ranks of one host.
 #pragma once
 
 #include <string>
@@ -8,9 +8,8 @@
 
 namespace automodel::train {
 
-/// `request`: config::GenerateRequest as JSON. Prints on rank 0: text as it comes and figures about it on standard
-/// error, or one JSON document. Without prompts the text comes from standard input. Throws Error for a folder that
-/// cannot be used.
+/// `request`: config::GenerateRequest as JSON. Rank 0 prints text as it is generated, with statistics on standard
+/// error, or one JSON document. Without prompts, reads one from standard input. Throws Error for an unusable folder.
 ExitCode run_generation(const std::string& request, comm::World& world);
 
 }  // namespace automodel::train

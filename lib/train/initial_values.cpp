@@ -24,7 +24,7 @@ namespace {
 enum class Kind { kNormal, kOne, kZero, kValue, kDecay, kAdapter };
 
 Kind kind_of(const arch::Parameter& info) {
-  if (arch::is_magnitudes(info)) return Kind::kZero;  // magnitudes_over knows them
+  if (arch::is_magnitudes(info)) return Kind::kZero;  // set by magnitudes_over()
   if (info.role == arch::Role::kAdapter) return arch::is_last_matrix(info) ? Kind::kZero : Kind::kAdapter;
   switch (info.initial) {
     case arch::Initial::kNormal: return Kind::kNormal;
@@ -38,7 +38,7 @@ Kind kind_of(const arch::Parameter& info) {
   return Kind::kValue;
 }
 
-/// Elements [first, ...) of an adapter's A [rank, in].
+/// Elements of an adapter's A [rank, in], from `first` on.
 void fill_adapter(const RandomStream& stream, const arch::Parameter& info, arch::AdapterStart start,
                   std::uint64_t first, std::span<float> out) {
   const auto rank = static_cast<double>(info.shape[0]), in = static_cast<double>(info.shape[1]);
@@ -48,7 +48,7 @@ void fill_adapter(const RandomStream& stream, const arch::Parameter& info, arch:
   for (auto& value : out) value = (2 * value - 1) * bound;
 }
 
-/// Elements [first, ...) of a state's decay parameters.
+/// Elements of a recurrent state's decay parameters, from `first` on.
 void fill_decay(const RandomStream& stream, const arch::Parameter& info, std::uint64_t first, std::span<float> out) {
   constexpr double kLeastStep = 0.001, kMostStep = 0.1;
   if (info.initial == arch::Initial::kLogCount) {
@@ -85,10 +85,10 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan
       out.fill_(kind == Kind::kOne ? 1.0 : kind == Kind::kZero ? 0.0 : weight.info.start);
       return;
     }
-    // A tied head has the values of the embedding that it shares.
+    // A tied head gets the same values as the embedding.
     const RandomStream stream(seed, "init/" + (weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to));
     std::vector<float> values(static_cast<std::size_t>(out.numel()));
-    constexpr std::int64_t kShare = 1 << 16;  // elements that are worth a thread
+    constexpr std::int64_t kShare = 1 << 16;  // minimum number of elements per task
     for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel())) {
       const auto part =
           std::span(values).subspan(static_cast<std::size_t>(run.local - first), static_cast<std::size_t>(run.length));
@@ -97,7 +97,7 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan
       else if (kind == Kind::kDecay)
         fill_decay(stream, weight.info, static_cast<std::uint64_t>(run.full), part);
       else
-        // Each number is a function of its place, whichever thread makes it.
+        // Each number depends only on its position, not on the thread that computes it.
         at::parallel_for(0, run.length, kShare, [&](std::int64_t begin, std::int64_t end) {
           stream.fill_normal(static_cast<std::uint64_t>(run.full + begin),
                              part.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)), 0.0,
@@ -132,14 +132,14 @@ parallel::WeightSource magnitudes_over(const plan::TrainingPlan& plan, parallel:
     whole.parameter.shape = whole.full;
     const auto columns = whole.full[1];
     const auto lengths = [&](std::int64_t row, std::int64_t rows) {
-      const bool turned = whole.info.transposed;  // then all of it is read for any row
+      const bool turned = whole.info.transposed;  // then any row needs the whole matrix
       const auto values =
           at::empty({turned ? whole.full[0] * columns : rows * columns}, at::TensorOptions().dtype(type));
       base(whole, turned ? 0 : row * columns, values);
       const auto matrix = values.view({-1, columns}).to(c10::promoteTypes(type, at::kFloat));
       return turned ? matrix.square().sum(0).sqrt().narrow(0, row, rows) : matrix.square().sum(1).sqrt();
     };
-    constexpr std::int64_t kRows = 1024;  // at once
+    constexpr std::int64_t kRows = 1024;  // rows at a time
     for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
       for (std::int64_t at = 0; at < run.length; at += kRows) {
         const auto rows = std::min(kRows, run.length - at);

@@ -23,7 +23,7 @@ class LinkMeter {
     estimate::LinkSample out;
     const std::int64_t small = 64, large = 4 << 20, gradients = 16 << 20;
     out.latency = one_way(small, 200);
-    // Hidden states of a microbatch have sizes like this.
+    // A typical size of a microbatch's hidden states.
     out.bandwidth = static_cast<double>(large) / std::max(1e-9, one_way(large, 10) - out.latency);
     const int n = all_->size();
     const auto count = gradients / 4 / n * n;
@@ -39,7 +39,7 @@ class LinkMeter {
   }
 
  private:
-  /// Of one call on the slowest rank; median of several rounds.
+  /// Seconds per call on the slowest rank; median of several rounds.
   double seconds(int repeat, const std::function<void()>& work) {
     std::vector<double> rounds;
     work();
@@ -54,7 +54,7 @@ class LinkMeter {
     return slowest.item<double>();
   }
 
-  /// Between the first two ranks, half a round trip; the others are idle.
+  /// Half the round-trip time between the first two ranks; the others are idle.
   double one_way(std::int64_t bytes, int repeat) {
     const auto tensor = at::ones({bytes}, at::kByte);
     const int me = all_->rank();

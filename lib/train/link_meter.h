@@ -1,4 +1,4 @@
-// Measures messages and collectives between the ranks of a machine.
+// Measures messages and collectives between the ranks of a world.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace automodel::train {
 
-/// All ranks together; the numbers of the slowest one. Empty in a world of one rank.
+/// Collective; returns the numbers of the slowest rank. Empty in a world of one rank.
 std::optional<estimate::LinkSample> measure_link(comm::World& world);
 
 }  // namespace automodel::train

@@ -9,7 +9,7 @@
 namespace automodel::train {
 namespace {
 
-/// Of the rows of microbatch `m`, whole sequences.
+/// Label tokens in microbatch `m`, over whole sequences.
 std::int64_t count_labels(const data::Batch& batch, std::size_t m, int rows) {
   const auto values = static_cast<std::ptrdiff_t>(rows * batch.length);
   const auto begin = batch.labels.begin() + static_cast<std::ptrdiff_t>(m) * values;

@@ -1,4 +1,4 @@
-// How a rank spends the time of its steps.
+// Measures how a rank spends the time of its steps.
 #pragma once
 
 #include <array>
@@ -11,30 +11,30 @@
 namespace automodel::train {
 
 enum class StepPhase : std::uint8_t {
-  kData,       ///< the next batch
+  kData,       ///< waiting for or loading the next batch
   kCompute,    ///< forward and backward passes
-  kGradients,  ///< what is done to gradients after them
+  kGradients,  ///< processing of gradients after those passes
   kOptimizer,
-  kWaiting,  ///< for other ranks and their messages, in any phase; counted only here
+  kWaiting,  ///< waiting for other ranks and their messages, in any phase; excluded from the other phases
 };
 inline constexpr std::size_t kStepPhases = 5;
 /// "data", "compute", "gradients", "optimizer", "waiting".
 std::string_view name_of(StepPhase phase);
 
-/// Seconds of each phase.
+/// Seconds in each phase.
 using PhaseSeconds = std::array<double, kStepPhases>;
 
-/// Collects over windows of steps, at the cost of a few clock reads per step.
+/// Collects times over windows of steps, at the cost of a few clock reads per step.
 class PhaseClock {
  public:
   explicit PhaseClock(int window) : window_(window) {}
 
   void begin_step();
-  /// Attributes the time since the last call, or the beginning of the step, to this phase.
+  /// Attributes the time since the last call, or since the beginning of the step, to this phase.
   void end(StepPhase phase);
   void end_step();
-  /// The median of each phase over the steps of a window that is full; begins the next one. Empty where it is not
-  /// full: all ranks count the same steps, so that it is full on all of them or on none.
+  /// If the window is full: the median of each phase over its steps, and the next window begins. Empty otherwise. All
+  /// ranks count the same steps, so it is full on all of them or on none.
   std::optional<PhaseSeconds> take_window();
   int window() const { return window_; }
 
@@ -44,7 +44,7 @@ class PhaseClock {
   int window_;
   bool in_step_ = false;
   Clock::time_point since_ = {};
-  double waited_ = 0;  ///< comm::seconds_waited() then
+  double waited_ = 0;  ///< comm::seconds_waited() at that time
   PhaseSeconds step_ = {};
   std::vector<PhaseSeconds> steps_ = {};
 };

@@ -28,10 +28,10 @@ namespace {
 
 constexpr int kMeasurements = 5;
 
-/// Sizes that take some milliseconds.
+/// Sizes of measurements, chosen to take some milliseconds.
 struct Load {
-  std::int64_t side = 0;   ///< of square matrices
-  std::int64_t bytes = 0;  ///< that are copied
+  std::int64_t side = 0;   ///< side length of square matrices
+  std::int64_t bytes = 0;  ///< size of copies
   at::ScalarType type = at::kFloat;
 };
 constexpr Load kOnHost = {512, std::int64_t{64} << 20, at::kFloat};
@@ -62,7 +62,7 @@ class RankMeter {
   }
 
  private:
-  /// Ranks with this rank's number on every host; where there is one host, all.
+  /// The ranks with this rank's local number on every host or, if there is one host, all ranks.
   std::vector<int> ring_members() {
     std::string text;
     for (const auto& each : world_.gather_text(fmt::format("{} {}", world_.host_name(), world_.local_rank())))
@@ -79,12 +79,12 @@ class RankMeter {
     return hosts.size() > 1 ? mine : all;
   }
 
-  /// GPU work is asynchronous.
+  /// Waits for the result, because GPU work is asynchronous.
   void finish(const at::Tensor& result) const {
     if (!result.is_cpu()) static_cast<void>(result.flatten()[0].item());
   }
 
-  /// Median of a few; all ranks begin together.
+  /// Median of several runs; all ranks start together.
   double seconds(const std::function<void()>& work) {
     std::vector<double> all;
     work();
@@ -97,7 +97,7 @@ class RankMeter {
     return std::max(1e-9, median(std::move(all)));
   }
 
-  /// Every rank with the next one of the ring, in rounds in which no rank has two partners.
+  /// Measures every rank with its neighbours in the ring, in rounds in which no rank has two partners.
   double best_link() {
     const int n = ring_->size(), me = ring_->rank();
     double best = 0;
@@ -151,7 +151,7 @@ std::vector<std::vector<std::string>> odd_ones(const std::vector<RankSample>& sa
     std::vector<double> all;
     for (const auto& sample : samples) all.push_back(sample.*value);
     if (all.empty()) continue;
-    // Of two in the middle the better: of two ranks, one can then be odd.
+    // Upper median, so that one of two ranks can be odd.
     const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
     std::nth_element(all.begin(), middle, all.end());
     for (std::size_t rank = 0; rank < samples.size(); ++rank)

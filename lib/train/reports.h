@@ -19,12 +19,12 @@
 
 namespace automodel::train {
 
-/// The console, the files in checkpoint_dir, and the stream for programs, where there is one: lines for people then go
-/// to standard error.
+/// The console, the files in checkpoint_dir, and a stream for other programs, if there is one: output for people then
+/// goes to standard error.
 class Reports {
  public:
-  /// Not `active` (every rank but the first): everything is ignored. Throws Error (environment) where the folder or a
-  /// file cannot be made.
+  /// `active`: false on every rank but the first, which makes this object ignore everything. Throws Error
+  /// (kEnvironment) if the folder or a file cannot be created.
   Reports(const config::Recipe& recipe, bool active, bool cuda, std::int64_t first_step, std::int64_t end_step,
           metrics::EventStream* stream);
   ~Reports();
@@ -33,11 +33,11 @@ class Reports {
 
   void line(const std::string& text);
   void step(const metrics::StepRecord& record);
-  /// `name`: of the set, "default" for the one without.
+  /// `name`: name of the validation set; "default" for one without a name.
   void validation(const metrics::ValidationRecord& record, const std::string& name);
   void ranks(const metrics::RankTimes& times);
   void event(const metrics::Event& event);
-  /// The run's last event. The stream gets it from the process that knows the exit code of all ranks.
+  /// Records the run's last event. The stream gets it from the process that knows the exit code of all ranks instead.
   void end(ExitCode code);
   const std::filesystem::path& folder() const { return folder_; }
 

@@ -95,9 +95,10 @@ class Run {
   }
 
  private:
-  /// Everything that holds weights. `from`: the checkpoint to go on from, in place of what the recipe says.
+  /// Builds everything that holds weights. `from`: the checkpoint to resume from, instead of what the recipe says; or
+  /// empty.
   void build(const fs::path& from) {
-    checkpointing_.reset();  // it refers to the trainer, which refers to the runtime
+    checkpointing_.reset();  // it refers to the trainer, which in turn refers to the runtime
     trainer_.reset();
     runtime_.reset();
     auto copies = prepare_saving(*setup_);
@@ -120,7 +121,7 @@ class Run {
   void banner() {
     if (world_.rank() != 0) return;
     reports_->line(report::to_text(setup_->plan));
-    // What this machine lacks; other warnings are `automodel plan`'s.
+    // Only what this machine lacks; other warnings are left to `automodel plan`.
     for (const auto& warning : setup_->plan.warnings)
       if (warning.id == "no-gpu-used") reports_->line("warning   " + warning.message);
     reports_->line("data      " + setup_->loader->dataset().summary());
@@ -131,12 +132,12 @@ class Run {
                                            : fmt::format("all {} steps are done: nothing is left to train", end),
                                at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", absolute_folder()));
   }
-  /// On rank 0, which has one.
+  /// The folder for reports; empty except on rank 0.
   std::string absolute_folder() const {
     return world_.rank() == 0 ? fs::absolute(reports_->folder()).lexically_normal().string() : "";
   }
 
-  /// GiB: of this process, or on a GPU of tensors there.
+  /// Peak in GiB: of this process or, on a GPU, of tensors there.
   double peak_memory() {
     if (setup_->plan.cuda)
       peak_bytes_ = std::max(peak_bytes_, static_cast<double>(device_peak()));
@@ -145,7 +146,8 @@ class Run {
     return peak_bytes_ / (1 << 30);
   }
 
-  /// Whether the step's timeline is recorded. Without a list it is the second step: the first one warms up.
+  /// Whether the step's timeline is recorded. Without a list of steps it is the second step, because the first one
+  /// warms up.
   bool traces(std::int64_t step, std::int64_t first) const {
     const auto& choice = recipe_.logging->trace();
     if (!choice.file) return std::find(choice.steps.begin(), choice.steps.end(), step) != choice.steps.end();
@@ -163,7 +165,7 @@ class Run {
         {.event = "trace", .step = step, .message = "timelines of the step", .fields = {{"path", path.string()}}});
   }
 
-  /// The last words.
+  /// Prints the last lines of the run.
   void close_report(ExitCode code) {
     if (world_.rank() != 0) return;
     const bool text = std::visit(
@@ -191,7 +193,7 @@ class Run {
     std::ofstream(reports_->folder() / "estimate.json") << json << "\n";
   }
 
-  /// The loss of the set that checkpoints are ranked by.
+  /// Evaluates all validation sets; returns the loss on the one that checkpoints are ranked by.
   std::optional<double> validate(const StepPlan& step, double lr) {
     std::optional<double> ranked;
     for (const auto& [name, loader] : setup_->validation) {
@@ -259,7 +261,7 @@ class Run {
     return ExitCode::kOk;
   }
 
-  /// Every rank reports its stage and host; rank 0 keeps them.
+  /// Collects every rank's stage and host on rank 0.
   void meet_ranks() {
     if (clock_ == nullptr) return;
     std::vector<RankPlace> places;
@@ -274,7 +276,7 @@ class Run {
     if (world_.rank() == 0) slow_ranks_.emplace(*recipe_.fault_tolerance->slow_rank(), std::move(places));
   }
 
-  /// `seconds` over the steps before this one.
+  /// `seconds`: each rank's times in the window of steps before this one.
   void compare_ranks(const StepPlan& step, const std::vector<PhaseSeconds>& seconds) {
     if (!slow_ranks_) return;
     metrics::RankTimes times{
@@ -298,10 +300,10 @@ class Run {
     }
   }
 
-  /// Reports which step is skipped, with its samples. True if the run went back to a checkpoint: the batches since then
-  /// are skipped as well.
+  /// Handles a bad step: reports that it is skipped, with its samples, and rolls back if required. Returns true after a
+  /// rollback: the batches since that checkpoint are skipped as well.
   bool leave_out(const StepPlan& step, const BadStep& bad, const std::vector<data::Batch>& batches) {
-    // After the last step there is nothing left to train: the current state is saved.
+    // No rollback at the last step: there is nothing left to train, and the current state is saved.
     const bool back = bad.action == config::BadStepAction::kRollback && !step.last;
     const auto from = back ? checkpoint_before(step.step) : fs::path();
     const auto samples = sample_numbers(batches);
@@ -336,7 +338,7 @@ class Run {
                  "fault_tolerance"});
   }
 
-  /// Numbers of the samples in the data set, of all ranks; on rank 0.
+  /// Indices of the step's samples in the data set, over all ranks; on rank 0.
   std::string sample_numbers(const std::vector<data::Batch>& batches) {
     const auto& place = runtime_->place();
     std::vector<std::int64_t> mine;
@@ -368,7 +370,7 @@ class Run {
     reports_->step(out);
   }
 
-  /// A few lines of text from the trained model, where the recipe asks for them.
+  /// Generates a few lines of text with the trained model, if the recipe asks for it.
   void sample() {
     const auto& generation = recipe_.generation();
     if (!generation) return;
@@ -402,11 +404,11 @@ class Run {
   metrics::EventStream* stream_;
   std::unique_ptr<Setup> setup_;
   std::optional<StartPoint> start_;
-  double peak_bytes_ = 0;  ///< bytes; the estimate resets its count in each phase
+  double peak_bytes_ = 0;  ///< accumulated here because the estimate resets the GPU's peak in each phase
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
-  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer; build() makes these three
-  PhaseClock* clock_ = nullptr;                   ///< the trainer's; null if not requested
+  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer; build() replaces all three
+  PhaseClock* clock_ = nullptr;                   ///< owned by the trainer; null unless requested
   std::optional<SlowRanks> slow_ranks_;           ///< on rank 0
   std::unique_ptr<Reports> reports_;
   std::unique_ptr<RunEstimate> estimate_;

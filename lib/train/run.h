@@ -1,4 +1,4 @@
-// A training run on one rank, from the recipe's text to the last line.
+// A training run on one rank, from the recipe to the last line of output.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,9 @@ namespace automodel::train {
 using ActionHook = std::function<void(comm::World& world, const schedule::Slot& slot)>;
 
 /// Plans the recipe on this rank, trains, and returns the exit code. Throws Error for faults of the user, the data or
-/// the machine. `loaded` is what rank 0 read and all ranks parsed alike. Stops after the step in which a StopSignal of
-/// the process received a signal. Rank 0 reports events to `stream` (null: none), except the end; lines for people then
-/// go to standard error.
+/// the machine. `loaded` was read by rank 0 and parsed identically by all ranks. Stops after the step in which a
+/// StopSignal of the process received a signal. Rank 0 reports events to `stream` (null: none), except for the end;
+/// output for people then goes to standard error.
 ExitCode run_training(const config::LoadedRecipe& loaded, comm::World& world, const ActionHook& hook = {},
                       metrics::EventStream* stream = nullptr);
 

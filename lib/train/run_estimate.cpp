@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kFarOff = 2;
 
-/// How a prediction compares: in per cent, or in multiples where it is far off.
+/// Describes how a prediction compares: in percent, or as a ratio if it is far off.
 template <class Format>
 std::string compared(double predicted, double measured, Format format) {
   const double ratio = measured > 0 ? predicted / measured : 1;
@@ -40,8 +40,8 @@ struct Peaks {
   double most() const { return *std::max_element(bytes.begin(), bytes.end()); }
 };
 
-/// Records the run, so that plans of the same recipe are corrected by it. A calibration of another machine is left
-/// alone.
+/// Records the run, so that it corrects later plans of the same recipe. A calibration of another machine is left
+/// unchanged.
 void remember(const estimate::EstimatedPlan& plan, double seconds, double bytes) {
   if (estimate::calibration_path().empty()) return;
   const auto machine = estimate::machine_name();
@@ -55,7 +55,7 @@ void remember(const estimate::EstimatedPlan& plan, double seconds, double bytes)
                        .seconds = {seconds},
                        .predicted = {estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step},
                        .bytes = {bytes}});
-  estimate::write_calibration(calibration);  // a folder that cannot be written is no reason to end a run
+  estimate::write_calibration(calibration);  // best effort: failing to write must not end a run
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   if (!plan_.estimate || steps_.size() < 3) return "";
   const auto all = world.gather_text(fmt::format("{} {}", pp_rank_, fmt::join(peaks_, " ")));
   if (world.rank() != 0) return "";
-  // The heaviest rank by measurement, and the prediction for its stage.
+  // The rank with the highest measured peak, and the prediction for its stage.
   Peaks heaviest;
   for (const auto& text : all)
     if (const Peaks each(text); each.most() > heaviest.most()) heaviest = each;

@@ -1,4 +1,4 @@
-// Compares a run's plan with its measurements: the line at its end and estimate.json.
+// Compares a run's plan with its measurements: for the line at the run's end, and for estimate.json.
 #pragma once
 
 #include <array>
@@ -12,27 +12,27 @@
 
 namespace automodel::train {
 
-/// Collects over a run; one on each rank.
+/// Collects measurements over a run; one object per rank.
 class RunEstimate {
  public:
   RunEstimate(const estimate::EstimatedPlan& plan, int pp_rank) : plan_(plan), pp_rank_(pp_rank) {}
 
-  /// A phase of the run has ended: tensors since the last such call belong to it.
+  /// Call when a phase of the run ends: the peak since the last such call is attributed to it.
   void end_phase(estimate::Phase phase);
-  /// A step has ended.
+  /// Call when a step ends.
   void add_step(double seconds);
-  /// All ranks together. On rank 0 a line for people, and `json` becomes the record; elsewhere empty. Empty as well
-  /// where the plan has no estimate or fewer than 3 steps were made (the first warms up).
+  /// Collective. On rank 0 returns a line for people, and sets `json` to the record. Empty on other ranks, and if the
+  /// plan has no estimate or fewer than 3 steps were made (the first one warms up).
   std::string finish(comm::World& world, std::string& json) const;
 
  private:
-  /// Predicted.
+  /// Predicted tensor bytes.
   double tensors(int pp_rank, std::size_t phase) const;
 
   const estimate::EstimatedPlan& plan_;
   int pp_rank_;
   std::vector<double> steps_ = {};
-  std::array<std::int64_t, estimate::kPhaseCount> peaks_ = {};  ///< 0: a phase that did not occur
+  std::array<std::int64_t, estimate::kPhaseCount> peaks_ = {};  ///< 0: the phase did not occur
 };
 
 }  // namespace automodel::train

@@ -26,7 +26,7 @@ constexpr std::size_t kLongestValue = 60;
 constexpr std::array kNotTheModel = {"torch_dtype",   "dtype",     "transformers_version",
                                      "_name_or_path", "use_cache", "architectures"};
 
-/// The last part of a path or of a name in the Hugging Face cache: folders may be moved.
+/// The last component of a path, or of a name in the Hugging Face cache: folders may be moved.
 std::string last_part(const std::string& path) {
   const auto end = path.find_last_not_of('/');
   return end == std::string::npos ? path : fs::path(path.substr(0, end + 1)).filename().string();
@@ -58,8 +58,8 @@ std::string files_of(const std::vector<std::string>& paths) {
   return paths.size() > kNamedFiles ? out + fmt::format(" and {} more", paths.size() - kNamedFiles) : out;
 }
 
-/// Identifies data by its rows, whichever files, tokenizer and template produced them; random rows follow from the
-/// seed.
+/// Identifies data by its rows, regardless of the files, tokenizer and template that produced them; random rows follow
+/// from the seed.
 checkpoint::IdentityPart data_of(const Setup& setup) {
   const auto& rows = setup.loader->dataset();
   const auto& section = *setup.recipe().dataset();

@@ -12,7 +12,7 @@
 namespace automodel::train {
 namespace {
 
-/// Wall clock: ranks of one machine share it, those of others are near it.
+/// Wall-clock time: shared by the ranks of one machine, and close to that of others.
 double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }

@@ -1,4 +1,4 @@
-// What the ranks of a pipeline did in one step, as a timeline next to the planned one.
+// The timeline of a pipeline's ranks in one step, next to the planned one.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@
 
 namespace automodel::train {
 
-/// Watches one step of a rank's executor. An action lasts until the next one begins, so that waiting for a message
-/// shows as a long RECV or as the computation that needs it.
+/// Records one step of a rank's executor. An action lasts until the next one begins, so that waiting for a message
+/// shows as a long RECV, or as part of the computation that needs it.
 class RunTrace {
  public:
-  /// `records`: this rank stands for its stage (first of its data, context and tensor axes). Outlives the executor's
-  /// use.
+  /// `records`: this rank represents its stage (it is first on its data, context and tensor axes). Must outlive the
+  /// executor's use.
   RunTrace(pipeline::Executor& executor, const estimate::EstimatedPlan& plan, int pp_rank, bool records);
 
   void begin_step();
-  /// Keeps what was recorded since begin_step; called for the step that is to be traced.
+  /// Call after a step to be traced: keeps what was recorded since begin_step().
   void end_step();
-  /// All ranks together: Chrome trace events of the planned and the executed step on rank 0, "" elsewhere.
+  /// Collective: returns Chrome trace events of the planned and the executed step on rank 0, "" elsewhere.
   std::string finish(comm::World& world) const;
 
  private:

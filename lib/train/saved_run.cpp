@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostListed = 12;
 
-/// The keys of the recipe that have changed, as one line.
+/// The changed keys of the recipe, as one line.
 std::string changes_of(const checkpoint::RunState& state, const Setup& setup) {
   auto changed = changed_keys(recorded_recipe(setup.loaded), state.resolved);
   const auto more = changed.size() - std::min(changed.size(), kMostListed);

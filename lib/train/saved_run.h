@@ -15,20 +15,21 @@
 
 namespace automodel::train {
 
-/// The files of a complete, verified checkpoint, open.
+/// The open files of a complete, verified checkpoint.
 class SavedRun {
  public:
-  /// Called by all ranks; throws on all of them Error (kCheckpoint): state-syntax, weights-..., safetensors-....
+  /// Collective; if it fails on any rank, throws on all of them Error (kCheckpoint): state-syntax, weights-...,
+  /// safetensors-....
   static std::unique_ptr<SavedRun> open(const Setup& setup, comm::Communicator& group,
                                         const std::filesystem::path& path);
 
   const checkpoint::RunState& state() const { return state_; }
-  /// Differences from the run that saved the checkpoint that affect training, as lines for people.
+  /// Differences from the run that saved the checkpoint, as far as they affect training, as lines for people.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  /// Master values where the checkpoint holds them, else the model's. If adapters are trained: only theirs.
+  /// Source of master values if the checkpoint has them, else of the model's. If adapters are trained: only theirs.
   parallel::WeightSource weights() const;
-  /// Optimizer states and their count of steps. Throws Error (kCheckpoint, optimizer-differs).
+  /// Restores optimizer states and the step count. Throws Error (kCheckpoint, optimizer-differs).
   void restore_optimizer(Runtime& runtime) const;
 
  private:
@@ -36,8 +37,8 @@ class SavedRun {
   std::filesystem::path path_;
   checkpoint::RunState state_;
   std::vector<std::string> warnings_;
-  std::shared_ptr<const WeightFiles> model_;      ///< null where adapters are trained
-  std::shared_ptr<const AdapterFiles> adapters_;  ///< null where not
+  std::shared_ptr<const WeightFiles> model_;      ///< null if adapters are trained
+  std::shared_ptr<const AdapterFiles> adapters_;  ///< null unless adapters are trained
   std::shared_ptr<const checkpoint::TensorFolder> optimizer_;
 };
 

@@ -10,7 +10,7 @@
 namespace automodel::train {
 namespace {
 
-constexpr double kNoise = 1e-3;  // seconds of a step; below that, clocks and schedulers of a machine differ
+constexpr double kNoise = 1e-3;  // seconds per step; smaller differences are noise of clocks and schedulers
 
 double own_work(const PhaseSeconds& seconds) {
   double out = 0;
@@ -19,7 +19,7 @@ double own_work(const PhaseSeconds& seconds) {
   return out;
 }
 
-/// Of two middle values the faster one, so that one of two ranks can count as slow.
+/// Lower median, so that one of two ranks can count as slow.
 double usual_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());

@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kOptimizerFile = std::uint64_t{1} << 30;
 constexpr std::uint64_t kOneFile = std::uint64_t{1} << 62;
 
-/// How many ranks hold the same elements of a target, and which of them this is.
+/// The number of ranks that hold the same elements of a target, and this rank's index among them.
 std::pair<std::int64_t, std::int64_t> replicas(const parallel::ReduceGroups& groups, bool whole) {
   std::int64_t count = 1, index = 0;
   if (whole) {
@@ -51,7 +51,7 @@ std::string state_name(std::string_view parameter, std::string_view state) {
 
 Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
     : runtime_(runtime), stored_(stored), master_(scalar_type(runtime.plan().types.master)) {
-  // In the order of Runtime's targets: one a unit of storage.
+  // In the order of Runtime's targets: one per unit storage.
   for (auto* stage : runtime.stages())
     for (auto* storage : stage->data_parallel().storages()) {
       const bool whole = !storage->sharded();
@@ -63,7 +63,7 @@ Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
         const auto begin = std::max(segment.offset, buffer.begin);
         const auto end = std::min(segment.offset + segment.length, buffer.end);
         if (begin >= end || segment.weight->copy || (adapters_only() && !segment.weight->trained)) continue;
-        // Experts have no copies along the tensor axis: their own grid holds them apart.
+        // Experts have no replicas along the tensor axis: the expert grid assigns them.
         if (!segment.weight->expert && !first_of_its_kind(*segment.weight, runtime.place().tp)) continue;
         buffer.shares.push_back({segment.weight, segment.first + begin - segment.offset, begin, end - begin,
                                  segment.weight->trained, takes_whole(segment.weight->info)});
@@ -118,14 +118,14 @@ std::string Snapshot::beyond(const Buffer& buffer, const at::Tensor& live, std::
     const auto begin = std::clamp(offset, first, first + live.numel());
     const auto end = std::clamp(offset + length, begin, first + live.numel());
     if (begin == end) return true;
-    const auto [least, most] = at::aminmax(live.narrow(0, begin - first, end - begin));  // a NaN is both
+    const auto [least, most] = at::aminmax(live.narrow(0, begin - first, end - begin));  // a NaN makes both NaN
     return least.item<double>() >= -limit && most.item<double>() <= limit;
   };
   if (within(buffer.begin, buffer.end - buffer.begin)) return "";
   for (const auto& share : buffer.shares)
     if (!within(share.offset, share.length))
       return state.empty() ? share.weight->info.fqn : state_name(share.weight->info.fqn, state);
-  return "";  // in what another rank writes, or none
+  return "";  // it is in padding, or in elements that another rank writes
 }
 
 std::string Snapshot::not_finite() const {
@@ -175,7 +175,7 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
     for (const auto& state : optimizer.state_names(takes_whole(info)))
       states.push_back({state_name(info.fqn, state), element_type(optimizer.state_type(state, master_)), shape});
   }
-  // The PEFT library reads one file.
+  // The PEFT library reads only a single file.
   const auto layout = adapters_only() ? checkpoint::lay_out_folder(weights, checkpoint::kAdapterStem, kOneFile)
                                       : checkpoint::lay_out_folder(weights, "model", most_bytes);
   checkpoint::TensorPart model{"model", layout, {}};

@@ -39,7 +39,7 @@ std::int64_t step_of(const fs::path& checkpoint) {
   return name ? name->step : -1;
 }
 
-/// Kind and folder, without opening anything.
+/// Determines kind and folder, without opening anything.
 StartChoice found(const StartWish& wish, StartPlaces& places) {
   if (!wish.rollback.empty()) return {.kind = StartKind::kCheckpoint, .checkpoint = wish.rollback};
   if (wish.restore_from) return {.kind = StartKind::kCheckpoint, .checkpoint = named_checkpoint(wish, places)};
@@ -62,7 +62,8 @@ std::string_view name_of(StartKind kind) {
 StartChoice choose_start(const StartWish& wish, StartPlaces& places) {
   auto out = found(wish, places);
   if (out.checkpoint.empty()) return out;
-  if (out.kind == StartKind::kCheckpoint) places.verify(out.checkpoint);  // a copy was verified when it was found
+  // A copy in memory was verified when it was found.
+  if (out.kind == StartKind::kCheckpoint) places.verify(out.checkpoint);
   const auto saver = places.saved_by(out.checkpoint);
   if (!saver) return out;
   out.differences = checkpoint::differences(wish.run, *saver);

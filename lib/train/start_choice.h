@@ -1,5 +1,5 @@
-// Chooses the weights and the step that a run starts from, given what the recipe asks for and what exists, before
-// anything is opened or built.
+// Chooses the weights and the step that a run starts from, given what the recipe asks for and what exists. Happens
+// before anything is opened or built.
 #pragma once
 
 #include <cstdint>
@@ -25,43 +25,43 @@ std::string_view name_of(StartKind kind);
 /// What the recipe asks for.
 struct StartWish {
   std::filesystem::path root = {};  ///< checkpoint.checkpoint_dir
-  bool resumes = true;              ///< resumes from the newest checkpoint of `root`, if there is one
+  bool resumes = true;              ///< resume from the newest checkpoint of `root`, if there is one
   bool pretrained = false;          ///< a new run reads its weights from a folder
   std::optional<std::string> restore_from = {};
-  std::vector<std::filesystem::path> named = {};  ///< folders that restore_from may mean, the first one first
-  std::filesystem::path rollback = {};  ///< a checkpoint to roll back to, overriding everything else; or empty
+  std::vector<std::filesystem::path> named = {};  ///< folders that restore_from may mean, in order of preference
+  std::filesystem::path rollback = {};  ///< a checkpoint to roll back to, which overrides everything else; or empty
   checkpoint::RunIdentity run = {};
 };
 
-/// What exists on disk and in memory. Collective: every answer is the same on all ranks.
+/// What exists on disk and in memory. Collective: every result is the same on all ranks.
 class StartPlaces {
  public:
   virtual ~StartPlaces() = default;
-  /// The newest complete checkpoint in the folder; empty where there is none.
+  /// The newest complete checkpoint in the folder; empty if there is none.
   virtual std::filesystem::path newest(const std::filesystem::path& folder) = 0;
   /// Whether the folder is a complete checkpoint itself.
   virtual bool complete(const std::filesystem::path& folder) = 0;
-  /// What the link LATEST of the folder points at, complete or not; empty where there is no link.
+  /// Target of the link LATEST in the folder, whether complete or not; empty if there is no link.
   virtual std::filesystem::path latest(const std::filesystem::path& root) = 0;
-  /// A verified copy of this run in memory, of a step after `step`; empty if there is none.
+  /// A verified copy of this run in memory, from a step after `step`; empty if there is none.
   virtual std::filesystem::path newer_copy(std::int64_t step) = 0;
-  /// Reads every byte of a checkpoint. Throws Error (kCheckpoint) where it is damaged.
+  /// Reads every byte of a checkpoint. Throws Error (kCheckpoint) if it is damaged.
   virtual void verify(const std::filesystem::path& checkpoint) = 0;
-  /// The run that saved a verified checkpoint; empty where its manifest does not say.
+  /// Identity of the run that saved a verified checkpoint; empty if its manifest does not say.
   virtual std::optional<checkpoint::RunIdentity> saved_by(const std::filesystem::path& checkpoint) = 0;
 };
 
 struct StartChoice {
   StartKind kind = StartKind::kSeed;
-  std::filesystem::path checkpoint = {};  ///< verified; empty for a new run
-  std::vector<std::string> differences =
-      {};  ///< between this run and the one that saved the checkpoint, which was named explicitly
+  std::filesystem::path checkpoint = {};      ///< verified; empty for a new run
+  std::vector<std::string> differences = {};  ///< from the run that saved the checkpoint, if that was named
+                                              ///< explicitly
 };
 
-/// In this order: `rollback`, what restore_from names, a copy in memory that is newer than every checkpoint, the newest
-/// checkpoint, a model's folder, the seed. A checkpoint of another run is taken only where restore_from names it: every
-/// recipe saves to `checkpoints/` unless it says otherwise. Throws Error: kCheckpoint (checkpoint-missing, and those of
-/// verify), kBadInput (checkpoint-of-another-run).
+/// Order of preference: `rollback`; what restore_from names; a copy in memory that is newer than every checkpoint; the
+/// newest checkpoint; a model's folder; the seed. A checkpoint of another run is accepted only if restore_from names
+/// it, because every recipe saves to `checkpoints/` by default. Throws Error: kCheckpoint (checkpoint-missing, and
+/// those of verify), kBadInput (checkpoint-of-another-run).
 StartChoice choose_start(const StartWish& wish, StartPlaces& places);
 
 }  // namespace automodel::train

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Advice about a damaged checkpoint: use the one before it, if there is one.
+/// Advice about a damaged checkpoint: to use the one before it, if there is one.
 std::string advice(const fs::path& damaged) {
   fs::path before;
   for (const auto& each : checkpoint::list_checkpoints(damaged.parent_path())) {
@@ -35,7 +35,7 @@ std::string advice(const fs::path& damaged) {
                      before.native());
 }
 
-/// Folders as rank 0 sees them, and copies on all hosts.
+/// StartPlaces with folders as rank 0 sees them, and copies in memory on all hosts.
 class RunPlaces : public StartPlaces {
  public:
   RunPlaces(const StartWish& wish, comm::World& world, comm::Communicator& ranks, checkpoint::MemoryCopies* copies,
@@ -119,7 +119,7 @@ StartWish wish_of(const Setup& setup, const fs::path& rollback) {
   return out;
 }
 
-/// Adds the recipe location of the key that an error of the choice names.
+/// choose_start(), adding the recipe location of the key that an error names.
 StartChoice chosen(const StartWish& wish, RunPlaces& places, const config::LoadedRecipe& loaded) {
   try {
     return choose_start(wish, places);
@@ -132,7 +132,7 @@ StartChoice chosen(const StartWish& wish, RunPlaces& places, const config::Loade
   }
 }
 
-/// The recipe's rates, or those that a checkpoint was saved with, as lr_scheduler says.
+/// The learning-rate schedule of the recipe, or the one saved in the checkpoint, as lr_scheduler says.
 plan::LrSchedule rates_of(const Setup& setup, const StartPoint& start, std::vector<std::string>& lines) {
   if (start.state.lr_schedule.empty()) return *setup.rates;
   Diagnostics problems;

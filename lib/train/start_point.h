@@ -1,4 +1,4 @@
-// Where a run starts from, as one value: weights, rates, first step, and the rest of a checkpoint's state.
+// Where a run starts from: weights, learning-rate schedule, first step, and the rest of a checkpoint's state.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ struct StartPoint {
   std::filesystem::path checkpoint = {};  ///< empty for a new run
   std::int64_t first_step = 0;
   plan::LrSchedule rates;
-  parallel::WeightSource weights = {};  ///< until restore()
-  checkpoint::RunState state = {};      ///< of the checkpoint
-  checkpoint::RunIdentity run = {};     ///< of the run that starts
-  std::vector<std::string> lines = {};  ///< for people
+  parallel::WeightSource weights = {};  ///< valid until restore()
+  checkpoint::RunState state = {};      ///< from the checkpoint
+  checkpoint::RunIdentity run = {};     ///< of the run that starts now
+  std::vector<std::string> lines = {};  ///< messages for people
   std::vector<metrics::Event> events = {};
 
   bool resumed() const { return !checkpoint.empty(); }
-  /// The rest of a checkpoint's state: optimizer, loss scale, recent losses. Once, before the first step, on all ranks
-  /// together; closes the files, which occupy space as long as they are open. Throws Error (kCheckpoint,
+  /// Restores the rest of a checkpoint's state: optimizer, loss scale, recent losses. Collective; call once, before the
+  /// first step. Closes the files, which occupy space while they are open. Throws Error (kCheckpoint,
   /// optimizer-differs).
   void restore(Trainer& trainer);
 
@@ -41,10 +41,10 @@ struct StartPoint {
   std::shared_ptr<comm::Communicator> ranks = {};
 };
 
-/// Chooses and opens the start point, before anything is built. Collective. `copies`: the run's copies in memory, or
-/// null; all but the chosen one are removed. `rollback`: a checkpoint to go back to, in place of what the recipe says.
-/// Throws Error: those of choose_start and of SavedRun::open; kBadInput for a folder of pretrained weights that do not
-/// fit the model.
+/// Chooses and opens the start point; call before anything is built. Collective. `copies`: the run's copies in memory,
+/// or null; all but the chosen one are removed. `rollback`: a checkpoint to go back to, instead of what the recipe
+/// says; or empty. Throws Error: those of choose_start and of SavedRun::open; kBadInput for pretrained weights that do
+/// not fit the model.
 StartPoint find_start(const Setup& setup, checkpoint::MemoryCopies* copies, const std::filesystem::path& rollback = {});
 
 }  // namespace automodel::train

@@ -11,7 +11,7 @@
 namespace automodel::train {
 namespace {
 
-/// Epochs of a run whose recipe gives neither epochs nor steps, as in NeMo AutoModel.
+/// Default number of epochs if the recipe gives neither epochs nor steps, as in NeMo AutoModel.
 constexpr std::int64_t kDefaultEpochs = 10;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -22,8 +22,7 @@ void refuse(Diagnostics& problems, std::string_view id, std::string_view key, st
   problems.push_back({std::string(id), std::move(message), std::move(help), {}, "step_scheduler." + std::string(key)});
 }
 
-/// The reader already refuses most of these; this catches sections filled by programs, and keys without
-/// effect.
+/// The reader already rejects most of these; this covers sections filled in by programs, and keys without effect.
 void check_bounds(const config::StepSchedulerConfig& c, Diagnostics& problems) {
   struct Bound {
     std::string_view key;
@@ -47,7 +46,7 @@ void check_bounds(const config::StepSchedulerConfig& c, Diagnostics& problems) {
              fmt::format("must be at least {}", bound.least));
 }
 
-/// global = local * dp * runs, with advice on how to satisfy it.
+/// Checks that global = local * dp * runs for some `runs`, with advice on how to satisfy it.
 void check_batch(const config::StepSchedulerConfig& c, int dp_size, Diagnostics& problems) {
   const std::int64_t together = std::int64_t{c.local_batch_size()} * dp_size;
   const std::int64_t global = c.global_batch_size();

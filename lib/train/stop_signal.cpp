@@ -6,7 +6,7 @@
 namespace automodel::train {
 namespace {
 
-std::atomic<int> received_signal{0};  // a signal handler can reach nothing else
+std::atomic<int> received_signal{0};  // global, because signal handlers have no context
 static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_signal(int signal) {

@@ -7,19 +7,19 @@
 
 namespace automodel::train {
 
-/// Records signals that would end the process, from its start: one that arrives during setup ends the run after its
-/// first step. One object per process; loopback ranks share it.
+/// Records signals that would otherwise end the process, from its start on: one that arrives during setup ends the run
+/// after its first step. One object per process; loopback ranks share it.
 class StopSignal {
  public:
-  /// Takes SIGUSR1, SIGTERM and SIGINT (whose second one ends the process), and unblocks them if the parent process
-  /// blocked them (launch::exec_worker).
+  /// Handles SIGUSR1, SIGTERM and SIGINT (a second SIGINT ends the process), and unblocks them in case the parent
+  /// process blocked them (launch::exec_worker).
   StopSignal();
-  /// Restores the default: they end the process again.
+  /// Restores the default actions.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
-  /// Once the recipe is read: from now on `signals`, SIGUSR1 and SIGINT. Another that was taken ends the process again,
-  /// also one that came already.
+  /// Call once the recipe has been read: from now on handles only `signals`, SIGUSR1 and SIGINT. Any other signal
+  /// handled so far ends the process again, even one that arrived already.
   void watch(const std::vector<int>& signals);
   /// The received signal, or 0.
   static int received();

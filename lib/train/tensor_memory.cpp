@@ -17,10 +17,10 @@ class CountingAllocator;
 /// PyTorch has one allocator per process, so this is a singleton too.
 std::atomic<CountingAllocator*> counting = nullptr;
 
-/// Passes on to PyTorch's own allocator and counts. One for the process, never destroyed: tensors may outlive main.
-/// oneDNN uses raw memory that must be freed by its data pointer alone: the C library knows a block's size. A header of
-/// our own would work too, but fragmented memory more (a third more process memory when sharded units are allocated and
-/// freed).
+/// Forwards to PyTorch's own allocator, and counts. One per process, never destroyed, because tensors may outlive main.
+/// oneDNN uses raw memory that must be freed given only its data pointer, so sizes come from the C library
+/// (malloc_usable_size). A header in front of each block would work too, but fragmented memory more (a third more
+/// process memory when sharded units are allocated and freed).
 class CountingAllocator : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}

@@ -1,20 +1,20 @@
-// Peak bytes of tensors in a process, on the CPU or on its GPU.
+// Peak tensor memory of a process, on the CPU or on its GPU.
 #pragma once
 
 #include <cstdint>
 
 namespace automodel::train {
 
-/// Counts every tensor that is allocated on the CPU from now on, in this process. Call once, before the first tensor:
-/// earlier tensors are not counted, nor is their release.
+/// Starts counting tensors allocated on the CPU in this process. Call once, before the first tensor: earlier tensors
+/// are not counted, nor is their release.
 void count_tensor_memory();
 
-/// The most bytes since counting began or the last such call; the count then restarts from the current amount. Zero
-/// where nothing is counted. Any thread may ask.
+/// Peak bytes since counting began or since the last such call; the peak then restarts from the current amount. Zero if
+/// nothing is counted. Thread-safe.
 std::int64_t take_tensor_peak();
-/// The same of the current accelerator, by PyTorch's allocator there.
+/// The same for the current accelerator, according to PyTorch's allocator.
 std::int64_t take_device_peak();
-/// The same without restarting the count.
+/// The same, without restarting the peak.
 std::int64_t device_peak();
 
 }  // namespace automodel::train

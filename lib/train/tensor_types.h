@@ -1,4 +1,4 @@
-// The planning core's element types as ATen's.
+// Conversion of the planning core's element types to ATen's.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -5,7 +5,8 @@
 namespace automodel::train {
 namespace {
 
-/// Whether a text ends inside a UTF-8 character: with its first bytes, or with what a tokenizer puts in their place.
+/// Whether a text ends inside a UTF-8 character: with only its first bytes, or with a replacement character from the
+/// tokenizer.
 bool ends_inside(std::string_view text) {
   if (text.ends_with("\xEF\xBF\xBD")) return true;
   std::size_t tail = 0;  // continuation bytes at the end

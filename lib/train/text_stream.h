@@ -13,13 +13,13 @@ namespace automodel::train {
 /// space). So each step decodes the last few tokens twice, with and without the new one, and emits the difference.
 class TextStream {
  public:
-  /// `before`: the last tokens of what is continued.
+  /// `before`: the last tokens of the text that is continued.
   TextStream(std::function<std::string(std::span<const std::int32_t>)> decode, std::vector<std::int32_t> before)
       : decode_(std::move(decode)), ids_(std::move(before)), given_(ids_.size()) {}
 
-  /// The text that is certain now and was not before; empty inside a character.
+  /// Adds a token; returns the text that became final, empty inside a character.
   std::string add(std::int32_t token);
-  /// The rest at the end, with replacement characters for incomplete characters.
+  /// Ends the text; returns the rest, with replacement characters for incomplete characters.
   std::string finish();
   /// Everything emitted so far.
   const std::string& text() const { return text_; }
@@ -27,7 +27,8 @@ class TextStream {
  private:
   std::function<std::string(std::span<const std::int32_t>)> decode_;
   std::vector<std::int32_t> ids_;
-  std::size_t first_ = 0, given_;  ///< tokens that are decoded again begin at first_; those before given_ are out
+  std::size_t first_ = 0, given_;  ///< decoding restarts at token first_; the text of tokens before given_ was
+                                   ///< emitted
   std::string text_ = {};
 };
 

@@ -61,7 +61,8 @@ Difference compare(const Trace& mesh, const Trace& single) {
   for (const auto& [name, b] : single.gradients) {
     const auto& a = mesh.gradients.at(name);
     const double size = b.norm().item<double>();
-    // A gradient that is nothing but rounding noise is measured against the gradient as a whole.
+    // The lower bound keeps gradients that are only rounding noise from dominating: they are compared relative to the
+    // whole gradient.
     const double difference = (a - b).norm().item<double>() / std::max(size, 1e-4 * total);
     out.parameters.emplace_back(name, difference);
     if (difference <= out.gradient) continue;

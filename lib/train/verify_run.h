@@ -1,4 +1,4 @@
-// `automodel verify`: the recipe's mesh against one rank, on a small model.
+// `automodel verify`: compares the recipe's mesh with one rank, on a small model.
 #pragma once
 
 #include "base/error.h"
@@ -7,12 +7,11 @@
 
 namespace automodel::train {
 
-/// Ranks of a verification in one process (as threads) at most.
+/// Maximum number of ranks in a verification within one process (as threads).
 inline constexpr int kMostThreads = 64;
 
-/// Shrinks the recipe, trains its mesh on the ranks of `world`, trains one rank on rank 0, prints the comparison to
-/// standard output on rank 0. Returns kOk, or kRefused where a figure differs. Throws Error where the recipe cannot
-/// run.
+/// Shrinks the recipe, trains its mesh on the ranks of `world` and one rank on rank 0, and prints the comparison to
+/// standard output on rank 0. Returns kOk, or kRefused if a figure differs. Throws Error if the recipe cannot run.
 ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world);
 
 /// The same with the recipe's own number of ranks as threads of this process.

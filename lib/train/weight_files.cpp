@@ -16,7 +16,7 @@
 namespace automodel::train {
 namespace {
 
-constexpr std::int64_t kChunk = 1 << 20;  // elements read and converted at once
+constexpr std::int64_t kChunk = 1 << 20;  // elements read and converted at a time
 
 /// Elements [first, first + count) of a stored tensor as `type`, into host memory.
 void read_converted(const checkpoint::StoredTensor& stored, std::int64_t first, std::int64_t count,
@@ -113,7 +113,7 @@ std::shared_ptr<const AdapterFiles> AdapterFiles::open(const std::filesystem::pa
     } else {
       ++found;
     }
-    if (problems.size() > before) return nullptr;  // the others are alike
+    if (problems.size() > before) return nullptr;  // one problem is enough: the others would be alike
   }
   if (found < out->folder_.tensors().size()) {
     problems.push_back({"weights-unexpected",

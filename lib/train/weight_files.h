@@ -19,19 +19,19 @@
 
 namespace automodel::train {
 
-/// The type of safetensors that holds this type of ATen exactly.
+/// The safetensors type that represents this ATen type exactly.
 checkpoint::ElementType element_type(at::ScalarType type);
 
-/// Elements [first, first + out.numel()) of this rank's part of `weight` into `out` (its type and device), out of a
-/// stored tensor whose element `base` is the weight's first. Throws Error (kCheckpoint, cannot-read).
+/// Reads elements [first, first + out.numel()) of this rank's part of `weight` into `out` (converting to its type and
+/// device), from a stored tensor in which the weight begins at element `base`. Throws Error (kCheckpoint, cannot-read).
 void read_elements(const checkpoint::StoredTensor& stored, std::int64_t base, const model::Weight& weight,
                    std::int64_t first, const at::Tensor& out);
 
-/// A model's weights in a folder, every name and shape checked.
+/// A model's weights in a folder, with every name and shape checked.
 class WeightFiles {
  public:
-  /// Null after problems: those of TensorFolder::open and find_weights, and weights-not-tied (head and embedding differ
-  /// in a model that ties them; checked if `compare_head`, which reads both).
+  /// Null if there are problems: those of TensorFolder::open and find_weights, and weights-not-tied (head and embedding
+  /// differ in a model that ties them; checked only with `compare_head`, which reads both).
   static std::shared_ptr<const WeightFiles> open(const std::filesystem::path& folder, const plan::ModelChoice& model,
                                                  bool compare_head, Diagnostics& problems);
   /// As parallel::WeightSource.
@@ -43,15 +43,15 @@ class WeightFiles {
   checkpoint::WeightPlaces places_;
 };
 
-/// The adapters of a checkpoint's folder, every name and shape checked.
+/// The adapters in a checkpoint's folder, with every name and shape checked.
 class AdapterFiles {
  public:
-  /// Null after problems: those of TensorFolder::open and of the adapters' configuration; weights-missing,
+  /// Null if there are problems: those of TensorFolder::open and of the adapters' configuration; weights-missing,
   /// weights-unexpected, weights-shape.
   static std::shared_ptr<const AdapterFiles> open(const std::filesystem::path& folder,
                                                   const plan::AdapterPlan& adapters, Diagnostics& problems);
   const checkpoint::AdapterConfig& config() const { return config_; }
-  /// As parallel::WeightSource, of adapters alone.
+  /// Like parallel::WeightSource, for adapters only.
   void read(const model::Weight& weight, std::int64_t first, const at::Tensor& out) const;
 
  private:
@@ -60,7 +60,7 @@ class AdapterFiles {
   checkpoint::AdapterConfig config_ = {};
 };
 
-/// A source that keeps its files open.
+/// A source that reads from the files and keeps them open.
 parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files);
 /// Adapters from one source, everything else from another.
 parallel::WeightSource adapters_over(parallel::WeightSource base, parallel::WeightSource adapters);

@@ -22,21 +22,21 @@
 namespace automodel::train {
 namespace {
 
-/// Devices of type CUDA that this rank sees, once the CUDA half is loaded: LibTorch would remember that there were
-/// none.
+/// Number of CUDA devices that this rank sees. Call only once the CUDA half is loaded: otherwise LibTorch caches that
+/// there are none.
 int cuda_devices() {
   const auto type = at::getAccelerator();
   return type && *type == at::kCUDA ? at::accelerator::deviceCount() : 0;
 }
 
-/// The least of a number over all ranks.
+/// The minimum over all ranks.
 std::int64_t least(comm::World& world, std::int64_t mine) {
   auto tensor = at::full({}, mine, at::TensorOptions().dtype(at::kLong));
   world.control().all_reduce(tensor, comm::ReduceOp::kMin)->wait();
   return tensor.item<std::int64_t>();
 }
 
-/// Variables that libraries read when they start; what the user set stays.
+/// Sets a variable that libraries read when they start, unless the user has set it.
 void set_default(const char* name, const char* value) {
   setenv(name, value, /*overwrite=*/0);
 }
@@ -49,17 +49,17 @@ void use_deterministic_kernels(bool only) {
   auto& context = at::globalContext();
   if (context.deterministicAlgorithms() == only) return;
   context.setDeterministicAlgorithms(only, /*warn_only=*/false);
-  context.setDeterministicFillUninitializedMemory(false);  // nothing here reads what it did not write
+  context.setDeterministicFillUninitializedMemory(false);  // no code here reads uninitialized memory
 }
 
-/// Of all ranks: why the first of them has no CUDA half, the first driver's line, and how many see no device. `lack` is
-/// why this one has none.
+/// Collects from all ranks: why the first of them has no CUDA half, the first driver's line, and how many see no
+/// device. `lack` is the reason on this rank.
 std::optional<Diagnostic> note_of_processor(comm::World& world, int devices, const std::string& lack) {
   if (least(world, cuda_half_expected() ? 0 : 1) == 1) return std::nullopt;
   const auto first_of_all = [&world](const std::string& mine) {
     const auto all = world.gather_text(mine);
     const auto found = std::ranges::find_if(all, [](const std::string& line) { return !line.empty(); });
-    return world.broadcast_text(found == all.end() ? "" : *found);  // the others have no list
+    return world.broadcast_text(found == all.end() ? "" : *found);  // only rank 0 has the list
   };
   const auto reason = first_of_all(lack), driver = first_of_all(nvidia_driver());
   auto without = at::full({}, devices > 0 ? 0 : 1, at::TensorOptions().dtype(at::kLong));
@@ -88,9 +88,9 @@ std::optional<Diagnostic> use_settings(comm::World& world, const config::Recipe&
   const bool asked = recipe.device() == config::Device::kCuda;
   const bool looks = asked || (automatic && cuda_half_expected());
   if (looks) {
-    // Launches of several communicators on a device follow the program's order, and streams do not share a hardware
-    // queue, where a kernel of NCCL would hold up what stands behind it. CUDA reads its variables when the first call
-    // starts it, and the number of devices is such a call.
+    // Launches of several communicators on a device must follow program order, and streams must not share a hardware
+    // queue, where an NCCL kernel would block whatever is queued behind it. CUDA reads its variables on the first call
+    // that initialises it, which counting devices is.
     set_default("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
     set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32");
   }

@@ -1,4 +1,4 @@
-// Rows of attention between its products: softmax as keys arrive (Milakov and Gimelshein 2018) and its gradient.
+// Per-row attention work between the GEMMs: online softmax (Milakov and Gimelshein 2018) and its gradient.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// A causal convolution of few taps, each channel on its own.
+// A causal depthwise convolution with few taps.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
 // NOLINTBEGIN(readability-function-size): arrays, their strides and sizes
-/// sum[c] = bias[c] + the taps of row `row` that its document reaches.
+/// sum[c] = bias[c] + the taps of row `row`, as far back as its document reaches.
 template <class T, class C>
 inline void conv_row(const T* x, std::int64_t row, std::int64_t stride, const C* weight, std::int64_t channels,
                      std::int64_t taps, std::int64_t reach, const C* bias, C* sum, std::int64_t width) {
@@ -46,7 +46,7 @@ void conv_backward(const ConvInput<T>& in, const T* dy, T* dx, typename Compute<
                    typename Compute<T>::type* dbias, std::int64_t rows, std::int64_t from, std::int64_t width) {
   using C = typename Compute<T>::type;
   C slope[kConvChannels];
-  C waiting[kConvTaps][kConvChannels];  // gradients of the last rows that later ones may still add to, in turn
+  C waiting[kConvTaps][kConvChannels];  // ring buffer: dx of the latest rows, which later rows may still add to
   for (auto& row : waiting) std::fill(row, row + width, C(0));
   const C* bias = in.bias != nullptr ? in.bias + from : nullptr;
   const auto write = [&](std::int64_t row) {

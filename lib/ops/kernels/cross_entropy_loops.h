@@ -1,4 +1,4 @@
-// Softmax cross-entropy and its gradient in place of the logits: no second matrix of that size.
+// Softmax cross-entropy; the gradient overwrites the logits, so that no second matrix of that size is needed.
 #pragma once
 
 #include <cmath>
@@ -41,7 +41,7 @@ double cross_entropy(T* logits, const std::int64_t* labels, std::int64_t rows, s
   return total;
 }
 
-/// Of each row: {largest, sum of exp(x - largest), the label's logit or 0}.
+/// Per row: {largest, sum of exp(x - largest), the label's logit or 0}.
 template <class T>
 void logit_statistics(const T* logits, std::int64_t stride, const std::int64_t* labels, std::int64_t rows,
                       std::int64_t columns, std::int64_t first, typename Compute<T>::type* out) {
@@ -62,8 +62,8 @@ void logit_statistics(const T* logits, std::int64_t stride, const std::int64_t* 
   }
 }
 
-/// logits become exp(x - largest) * factor - scale * onehot; `shares` holds {largest, factor} of each row, 0 for an
-/// ignored one. Columns from `columns` to `stride` become 0.
+/// Overwrites logits with exp(x - largest) * factor - scale * onehot; `shares` holds {largest, factor} per row, factor
+/// 0 for an ignored row. Columns from `columns` to `stride` become 0.
 template <class T>
 void logit_gradient(T* logits, std::int64_t stride, const std::int64_t* labels, std::int64_t rows, std::int64_t columns,
                     std::int64_t first, const typename Compute<T>::type* shares, double scale) {

@@ -1,4 +1,4 @@
-// exp and tanh that compilers turn into vector code.
+// exp and tanh in a form that compilers vectorize.
 #pragma once
 
 #include <bit>
@@ -8,11 +8,11 @@
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
-/// e^x within 2 ulp for x <= 88; 0 below -87. Cephes' polynomial over [-ln2/2, ln2/2].
+/// e^x within 2 ulp for -87 <= x <= 88; 0 below -87. Cephes' polynomial over [-ln2/2, ln2/2].
 inline float fast_exp(float x) {
   const float clamped = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
-  const float n =
-      (clamped * 1.44269504088896341f + 12582912.0f) - 12582912.0f;  // rounded: the low mantissa bits hold no fraction
+  // Rounds to an integer: adding 1.5 * 2^23 leaves no mantissa bits for a fraction.
+  const float n = (clamped * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
   const float r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;

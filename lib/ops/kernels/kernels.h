@@ -1,5 +1,5 @@
-// Fused loops on the CPU, compiled once for each instruction set and chosen at run time. All pointers are to contiguous
-// data unless a stride is given; T is float, double or c10::BFloat16, and sums run in float (double for double).
+// Fused CPU loops, compiled once per instruction set and selected at run time. All pointers are to contiguous data
+// unless a stride is given; T is float, double or c10::BFloat16; sums are accumulated in float (double for double).
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ struct Compute<double> {
 template <class T>
 struct NormKernels {
   using C = typename Compute<T>::type;
-  /// sum = x + delta (where delta is given; else sum is not written); y = sum / rms(sum) * (offset + weight).
-  /// rstd [rows].
+  /// sum = x + delta (if delta is not null; else x is normed and sum is not written); y = sum / rms(sum) * (offset +
+  /// weight). rstd [rows].
   void (*forward)(const T* x, const T* delta, const T* weight, T* sum, T* y, C* rstd, std::int64_t rows,
                   std::int64_t columns, double eps, double offset);
-  /// dx = dsum (where given) + the gradient of the norm; dweight [columns] += the weight's, in C.
+  /// dx = dsum (unless null) + the norm's input gradient; dweight [columns] += the weight's gradient, in C.
   void (*backward)(const T* dy, const T* dsum, const T* x, const T* weight, const C* rstd, T* dx, C* dweight,
                    std::int64_t rows, std::int64_t columns, double offset);
 };
@@ -35,8 +35,8 @@ struct NormKernels {
 template <class T>
 struct RopeKernels {
   using C = typename Compute<T>::type;
-  /// Rotates heads in place: x[row, head] of `width` elements, pairs (i, i + width/2); row r uses cos/sin row
-  /// position[r]. `sign` -1 turns back (the gradient).
+  /// Rotates heads in place: x[row, head] has `width` elements in pairs (i, i + width/2); row r uses row position[r] of
+  /// cos and sin. `sign` -1 rotates back (the gradient).
   void (*rotate)(T* x, std::int64_t row_stride, std::int64_t head_stride, const C* cos, const C* sin,
                  const std::int64_t* position, std::int64_t rows, std::int64_t heads, std::int64_t width, double sign);
   /// The same for pairs (2 i, 2 i + 1).
@@ -45,26 +45,26 @@ struct RopeKernels {
                             double sign);
 };
 
-/// Most taps of a short convolution.
+/// Maximum number of taps of a short convolution.
 inline constexpr std::int64_t kConvTaps = 8;
-/// One sequence x[row, channel] (rows `stride` apart) and a causal convolution of each channel on its own.
+/// One sequence x[row, channel] (rows `stride` elements apart) and a causal depthwise convolution.
 template <class T>
 struct ConvInput {
   using C = typename Compute<T>::type;
   const T* x;
   std::int64_t stride, channels, taps;
-  const C* weight;            ///< [taps, channels], the last tap is that of the token itself
+  const C* weight;            ///< [taps, channels]; the last tap is for the token itself
   const C* bias;              ///< [channels], or null
-  const std::int32_t* reach;  ///< of each row: how many rows before it take part, below `taps`
-  bool silu;                  ///< of the sum
+  const std::int32_t* reach;  ///< per row: how many preceding rows contribute; below `taps`
+  bool silu;                  ///< apply SiLU to the sum
 };
 template <class T>
 struct ConvKernels {
   using C = typename Compute<T>::type;
-  /// y [rows, channels] of rows first to last - 1.
+  /// Computes y [rows, channels] for rows first to last - 1.
   void (*forward)(const ConvInput<T>& in, T* y, std::int64_t first, std::int64_t last);
-  /// Of `width` channels (at most 256) from `from` on: dx [rows, channels]; dweight [taps, channels] and dbias
-  /// [channels] grow by the gradients. dy [rows, channels].
+  /// For the `width` channels (at most kConvChannels) from `from` on: writes dx [rows, channels] and accumulates
+  /// dweight [taps, channels] and dbias [channels]. dy [rows, channels].
   void (*backward)(const ConvInput<T>& in, const T* dy, T* dx, C* dweight, C* dbias, std::int64_t rows,
                    std::int64_t from, std::int64_t width);
 };
@@ -72,7 +72,7 @@ inline constexpr std::int64_t kConvChannels = 256;
 
 template <class T>
 struct GateKernels {
-  /// out[r, c] = act(gate[r, c]) * up[r, c]; gate and up are halves of rows of x [rows, 2 columns].
+  /// out[r, c] = act(gate[r, c]) * up[r, c]; each row of x [rows, 2 columns] is gate, then up.
   void (*forward)(const T* x, T* out, std::int64_t rows, std::int64_t columns, Gate gate);
   /// dx [rows, 2 columns] from dout [rows, columns].
   void (*backward)(const T* dout, const T* x, T* dx, std::int64_t rows, std::int64_t columns, Gate gate);
@@ -81,61 +81,66 @@ struct GateKernels {
 template <class T>
 struct CrossEntropyKernels {
   using C = typename Compute<T>::type;
-  /// Cross-entropy of rows of logits [rows, columns] against labels (ignored where label == ignore). Returns the sum
-  /// over rows; where `gradient` is set, logits become scale * (softmax - onehot), zero in ignored rows.
+  /// Cross-entropy of logits [rows, columns] against labels; rows with label == ignore do not count. Returns the sum
+  /// over rows. With `gradient`, logits become scale * (softmax - onehot), zero in ignored rows.
   double (*run)(T* logits, const std::int64_t* labels, std::int64_t rows, std::int64_t columns, std::int64_t ignore,
                 double scale, bool gradient);
-  /// Rows of a part of the vocabulary that begins with `first`, `stride` apart: out [rows, 3] holds each row's largest
-  /// logit, the sum of exp(x - largest), and the label's logit (0 where it is in another part).
+  /// For the part of the vocabulary that begins at token `first`, rows `stride` elements apart: out [rows, 3] gets each
+  /// row's largest logit, the sum of exp(x - largest), and the label's logit (0 if it is in another part).
   void (*statistics)(const T* logits, std::int64_t stride, const std::int64_t* labels, std::int64_t rows,
                      std::int64_t columns, std::int64_t first, C* out);
-  /// Logits of such a part become exp(x - largest) * factor - scale * onehot; shares [rows, 2] hold largest and factor
-  /// of each row (factor 0: the whole row becomes 0). Columns from `columns` to `stride` become 0.
+  /// Overwrites the logits of such a part with exp(x - largest) * factor - scale * onehot; shares [rows, 2] holds
+  /// largest and factor of each row (factor 0: the whole row becomes 0). Columns from `columns` to `stride` become 0.
   void (*gradient)(T* logits, std::int64_t stride, const std::int64_t* labels, std::int64_t rows, std::int64_t columns,
                    std::int64_t first, const C* shares, double scale);
 };
 
-/// What is known of a query's softmax after some of its keys.
+/// Running state of a query's online softmax over the keys so far.
 struct SoftmaxRow {
-  float largest, sum;  ///< of the scaled scores; of exp(score - largest)
+  float largest, sum;  ///< the largest scaled score; the sum of exp(score - largest)
 };
-/// One query between the products of attention (host_tiles.cpp), scores in float. `n` keys.
+/// Work on one query between the GEMMs of attention (host_tiles.cpp); scores are float, `n` is the number of keys.
 template <class T>
 struct AttentionKernels {
-  /// weights = exp(scale * scores - largest); `row` takes the keys in. Returns what sums of earlier keys shrink by.
+  /// weights = exp(scale * scores - largest); updates `row` with these keys. Returns the factor by which sums over
+  /// earlier keys must be rescaled.
   float (*weights)(const float* scores, float scale, SoftmaxRow& row, T* weights, std::int64_t n);
-  /// weights = exp(scale * scores - logsum), dscores = scale * weights * (dweights - along).
+  /// weights = exp(scale * scores - logsum), dscores = scale * weights * (dweights - along), where `along` is the dot
+  /// product of the query's output and its gradient.
   void (*gradient)(const float* scores, const float* dweights, float scale, float logsum, float along, T* weights,
                    T* dscores, std::int64_t n);
   float (*dot)(const T* a, const T* b, std::int64_t n);
-  void (*narrow)(const float* x, float factor, T* out, std::int64_t n);  ///< out = x * factor
+  void (*narrow)(const float* x, float factor, T* out, std::int64_t n);  ///< out = x * factor, rounded to T
   void (*scale)(float* x, float factor, std::int64_t n);
 };
 
-/// A matrix whose rows are `distance` elements apart, that a product writes.
+/// An output matrix, row-major with leading dimension `distance` (in elements).
 template <class T>
 struct RowsOf {
   T* data;
   std::int64_t distance;
 };
-/// A matrix whose rows are `distance` elements apart, or the transposed of one that lies so.
+/// An input matrix, row-major with leading dimension `distance` (in elements), or, `turned`, the transpose of such a
+/// matrix.
 template <class T>
 struct Lying {
   const T* data;
   std::int64_t distance;
   bool turned = false;
 };
-/// Floats of the memory that a product works in, aligned to 64 bytes.
+/// Size of a GEMM's workspace in floats; it must be aligned to 64 bytes.
 inline constexpr std::int64_t kProductRoom = 160 * 1024;
-/// out [rows, columns] = a [rows, inner] b [inner, columns], or += where not `fresh`. Sizes above 0.
+/// GEMM: out [rows, columns] = a [rows, inner] b [inner, columns], or += if not `fresh`. Sizes must be above 0; `room`
+/// is the workspace.
 template <class T, class Out>
 using Product = void (*)(RowsOf<Out> out, bool fresh, const Lying<T>& a, const Lying<T>& b, std::int64_t rows,
                          std::int64_t inner, std::int64_t columns, float* room);
-/// Null where there is nothing better than a library's.
+/// GEMM kernels; null where a library's GEMM is at least as good.
 template <class T>
 struct ProductKernels {
   Product<T, float> sum = nullptr;
-  Product<T, T> rounded = nullptr;  ///< once, at the end; `fresh`, and no deeper than `depth`, where T is not float
+  Product<T, T> rounded = nullptr;  ///< rounds once, at the end. If T is not float: requires `fresh` and inner <=
+                                    ///< `depth`
   std::int64_t depth = 0;
 };
 

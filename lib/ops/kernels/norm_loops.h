@@ -1,4 +1,4 @@
-// Root-mean-square norm, with the residual addition before it (Zhang and Sennrich 2019).
+// RMSNorm (Zhang and Sennrich 2019), fused with the preceding residual addition.
 #pragma once
 
 #include <cmath>

@@ -39,7 +39,7 @@ void adam(T* value, const T* gradient, T* mean, T* square, T* max_square, std::i
 
 template <class T>
 double sum_of_squares(const T* x, std::int64_t n) {
-  constexpr std::int64_t kBlock = 4096;  // sums of blocks in T, their sum in double
+  constexpr std::int64_t kBlock = 4096;  // block sums in T, their total in double
   double total = 0;
   for (std::int64_t begin = 0; begin < n; begin += kBlock) {
     const std::int64_t end = begin + kBlock < n ? begin + kBlock : n;

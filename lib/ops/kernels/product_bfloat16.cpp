@@ -1,4 +1,4 @@
-// Products of bfloat16 for AVX512-BF16, whose instruction multiplies pairs of them and adds both products.
+// bfloat16 GEMM for AVX512-BF16, whose dot-product instruction multiplies pairs and accumulates both products.
 #include <cstdint>
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// Products of float for AVX-512.
+// float GEMM for AVX-512.
 #include <cstdint>
 
 #include <immintrin.h>

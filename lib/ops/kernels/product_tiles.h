@@ -1,15 +1,16 @@
-// Products of matrices with sums in float, for AVX-512. A tile of at most 14 x 32 sums stays in registers over the
-// whole inner dimension, so that each sum has the same order of additions however rows and columns are divided. What
-// tiles read is laid out in lanes of 32 bits: a float, or two bfloat16 that are neighbours in the inner dimension.
+// GEMM with float accumulation for AVX-512. A tile of at most 14 x 32 sums stays in registers over up to kDepth lanes
+// of the inner dimension; a deeper one is cut into nearly equal parts, added to `out` one after the other. So the order
+// of additions depends on the inner dimension alone, not on how rows and columns are divided. Operands are packed into
+// 32-bit lanes: one float, or two bfloat16 that are neighbours in the inner dimension.
 //
-// A class `Lane` says what is in one (product_float.cpp, product_bfloat16.cpp):
-//   Number, kNumbers             the type, and how many are in a lane
+// A class `Lane` defines the contents of a lane (product_float.cpp, product_bfloat16.cpp):
+//   Number, kNumbers             the element type, and how many are in a lane
 //   multiply_add(a, b, sums)     sums + a b
-//   load(x, count)               16 lanes of `count` numbers that lie next to each other, zeros behind them
-//   load_across(x, distance, rows, columns)   the first lanes of the rows x, x + distance, ... of which `rows` exist:
-//   one
-//                                for each of `columns` columns
-//   rounded(sums)                16 sums as numbers of 16 bits
+//   load(x, count)               16 lanes from `count` contiguous numbers, zero-padded
+//   load_across(x, distance, rows, columns)
+//                                one lane for each of `columns` columns (at most 16), holding the first kNumbers of the
+//                                rows x, x + distance, ...; `rows` of them exist
+//   rounded(sums)                16 sums rounded to 16-bit numbers
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,8 @@ namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
 constexpr std::int64_t kLanes = 16, kBlock = 14, kPanel = 2 * kLanes, kDepth = 1024;
-/// Floats of an operand that is laid out for all tiles; the other one is by block or by panel.
+/// Capacity (in floats) for the operand that is packed as a whole; the other one is packed one block or panel at a
+/// time.
 constexpr std::int64_t kHeld = kProductRoom - kPanel * kDepth;
 static_assert(kBlock * kDepth + kLanes <= kPanel * kDepth && kHeld > kPanel * kDepth + kLanes);
 
@@ -41,7 +43,7 @@ using MatrixOf = Lying<NumberOf<Lane>>;
 
 using Square = __m512[16];  // NOLINT(modernize-avoid-c-arrays): std::array takes the type without its attributes
 
-/// Transposes 16 rows of 16: 32-bit, 64-bit, then 128-bit parts.
+/// Transposes 16 x 16 lanes in place, by shuffles of 32-bit, 64-bit, then 128-bit elements.
 __attribute__((always_inline)) inline void transpose(Square& x) {
   Square t;
 #pragma GCC unroll 8
@@ -79,8 +81,8 @@ std::int64_t lanes_for(std::int64_t numbers) {
   return (numbers + Lane::kNumbers - 1) / Lane::kNumbers;
 }
 
-/// out[i * step + r] = lane i of row r of x for `rows` (at most 16) of `inner` numbers; the lanes up to 16 behind each
-/// row of `out` are overwritten with zeros, those of the last one too.
+/// Packs rows of x, transposing: out[i * step + r] = lane i of row r, for `rows` (at most 16) rows of `inner` numbers.
+/// Every store writes 16 lanes, so that zeros fill each packed line up to there, also past the end of the last line.
 template <class Lane>
 void lay_turned(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t rows, std::int64_t inner, float* out,
                 std::int64_t step) {
@@ -100,7 +102,8 @@ void lay_turned(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t row
   }
 }
 
-/// out[i * step + r] = lane i of column r of x for `columns` of `inner` numbers, with zeros behind as above.
+/// Packs columns of x: out[i * step + r] = lane i of column r, for `columns` columns of `inner` numbers; zero-padded as
+/// above.
 template <class Lane>
 void lay_straight(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t columns, std::int64_t inner, float* out,
                   std::int64_t step) {
@@ -108,7 +111,7 @@ void lay_straight(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t c
     _mm512_storeu_ps(out, Lane::load_across(x, distance, inner - i, columns));
 }
 
-/// `count` rows of a matrix from `first` on, for tiles.
+/// Packs `count` rows of a matrix, from `first` on, into a block for tiles.
 template <class Lane>
 void lay_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
   if (a.turned)
@@ -117,7 +120,7 @@ void lay_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, s
     lay_turned<Lane>(a.data + first * a.distance, a.distance, count, inner, out, count);
 }
 
-/// A panel of the columns from `first` on, of which `count` exist.
+/// Packs the panel of kPanel columns from `first` on, of which `count` exist.
 template <class Lane>
 void lay_columns(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
   for (std::int64_t half = 0; half < kPanel; half += kLanes)
@@ -128,7 +131,8 @@ void lay_columns(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t count
       lay_straight<Lane>(b.data + first + half, b.distance, count - half, inner, out + half, kPanel);
 }
 
-/// What the next panel is made of: two numbers whose lines a tile asks for every 8 steps, and how far it goes on.
+/// Prefetch cursor over the source of the next panel: every 8 steps, a tile prefetches the cache lines at `first` and
+/// `first + second`, then advances both by `step` elements.
 template <class Lane>
 struct Ahead {
   const NumberOf<Lane>* first;
@@ -139,12 +143,12 @@ template <class Lane, class Out>
 struct Tile {
   Out* out;
   std::int64_t distance;
-  std::int64_t columns;  ///< that exist, of kPanel
+  std::int64_t columns;  ///< number that exist, of kPanel
   bool fresh;
   Ahead<Lane> ahead;
 };
 
-/// Writes the sums of 16 columns of which `there` exist.
+/// Stores (`fresh`) or adds the sums of 16 columns, those selected by the mask `there`.
 inline void put(float* to, __mmask16 there, bool fresh, __m512 sums) {
   if (!fresh) sums = _mm512_add_ps(sums, _mm512_maskz_loadu_ps(there, to));
   _mm512_mask_storeu_ps(to, there, sums);
@@ -154,7 +158,7 @@ void put_rounded(NumberOf<Lane>* to, __mmask16 there, __m512 sums) {
   _mm256_mask_storeu_epi16(to, there, Lane::rounded(sums));
 }
 
-/// a [n, kRows], b [n, kPanel].
+/// Micro-kernel: a is a packed block [n, kRows], b a packed panel [n, kPanel].
 template <class Lane, class Out, int kRows>
 void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>& at) {
   Out* line = at.out;
@@ -205,7 +209,7 @@ template <class Lane, class Out, std::size_t... kRows>
 constexpr std::array<RunTile<Lane, Out>, sizeof...(kRows)> tiles_of(std::index_sequence<kRows...>) {
   return {tile<Lane, Out, static_cast<int>(kRows) + 1>...};
 }
-/// By rows - 1.
+/// Indexed by rows - 1.
 template <class Lane, class Out>
 constexpr auto kTiles = tiles_of<Lane, Out>(std::make_index_sequence<kBlock>());
 
@@ -226,7 +230,8 @@ void run_tile(std::int64_t rows, const float* a, const float* b, std::int64_t n,
   kTiles<Lane, Out>[static_cast<std::size_t>(rows - 1)](a, b, n, at);
 }
 
-/// Where block `i` of rows asks for the panel of the columns from `first` on; the first 8 blocks ask for all of it.
+/// What row block `i` prefetches of the panel of columns from `first` on: the first 8 blocks together cover all of it.
+/// Otherwise a cursor that stays on `room`, so that the tile needs no branch.
 template <class Lane>
 Ahead<Lane> ahead_of(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t columns, std::int64_t i,
                      const float* room) {
@@ -236,8 +241,7 @@ Ahead<Lane> ahead_of(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t c
           8 * Lane::kNumbers * b.distance};
 }
 
-/// `a` is laid out as a whole. Panels of `b`, which comes from memory, are laid out one after the other; while the
-/// tiles of one are computed the next one is asked for.
+/// Packs all of `a`, then `b`, which comes from memory, panel by panel; the tiles of one panel prefetch the next.
 template <class Lane, class Out>
 void across(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
             std::int64_t inner, std::int64_t columns, float* room) {
@@ -259,7 +263,7 @@ void across(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf
   }
 }
 
-/// `b` is laid out as a whole. Tiles go along the rows of `out`, which is read and written once.
+/// Packs all of `b`, then `a` block by block; tiles run along the rows of `out`, so that it is read and written once.
 template <class Lane, class Out>
 void along(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
            std::int64_t inner, std::int64_t columns, float* room) {
@@ -290,7 +294,7 @@ void product(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixO
     const auto [step, n] = part(steps, depths, d);
     const auto begin = step * Lane::kNumbers, numbers = std::min(inner - begin, n * Lane::kNumbers);
     const bool first = fresh && d == 0;
-    if (a.turned) {  // a gradient of weights: `out` is what is large
+    if (a.turned) {  // weight gradient: `out` is the large operand
       const auto wide = kHeld / n / kPanel * kPanel;
       for (std::int64_t j = 0; j < columns; j += wide)
         along<Lane, Out>({out.data + j, out.distance}, first, from<Lane>(a, 0, begin), from<Lane>(b, begin, j), rows,

@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al. 2021): pairs split in halves, as most of Hugging Face's models have them, or of
-// neighbours.
+// Rotary position embedding (Su et al. 2021), with pairs split across the halves of a head, as in most Hugging Face
+// models, or of neighbours.
 #pragma once
 
 #include "ops/kernels/kernels.h"
@@ -9,7 +9,7 @@ namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
 // NOLINTBEGIN(readability-function-size): arrays, their strides and sizes
-/// Element i of a pair's first (second) half is `step` i (and `apart` further).
+/// Pair i consists of elements `step` * i and `step` * i + `apart` of a head.
 template <class T, std::int64_t step>
 void rope_rotate_with(T* x, std::int64_t row_stride, std::int64_t head_stride, const typename Compute<T>::type* cos,
                       const typename Compute<T>::type* sin, const std::int64_t* position, std::int64_t rows,

@@ -1,4 +1,4 @@
-// From the type that a kernel computes in to the type of its tensors, as vector code.
+// Conversion from the type of computation to the type of a tensor, in a form that vectorizes.
 #pragma once
 
 #include <bit>
@@ -10,8 +10,8 @@
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
-/// The nearest T, halves to even. For bfloat16 the same bits as c10's conversion, without its branch: compilers leave
-/// loops with that one as they are.
+/// Rounds to the nearest T, ties to even. For bfloat16 the same bits as c10's conversion, but branch-free, because
+/// compilers do not vectorize loops with that branch.
 template <class T, class C>
 inline T rounded(C x) {
   if constexpr (std::is_same_v<T, c10::BFloat16>) {

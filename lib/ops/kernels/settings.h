@@ -1,4 +1,4 @@
-// What a kernel is asked for, on any device.
+// Parameters of kernels, the same on any device.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace automodel::ops {
 /// kRelu2 is the square of kRelu.
 enum class Gate : std::int8_t { kSilu, kGeluTanh, kGelu, kRelu, kRelu2 };
 
-/// gpt-oss's gate, whose halves lie side by side: (up + 1) gate sigmoid(alpha gate), gate at most `limit` and up at
-/// most so far from 0; 0: no limit.
+/// gpt-oss's gate, with gate and up interleaved: (up + 1) gate sigmoid(alpha gate), with gate <= `limit` and |up| <=
+/// `limit` by clamping; 0: no limit.
 struct PairedGate {
   double alpha = 1, limit = 0;
 };

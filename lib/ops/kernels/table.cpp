@@ -1,4 +1,4 @@
-// The kernels of one instruction set: this file is compiled once for each, with AUTOMODEL_ISA as the namespace that
+// The kernels of one instruction set: this file is compiled once per set, with AUTOMODEL_ISA as the namespace that
 // holds them (see lib/ops/CMakeLists.txt).
 #include "ops/kernels/attention_loops.h"
 #include "ops/kernels/conv_loops.h"

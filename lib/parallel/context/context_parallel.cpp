@@ -10,7 +10,7 @@ at::Tensor ContextParallel::attention(const at::Tensor& q, const at::Tensor& k, 
   auto here = options;
   here.first_sink += heads.rank() * (q.size(2) / heads.size());
   const auto query = heads_for_tokens(heads, q), key = heads_for_tokens(heads, k), value = heads_for_tokens(heads, v);
-  // With a keys group of one rank the two chunks are the whole sequence in its order.
+  // With a keys group of one rank, the two chunks together are the whole sequence in order.
   const auto out = groups_.keys->size() == 1
                        ? ops::attention(query, key, value, here)
                        : ring_attention(*groups_.keys, query, key, value, here, groups_.transport);

@@ -1,4 +1,4 @@
-// Context parallelism of one rank: model::ContextSeam over one or two groups.
+// Context parallelism on one rank: model::ContextSeam over one or two groups.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,10 @@
 
 namespace automodel::parallel {
 
-/// The two levels of context parallelism. Inside a `heads` group ranks exchange tokens for heads (all-to-all, DeepSpeed
-/// Ulysses, Jacobs et al. 2023); between the members of a `keys` group keys and values travel. A level of one rank does
-/// nothing. The ranks of a context-parallel group are numbered heads first: neighbours share a heads group.
+/// The two levels of context parallelism. Within a `heads` group, ranks exchange tokens for heads (all-to-all,
+/// DeepSpeed Ulysses, Jacobs et al. 2023); within a `keys` group, keys and values are passed between ranks. A level
+/// with one rank does nothing. Ranks of a context-parallel group are numbered with heads fastest: neighbours share a
+/// heads group.
 struct ContextGroups {
   std::shared_ptr<comm::Communicator> heads;
   std::shared_ptr<comm::Communicator> keys;

@@ -11,7 +11,7 @@
 namespace automodel::parallel {
 namespace {
 
-/// Every rank's equal share of dimension 0 goes to that rank.
+/// Sends an equal share of dimension 0 to every rank.
 at::Tensor all_to_all(comm::Communicator& group, const at::Tensor& in) {
   auto out = at::empty(in.sizes(), in.options());
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(group.size()), 1);

@@ -1,4 +1,5 @@
-// All-to-all of tokens for heads: each rank sends its tokens of other ranks' heads, receives all tokens of its own.
+// All-to-all of tokens for heads: each rank sends its tokens' other heads to those heads' ranks, and receives all
+// tokens for its own heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,11 +8,11 @@
 
 namespace automodel::parallel {
 
-/// x [batch, tokens here, heads, width] to [batch, tokens of the group, heads / size, width], an operation of the
-/// graph. Each rank's tokens are two chunks; the result has the first chunks in the order of ranks, then the second
-/// ones in the reverse order, so that it is made of two chunks again.
+/// x [batch, tokens here, heads, width] to [batch, tokens of the group, heads / size, width], as an operation of the
+/// graph. Each rank's tokens form two chunks; the result has all first chunks in rank order, then all second chunks in
+/// reverse rank order, so that it again consists of two chunks.
 at::Tensor heads_for_tokens(comm::Communicator& group, const at::Tensor& x);
-/// The way back.
+/// The inverse.
 at::Tensor tokens_for_heads(comm::Communicator& group, const at::Tensor& x);
 
 }  // namespace automodel::parallel

@@ -19,7 +19,7 @@ namespace {
 using ops::BlockOptions;
 using ops::BlockResult;
 
-/// The two chunks that each rank has, and which pairs of chunks see each other.
+/// The two chunks of each rank, and which pairs of chunks see each other.
 class Chunks {
  public:
   Chunks(const comm::Communicator& group, std::int64_t tokens, const ops::AttentionOptions& options, at::Device device)
@@ -29,10 +29,11 @@ class Chunks {
   std::int64_t size() const { return size_; }
   at::Tensor part(const at::Tensor& x, int half) const { return x.narrow(1, half * size_, size_); }
 
-  /// How queries of half `a` of rank `me` see keys of half `b` of rank `other`; false: not at all.
+  /// Sets the block options for queries of half `a` of rank `me` and keys of half `b` of rank `other`; false if none of
+  /// them see each other.
   bool sees(int me, int a, int other, int b, BlockOptions& out) const {
     const auto query = number(me, a), key = number(other, b);
-    const auto ahead = (query - key) * size_;  // of the first query before the first key
+    const auto ahead = (query - key) * size_;  // distance from the first key to the first query
     out = {.scale = options_.scale, .softcap = options_.softcap};
     if (options_.window > 0) {
       out.before = options_.window - 1 - ahead;
@@ -59,11 +60,11 @@ class Chunks {
   at::Device device_;
 };
 
-/// Tensors that go around the ring; those received are available after wait().
+/// One round of the ring exchange; received tensors are valid after wait().
 class Round {
  public:
   explicit Round(comm::Communicator& group) : group_(group) {}
-  /// Sends `mine` to the next rank while those of the rank before come in. `tag` distinguishes rounds in flight.
+  /// Sends `mine` to the next rank and receives those of the previous one. `tag` distinguishes rounds in flight.
   void start(std::vector<at::Tensor> mine, int tag) {
     const int n = group_.size(), next = (group_.rank() + 1) % n, before = (group_.rank() + n - 1) % n;
     arrived_.clear();
@@ -142,7 +143,7 @@ BlockResult forward(comm::Communicator& group, const at::Tensor& q, const at::Te
   return whole;
 }
 
-/// What the queries here add to the gradients of some rank's keys and values, and of the queries themselves.
+/// Gradients from this rank's queries: dq, and contributions to those of any rank's keys and values.
 class Gradients {
  public:
   Gradients(const Chunks& chunks, int me, const at::Tensor& gradient, const at::Tensor& q, const BlockResult& whole)
@@ -181,7 +182,8 @@ class Gradients {
   at::Tensor dq;
 };
 
-/// Gradients of keys and values follow them around the ring, one rank behind, and end on the rank that owns the keys.
+/// Gradients of keys and values follow them around the ring, one step behind, and end up on the rank that owns the
+/// keys.
 std::pair<at::Tensor, at::Tensor> ring_backward(comm::Communicator& group, const at::Tensor& k, const at::Tensor& v,
                                                 Gradients& gradients) {
   Round sums(group);

@@ -1,4 +1,4 @@
-// Attention over keys and values that are distributed over a group: queries stay, keys and values are passed around.
+// Attention over keys and values that are distributed over a group: queries stay, keys and values travel.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace automodel::parallel {
 
-/// How keys and values reach all ranks.
+/// How keys and values reach the other ranks.
 enum class KeyTransport : std::uint8_t {
-  kRing,    ///< from rank to rank, each sent on while it is used (Liu et al. 2023); memory for two ranks' keys
-  kGather,  ///< all at once; memory for all keys of a layer
+  kRing,    ///< passed from rank to rank, each step overlapping with its use (Liu et al. 2023); memory for two
+            ///< ranks' keys
+  kGather,  ///< all-gathered at once; memory for all keys of a layer
 };
 
-/// As ops::attention; q, k, v [batch, tokens here, heads or groups, width], tokens in the order of token_places over
-/// the group. Segments are of the whole sequence. Every query attends to itself at least.
+/// Like ops::attention; q, k, v [batch, tokens here, heads or groups, width], with tokens in the order of token_places
+/// over the group. Segments are of the whole sequence. Every query must see at least its own token.
 at::Tensor ring_attention(comm::Communicator& group, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const ops::AttentionOptions& options, KeyTransport transport);
 

@@ -41,7 +41,7 @@ void DataParallel::gather(int unit, int ahead, int direction) {
     free_buffer(unit);
     at(unit).start_gather();
   }
-  if (options_.overlap_gather)  // where a buffer is free
+  if (options_.overlap_gather)  // as far as buffers are free
     for (int i = 1; i <= ahead; ++i) {
       const int next = unit + i * direction;
       if (next >= 0 && next < static_cast<int>(storages_.size())) at(next).start_gather();
@@ -64,7 +64,7 @@ void DataParallel::before_forward(int unit) {
 }
 
 void DataParallel::after_forward(int unit) {
-  // The unit whose backward pass comes first stays gathered.
+  // The last unit stays gathered: its backward pass comes first.
   if (frees(unit) && unit + 1 < static_cast<int>(storages_.size())) at(unit).release();
 }
 
@@ -75,10 +75,10 @@ void DataParallel::before_backward(int unit) {
 
 void DataParallel::after_backward(int unit) {
   if (frees(unit)) at(unit).release();
-  if (ops::WeightGradients::current() != nullptr) return;  // its weight gradients are still to come
+  if (ops::WeightGradients::current() != nullptr) return;  // its weight gradients are deferred
   for (const auto* weight : at(unit).unit().weights)
     if (weight->parameter.waiting != nullptr && !weight->parameter.waiting->empty()) return;
-  if (options_.whole_stage) return;  // other layers of the unit are still to come
+  if (options_.whole_stage) return;  // other layers of the unit have yet to run backward
   if (last_backward_ && options_.overlap_reduction)
     start_reduce(at(unit), true);
   else if (!options_.defer_reduction && options_.shard_gradients)
@@ -111,7 +111,7 @@ void DataParallel::begin_step() {
 }
 
 void DataParallel::reduce() {
-  // In the order in which the backward pass made them ready: from the last unit to the first.
+  // In the order in which the backward pass completes them: last unit first.
   for (auto storage = storages_.rbegin(); storage != storages_.rend(); ++storage) start_reduce(**storage, true);
 }
 

@@ -14,33 +14,34 @@
 
 namespace automodel::parallel {
 
-/// Owns the memory of a stage's weights and their gradients; gathers, frees and reduces it as the schedule and the
-/// model say. A step goes: begin_step; for each microbatch forward and backward; reduce; finish; the optimizer changes
-/// masters(); publish.
+/// Owns the memory of a stage's weights and their gradients; gathers, frees and reduces them when the schedule and the
+/// model say so. A step consists of: begin_step; forward and backward for each microbatch; reduce; finish; the
+/// optimizer's update of the masters; publish.
 class DataParallel : public model::UnitObserver {
  public:
-  /// `weights` outlives this.
+  /// `weights` must outlive this.
   DataParallel(model::Weights& weights, DataParallelOptions options, ReduceGroups dense, ReduceGroups expert);
 
-  /// Allocates everything and fills it with values.
+  /// Allocates everything and loads the values.
   void bind(const WeightSource& source);
 
   // The schedule's actions.
   void unshard();
   void reshard();
-  /// No more gradients will be added in this step: starts all reductions.
+  /// No more gradients will be accumulated in this step: starts all remaining reductions.
   void reduce();
 
-  /// Contents of all gradients become undefined (zero where nothing is added).
+  /// Resets all gradients: their content is undefined until something is added, and counts as zero if nothing is.
   void begin_step();
-  /// The backward pass that begins now is a stage's last of the step: units may be reduced as they become ready.
+  /// The backward pass that begins now is the stage's last one in this step: units may be reduced as soon as they are
+  /// ready.
   void last_backward() { last_backward_ = true; }
-  /// Called before and after deferred weight gradients are computed.
+  /// Call before and after computing deferred weight gradients.
   void weight_gradients_begin();
   void weight_gradients_done();
-  /// All gradients are reduced when this returns.
+  /// Waits until all gradients are reduced.
   void finish();
-  /// After the optimizer changed the masters.
+  /// Call after the optimizer updated the masters.
   void publish();
 
   std::vector<UnitStorage*> storages();
@@ -57,17 +58,17 @@ class DataParallel : public model::UnitObserver {
  private:
   UnitStorage& at(int unit) { return *storages_[static_cast<std::size_t>(unit)]; }
   void gather(int unit, int ahead, int direction);
-  /// Gives units of one kind and size two buffers for all of them.
+  /// Lets units of one kind and size share two buffers.
   void share_buffers();
-  /// Frees a unit that was gathered ahead and is not needed yet, because it occupies the buffer that this one needs.
+  /// Frees a unit that was gathered ahead of its use, to make its buffer available to `unit`.
   void free_buffer(int unit);
-  /// Gathered values are freed after each use.
+  /// Whether gathered values are freed after each use.
   bool frees(int unit) {
     return options_.reshard_after_forward && !options_.whole_stage &&
            !(options_.keep_experts && at(unit).unit().expert);
   }
-  /// Starts reducing what was accumulated in the unit. While one unit is being reduced the next is computed; earlier
-  /// ones are complete, so that at most two units of sharded gradients are whole.
+  /// Starts reducing the unit's accumulated gradients. This overlaps with computing the next unit; reductions of
+  /// earlier units are completed first, so that at most two units hold unsharded gradients.
   void start_reduce(UnitStorage& storage, bool last);
 
   DataParallelOptions options_;
@@ -77,8 +78,8 @@ class DataParallel : public model::UnitObserver {
   std::map<std::tuple<bool, bool, bool, std::int64_t>, GatherBuffers> buffers_;
   std::vector<std::unique_ptr<UnitStorage>> storages_;
   bool last_backward_ = false;
-  UnitStorage* travelling_ = nullptr;  ///< the unit whose reduction was started last
-  UnitStorage* arrived_ = nullptr;     ///< the one before it: other copies' parts of its sum may be under way
+  UnitStorage* travelling_ = nullptr;  ///< unit whose reduction was started last
+  UnitStorage* arrived_ = nullptr;     ///< the one before it, whose sum over replicas may still be in flight
 };
 
 }  // namespace automodel::parallel

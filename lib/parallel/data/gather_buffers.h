@@ -1,4 +1,4 @@
-// Two buffers, allocated once, into which units of equal size are gathered in turn.
+// Two buffers, allocated once, into which units of equal size are gathered alternately.
 #pragma once
 
 #include <array>
@@ -8,12 +8,12 @@
 
 namespace automodel::parallel {
 
-/// One unit computes out of the first buffer while the next one is gathered into the second.
+/// While one unit computes from one buffer, the next is gathered into the other.
 class GatherBuffers {
  public:
   GatherBuffers(std::int64_t elements, at::TensorOptions options) : elements_(elements), options_(options) {}
 
-  /// A buffer that is free; undefined where both are taken.
+  /// A free buffer; undefined if both are taken.
   at::Tensor take();
   void give_back(const at::Tensor& buffer);
   /// Bytes of the free buffers.
@@ -21,7 +21,7 @@ class GatherBuffers {
 
  private:
   struct Slot {
-    at::Tensor buffer = {};  ///< undefined until it is needed
+    at::Tensor buffer = {};  ///< allocated on first use
     bool taken = false;
   };
   std::int64_t elements_;

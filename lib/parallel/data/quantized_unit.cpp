@@ -10,7 +10,7 @@
 namespace automodel::parallel {
 namespace {
 
-constexpr std::int64_t kChunk = 1 << 22;  // elements that are read at once
+constexpr std::int64_t kChunk = 1 << 22;  // elements read at a time
 
 at::TensorOptions bytes_on(at::Device device) {
   return at::TensorOptions().dtype(at::kByte).device(device);
@@ -57,14 +57,14 @@ void QuantizedUnit::fill(const WeightSource& source, std::size_t index) {
   const auto& layout = *weight.parameter.quantized;
   const auto first = std::clamp<std::int64_t>(begin_ - offsets_[index], 0, layout.bytes());
   const auto last = std::clamp<std::int64_t>(begin_ + kept_.numel() - offsets_[index], first, layout.bytes());
-  if (first == last) return;  // all of it is on other ranks
+  if (first == last) return;  // entirely on other ranks
   ops::Quantizer quantizer(layout);
   auto whole = weight;
   whole.slice = {};
   whole.parameter.shape = weight.full;
   read(source, whole, 0, layout.whole(),
        [&](std::int64_t at, const at::Tensor& values) { quantizer.measure(at, values); });
-  // Of the codes only those that stay here.
+  // Only the codes that this rank keeps are computed.
   auto encoded = at::zeros({layout.bytes()}, bytes_on(at::kCPU));
   auto* bytes = encoded.mutable_data_ptr<std::uint8_t>();
   quantizer.write_scales(bytes);

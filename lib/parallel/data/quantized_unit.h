@@ -1,4 +1,4 @@
-// The weights of a unit that are kept in few bits: one run of bytes, whole or this rank's shard of it.
+// The quantized weights of a unit: one buffer of bytes, whole or this rank's shard of it.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace automodel::parallel {
 
-/// Gives initial or loaded values: elements [first, first + out.numel()) of this rank's part of `weight` (row-major in
-/// its local shape), in `out`'s type.
+/// Supplies initial or loaded values: writes elements [first, first + out.numel()) of this rank's part of `weight`
+/// (row-major in its local shape) to `out`, in its type.
 using WeightSource = std::function<void(const model::Weight& weight, std::int64_t first, at::Tensor out)>;
 
-/// Weights have their bytes exactly while the unit is gathered. Bytes are sharded as frozen numbers are: with
-/// shard_parameters alone.
+/// Weights have their bytes exactly while the unit is gathered. Bytes are sharded like frozen values: only with
+/// shard_parameters.
 class QuantizedUnit {
  public:
   QuantizedUnit(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups);
 
   bool empty() const { return weights_.empty(); }
-  /// Reads every weight whole, whatever part of it is here: scales belong to the whole.
+  /// Reads every weight that this rank has bytes of as a whole, because scales depend on the whole tensor.
   void bind(const WeightSource& source);
   void start_gather();
   void finish_gather();
@@ -40,8 +40,8 @@ class QuantizedUnit {
   const DataParallelOptions& options_;
   const ReduceGroups& groups_;
   std::vector<model::Weight*> weights_ = {};
-  std::vector<std::int64_t> offsets_ = {};  ///< of each weight in the whole run
-  std::int64_t padded_ = 0, begin_ = 0;     ///< bytes: of the whole run, before this rank's
+  std::vector<std::int64_t> offsets_ = {};  ///< of each weight in the whole buffer
+  std::int64_t padded_ = 0, begin_ = 0;     ///< bytes in the whole buffer; where this rank's shard begins in it
   at::Tensor kept_, gathered_;
   comm::WorkPtr gathering_;
 };

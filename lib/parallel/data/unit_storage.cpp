@@ -12,7 +12,7 @@
 namespace automodel::parallel {
 namespace {
 
-constexpr std::int64_t kAlignment = 16;  // elements: shards begin on cache lines
+constexpr std::int64_t kAlignment = 16;  // elements: shards begin on cache-line boundaries
 
 void wait_all(std::vector<comm::WorkPtr>& works) {
   for (auto& work : works) work->wait();
@@ -141,7 +141,7 @@ void UnitStorage::begin_step() {
 
 void UnitStorage::need_gradients() {
   if (!trained_ || (reduced_ && options_.shard_gradients)) return;
-  if (options_.shard_gradients) advance_reduce();  // those that are on their way are not to be added to
+  if (options_.shard_gradients) advance_reduce();  // gradients in flight must not be added to
   if (grads_.defined()) return;
   ops::NoGraph guard;
   grads_ = at::empty({padded_}, at::TensorOptions().dtype(options_.gradient).device(options_.device));
@@ -154,7 +154,7 @@ void UnitStorage::need_gradients() {
   }
 }
 
-/// Gradients that nothing was added to count as zero.
+/// Zeroes gradients that nothing was added to.
 void UnitStorage::zero_untouched() {
   for (std::size_t i = 0; i < unit_.weights.size(); ++i) {
     auto& weight = *unit_.weights[i];
@@ -182,7 +182,7 @@ void UnitStorage::start_reduce(bool last) {
     }
     in_flight_ = {travelling};
   } else if (options_.shard_gradients && groups_.shard->size() == 1) {
-    in_flight_ = {travelling};  // the whole is the part
+    in_flight_ = {travelling};  // the only shard is the whole
   } else {
     auto part = at::empty({shard_}, travelling.options());
     reducing_.push_back(groups_.shard->reduce_scatter(part, travelling, comm::ReduceOp::kSum));
@@ -217,7 +217,7 @@ void UnitStorage::finish_reduce() {
   advanced_ = false;
   const auto home = options_.offloaded ? options_.offload : options_.device;
   if (!options_.shard_optimizer && !options_.offloaded && !sum.is_alias_of(grads_))
-    sum = grads_.copy_(sum);  // it travelled in another type; there is no second whole buffer
+    sum = grads_.copy_(sum);  // it was converted for communication; avoids a second whole buffer
   sum = sum.to(at::TensorOptions().dtype(options_.gradient).device(home));
   if (accumulated_)
     reduced_gradient_.add_(sum);

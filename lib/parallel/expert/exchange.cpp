@@ -17,12 +17,12 @@ std::int64_t total(const Rows& rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
-/// One exchange and, later, that of its gradients.
+/// State of one exchange and, later, of the exchange of its gradients.
 struct Exchange {
   std::shared_ptr<comm::Communicator> group;
   Rows sent, received;
   comm::WorkPtr work = {};
-  at::Tensor gradient = {};  ///< of what was sent, while it arrives
+  at::Tensor gradient = {};  ///< receives the gradient of what was sent
 
   at::Tensor start(const at::Tensor& x, const Rows& from, const Rows& to) {
     auto out = at::empty({total(to), x.size(1)}, x.options());
@@ -56,13 +56,13 @@ class FinishBackward : public ops::Backward {
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     {
       ops::NoGraph guard;
-      // No gradient arrived here, but other ranks wait for this one.
+      // Without a gradient zeros are sent, because other ranks wait for this one.
       const auto gradient =
           gradients[0].defined() ? gradients[0].contiguous() : at::zeros(like_.sizes(), like_.options());
       exchange_->gradient = exchange_->start(gradient, exchange_->received, exchange_->sent);
     }
     if (departed_) departed_();
-    return {like_};  // StartBackward has the gradient; this only keeps the order
+    return {like_};  // placeholder that only enforces order: StartBackward returns the actual gradient
   }
   const char* name() const override { return "finish_exchange"; }
 

@@ -1,5 +1,5 @@
-// Rows in flight between expert-parallel ranks, as two operations of the graph: one that sends them and one that waits
-// for them. Operations recorded in between overlap with the transfer, in the forward and in the backward pass.
+// Transfer of rows between expert-parallel ranks, as two operations of the graph: one sends the rows, the other waits
+// for them. Operations recorded in between overlap with the transfer, in both the forward and the backward pass.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace automodel::parallel {
 
-/// x [sum of `sent`, width]; rows go to the members of `group` in order. The result's rows come from them in order.
+/// x [sum of `sent`, width]; rows are ordered by destination rank, those of the result by source rank.
 model::TravellingRows start_exchange(const std::shared_ptr<comm::Communicator>& group, const at::Tensor& x,
                                      std::vector<std::int64_t> sent, std::vector<std::int64_t> received);
 

@@ -20,7 +20,7 @@ namespace {
 
 using Rows = std::vector<std::int64_t>;
 
-/// From rows in the order (source, expert) to rows in the order (expert, source). `counts` [sources * experts].
+/// Permutation from rows ordered by (source, expert) to rows ordered by (expert, source). `counts` [sources * experts].
 Rows sorted_by_expert(const std::int64_t* counts, int sources, std::int64_t experts) {
   Rows first;
   std::int64_t rows = 0;
@@ -50,7 +50,7 @@ model::ExpertRoute ExpertParallel::route(const at::Tensor& rows) {
   const int tensor = options_.tensor, runs = size / tensor;
   const auto here = rows.size(0) / runs;
   AUTOMODEL_CHECK(here * runs == rows.size(0), "experts divide among expert-parallel ranks");
-  // By each rank of the group; they travel before the host looks at any, so that it waits once.
+  // Rows for each rank of the group. They are exchanged before the host reads any of them, so that it waits once.
   const auto wanted = rows.view({runs, 1, here}).expand({runs, tensor, here}).reshape({-1});
   const auto arrived = at::empty(wanted.sizes(), wanted.options());
   const Rows each(static_cast<std::size_t>(size), here);

@@ -1,5 +1,5 @@
-// Expert parallelism: each rank of a group holds an equal run of every layer's experts, and tokens are sent to them.
-// Inside a run of neighbours (expert tensor parallelism) each rank holds a part of the width of the same experts.
+// Expert parallelism: each rank of a group holds an equal, contiguous range of every layer's experts, and tokens are
+// sent to them. With expert tensor parallelism, neighbouring ranks hold parts of the width of the same experts.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@
 namespace automodel::parallel {
 
 struct ExpertOptions {
-  /// Tokens of a layer are sent in two parts, so that one is computed while the other is in flight; the shared experts
-  /// run meanwhile. overlap_moe_expert_parallel_comm of Megatron Core.
+  /// Send a layer's tokens in two parts, so that computing one overlaps with the transfer of the other; the shared
+  /// experts run meanwhile. overlap_moe_expert_parallel_comm of Megatron Core.
   bool overlap = false;
   /// overlap_dispatch_backward_with_experts_wgrad of Megatron Core.
   bool late_weight_gradients = false;
-  int tensor = 1;                ///< ranks that hold parts of the same experts: neighbours in the group
-  at::Device device = at::kCPU;  ///< that `group` takes tensors of
+  int tensor = 1;                ///< number of ranks, neighbours in the group, that hold parts of the same experts
+  at::Device device = at::kCPU;  ///< device of the tensors that `group` communicates
 };
 
 class ExpertParallel : public model::ExpertSeam {
@@ -44,11 +44,11 @@ class ExpertParallel : public model::ExpertSeam {
   ExpertOptions options_;
 };
 
-/// A place among the ranks that share a layer's experts.
+/// A rank's place among those that share a layer's experts.
 struct ExpertPlace {
-  int size = 1;         ///< runs of experts: expert-parallel ranks
-  int rank = 0;         ///< the run that is here
-  int tensor_size = 1;  ///< ranks that have a part of each of them
+  int size = 1;         ///< number of ranges of experts
+  int rank = 0;         ///< the range that is here
+  int tensor_size = 1;  ///< number of ranks that hold parts of each of its experts
   int tensor_rank = 0;
 };
 /// The rank-local part of an expert's parameter. `experts` is a multiple of place.size; with tensor_size > 1 experts

@@ -11,7 +11,7 @@
 namespace automodel::parallel {
 namespace {
 
-/// The shares of all ranks, one after the other in a new first dimension.
+/// The shares of all ranks, stacked in a new first dimension.
 at::Tensor gathered(comm::Communicator& group, const at::Tensor& x) {
   auto shape = x.sizes().vec();
   shape.insert(shape.begin(), group.size());
@@ -28,7 +28,7 @@ at::Tensor own(const comm::Communicator& group, const at::Tensor& x, std::int64_
 
 at::Tensor sum_own_tokens(comm::Communicator& group, const at::Tensor& x) {
   AUTOMODEL_CHECK(x.size(1) % group.size() == 0, "tokens do not divide among tensor-parallel ranks");
-  // The collective expects the ranks' shares one after the other.
+  // The collective expects the ranks' shares to be contiguous.
   const auto in = x.unflatten(1, {group.size(), x.size(1) / group.size()}).transpose(0, 1).contiguous();
   auto out = at::empty(in.sizes().slice(1), x.options());
   group.reduce_scatter(out, in, comm::ReduceOp::kSum)->wait();

@@ -67,7 +67,7 @@ class Rule {
           style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, parameter_.part) : std::vector<std::int64_t>{};
       return cut(turned && !bias ? 1 : 0, sections);
     }
-    if (divides_rows(style_))  // the bias is added to the sum, which under sequence parallelism has different tokens on
+    if (divides_rows(style_))  // the bias is added to the sum: with sequence parallelism, to different tokens on
                                // each rank
       return bias ? whole(plan_.sequence_parallel) : cut(turned ? 0 : 1, {});
     return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
@@ -89,7 +89,7 @@ class Rule {
   }
 
   bool of_keys() const { return parameter_.part == Part::kKey || parameter_.part == Part::kValue; }
-  /// There are more ranks than heads of keys and values: neighbours hold the same head, that of their queries.
+  /// More ranks than key/value heads: neighbours hold copies of the head that their queries use.
   model::Placement shared_head() const {
     const int replicas = place_.size / spec_.kv_heads;
     return {.slice = model::even_slice(0, parameter_.shape[0], spec_.kv_heads, place_.rank / replicas),
@@ -100,7 +100,7 @@ class Rule {
   /// A head norm acts on the rank-local heads; its weight is sharded if heads have their own weights.
   model::Placement norm() const {
     const bool queries = parameter_.part == Part::kQueryNorm;
-    // A state's norm has a weight for every head, or one for all.
+    // The norm of a recurrent state's output has weights for every head, or one set for all.
     if (parameter_.part == Part::kStateNorm)
       return parameter_.shape[0] == spec_.recurrence->value_width() ? cut(0, {}) : whole(true);
     if (!queries && parameter_.part != Part::kKeyNorm) return whole(plan_.sequence_parallel);
@@ -110,12 +110,12 @@ class Rule {
     return !queries && spec_.kv_heads < place_.size ? shared_head() : cut(0, {});
   }
 
-  /// The parts of latent attention that belong to all heads are computed where the residual stream is.
+  /// Low-rank projections, which all heads share and which are computed on the residual stream's local tokens.
   bool low_rank() const {
     return parameter_.part == Part::kQueryDown || parameter_.part == Part::kKeyValueDown ||
            parameter_.part == Part::kStateGateDown || parameter_.part == Part::kStateDecayDown;
   }
-  /// The first dimension that has more than one element.
+  /// The index of the first dimension with more than one element.
   int leading_ones() const {
     int dim = 0;
     while (dim + 1 < static_cast<int>(parameter_.shape.rank()) && parameter_.shape[static_cast<std::size_t>(dim)] == 1)

@@ -1,4 +1,4 @@
-// What a tensor-parallel rank holds of each parameter.
+// The part of each parameter that a tensor-parallel rank holds.
 #pragma once
 
 #include "arch/layout.h"
@@ -9,14 +9,14 @@
 
 namespace automodel::parallel {
 
-/// A place among the ranks of a tensor-parallel group.
+/// A rank's place in a tensor-parallel group.
 struct TensorPlace {
   int size = 1;
   int rank = 0;
 };
 
-/// The part of `parameter` that rank `place` has under `plan`, and whether the gradient of what all ranks have is to be
-/// summed among them. Experts are left whole.
+/// The part of `parameter` at `place` under `plan`, and whether the gradients of replicated values must be summed over
+/// ranks. Experts are left whole.
 model::Placement tensor_placement(const arch::ModelSpec& spec, const arch::Layout& layout, const arch::TensorPlan& plan,
                                   const arch::Parameter& parameter, TensorPlace place);
 

@@ -18,7 +18,7 @@ namespace {
 at::Tensor flat(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
-/// The rows [batch, tokens] of x again.
+/// Restores the dimensions [batch, tokens] of x.
 at::Tensor unflat(const at::Tensor& y, const at::Tensor& x) {
   return y.view({x.size(0), x.size(1), y.size(-1)});
 }
@@ -32,7 +32,8 @@ at::Tensor share_of(const at::Tensor& whole, int rank, int ranks) {
   return whole.narrow(1, rank * tokens, tokens);
 }
 
-/// Collects shares [batch, tokens, in], and results of `compute` on each, as they come.
+/// Gathers shares [batch, tokens, in], applies `compute` to each as it arrives, and concatenates the results (and, in
+/// `whole`, the shares).
 at::Tensor gather_and(comm::Communicator& group, const at::Tensor& share, std::int64_t outputs,
                       const std::function<at::Tensor(const at::Tensor&)>& compute, at::Tensor* whole = nullptr) {
   const int n = group.size();
@@ -46,7 +47,7 @@ at::Tensor gather_and(comm::Communicator& group, const at::Tensor& share, std::i
   return out;
 }
 
-/// An all-gather under way.
+/// An all-gather in flight.
 class Gathering {
  public:
   Gathering(comm::Communicator& group, const at::Tensor& share)
@@ -78,7 +79,7 @@ class ColumnBackward : public ops::Backward {
   const char* name() const override { return "column_product"; }
 
  private:
-  /// The sum of input gradients travels while the weight gradients are computed.
+  /// The all-reduce of input gradients overlaps with computing the weight gradients.
   at::Tensor whole(const at::Tensor& gradient) {
     auto dx = unflat(ops::input_gradient(gradient, layer_), x_);
     const auto sum = group_.all_reduce(dx, comm::ReduceOp::kSum);
@@ -192,7 +193,7 @@ at::Tensor column_product(comm::Communicator& group, const at::Tensor& x, const 
 
 at::Tensor row_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& cut_layer,
                        const ProductOptions& options) {
-  // Each rank has a part of every row.
+  // Each rank has part of every weight row, so squared lengths are summed over ranks.
   const auto sum = [&](const at::Tensor& squares) { group.all_reduce(squares, comm::ReduceOp::kSum)->wait(); };
   const auto layer = ops::has_magnitudes(cut_layer) ? ops::with_lengths(cut_layer, sum) : cut_layer;
   at::Tensor here, y;

@@ -1,4 +1,4 @@
-// The two linear layers of a tensor-parallel block with their communication, which may overlap with their GEMMs.
+// The column-parallel and row-parallel linear layers with their communication, which may overlap with their GEMMs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,18 +9,19 @@
 
 namespace automodel::parallel {
 
-/// How ranks hold the tokens of the residual stream, and which messages overlap with GEMMs.
+/// How ranks hold the tokens of the residual stream, and which transfers overlap with GEMMs.
 struct ProductOptions {
-  bool sequence = false;  ///< shares of the tokens; else all of them
+  bool sequence = false;  ///< each rank has a share of the tokens; else all of them
   arch::TensorOverlap overlap = {};
 };
 
-/// x [batch, tokens (or this rank's share), in] of the residual stream to [batch, all tokens, out here] by weights
-/// whose outputs are divided. Keeps only the rank-local x; the backward pass gathers it again.
+/// Column-parallel: x [batch, tokens (or this rank's share), in] of the residual stream to [batch, all tokens, out
+/// here], by weights whose outputs are divided. Saves only the local x; the backward pass gathers it again.
 at::Tensor column_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& layer,
                           const ProductOptions& options);
 
-/// x [batch, all tokens, in here] to the sum over ranks, plus the bias: [batch, tokens (or this rank's share), out].
+/// Row-parallel: x [batch, all tokens, in here] to the sum over ranks, plus the bias: [batch, tokens (or this rank's
+/// share), out].
 at::Tensor row_product(comm::Communicator& group, const at::Tensor& x, const ops::Linear& layer,
                        const ProductOptions& options);
 

@@ -6,7 +6,7 @@
 namespace automodel::parallel {
 namespace {
 
-/// The ranks in the order in which `me` handles them: at any time all ranks send to different ranks.
+/// The partner of `me` in a step: in each step all ranks send to different ranks.
 int partner(int me, int step, int size) {
   return (me + step) % size;
 }
@@ -18,7 +18,7 @@ ShareGather::ShareGather(comm::Communicator& group, const at::Tensor& mine)
   const int n = group.size(), me = group.rank();
   shares_[static_cast<std::size_t>(me)] = mine;
   for (int step = 1; step < n; ++step) {
-    // What arrives first is used first: from the rank that sends to this one in the same step.
+    // Shares are used in the order in which they should arrive: in each step, that of the rank which sends to this one.
     const int to = partner(me, step, n), from = partner(me, n - step, n);
     auto& share = shares_[static_cast<std::size_t>(from)];
     share = at::empty(mine.sizes(), mine.options());
@@ -48,7 +48,7 @@ at::Tensor sum_shares(comm::Communicator& group, const at::Tensor& like, const s
   }
   parts[static_cast<std::size_t>(me)] = make(me);
   for (auto& work : works) work->wait();
-  // Sixteen-bit types are summed in float and rounded once, as the collectives do.
+  // 16-bit types are summed in float and rounded once, as in the collectives.
   const bool narrow = like.scalar_type() == at::kBFloat16 || like.scalar_type() == at::kHalf;
   auto sum = narrow ? parts[0].to(at::kFloat) : parts[0].clone();
   for (std::size_t i = 1; i < parts.size(); ++i) sum.add_(parts[i]);

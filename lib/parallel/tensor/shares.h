@@ -1,4 +1,4 @@
-// Shares of the tokens that are sent one by one, so that a GEMM can start on the first before the last arrives.
+// Shares of the tokens that are sent individually, so that a GEMM can start on the first before the last arrives.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace automodel::parallel {
 /// Yields all ranks' shares as they arrive, this rank's own first.
 class ShareGather {
  public:
-  /// `mine` [batch, tokens, width], contiguous; all messages start now.
+  /// Starts all transfers. `mine` [batch, tokens, width] is contiguous.
   ShareGather(comm::Communicator& group, const at::Tensor& mine);
   /// Calls `use(rank, share)` for every rank.
   void each(const std::function<void(int rank, const at::Tensor& share)>& use);
@@ -24,9 +24,9 @@ class ShareGather {
   std::vector<comm::WorkPtr> works_;
 };
 
-/// Sums shares that ranks make for each other: `make(rank)` gives this rank's part of the share of `rank`, contiguous
-/// and of the shape of `like`; it is sent while the next is computed. Returns the sum of this rank's share in the order
-/// of ranks, as a reduce-scatter does.
+/// Reduce-scatter of shares that are computed on demand: `make(rank)` returns this rank's part of the share of `rank`,
+/// contiguous and shaped like `like`; it is sent while the next is computed. Returns this rank's share, summed in rank
+/// order.
 at::Tensor sum_shares(comm::Communicator& group, const at::Tensor& like,
                       const std::function<at::Tensor(int rank)>& make);
 

@@ -39,7 +39,7 @@ TensorStyle TensorParallel::style_of(const ops::Parameter& weight) const {
 
 std::int64_t TensorParallel::local(std::int64_t count, const ops::Parameter& weight) const {
   if (!divided(weight)) return count;
-  if (count < size() && size() % count == 0) return 1;  // neighbouring ranks have the same one
+  if (count < size() && size() % count == 0) return 1;  // neighbouring ranks hold copies of one
   AUTOMODEL_CHECK(count % size() == 0, "heads do not divide among tensor-parallel ranks");
   return count / size();
 }
@@ -67,7 +67,7 @@ ProductOptions TensorParallel::options_for(const ops::Linear& layer) const {
   const auto& name = layer.weights.front()->name;
   if (name.find("attn.") != std::string::npos && !out.overlap.gather_attention) out.overlap.gather = false;
   if (name.find(".mlp.") != std::string::npos && !out.overlap.gather_mlp) out.overlap.gather = false;
-  // Dropout is drawn for whole sequences.
+  // Dropout is drawn for whole sequences, so shares cannot be processed one by one.
   if (layer.draw) out.overlap.gather = out.overlap.scatter = out.overlap.scatter_in_backward = false;
   return out;
 }
@@ -94,7 +94,7 @@ at::Tensor TensorParallel::tokenwise(const at::Tensor& x, const ops::Linear& lay
 at::Tensor TensorParallel::norm_of_heads(const at::Tensor& x, ops::Parameter& weight, const ops::Parameter& projection,
                                          std::int64_t width, double eps, double offset) {
   if (!divided(projection)) return TensorSeam::norm_of_heads(x, weight, projection, width, eps, offset);
-  // Where neighbouring ranks have the same heads, each head is counted that often.
+  // If neighbouring ranks hold copies of the same heads, the sum counts each head that many times.
   const double copies = static_cast<double>(x.size(-1)) * size() / static_cast<double>(width);
   return ops::rms_norm_of_parts(x, weight, width, eps, offset, [this, copies](at::Tensor sums) {
     group_->all_reduce(sums, comm::ReduceOp::kSum)->wait();

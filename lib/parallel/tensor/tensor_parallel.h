@@ -1,4 +1,4 @@
-// Tensor and sequence parallelism of one rank: model::TensorSeam over a group.
+// Tensor and sequence parallelism on one rank: model::TensorSeam over a group.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace automodel::parallel {
 
-/// Products by the styles of a plan. Without sequence parallelism the residual stream is whole on every rank, and sums
-/// are all-reduces; with it each rank has a share of the tokens, and sums are reduce-scatters.
+/// Linear layers by the styles of a plan. Without sequence parallelism the residual stream is whole on every rank, and
+/// sums are all-reduces; with it each rank has a share of the tokens, and sums are reduce-scatters.
 class TensorParallel : public model::TensorSeam {
  public:
-  /// `layout` and `plan` outlive this; the group has two ranks or more.
+  /// `layout` and `plan` must outlive this; the group has at least two ranks.
   TensorParallel(std::shared_ptr<comm::Communicator> group, const arch::ModelSpec& spec, const arch::Layout& layout,
                  const arch::TensorPlan& plan);
 
@@ -44,16 +44,16 @@ class TensorParallel : public model::TensorSeam {
   at::Tensor whole(const at::Tensor& y) override;
 
  private:
-  /// As the plan says. An embedding or a head is kColwise where its vocabulary is divided, else kReplicated.
+  /// The plan's style of a weight. An embedding or head is kColwise if its vocabulary is divided, else kReplicated.
   arch::TensorStyle style_of(const ops::Parameter& weight) const;
   bool divided(const ops::Parameter& weight) const { return style_of(weight) == arch::TensorStyle::kColwise; }
   ProductOptions options_for(const ops::Linear& layer) const;
-  /// The product for this rank's share of the tokens of x: with its share of the dropout draw.
+  /// The layer for this rank's share of the tokens of x: with that part of the dropout draw.
   ops::Linear for_own_tokens(const at::Tensor& x, const ops::Linear& layer) const;
-  /// All tokens, for what every rank does alike.
+  /// enter() and leave() for computations that every rank repeats on all tokens, so that gradients are not summed.
   at::Tensor enter_alike(const at::Tensor& x);
   at::Tensor leave_alike(const at::Tensor& y);
-  /// Results of weights side by side, all ranks' shares of each put together.
+  /// Gathers the results of each weight from all ranks; those of several weights are concatenated.
   at::Tensor gather_results(const at::Tensor& y, const ops::Linear& layer);
 
   std::shared_ptr<comm::Communicator> group_;
@@ -62,7 +62,7 @@ class TensorParallel : public model::TensorSeam {
   bool sequence_;
   bool head_divided_;
   std::int64_t vocab_;
-  mutable std::unordered_map<std::string, arch::TensorStyle> styles_ = {};  ///< of the weights met so far
+  mutable std::unordered_map<std::string, arch::TensorStyle> styles_ = {};  ///< cache of style_of()
 };
 
 }  // namespace automodel::parallel

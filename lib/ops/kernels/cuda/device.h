@@ -1,5 +1,5 @@
-// What all kernels are written in: CUDA C++ under nvcc, and under g++ the emulation of it that the tests bring
-// (test/ops/cuda). Kernels use no more of CUDA than stands here or in the emulation.
+// Common parts of all kernels. They are CUDA C++ under nvcc; under g++ the tests supply an emulation (test/ops/cuda),
+// and kernels may use no CUDA features beyond this header and that emulation.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,20 @@
 
 namespace automodel::ops::cuda {
 
-inline constexpr int kThreads = 256;  ///< of a block
+inline constexpr int kThreads = 256;  ///< threads per block
 inline constexpr int kLanes = 32, kWarps = kThreads / kLanes;
 inline constexpr unsigned kAllLanes = 0xffffffffU;
-inline constexpr std::size_t kSharedBytes = 48 * 1024;  ///< what a block may have without asking
+inline constexpr std::size_t kSharedBytes = 48 * 1024;  ///< shared memory available to a block without opting in
 
 #ifdef __CUDACC__
-/// The shared memory that launch() was asked for.
+/// The dynamic shared memory requested from launch().
 template <class C>
 __device__ inline C* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char bytes[];
   return reinterpret_cast<C*>(bytes);
 }
-__device__ inline void must_be_multiple(const void*, std::size_t) {}  // the GPU stops by itself
+__device__ inline void must_be_multiple(const void*, std::size_t) {}  // the hardware traps misaligned accesses
+                                                                      // itself
 #else
 using emulated::dynamic_shared;
 using emulated::must_be_multiple;
@@ -66,7 +67,7 @@ __device__ inline T narrow(Compute<T> x) {
     return x;
 }
 
-/// Neighbours that are read and written at once.
+/// Adjacent elements that are read and written by one instruction.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T at[N];
@@ -88,7 +89,7 @@ __device__ inline C warp_sum(C x) {
   return x;
 }
 
-/// The sum over the block, for all of its kThreads threads, in an order that does not change.
+/// Block-wide sum, returned to all of its kThreads threads; the order of additions is fixed.
 template <class C>
 __device__ inline C block_sum(C x) {
   __shared__ C part[kWarps];
@@ -97,13 +98,13 @@ __device__ inline C block_sum(C x) {
   __syncthreads();
   C total = 0;
   for (int warp = 0; warp < kWarps; ++warp) total += part[warp];
-  __syncthreads();  // the next sum writes there again
+  __syncthreads();  // `part` is reused by the next call
   return total;
 }
 
 // On the host.
 
-/// Calls run with a null pointer of the element type.
+/// Calls run with a null pointer to the element type.
 template <class Run>
 void for_element(Element element, const Run& run) {
   switch (element) {
@@ -113,8 +114,8 @@ void for_element(Element element, const Run& run) {
   }
 }
 
-/// Calls run(N): how many elements of T fit into 16 bytes where rows of `columns` elements and all pointers allow packs
-/// of so many, else 1.
+/// Calls run(N) with N elements of T, as a constant: 16 bytes' worth if rows of `columns` elements and all pointers
+/// allow packs of that size, else 1.
 template <class T, class Run>
 void for_width(std::int64_t columns, std::initializer_list<const void*> pointers, const Run& run) {
   constexpr int kWide = 16 / sizeof(T);
@@ -130,7 +131,7 @@ inline std::int64_t divided_up(std::int64_t n, std::int64_t by) {
   return (n + by - 1) / by;
 }
 
-/// Starts a kernel of blocks of kThreads threads; nothing where there are no blocks.
+/// Launches a kernel with blocks of kThreads threads; does nothing for 0 blocks.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::int64_t blocks, std::size_t shared_bytes, Stream stream,
             Arguments... arguments) {

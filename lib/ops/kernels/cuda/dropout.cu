@@ -1,11 +1,12 @@
-// Dropout whose mask is a function of seed, step, token and feature: the numbers of base/random.h, made where they are
-// used. A thread takes four columns of a row, which are one block of Philox (Salmon et al. 2011) or two.
+// Dropout whose mask is a function of seed, step, token and feature: the random numbers of base/random.h, generated
+// where they are used. Each thread handles four columns of a row, which fall into one or two blocks of Philox (Salmon
+// et al. 2011).
 #include "ops/kernels/cuda/device.h"
 
 namespace automodel::ops::cuda {
 namespace {
 
-constexpr int kColumns = 4;  // of a thread
+constexpr int kColumns = 4;  // per thread
 
 struct Words {
   std::uint32_t word[4];
@@ -46,7 +47,7 @@ __global__ void drop(Rows<T> in) {
   if (index >= in.rows * each) return;
   const std::int64_t row = index / each, column = index % each * kColumns;
   const auto start = static_cast<std::uint64_t>(in.tokens[row] * in.width);
-  std::uint64_t known = ~std::uint64_t{0};  // the block that `words` is of
+  std::uint64_t known = ~std::uint64_t{0};  // the Philox block that `words` holds
   Words words = {};
   int run = 0;
   for (std::int64_t c = column; c < column + kColumns && c < in.columns; ++c) {
@@ -66,7 +67,7 @@ __global__ void drop(Rows<T> in) {
   }
 }
 
-/// The factor as the mask on the CPU holds it: made in float, then of the element type.
+/// The scale of kept elements as in the CPU's mask: computed in float, then rounded to the element type.
 template <class T>
 Compute<T> kept_factor(double share) {
   const auto kept = static_cast<float>(1 / (1 - share));

@@ -1,13 +1,14 @@
-// The embedding's gradient: blocks for each place in the sorted list of ids, each for some columns; those of the first
-// of equal ids add up the rows of all, in their order.
+// Gradient of the embedding. Each position in the sorted list of ids has blocks, one per range of columns; those of the
+// first of equal ids sum the rows of all of them in order, the others exit.
 #include "ops/kernels/cuda/device.h"
 
 namespace automodel::ops::cuda {
 namespace {
 
-constexpr int kAhead = 8;  // rows that are read before the first of them is added: a frequent id has thousands
+constexpr int kAhead = 8;  // rows loaded before the first of them is added, to hide latency: a frequent id has
+                           // thousands
 
-/// Behind the last of the ids that equal the one at `place`.
+/// One past the last of the ids that equal the one at `place`.
 __device__ inline std::int64_t end_of_run(const std::int64_t* sorted, std::int64_t place, std::int64_t count) {
   std::int64_t low = place + 1, high = count;
   while (low < high) {

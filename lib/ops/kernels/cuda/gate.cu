@@ -1,4 +1,4 @@
-// Gated activations: a thread a pack of neighbours of one row.
+// Gated activations: one thread per pack of adjacent elements of a row.
 #include "ops/kernels/cuda/device.h"
 
 namespace automodel::ops::cuda {
@@ -61,7 +61,7 @@ __global__ void backward_packs(const T* dout, const T* x, T* dx, std::int64_t pa
 template <class C>
 struct Pair {
   C gate, up, sigmoid;
-  bool gate_free, up_free;  ///< not held by the limit
+  bool gate_free, up_free;  ///< not clamped by the limit
 };
 template <class T>
 __device__ Pair<Compute<T>> pair_of(const Pack<T, 2>& values, Compute<T> alpha, Compute<T> limit) {

@@ -1,7 +1,8 @@
-// The kernels for NVIDIA's GPUs, each beside the loop on the CPU that it must equal (ops/kernels). Nothing here needs
-// CUDA or LibTorch: pointers are to device memory, contiguous unless a stride is given, of elements of the type that
-// `Element` names; sums run in float (double for double), the "compute type". Everything is launched on the stream and
-// returns at once. Sums are taken in an order that depends on sizes alone: the same input gives the same bits.
+// The kernels for NVIDIA GPUs, each with the CPU loop that it must match (ops/kernels). Nothing here needs CUDA or
+// LibTorch: pointers are to device memory, contiguous unless a stride is given, with elements of the type that
+// `Element` names; sums are accumulated in float (double for double), the "compute type". Everything is launched on the
+// stream and returns immediately. The order of additions depends only on sizes, so equal inputs give bitwise equal
+// results.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@ namespace automodel::ops::cuda {
 enum class Element : std::int8_t { kFloat, kDouble, kBFloat16 };
 using Stream = void*;  ///< a cudaStream_t
 
-/// Throws Error (kEnvironment, id `cuda-failed`) unless the code, a cudaError_t, is that of success.
+/// Throws Error (kEnvironment, id `cuda-failed`) unless `code`, a cudaError_t, is cudaSuccess.
 void started(int code);
 
 struct NormShape {
@@ -23,16 +24,17 @@ struct NormShape {
   bool centred;  ///< LayerNorm; else RMSNorm
   double eps, offset;
 };
-/// sum = x + delta (where delta is given; else sum is not written). RMSNorm: y = sum / rms(sum) * (offset + weight);
-/// LayerNorm: y = (sum - mean) / deviation * (offset + weight) + bias, where weight and bias may be null. rstd (and
-/// mean, of LayerNorm) [rows] in the compute type.
+/// sum = x + delta (if delta is not null; else x is normed and sum is not written). RMSNorm: y = sum / rms(sum) *
+/// (offset + weight); LayerNorm: y = (sum - mean) / deviation * (offset + weight) + bias, where weight and bias may be
+/// null. rstd (and mean, for LayerNorm) [rows] in the compute type.
 struct NormForward {
   const void *x, *delta, *weight, *bias;
   void *sum, *y, *mean, *rstd;
 };
 void norm_forward(Element element, const NormShape& shape, const NormForward& data, Stream stream);
-/// dx = dsum (where given) + the norm's gradient. `dparameters` null, or [kept, columns] in the compute type for the
-/// weight's gradient and, where `kept` is 2, the bias's; `partial` then has room for [norm_parts(rows), kept, columns].
+/// dx = dsum (unless null) + the norm's input gradient. `dparameters` is null, or [kept, columns] in the compute type
+/// for the weight's gradient and, if `kept` is 2, the bias's; `partial` is then scratch space for [norm_parts(rows),
+/// kept, columns].
 struct NormBackward {
   const void *dy, *dsum, *x, *weight, *mean, *rstd;
   void *dx, *partial, *dparameters;
@@ -52,7 +54,7 @@ struct Rope {
 };
 void rope(Element element, const Rope& rope, Stream stream);
 
-/// GateKernels::forward and backward, and the same for pairs.
+/// GateKernels::forward and backward, and the same for paired gates.
 void gate_forward(Element element, const void* x, void* out, std::int64_t rows, std::int64_t columns, Gate gate,
                   Stream stream);
 void gate_backward(Element element, const void* dout, const void* x, void* dx, std::int64_t rows, std::int64_t columns,
@@ -62,23 +64,23 @@ void paired_gate_forward(Element element, const void* x, void* out, std::int64_t
 void paired_gate_backward(Element element, const void* dout, const void* x, void* dx, std::int64_t rows,
                           std::int64_t columns, const PairedGate& gate, Stream stream);
 
-/// Logits [rows, stride] of tokens first ... first + columns - 1 of a vocabulary; `cap` 0, or each logit x counts as
-/// cap tanh(x / cap).
+/// Logits [rows, stride] of tokens first ... first + columns - 1 of a vocabulary. `cap` > 0: each logit x counts as cap
+/// tanh(x / cap).
 struct Logits {
   void* logits;
   std::int64_t stride, rows, columns, first;
   const std::int64_t* labels;
   double cap;
 };
-/// CrossEntropyKernels::run of a whole vocabulary; losses [rows], 0 where ignored.
+/// CrossEntropyKernels::run over a whole vocabulary; losses [rows], 0 where ignored.
 void cross_entropy(Element element, const Logits& in, double* losses, std::int64_t ignore, double scale, bool gradient,
                    Stream stream);
 /// CrossEntropyKernels::statistics and gradient; out [rows, 3] and shares [rows, 2] in the compute type.
 void logit_statistics(Element element, const Logits& in, void* out, Stream stream);
 void logit_gradient(Element element, const Logits& in, const void* shares, double scale, Stream stream);
 
-/// Elements of one tensor that the optimizer updates with the same rates. value, mean, square and max_square (null: no
-/// amsgrad) are of one type, float or double; copy is null or where the value goes in bfloat16.
+/// Elements of one tensor that share learning rate and weight decay. value, mean, square and max_square (null: no
+/// amsgrad) have one type, float or double; `copy`, unless null, receives the new value in bfloat16.
 struct AdamPiece {
   void* value;
   const void* gradient;
@@ -86,21 +88,21 @@ struct AdamPiece {
   std::int64_t count;
   double lr, weight_decay;
 };
-/// OptimizerKernels::adam over all pieces, however many, in as few launches as their table allows. `step.lr` and
-/// `step.weight_decay` are not read.
+/// OptimizerKernels::adam over any number of pieces, in as few launches as the size of a launch's table allows.
+/// `step.lr` and `step.weight_decay` are ignored.
 void adam(Element element, Element gradient, std::span<const AdamPiece> pieces, const AdamStep& step, Stream stream);
 
 struct SquaresPiece {
   const void* x;
   std::int64_t count;
 };
-/// out = the sum of squares of all pieces; `partial` has room for square_parts(pieces) doubles.
+/// out = the sum of squares of all pieces; `partial` is scratch space for square_parts(pieces) doubles.
 std::int64_t square_parts(std::span<const SquaresPiece> pieces);
 void sum_of_squares(Element element, std::span<const SquaresPiece> pieces, double* partial, double* out, Stream stream);
 
-/// table[id] += the gradient's rows of that id, in their order; `sorted` holds the ids in ascending order and `order`
-/// where each stood. Ids outside the table and `padding` count nothing. `table` is the gradient's buffer, float or
-/// double, or of the gradient's own type.
+/// table[id] += the gradient's rows for that id, in token order; `sorted` holds the ids in ascending order (stable),
+/// `order` their original positions. Ids outside the table and `padding` are skipped. `table` is the gradient's buffer:
+/// float, double, or the element type of the incoming gradient.
 struct EmbeddingRows {
   const void* gradient;  ///< [count, width]
   const std::int64_t *sorted, *order;
@@ -109,16 +111,16 @@ struct EmbeddingRows {
 };
 void embedding_backward(Element element, Element table, const EmbeddingRows& rows, Stream stream);
 
-/// Features of the whole module that columns stand for: run r is features first[r] ... of columns begin[r] ...
-/// begin[r + 1] - 1. Columns behind the last run are filling, which becomes 0.
+/// Maps columns to features of the whole module: run r maps columns begin[r] ... begin[r + 1] - 1 to features first[r]
+/// ... Columns after the last run are padding, which becomes 0.
 struct FeatureRuns {
   static constexpr int kMost = 16;
   int count = 0;
   std::array<std::int64_t, kMost> first = {};
   std::array<std::int64_t, kMost + 1> begin = {};
 };
-/// out = x * mask: 0 where uniform(token * width + feature) of the stream (base/random.h) is below `share`, else
-/// 1 / (1 - share), rounded to the element type as the mask on the CPU is.
+/// out = x * mask. The mask is 0 where uniform(token * width + feature) of the stream (base/random.h) is below `share`,
+/// else 1 / (1 - share), rounded to the element type as the CPU's mask is.
 struct Dropout {
   const void* x;
   void* out;  ///< may be x
@@ -130,11 +132,11 @@ struct Dropout {
 };
 void dropout(Element element, const Dropout& dropout, Stream stream);
 
-/// The `k` largest of each row, largest first, equal ones by their number; float or double. At most 1,024 columns.
+/// Indices of the `k` largest scores of each row, largest first, ties by index; float or double. At most 1,024 columns.
 void top_k(Element element, const void* scores, std::int64_t rows, std::int64_t columns, std::int64_t k,
            std::int64_t* chosen, Stream stream);
-/// Choices [count] sorted by expert, in their order: from[i] is the row (choice / k) that stands at place i, place[c]
-/// where choice c went, counts [experts] how many chose each.
+/// Sorts choices [count] by expert, stably: from[i] is the row (choice / k) at sorted position i, place[c] the sorted
+/// position of choice c, counts [experts] the number of choices of each expert.
 void sort_choices(const std::int64_t* choices, std::int64_t count, std::int64_t k, std::int64_t experts,
                   std::int64_t* from, std::int64_t* place, std::int64_t* counts, Stream stream);
 

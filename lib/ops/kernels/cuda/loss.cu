@@ -1,5 +1,5 @@
-// Cross-entropy in place of the logits: a block a row, once over it for the largest logit and the sum of exponentials
-// together (Milakov and Gimelshein 2018), once more for the gradient.
+// Cross-entropy that overwrites the logits: one block per row, which makes one pass for the largest logit and the sum
+// of exponentials together (Milakov and Gimelshein 2018), and another one for the gradient.
 #include "ops/kernels/cuda/device.h"
 
 namespace automodel::ops::cuda {
@@ -7,7 +7,7 @@ namespace {
 
 template <class C>
 struct Softmax {
-  C largest, sum;  ///< of exp(x - largest); {-inf, 0} of nothing
+  C largest, sum;  ///< largest x, and the sum of exp(x - largest); {-inf, 0} if empty
 };
 
 template <class C>
@@ -19,13 +19,13 @@ __device__ Softmax<C> joined(const Softmax<C>& a, const Softmax<C>& b) {
   return {top, sum};
 }
 
-/// cap tanh(x / cap), or x.
+/// cap tanh(x / cap), or x if cap is 0.
 template <class C>
 __device__ C capped(C x, C cap) {
   return cap > C(0) ? cap * tanh(x / cap) : x;
 }
 
-/// Of the block's row, for every thread.
+/// Softmax statistics of the block's row, returned to every thread.
 template <class T, int N>
 __device__ Softmax<Compute<T>> softmax_of_row(const T* row, std::int64_t columns, Compute<T> cap) {
   using C = Compute<T>;
@@ -66,7 +66,7 @@ __device__ void fill_zero(T* row, std::int64_t columns) {
   for (std::int64_t c = threadIdx.x * N; c < columns; c += kThreads * N) write<N>(row + c, zero);
 }
 
-/// The row becomes exp(x - largest) * factor - scale * onehot(label), times the cap's slope.
+/// Overwrites the row with exp(x - largest) * factor - scale * onehot(label), times the slope of the cap.
 template <class T, int N>
 __device__ void gradient_of_row(T* row, std::int64_t columns, std::int64_t label, Compute<T> largest, Compute<T> factor,
                                 Compute<T> scale, Compute<T> cap) {
@@ -95,7 +95,8 @@ __global__ void whole_row(T* logits, std::int64_t stride, std::int64_t columns, 
     if (gradient) fill_zero<T, N>(row, columns);
     return;
   }
-  const C chosen = threadIdx.x == 0 ? capped(widen(row[label]), cap) : C(0);  // before it becomes a gradient
+  const C chosen = threadIdx.x == 0 ? capped(widen(row[label]), cap) : C(0);  // read before the gradient overwrites
+                                                                              // it
   const auto all = softmax_of_row<T, N>(row, columns, cap);
   if (threadIdx.x == 0)
     losses[blockIdx.x] =
@@ -130,7 +131,7 @@ __global__ void gradient_of_part(T* logits, std::int64_t stride, std::int64_t co
   for (std::int64_t c = columns + threadIdx.x; c < stride; c += kThreads) row[c] = narrow<T>(0);
 }
 
-/// Packs need rows that begin at their borders.
+/// Packs only if every row starts at a multiple of the pack size.
 template <class T, class Run>
 void for_row_width(const Logits& in, const Run& run) {
   for_width<T>(in.stride % 16 == 0 ? in.columns : 1, {in.logits}, run);

@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm with the residual addition before them: one block a row forward; backward a block takes several
-// rows and keeps its part of the parameters' gradients, each thread those of its own columns.
+// RMSNorm and LayerNorm, fused with the preceding residual addition. Forward: one block per row. Backward: each block
+// loops over several rows and accumulates its share of the parameter gradients, each thread those of its own columns.
 #include <algorithm>
 
 #include "ops/kernels/cuda/device.h"
@@ -7,9 +7,9 @@
 namespace automodel::ops::cuda {
 namespace {
 
-constexpr std::int64_t kParts = 264;  // two blocks on each of 132 multiprocessors
+constexpr std::int64_t kParts = 264;  // two blocks per SM on a GPU with 132 SMs
 
-/// offset + weight[c], or 1 without a weight.
+/// offset + weight[c], or 1 if there is no weight.
 template <class T>
 __device__ Compute<T> factor_at(const T* weight, std::int64_t c, Compute<T> offset) {
   return weight != nullptr ? offset + widen(weight[c]) : Compute<T>(1);
@@ -34,7 +34,7 @@ __global__ void forward_row(const T* x, const T* delta, const T* weight, const T
       }
       write<N>(sum + start + c, values);
     }
-    in = sum + start;  // a thread reads what it wrote itself
+    in = sum + start;  // each thread reads only what it wrote itself, so no barrier
   } else {
     for (std::int64_t c = first; c < columns; c += step) {
       const auto values = read<N>(in + c);
@@ -79,7 +79,7 @@ struct Backward {
   std::int64_t rows, columns;
   C offset;
   int kept;
-  bool in_shared;  ///< a block's part is summed in shared memory
+  bool in_shared;  ///< accumulate the block's share in shared memory
 };
 
 template <class T, int N, bool centred>
@@ -88,7 +88,7 @@ __global__ void backward_rows(Backward<T> in) {
   const std::int64_t columns = in.columns, first = threadIdx.x * N, step = kThreads * N;
   C* mine = in.partial + blockIdx.x * in.kept * columns;
   C* sums = in.in_shared ? dynamic_shared<C>() : mine;
-  // In shared memory the elements of a pack lie apart, so that neighbouring threads use other banks.
+  // In shared memory the elements of a pack are spread out, so that adjacent threads access different banks.
   const std::int64_t apart = in.in_shared ? columns / N : 1, along = in.in_shared ? N : 1;
   for (std::int64_t c = first; c < columns; c += step)
     for (int k = 0; k < in.kept; ++k)
@@ -133,7 +133,7 @@ __global__ void backward_rows(Backward<T> in) {
       for (int i = 0; i < N; ++i) mine[k * columns + c + i] = sums[k * columns + c / along + i * apart];
 }
 
-/// out[c] = the sum over parts of partial[part, c]; a block takes kLanes columns, a warp every eighth part.
+/// out[c] = sum over parts of partial[part, c]; each block handles kLanes columns, each warp every kWarps-th part.
 template <class C>
 __global__ void sum_parts(const C* partial, std::int64_t parts, std::int64_t columns, C* out) {
   __shared__ C sums[kWarps][kLanes];

@@ -1,4 +1,4 @@
-// Adam and sums of squares over many tensors in one launch: the table of pieces travels as an argument of the kernel.
+// Adam and sums of squares over many tensors per launch: the table of pieces is passed as a kernel argument.
 #include <algorithm>
 #include <cmath>
 
@@ -7,11 +7,11 @@
 namespace automodel::ops::cuda {
 namespace {
 
-constexpr int kPieces = 24;                  // of a launch: a kernel's arguments have 4 KiB
-constexpr std::int64_t kPerBlock = 1 << 14;  // elements of a block in Adam
+constexpr int kPieces = 24;                  // per launch: kernel arguments are limited to 4 KiB
+constexpr std::int64_t kPerBlock = 1 << 14;  // elements per block in Adam
 constexpr std::int64_t kSquaresPerBlock = 1 << 16;
 
-/// Pieces and the first block of each; all blocks of a piece follow each other.
+/// Pieces, and the first block of each; the blocks of a piece are consecutive.
 template <class Piece>
 struct Table {
   Piece piece[kPieces];
@@ -81,7 +81,7 @@ __global__ void adam_pieces(Table<AdamPiece> table, Rates rates) {
   const std::int64_t end = begin + kPerBlock < piece.count ? begin + kPerBlock : piece.count;
   const bool whole = aligned(piece.value) && aligned(piece.gradient) && aligned(piece.mean) && aligned(piece.square) &&
                      aligned(piece.max_square) && aligned(piece.copy);
-  const std::int64_t packed = whole ? begin + (end - begin) / 4 * 4 : begin;  // the rest one by one
+  const std::int64_t packed = whole ? begin + (end - begin) / 4 * 4 : begin;  // the rest goes element by element
   adam_elements<T, G, 4>(piece, rates, begin, packed);
   adam_elements<T, G, 1>(piece, rates, packed, end);
 }
@@ -112,7 +112,7 @@ __global__ void sum_partials(const double* partial, std::int64_t count, double* 
   if (threadIdx.x == 0) *out = sum;
 }
 
-/// Calls run(table, blocks) for tables that hold all pieces.
+/// Calls run(table, blocks) for as many tables as it takes to hold all pieces.
 template <class Piece, class Run>
 void for_tables(std::span<const Piece> pieces, std::int64_t per_block, const Run& run) {
   for (std::size_t done = 0; done < pieces.size();) {

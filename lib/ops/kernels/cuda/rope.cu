@@ -1,4 +1,4 @@
-// Rotary position embedding in place: a block a row, a thread a pair of a head.
+// Rotary position embedding in place: one block per row, whose threads loop over the pairs of all heads.
 #include "ops/kernels/cuda/device.h"
 
 namespace automodel::ops::cuda {

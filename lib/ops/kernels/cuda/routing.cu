@@ -1,4 +1,4 @@
-// The router's choice, a warp a token, and the order of the choices by expert, a block an expert.
+// The router's choice (one warp per token), and the sorting of choices by expert (one block per expert).
 #include <stdexcept>
 
 #include "ops/kernels/cuda/device.h"
@@ -6,13 +6,14 @@
 namespace automodel::ops::cuda {
 namespace {
 
-constexpr std::int64_t kMostColumns = 1024;  // a lane remembers what it gave in the bits of one word
+constexpr std::int64_t kMostColumns = 1024;  // each lane tracks which of its columns were chosen in the bits of one
+                                             // word
 
 template <class T>
 __global__ void choose_rows(const T* scores, std::int64_t rows, std::int64_t columns, std::int64_t k,
                             std::int64_t* chosen) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
-  if (row >= rows) return;  // the whole warp
+  if (row >= rows) return;  // uniform over the warp
   const int lane = threadIdx.x % kLanes;
   const T* from = scores + row * columns;
   unsigned given = 0;
@@ -34,14 +35,14 @@ __global__ void choose_rows(const T* scores, std::int64_t rows, std::int64_t col
         place = where;
       }
     }
-    place = __shfl_sync(kAllLanes, place, 0);  // lanes may differ where there are scores that are no numbers
+    place = __shfl_sync(kAllLanes, place, 0);  // lanes may disagree if scores are NaN
     if (place % kLanes == lane) given |= 1U << (place / kLanes);
     if (lane == 0) chosen[row * k + turn] = place;
   }
 }
 
-/// How many choices of other experts come before those of this block's, and their own places among them: once over all
-/// choices to count, once more to place.
+/// Counting sort for this block's expert: one pass over all choices counts those of lower experts, which come first,
+/// and its own; a second pass places its own in order.
 __global__ void place_choices(const std::int64_t* choices, std::int64_t count, std::int64_t k, std::int64_t* from,
                               std::int64_t* place, std::int64_t* counts) {
   __shared__ int of_warp[kWarps];
@@ -71,7 +72,7 @@ __global__ void place_choices(const std::int64_t* choices, std::int64_t count, s
       place[c] = next + ahead;
     }
     next += all;
-    __syncthreads();  // of_warp is written again
+    __syncthreads();  // of_warp is overwritten in the next iteration
   }
 }
 

@@ -27,7 +27,8 @@ bool has_float8() {
   return capability() >= 89;
 }
 
-/// LibTorch has its kernels for these alone (_scaled_mm_allowed_device); elsewhere it fetches the ends of the groups.
+/// LibTorch's fast kernels exist only for these (_scaled_mm_allowed_device); elsewhere it copies the group ends to the
+/// host.
 bool has_grouped_product() {
   return capability() / 10 == 9 || capability() / 10 == 10;
 }

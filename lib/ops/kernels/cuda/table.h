@@ -1,4 +1,4 @@
-// The kernels of this folder as a table.
+// The kernels of this directory as a table.
 #pragma once
 
 #include "ops/kernels/device.h"
@@ -29,7 +29,7 @@ inline DeviceKernels table(Stream (*stream)()) {
           .has_grouped_product = nullptr};
 }
 
-/// As they compute on GPUs; defined where the CUDA runtime is linked.
+/// The table for GPUs; defined only in builds that link the CUDA runtime.
 const DeviceKernels& kernels();
 
 }  // namespace automodel::ops::cuda
