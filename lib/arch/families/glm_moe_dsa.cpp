@@ -13,7 +13,7 @@ namespace automodel::arch {
 namespace glm_moe_dsa {
 
 /// Reads which layers have their own indexer: indexer_types, else index_topk_pattern ("FSSF"), else all layers before
-/// index_skip_topk_offset and every index_topk_freq-th one from there on.
+/// index_skip_topk_offset and every index_topk_freq-th one counted from the last of those.
 void read_choosing_layers(ConfigReader& config, ModelSpec& spec) {
   auto& chooses = spec.index->layers;
   const int every = std::max(1, config.integer({"index_topk_freq"}, 1, 0, kMostLayers));
