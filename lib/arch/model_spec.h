@@ -49,9 +49,9 @@ struct Recurrence {
   bool conv_bias = false;
   bool in_bias = false;
   bool out_bias = false;
-  bool values_first =
-      false;         ///< channel order of the convolution: values, keys, queries (Mamba-2); else queries, keys, values
-  bool norm = true;  ///< normalise the state's output
+  /// Channel order of the convolution: values, keys, queries (Mamba-2); else queries, keys, values.
+  bool values_first = false;
+  bool norm = true;         ///< normalise the state's output
   bool norm_first = false;  ///< gate * norm(output); else norm(gate * output)
   double norm_eps = 1e-6;
   double least_step = 0;                   ///< lower limit of Mamba-2's time step
@@ -123,8 +123,8 @@ struct TokenIndex {
   int heads = 0;
   int dim = 0;               ///< width of its queries and keys; RoPE applies to the first rope_dim
   bool interleaved = false;  ///< RoPE rotates adjacent pairs
-  std::vector<bool> layers =
-      {};  ///< per layer: whether it has an indexer; else it reuses the previous layer's selection
+  /// Per layer: whether it has an indexer; else it reuses the previous layer's selection.
+  std::vector<bool> layers = {};
   bool chooses(int layer) const { return layers[static_cast<std::size_t>(layer)]; }
   /// The layer whose selection this layer uses.
   int chooser(int layer) const {

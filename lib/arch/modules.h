@@ -25,8 +25,8 @@ struct Parameter {
   bool transposed = false;  ///< stored [in, out]
   Initial initial = Initial::kNormal;
   double start = 0;
-  std::string tied_to =
-      {};                   ///< FQN of the parameter whose storage this one shares; such a tensor is not stored on disk
+  /// FQN of the parameter whose storage this one shares; such a tensor is not stored on disk.
+  std::string tied_to = {};
   std::string adapts = {};  ///< for an adapter parameter: FQN of the adapted weight
   bool frozen = false;      ///< not trained; adapters are trained instead
   int bits = 0;             ///< frozen weight quantised to 4 or 8 bits; 0: not quantised

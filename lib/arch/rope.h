@@ -26,8 +26,8 @@ struct Rope {
   std::optional<double> mscale = {};            ///< yarn, DeepSeek
   std::optional<double> mscale_all_dim = {};    ///< yarn, DeepSeek
   std::optional<double> attention_factor = {};  ///< yarn, longrope: if given rather than computed
-  std::optional<double> short_attention_factor =
-      {};                                 ///< longrope, Phi-3.5-MoE: for sequences up to the original length
+  /// LongRoPE, Phi-3.5-MoE: for sequences up to the original length.
+  std::optional<double> short_attention_factor = {};
   std::vector<double> short_factor = {};  ///< longrope, rotary_dim / 2 values
   std::vector<double> long_factor = {};   ///< longrope, rotary_dim / 2 values
   bool operator==(const Rope&) const = default;

@@ -54,8 +54,8 @@ struct TensorOverlap {
   bool scatter = false;              ///< reduce-scatter in chunks as they are computed (tp_comm_overlap_rs)
   bool scatter_in_backward = false;  ///< the same for input gradients (tp_comm_overlap_rs_dgrad)
   bool gather_in_backward = false;   ///< inputs are re-gathered during the input-gradient GEMM (tp_comm_bulk_wgrad)
-  bool scatter_under_weights =
-      false;  ///< input gradients are reduce-scattered during the weight-gradient GEMM (tp_comm_bulk_dgrad)
+  /// Input gradients are reduce-scattered during the weight-gradient GEMM (tp_comm_bulk_dgrad).
+  bool scatter_under_weights = false;
   bool gather_attention = true;  ///< `gather` also applies to the QKV projection (tp_comm_overlap_disable_qkv)
   bool gather_mlp = true;        ///< `gather` also applies to the MLP's first layer (tp_comm_overlap_disable_fc1)
   /// Whether tokens are exchanged in per-rank chunks, as point-to-point messages.

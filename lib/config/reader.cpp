@@ -134,8 +134,7 @@ bool switched_on(const Node& node) {
   return enabled == nullptr || switched_on(enabled->value);
 }
 
-/// Reads one mapping into a section: the section's own fields and those of flat alternatives, whose keys are written
-/// among them.
+/// Reads one mapping into a section: its own fields, and those of alternatives whose keys are written among them.
 class SectionReading {
  public:
   SectionReading(Reader& reader, const Node& node, const std::string& path)

@@ -16,7 +16,7 @@ namespace automodel::plan {
 struct TrainedProducts {
   bool queries = true;  ///< query, key and value projections
   bool output = true;   ///< attention's output projection
-  bool up = true;       ///< of the MLP
+  bool up = true;       ///< the MLP's first projections
   bool down = true;
 };
 

@@ -18,8 +18,9 @@ Recompute recompute_of(const config::DistributedConfig& distributed, Located& re
   return Recompute::kNone;
 }
 
-/// With Megatron Core's enable_autocast, autocast_dtype or else params_dtype; otherwise the strategy's own
-/// autocast_dtype or pipeline_dtype.
+/// The strategy's own autocast_dtype or, with Megatron Core's enable_autocast, the first one set of
+/// model_parallel.autocast_dtype, the strategy's autocast_dtype, params_dtype and pipeline_dtype. Empty if that is the
+/// compute dtype anyway.
 std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute, Located& report) {
   const auto& m = recipe.model_parallel();
   std::optional<DType> out = std::visit(
@@ -150,8 +151,7 @@ double router_bias_step_of(const config::Recipe& recipe, const LeverRequest& req
 /// sharding serves that purpose, so such counts are rejected.
 void check_weight_shards(const config::ModelParallelConfig& m, const config::LoadedRecipe& loaded, Located& report) {
   const auto check = [&](const std::string& key, const std::optional<int>& shards, int ranks) {
-    if (shards && *shards > ranks &&
-        *shards % std::max(1, ranks) == 0)  // otherwise Megatron Core's own rule reports it
+    if (shards && *shards > ranks && *shards % std::max(1, ranks) == 0)  // else Megatron Core's own check fails
       report.refuse("unsupported-option", "model_parallel." + key,
                     fmt::format("{} weight shards over {} tensor-parallel rank{} are not supported", *shards, ranks,
                                 ranks == 1 ? "" : "s"),

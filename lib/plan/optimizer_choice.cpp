@@ -30,9 +30,7 @@ SgdRule rule_of(const config::SgdConfig& c) {
 
 MuonRule rule_of(const config::MuonConfig& c) {
   const double rest = c.scalar_lr().value_or(c.lr());
-  const auto factor = [&](double rate) {
-    return c.lr() > 0 ? rate / c.lr() : 1;
-  };  // with lr 0 the schedule's rate is 0 anyway
+  const auto factor = [&](double rate) { return c.lr() > 0 ? rate / c.lr() : 1; };  // lr 0: all rates are 0
   const bool matched = c.adjust_lr_fn() == config::MuonScale::kMatchRmsAdamW;
   return {.momentum = c.momentum(),
           .nesterov = c.nesterov(),

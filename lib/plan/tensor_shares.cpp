@@ -125,8 +125,8 @@ class Shares {
       return sequence && style != TensorStyle::kSequence && !arch::divides_columns(style);
     };
     if (const auto first = style_of(layer, prefix, {Part::kQuery, Part::kQkv, Part::kQueryUp})) {
-      const bool own_heads =
-          *first == TensorStyle::kColwise;  // other styles gather the outputs or replicate the module
+      // Other styles gather the outputs or replicate the module.
+      const bool own_heads = *first == TensorStyle::kColwise;
       out.heads = own_heads ? tp_ : 1;
       out.keys = own_heads ? std::min(tp_, spec_.kv_heads) : 1;
       out.whole_attention = whole_input(*first);

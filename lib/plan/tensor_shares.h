@@ -19,8 +19,8 @@ struct WidthShares {
                   ///< a slice (rowwise_rep); else 0
   int up = 1;     ///< outputs of the MLP's first projection
   int down = 1;   ///< inputs of its last projection
-  bool whole_attention =
-      false;  ///< with sequence parallelism: the first projection keeps the gathered tokens of all ranks
+  /// With sequence parallelism: the first projection keeps the gathered tokens of all ranks.
+  bool whole_attention = false;
   bool whole_mlp = false;
 };
 

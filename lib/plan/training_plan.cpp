@@ -400,9 +400,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (model) plan.frozen = choose_frozen(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
-    plan.sharding =
-        plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
-                      plan.pipelined ? 2 : plan.batch.runs);  // a pipeline is assumed to run several microbatches
+    plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
+                                  plan.pipelined ? 2 : plan.batch.runs);  // pipelines run several microbatches
     choose_storage_units(plan.sharding, recipe.distributed(), plan.model ? &plan.model->spec : nullptr, report);
     plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may request it
     plan.batch.multiple = token_multiple(plan);

@@ -39,8 +39,8 @@ struct BatchPlan {
   std::int64_t length = 0;          ///< tokens per sequence; 0 if the recipe's data does not specify it
   std::int64_t assumed_length = 0;  ///< used by estimates if `length` is 0
   std::int64_t multiple = 1;        ///< batches are padded to a multiple of this many tokens
-  std::int64_t validation_length =
-      0;  ///< tokens per sequence of the longest validation set that specifies it; 0: as in training
+  /// Tokens per sequence of the longest validation set that specifies it; 0: as in training.
+  std::int64_t validation_length = 0;
   std::int64_t planned_length() const { return length > 0 ? length : assumed_length; }
   std::int64_t tokens() const { return global * planned_length(); }
 };
