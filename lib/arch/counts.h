@@ -45,8 +45,8 @@ std::int64_t active_parameters(const ModelSpec& spec, const ParameterCounts& cou
 
 /// Floating-point operations of the forward pass for one token of a sequence of `sequence` tokens:
 ///   2 x (elements of the matrices it is multiplied by; of the experts' only top_k / experts)
-///   + 2 x (query width + value width) x (keys it sees on average) for each layer of attention: scores and weighted
-///     values,
+///   + 2 x (query width + value width) x (keys it sees on average) for each attention layer: scores and weighted
+///   values,
 ///   + 4 x heads x key width x value width for each recurrent layer, whose state is written and read once, or 6 x with
 ///   a delta rule, which reads it twice; plus 2 x taps x channels for its convolution.
 /// The keys seen are sequence / 2 with `causal`, w - w^2 / (2 sequence) in a layer with a window of w < sequence, and

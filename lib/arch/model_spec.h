@@ -282,7 +282,7 @@ struct ModelSpec {
 /// transformers' names of the values, such as "full_attention".
 std::string_view name_of(LayerAttention attention);
 std::string_view name_of(RopeKind kind);
-/// For people: "attention", "Mamba-2", ...
+/// Display name: "attention", "Mamba-2", ...
 std::string_view name_of(Mixer mixer);
 
 }  // namespace automodel::arch

@@ -139,7 +139,7 @@ class Choosing {
     return std::nullopt;
   }
 
-  /// Last parts of the names of all linear modules, each once.
+  /// Last name components of all linear modules, without duplicates.
   std::vector<std::string_view> last_parts() {
     for (const auto& module : linear_) parts_.insert(last_part(module));
     return {parts_.begin(), parts_.end()};

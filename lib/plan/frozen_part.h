@@ -21,7 +21,7 @@ struct FrozenPart {
   std::vector<arch::Parameter> all = {};     ///< all parameters of the model, with frozen ones marked
   std::int64_t elements = 0;                 ///< frozen elements
   std::vector<TrainedProducts> layers = {};  ///< by layer
-  bool embedding = false, head = false;      ///< the weight is frozen
+  bool embedding = false, head = false;      ///< whether that weight is frozen
   /// By layer: fraction of the matmul weights' elements that is trained.
   std::vector<double> trained_products = {};
 };
@@ -44,8 +44,7 @@ FrozenElements frozen_elements(const TrainingPlan& plan, const StagePart& part);
 double trained_share(const TrainingPlan& plan, int layer);
 bool trains_embedding(const TrainingPlan& plan);
 bool trains_head(const TrainingPlan& plan);
-/// FLOPs per microbatch of weight gradients that are not computed: a third of the GEMMs with frozen
-/// weights.
+/// FLOPs per microbatch saved by not computing weight gradients: a third of the GEMMs with frozen weights.
 double frozen_flops(const TrainingPlan& plan, const StagePart& part);
 
 }  // namespace automodel::plan

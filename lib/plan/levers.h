@@ -21,8 +21,7 @@ enum class Recompute {
   kSelective,  ///< what attention's backward needs; norm and MLP are recomputed
 };
 
-/// Parts of a layer that the backward pass recomputes (Megatron Core's
-/// recompute_modules).
+/// Parts of a layer that are recomputed in the backward pass (Megatron Core's recompute_modules).
 struct RecomputeModules {
   bool core_attention = false;  ///< the attention kernel; queries, keys and values are kept
   bool norms = false;
@@ -36,8 +35,8 @@ struct RecomputeModules {
   }
 };
 
-/// Activations of the first layers are kept in host memory for the backward pass. Source: Megatron Core,
-/// cpu_offloading.
+/// Activations of the first `layers` layers are kept in host memory until the backward pass (Megatron Core's
+/// cpu_offloading).
 struct ActivationOffloading {
   int layers = 0;
   bool double_buffering = false;     ///< reload into two persistent buffers

@@ -18,7 +18,7 @@ struct Sharding {
   bool reshard_after_forward = false;  ///< gathered parameters are freed between forward and backward
   bool keep_experts = false;           ///< except experts' parameters
   bool defer_reduction = true;         ///< gradients stay whole until the last microbatch
-  bool offloaded = false;              ///< masters, reduced gradients and optimizer states live in host memory
+  bool offloaded = false;              ///< master weights, reduced gradients and optimizer state are in host memory
   bool sequence_parallel = false;      ///< norms and residuals are sharded along the sequence over tp ranks
   bool double_buffer = false;          ///< gathered layers alternate between two persistent buffers
   bool whole_stage = false;            ///< all layers of a stage form one unit; else each layer is one
@@ -30,7 +30,7 @@ struct Sharding {
   std::optional<std::int64_t> bucket_bytes = {};
   int shards = 1;         ///< ranks that share one copy of a dense parameter
   int expert_shards = 1;  ///< of an expert's parameter
-  int replicas = 1;       ///< copies of a shard over which gradients are summed too
+  int replicas = 1;       ///< replicas of each shard, over which gradients are all-reduced
   /// Maximum number of units gathered ahead.
   int prefetch() const { return overlap_gather ? std::max(forward_prefetch, backward_prefetch) : 0; }
   /// Number of all-gathers per step with `passes` forward and backward passes.

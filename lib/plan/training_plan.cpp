@@ -107,7 +107,7 @@ void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& s
   m.pipeline_model_parallel_size = sizes.pp;
   m.context_parallel_size = sizes.cp;
   m.expert_model_parallel_size = sizes.ep;
-  if (!m.pipeline_dtype()) m.pipeline_dtype = types.message;  // ours has a default
+  if (!m.pipeline_dtype()) m.pipeline_dtype = types.message;  // this program has a default
   Diagnostics warnings;
   report.refuse_all(config::post_init(m, warnings), "model_parallel");
   report.warn_all(std::move(warnings), "model_parallel");

@@ -31,8 +31,8 @@ struct VirtualStages {
 
 /// The number of stages as in NeMo AutoModel's calculate_virtual_stages: ceil(layers / layers_per_stage), rounded to a
 /// multiple of pp_size. layers_per_stage only determines that number; layers are then spread evenly. Without
-/// layers_per_stage nothing is checked here; too few layers are detected when the model is split. Problems, with keys
-/// of `distributed.`:
+/// layers_per_stage nothing is checked here; too few layers are detected when the model is split.
+/// Problems, with keys below `distributed`:
 ///   bad-value              a number below 1
 ///   indivisible            not a multiple of pp_size, and no rounding requested
 ///   schedule-single-stage  not exactly one stage per rank, but the schedule runs one

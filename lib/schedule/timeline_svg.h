@@ -9,7 +9,7 @@
 namespace automodel::schedule {
 
 struct SvgOptions {
-  std::string title = {};  ///< any text; the bubble share is added
+  std::string title = {};  ///< any text; the bubble fraction is appended
   bool in_seconds = true;  ///< false: times are in units of one forward, as with unit_costs()
 };
 
