@@ -25,14 +25,14 @@ enum class Initial : std::uint8_t {
   kStepBias,    ///< softplus(value) is log-uniform in [0.001, 0.1] (Mamba-2)
 };
 
-/// A parameter of a layer, or of the ends (embeddings, final norm, head). "{}" in a name stands for the expert's
-/// number.
+/// A parameter of a layer, or of the ends (embeddings, final norm, head). "{}" in a name stands for the number of the
+/// expert, or of the head for per-head norms.
 struct ParameterTemplate {
   std::string name = {};  ///< relative to the layer; for the ends the full FQN
   Shape shape = {};
   Role role = Role::kMlp;
   Part part = Part::kNone;
-  int copies = 1;           ///< number of experts if the checkpoint stores them as separate tensors
+  int copies = 1;           ///< number of experts (or heads) if checkpoints store a tensor for each
   bool matrix = false;      ///< a weight in a matmul with every token that reaches it
   bool trainable = true;    ///< false: a buffer stored in checkpoints
   bool transposed = false;  ///< stored [in, out]: GPT-2's

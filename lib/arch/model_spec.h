@@ -210,7 +210,7 @@ struct ModelSpec {
   double attention_scale = 0.0;    ///< factor of the scores; 0: head_dim^-1/2
   double attention_softcap = 0.0;  ///< c: scores become c tanh(x / c); 0: none
   double qkv_clip = 0.0;           ///< queries, keys and values are clamped to +- this; 0: none
-  double query_growth = 0.0;    ///< queries are scaled by 1 + this x ln(1 + floor(position / original context)); 0: no
+  double query_growth = 0.0;    ///< queries are scaled by 1 + this x ln(1 + floor(position / original context)); 0: off
   bool scale_by_layer = false;  ///< divide scores by layer index + 1 (a GPT-2 option)
   int sliding_window = 0;       ///< window of kSliding layers in tokens, the current one included; 0: none
   std::vector<LayerAttention> attention = {};  ///< one per layer

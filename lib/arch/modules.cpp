@@ -56,7 +56,8 @@ std::vector<Parameter> layer_parameters(const Layout& layout, int layer) {
   const auto& templates = layout.layer(layer);
   std::vector<Parameter> out;
   for (std::size_t i = 0; i < templates.size();) {
-    // Adjacent per-expert templates are expanded together: all of expert 0 first, then all of expert 1, ...
+    // Adjacent templates with the same number of copies are expanded together: all of expert 0 first, then all of
+    // expert 1, ...
     std::size_t end = i + 1;
     while (templates[i].copies > 1 && end < templates.size() && templates[end].copies == templates[i].copies) ++end;
     const bool expert = templates[i].role == Role::kExpert && templates[i].name.find("{}") != std::string::npos;

@@ -6,7 +6,7 @@
 
 namespace automodel {
 
-/// FNV-1a, the same on every rank regardless of compiler. Strings are terminated, so {"ab", "c"} and {"a", "bc"}
+/// FNV-1a, the same on every rank regardless of platform. Strings are terminated, so {"ab", "c"} and {"a", "bc"}
 /// differ.
 class TextHash {
  public:
