@@ -153,7 +153,7 @@ struct MixtureOfExperts {
   double normalize_added = 0.0;  ///< epsilon added to the sum they are divided by
   double normalize_least = 0.0;  ///< lower bound of that divisor
   double scaling = 1.0;          ///< routed_scaling_factor
-  double jitter = 0.0;           ///< kSparseMixer: relative distance from the best within which logits count
+  double jitter = 0.0;           ///< kSparseMixer: logits farther than 2 x this from the best (relatively) are masked
   bool bias = false;             ///< router and experts have biases
   double aux_loss_coefficient = 0.0;
   bool output_router_logits = false;  ///< transformers adds the auxiliary loss only if set
