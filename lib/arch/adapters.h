@@ -1,4 +1,4 @@
-// Low-rank adapters added to frozen weights: y = W x + scale * B A x with A [rank, in] and B [out, rank] (LoRA, Hu et
+// Low-rank adapters added to frozen weights: y = W x + scale * B A x, with A [rank, in] and B [out, rank] (LoRA, Hu et
 // al. 2021).
 #pragma once
 
@@ -15,53 +15,53 @@ namespace automodel::arch {
 /// Initial values of A. B starts at zero, so that training starts from the unmodified model.
 enum class AdapterStart : std::uint8_t {
   kXavier,   ///< normal, variance 2 / (in + rank)
-  kKaiming,  ///< uniform, at most 1 / sqrt(in): torch.nn.Linear's
+  kKaiming,  ///< uniform in +-1 / sqrt(in), as torch.nn.Linear
 };
 
-/// Frozen weights in few bits, as bitsandbytes has them (QLoRA, Dettmers et al. 2023).
+/// Quantised frozen weights in bitsandbytes' formats (QLoRA, Dettmers et al. 2023).
 struct QuantizedBase {
   int bits = 4;               ///< 4: nf4, 8: int8
-  bool small_scales = false;  ///< of nf4: scales in 8 bits
+  bool small_scales = false;  ///< nf4: scales quantised to 8 bits (double quantisation)
   bool operator==(const QuantizedBase&) const = default;
 };
 
 struct AdapterSpec {
   int rank = 8;
-  int expert_rank = 8;  ///< of adapters beside experts
+  int expert_rank = 8;  ///< rank of adapters on experts
   double alpha = 32;
   double dropout = 0;          ///< dropout rate in training; kept elements are scaled by 1 / (1 - rate)
-  bool dropout_first = false;  ///< of an adapter's input; else of its result
-  bool magnitudes = false;     ///< DoRA: the length of every row of W + scale * B A is trained beside
+  bool dropout_first = false;  ///< dropout on the adapter's input; else on its output
+  bool magnitudes = false;     ///< DoRA: the norm of each row of W + scale * B A is a separate trained parameter
   AdapterStart start = AdapterStart::kXavier;
   bool transposed = false;                 ///< the weights are stored [in, out]: GPT-2's
-  std::optional<QuantizedBase> base = {};  ///< absent: frozen weights have the compute type
+  std::optional<QuantizedBase> base = {};  ///< empty: frozen weights are kept in the compute dtype
   std::vector<std::string> weights = {};   ///< FQNs of the adapted weights, in the model's order
 
   int rank_of(const Parameter& weight) const { return weight.is_expert() ? expert_rank : rank; }
   double scale(bool expert = false) const { return alpha / (expert ? expert_rank : rank); }
 };
 
-/// True for the weight of a linear module outside of experts and routers.
+/// Whether this is the weight of a linear module other than routers and routed experts.
 bool is_linear_weight(const Parameter& parameter);
-/// True for what bitsandbytes quantises in a model of transformers: linear modules but the head. GPT-2's transposed
-/// ones stay as they are here.
+/// Whether bitsandbytes would quantise the weight in transformers: all linear modules except the head. GPT-2's
+/// transposed weights are not quantised here.
 bool can_be_quantized(const Parameter& parameter);
 /// "model.layers.0.mlp.up_proj.lora_A.weight" for "model.layers.0.mlp.up_proj.weight"; `matrix` is A or B.
 std::string adapter_matrix(std::string_view weight, char matrix);
 /// "model.layers.0.mlp.up_proj.lora_magnitude_vector".
 std::string adapter_magnitudes(std::string_view weight);
-/// True for what lies along a module's results: B and the magnitudes.
+/// Whether an adapter parameter is indexed by the module's output dimension: B and the magnitudes.
 bool is_last_matrix(const Parameter& adapter);
 bool is_magnitudes(const Parameter& adapter);
-/// Inputs and results of the module that a weight belongs to.
+/// Input and output width of a linear module.
 struct LinearSizes {
   std::int64_t in = 0;
   std::int64_t out = 0;
 };
 LinearSizes linear_sizes(const Parameter& weight);
 
-/// `parameters`, frozen, and the trained matrices of the adapters: those of a layer behind the layer's
-/// parameters, those of the head behind everything.
+/// `parameters` marked as frozen, plus the trained adapter parameters: a layer's adapters follow the layer's
+/// parameters, those of the head come last.
 std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const AdapterSpec& adapters);
 
 }  // namespace automodel::arch

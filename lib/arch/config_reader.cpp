@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The value as the user wrote it, cut to a length that fits a message.
+/// The value as JSON, truncated to fit a message.
 std::string shown(const Json& value) {
   auto text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
@@ -60,7 +60,8 @@ const Json* ConfigReader::find(Keys keys, std::string_view& key) {
 
 SourceLocation ConfigReader::place(std::string_view key) const {
   SourceLocation out{source_->file};
-  // The parser keeps no locations: a key is searched for after the key of its object, quoted and followed by a colon.
+  // The JSON parser keeps no locations, so search the text for the quoted key followed by a colon, after the key of its
+  // object.
   std::size_t from = 0;
   if (!path_.empty()) {
     const auto dot = path_.rfind('.');

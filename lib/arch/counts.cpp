@@ -18,7 +18,7 @@ void count(const std::vector<ParameterTemplate>& parameters, ParameterCounts& ou
   }
 }
 
-/// Keys that a token sees, averaged over the sequence.
+/// Number of keys a token attends to, averaged over the sequence.
 double keys_seen(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal) {
   const auto tokens = static_cast<double>(sequence);
   if (!causal) return tokens;
@@ -79,7 +79,8 @@ double state_flops_per_token(const ModelSpec& spec, int layer) {
   const auto& state = *spec.recurrence;
   const auto mixer = spec.mixer(layer);
   if (mixer == Mixer::kShortConv) return 2.0 * state.taps * spec.hidden;
-  const bool corrected = mixer == Mixer::kGatedDelta || mixer == Mixer::kChannelDelta;  // the state is read twice
+  // Delta rule: the state is read twice.
+  const bool corrected = mixer == Mixer::kGatedDelta || mixer == Mixer::kChannelDelta;
   const double cells = static_cast<double>(state.heads) * state.key_dim * state.value_dim;
   const auto channels = static_cast<double>(2 * state.key_width() + state.value_width());
   return (corrected ? 6 : 4) * cells + 2 * state.taps * channels;

@@ -9,7 +9,7 @@
 
 namespace automodel::arch {
 
-// One file of families/ each.
+// Each is defined in its own file in families/.
 extern const Family kLlama;
 extern const Family kMistral;
 extern const Family kQwen2;
@@ -127,7 +127,7 @@ Layout layout_of(const ModelSpec& spec) {
   const Family& family = known != nullptr ? *known : kUnknownFamily;
   Layout out;
   (family.lay_out_ends != nullptr ? family.lay_out_ends : lay_out_llama_ends)(spec, out);
-  // By mixer, feed-forward block and its width, experts, index of tokens.
+  // Layer kinds differ in mixer, presence and width of the feed-forward block, experts, and token index.
   std::map<std::tuple<Mixer, bool, int, bool, bool>, int> kinds;
   for (int layer = 0; layer < spec.layers; ++layer) {
     const bool chooses = spec.index && spec.index->chooses(layer);

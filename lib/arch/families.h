@@ -11,16 +11,16 @@
 
 namespace automodel::arch {
 
-/// Every family, in the order of the table.
+/// Every family, in table order.
 std::span<const Family* const> families();
-/// The family of a `model_type`; nullptr where there is none.
+/// The family with this `model_type`, or nullptr.
 const Family* find_family(std::string_view model_type);
-/// Assumptions about a decoder of an unknown family: Llama's names, and experts if the config has the usual keys. Good
-/// enough for planning, not for training.
+/// Assumptions for a decoder of an unknown family: Llama's names, and experts if the config has the usual keys. Good
+/// enough for planning, but not for training.
 const Family& unknown_family();
 std::vector<std::string_view> family_names();
 
-/// Names and parameters of a model. Cost does not grow with the number of layers or experts.
+/// Names and parameters of a model. Identical layers and experts are described only once.
 Layout layout_of(const ModelSpec& spec);
 
 }  // namespace automodel::arch

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Keys of transformers configs that affect neither the shapes nor the mathematics of training.
+/// Keys of transformers configs that affect neither shapes nor the computation in training.
 void pass_over_common(ConfigReader& config) {
   config.pass_over({"model_type",
                     "architectures",
@@ -72,8 +72,8 @@ SourceLocation place_of_byte(std::string_view file, std::string_view text, std::
   return out;
 }
 
-/// `text` with the bare word Infinity, which Python writes and JSON lacks, as a number that serves as well; places
-/// stay.
+/// Replaces the bare word Infinity, which Python writes but JSON does not allow, by a large number of the same length,
+/// so that positions in the text stay valid.
 std::string without_infinity(std::string_view text) {
   constexpr std::string_view kWord = "Infinity", kNumber = "1.0e+308";
   std::string out(text);
@@ -89,7 +89,7 @@ std::string without_infinity(std::string_view text) {
   return out;
 }
 
-/// The document, or nothing and an error.
+/// The parsed document, or nothing after reporting an error.
 std::optional<Json> parse_json(std::string_view text, std::string_view file, Diagnostics& errors) {
   try {
     auto document = Json::parse(without_infinity(text));
@@ -98,20 +98,21 @@ std::optional<Json> parse_json(std::string_view text, std::string_view file, Dia
   } catch (const Json::parse_error& error) {
     errors.push_back({"bad-json", "the configuration is not valid JSON", "it stops making sense here",
                       place_of_byte(file, text, error.byte)});
-  } catch (const Json::exception&) {  // a number beyond a double
+  } catch (const Json::exception&) {  // a number outside the range of double
     errors.push_back({"bad-json", "the configuration holds a number that is out of range", "", {std::string(file)}});
   }
   return std::nullopt;
 }
 
-/// True where the sizes stand in a nested text_config.
+/// Whether the decoder's sizes are in a nested text_config.
 bool nests_text(const Json& document) {
   const auto text = document.find("text_config");
   return text != document.end() && text->is_object() && !document.contains("hidden_size") &&
          !document.contains("n_embd");
 }
 
-/// By the names that transformers gives classes: what is neither of these encodes, classifies or makes images.
+/// Whether the model generates text, judged by the suffix of its transformers class. All other classes encode, classify
+/// or generate images.
 bool generates(std::string_view architecture) {
   constexpr std::array kEnds = {std::string_view("CausalLM"), std::string_view("LMHeadModel"),
                                 std::string_view("ConditionalGeneration")};
@@ -132,8 +133,8 @@ double element_estimate(const ModelSpec& spec) {
   return out;
 }
 
-/// Models of transformers whose configs look like a decoder's but that are not causal language models. Those with
-/// is_encoder_decoder are refused without this list.
+/// transformers models whose configs look like a decoder's but that are not causal language models. Models with
+/// is_encoder_decoder are rejected without this list.
 constexpr std::array<std::string_view, 26> kEncoders = {"albert",
                                                         "bert",
                                                         "big_bird",
@@ -161,7 +162,7 @@ constexpr std::array<std::string_view, 26> kEncoders = {"albert",
                                                         "siglip_vision_model",
                                                         "xlm-roberta"};
 
-/// Refuses models that do not predict the next token; true if it did.
+/// Rejects models that do not predict the next token; returns whether it did.
 bool refuse_encoder(ConfigReader& top, ConfigReader& config, std::string_view model_type) {
   constexpr std::string_view kNeeded = "a decoder-only language model is needed";
   if (top.boolean({"is_encoder_decoder"}, false)) {
@@ -211,7 +212,7 @@ class Parser {
   }
 
  private:
-  /// The family to read with; nullptr after an error.
+  /// The family to read the config with; nullptr after an error.
   const Family* choose(ConfigReader& config, ModelSpec& spec) {
     if (const Family* family = find_family(spec.model_type)) return family;
     const auto message = spec.model_type.empty() ? std::string("'model_type' is missing")

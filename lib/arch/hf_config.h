@@ -1,4 +1,4 @@
-// Hugging Face's config.json as a ModelSpec.
+// Parses Hugging Face's config.json into a ModelSpec.
 #pragma once
 
 #include <optional>
@@ -12,24 +12,24 @@
 namespace automodel::arch {
 
 struct HfConfigOptions {
-  /// For an unknown model_type: true plans with its sizes (a warning), false is an error.
+  /// Whether an unknown model_type is planned using its sizes, with a warning; otherwise it is an error.
   bool allow_unknown_family = true;
-  /// Keys that nothing reads and that transformers does not use for other things are errors. For configs that a person
-  /// wrote; those on the Hugging Face hub hold many keys of their own.
+  /// Report unknown keys as errors. Meant for hand-written configs: those on the Hugging Face Hub contain many extra
+  /// keys.
   bool strict_keys = false;
 };
 
 struct HfConfig {
-  std::optional<ModelSpec> spec = {};  ///< absent where there are errors
+  std::optional<ModelSpec> spec = {};  ///< empty if there are errors
   std::vector<Tower> towers = {};      ///< of a multimodal model
   Diagnostics errors = {};
   Diagnostics warnings = {};
 };
 
-/// Reads the text of a config.json, with the keys of transformers 4 or 5; the decoder of a
-/// multimodal config, in its `text_config` or beside its `vision_config`, is read as the model (its spec is plan_only).
-/// `file` names the text in diagnostics. Errors: bad-json, missing-key, bad-type, bad-value, indivisible,
-/// unknown-model-type, unsupported-model, unknown-key. Warnings: unknown-model-type, multimodal, quantized.
+/// Parses a config.json with the keys of transformers 4 or 5. For a multimodal config, the decoder (in `text_config`,
+/// or at the top level next to `vision_config`) is read as the model, and its spec is plan_only. `file` names the text
+/// in diagnostics. Errors: bad-json, missing-key, bad-type, bad-value, indivisible, unknown-model-type,
+/// unsupported-model, unknown-key. Warnings: unknown-model-type, multimodal, quantized.
 HfConfig parse_hf_config(std::string_view text, std::string_view file, const HfConfigOptions& options = {});
 
 }  // namespace automodel::arch

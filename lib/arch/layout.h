@@ -1,4 +1,4 @@
-// The parameters of a model: Hugging Face names and shapes, with identical layers described once.
+// A model's parameters by Hugging Face names and shapes, with identical layers described only once.
 #pragma once
 
 #include <array>
@@ -16,53 +16,54 @@ namespace automodel::arch {
 
 /// How a parameter is initialised.
 enum class Initial : std::uint8_t {
-  kNormal,  ///< normal, deviation ModelSpec::initializer_range
+  kNormal,  ///< normal with standard deviation ModelSpec::initializer_range
   kZero,
   kOne,
-  kValue,       ///< `start` of the parameter
-  kLogUniform,  ///< logarithms of numbers between 0 and `start`
-  kLogCount,    ///< logarithms of 1, 2, 3, ...
-  kStepBias,    ///< softplus of it is spread between 0.001 and 0.1, evenly in its logarithm (Mamba-2)
+  kValue,       ///< the constant `start`
+  kLogUniform,  ///< log(u) with u uniform in (0, start)
+  kLogCount,    ///< log(1), log(2), log(3), ...
+  kStepBias,    ///< softplus(value) is log-uniform in [0.001, 0.1] (Mamba-2)
 };
 
-/// A parameter of a layer, or of the ends of the model. In a name "{}" stands for the number of the expert.
+/// A parameter of a layer, or of the ends (embeddings, final norm, head). "{}" in a name stands for the number of the
+/// expert, or of the head for per-head norms.
 struct ParameterTemplate {
-  std::string name = {};  ///< relative to the layer; of the ends: the whole FQN
+  std::string name = {};  ///< relative to the layer; for the ends the full FQN
   Shape shape = {};
   Role role = Role::kMlp;
   Part part = Part::kNone;
-  int copies = 1;           ///< one for each expert where the checkpoint holds experts apart
-  bool matrix = false;      ///< multiplied with every token that reaches it
-  bool trainable = true;    ///< false: a buffer that checkpoints hold
+  int copies = 1;           ///< number of experts (or heads) if checkpoints store a tensor for each
+  bool matrix = false;      ///< a weight in a matmul with every token that reaches it
+  bool trainable = true;    ///< false: a buffer stored in checkpoints
   bool transposed = false;  ///< stored [in, out]: GPT-2's
   Initial initial = Initial::kNormal;
   double start = 0;
 };
 
-/// A kind of decoder layer: its parameters in the order of the forward pass, and which module is which part of it.
+/// A kind of decoder layer: its parameters in forward order, and the module that implements each part.
 struct LayerLayout {
   std::vector<ParameterTemplate> parameters = {};
-  std::array<std::string, kPartCount> modules = {};  ///< names below the layer; empty: no such part
+  std::array<std::string, kPartCount> modules = {};  ///< names relative to the layer; empty: no such part
   bool has(Part part) const { return !module(part).empty(); }
   const std::string& module(Part part) const { return modules[static_cast<std::size_t>(part)]; }
 };
 
-/// The names a model's modules have and the parameters in them.
+/// Module names and parameters of a whole model.
 struct Layout {
-  std::string base = {};    ///< module around the decoder: "model", "transformer", "model.language_model"
-  std::string layers = {};  ///< FQN of the list of layers: "model.layers"
-  std::vector<std::string> embeddings = {};  ///< FQNs of modules that only the first stage has
+  std::string base = {};    ///< module that contains the decoder: "model", "transformer", "model.language_model"
+  std::string layers = {};  ///< FQN of the layer list: "model.layers"
+  std::vector<std::string> embeddings = {};  ///< FQNs of the modules that only the first stage has
   std::string norm = {};
   std::string head = {};
-  std::string rotary = {};  ///< a module without parameters that every stage has; empty where there is none
+  std::string rotary = {};  ///< a parameter-free module present on every stage; empty: none
   std::vector<ParameterTemplate> embedding_parameters = {};
   std::vector<ParameterTemplate> norm_parameters = {};
   ParameterTemplate head_parameter = {};
   std::optional<ParameterTemplate> head_bias = {};
-  /// FQN of the parameter that the head shares; empty where it has its own.
+  /// FQN of the parameter whose storage the head shares; empty if it has its own.
   std::string head_tied_to = {};
-  std::vector<LayerLayout> kinds = {};  ///< each layer is of one of them
-  std::vector<int> kind_of = {};        ///< one per layer: index of `kinds`
+  std::vector<LayerLayout> kinds = {};  ///< the distinct layer kinds
+  std::vector<int> kind_of = {};        ///< per layer: index into `kinds`
 
   int layer_count() const { return static_cast<int>(kind_of.size()); }
   const LayerLayout& kind(int layer) const {
@@ -72,31 +73,30 @@ struct Layout {
   std::string layer_fqn(int index) const { return layers + "." + std::to_string(index); }
 };
 
-/// Appends the modules of a layer in the order of its forward pass. A module is named once.
+/// Appends the modules of a layer in forward order. Each module must be added only once.
 class LayerBuilder {
  public:
   LayerBuilder(const ModelSpec& spec, LayerLayout& out) : spec_(spec), out_(out) {}
   /// `name`.weight [out, in] and, with `bias`, `name`.bias [out].
   void linear(Part part, std::string_view name, std::int64_t in, std::int64_t out, bool bias = false);
-  /// A linear module that is stored as [in, out], always with a bias: GPT-2's Conv1D.
+  /// A linear module stored as [in, out] and always with a bias: GPT-2's Conv1D.
   void transposed(Part part, std::string_view name, std::int64_t in, std::int64_t out);
-  /// A norm of the model's kind (ModelSpec::norm), with the parameters that it has there; of OLMo none.
+  /// A norm of the model's kind (ModelSpec::norm) with its parameters; OLMo's have none.
   void norm(Part part, std::string_view name, std::int64_t width);
-  /// The norms of query and key heads, where the spec has them (ModelSpec::head_norm). A norm of each head is named
-  /// with
-  /// "{}" where every head has a module of its own.
+  /// Query and key head norms, if the spec has them (ModelSpec::head_norm). Names contain "{}" if every head has its
+  /// own module.
   void head_norms(std::string_view query, std::string_view key);
-  /// An RMSNorm, whatever the model's norms are.
+  /// An RMSNorm, regardless of the model's norm kind.
   void rms_norm(Part part, std::string_view name, std::int64_t width);
-  /// A LayerNorm with a bias, whatever the model's norms are.
+  /// A LayerNorm with a bias, regardless of the model's norm kind.
   void layer_norm(Part part, std::string_view name, std::int64_t width);
-  /// A convolution of each channel on its own: `name`.weight [channels, 1, taps] and, with `bias`, `name`.bias.
+  /// A depthwise convolution: `name`.weight [channels, 1, taps] and, with `bias`, `name`.bias.
   void conv(Part part, std::string_view name, std::int64_t channels, int taps, bool bias);
-  /// A tensor that is itself the part.
+  /// A bare parameter that implements the part itself, without a module around it.
   void numbers(Part part, std::string_view name, Shape shape, Initial initial, double start = 0);
-  /// Anything else: a tensor of `module`, or that is itself one.
+  /// Anything else: a parameter of `module`, or a bare one with the same name.
   void tensor(Part part, std::string_view module, ParameterTemplate parameter);
-  /// Every parameter added from now on exists once for each of `copies`; 1 ends this.
+  /// Parameters added after this call exist `copies` times, until copies(1).
   void copies(int copies) { copies_ = copies; }
 
  private:
@@ -108,9 +108,9 @@ class LayerBuilder {
   int copies_ = 1;
 };
 
-/// A table of the ends that tokens or positions look up.
+/// A lookup table for tokens or positions.
 ParameterTemplate table(std::string name, std::int64_t rows, std::int64_t width, Role role);
-/// The parameters of a norm of the model's kind at the ends of the model.
+/// Parameters of a norm of the model's kind outside the layers.
 std::vector<ParameterTemplate> norm_parameters(const ModelSpec& spec, std::string_view name, std::int64_t width);
 
 }  // namespace automodel::arch

@@ -10,7 +10,7 @@
 namespace automodel::arch {
 namespace {
 
-/// "mlp.experts.{}.up_proj" with the number of the expert in it.
+/// "mlp.experts.{}.up_proj" with the expert's number filled in.
 std::string numbered(const std::string& name, int expert) {
   const auto at = name.find("{}");
   return at == std::string::npos ? name : name.substr(0, at) + std::to_string(expert) + name.substr(at + 2);
@@ -27,7 +27,7 @@ Parameter whole(const ParameterTemplate& from) {
           .start = from.start};
 }
 
-/// `apart`: the experts are tensors of their own, of two dimensions then.
+/// `apart`: each expert is a separate two-dimensional tensor, rather than part of a three-dimensional stack.
 bool is_matrix(Role role, const Shape& shape, bool apart) {
   if (role == Role::kEmbedding || role == Role::kPositions || role == Role::kHead || role == Role::kNorm) return false;
   return shape.rank() == (role == Role::kExpert && !apart ? 3U : 2U);
@@ -56,7 +56,8 @@ std::vector<Parameter> layer_parameters(const Layout& layout, int layer) {
   const auto& templates = layout.layer(layer);
   std::vector<Parameter> out;
   for (std::size_t i = 0; i < templates.size();) {
-    // Templates that stand once for each expert come together: all of expert 0, all of expert 1, ...
+    // Adjacent templates with the same number of copies are expanded together: all of expert 0 first, then all of
+    // expert 1, ...
     std::size_t end = i + 1;
     while (templates[i].copies > 1 && end < templates.size() && templates[end].copies == templates[i].copies) ++end;
     const bool expert = templates[i].role == Role::kExpert && templates[i].name.find("{}") != std::string::npos;

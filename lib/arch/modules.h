@@ -1,4 +1,4 @@
-// Every parameter of a model by its Hugging Face name, and the tree of modules that holds them.
+// Every parameter of a model by its Hugging Face name, and the module tree that contains them.
 #pragma once
 
 #include <cstdint>
@@ -12,80 +12,80 @@
 
 namespace automodel::arch {
 
-/// One tensor under the name that checkpoints use.
+/// One tensor under its checkpoint name.
 struct Parameter {
   std::string fqn = {};
   Shape shape = {};
   Role role = Role::kMlp;
   Part part = Part::kNone;
   int layer = -1;  ///< -1 outside the layers
-  /// Which expert, or -1: not an expert's, or one tensor for all experts.
+  /// Expert index; -1 if the tensor belongs to no expert or is one tensor for all experts.
   int expert = -1;
-  bool trainable = true;    ///< false: a buffer that checkpoints hold
+  bool trainable = true;    ///< false: a buffer stored in checkpoints
   bool transposed = false;  ///< stored [in, out]
   Initial initial = Initial::kNormal;
   double start = 0;
-  std::string tied_to = {};  ///< FQN of the parameter whose storage this is; such a tensor is not on disk
-  std::string adapts = {};   ///< of an adapter's matrix: FQN of the weight that it stands beside
-  bool frozen = false;       ///< stays as it is: adapters are trained instead
-  int bits = 0;              ///< of a frozen weight: kept in 4 or 8 bits; 0: as numbers of its type
+  /// FQN of the parameter whose storage this one shares; such a tensor is not stored on disk.
+  std::string tied_to = {};
+  std::string adapts = {};  ///< for an adapter parameter: FQN of the adapted weight
+  bool frozen = false;      ///< not trained; adapters are trained instead
+  int bits = 0;             ///< frozen weight quantised to 4 or 8 bits; 0: not quantised
   bool trained() const { return trainable && !frozen; }
-  /// An expert's, or an expert's adapter's.
+  /// Belongs to an expert or to an expert's adapter.
   bool is_expert() const { return role == Role::kExpert || (role == Role::kAdapter && expert >= 0); }
-  /// FQN of the module that holds it.
+  /// FQN of the owning module.
   std::string_view module() const { return std::string_view(fqn).substr(0, fqn.rfind('.')); }
 };
 
-/// Whether a parameter belongs to a part of the model with these layers and ends. A tied head belongs to it only
-/// without the embedding; an adapter outside the layers goes with the head.
+/// Whether a parameter belongs to a portion of the model with these layers and ends. A tied head counts only if the
+/// portion lacks the embedding; adapters outside the layers belong with the head.
 bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head);
 
-/// A matrix inside a layer, or a stack of them, one for each expert: the parameters that matrix optimizers update.
-/// Embeddings, positions, the head, norms, biases and convolutions are not among them.
+/// Whether this is a matrix inside a layer, or a stack of one matrix per expert: the parameters that matrix optimizers
+/// such as Muon update. Excludes embeddings, positions, the head, norms, biases and convolutions.
 bool is_hidden_matrix(const Parameter& parameter);
 bool is_hidden_matrix(const ParameterTemplate& parameter);
 
-/// Parameters of one layer, in the order of the forward pass.
+/// Parameters of one layer, in forward order.
 std::vector<Parameter> layer_parameters(const Layout& layout, int layer);
-/// Embeddings, layers, final norm, head. A tied head stands last with `tied_to`.
+/// Embeddings, layers, final norm, head. A tied head is included last, with `tied_to` set.
 std::vector<Parameter> parameters(const Layout& layout);
 std::vector<Parameter> parameters(const ModelSpec& spec);
 
-/// What a module is to the pipeline.
+/// A module's significance for pipeline splitting.
 enum class ModuleKind : std::uint8_t {
   kOther,
-  kEmbedding,  ///< tokens or positions: first stage
+  kEmbedding,  ///< of tokens or positions; on the first stage
   kLayerList,
   kLayer,
-  kNorm,  ///< the last one, before the head
+  kNorm,  ///< the final norm, before the head
   kHead,
-  kRotary,  ///< no parameters; every stage has its own
+  kRotary,  ///< no parameters; every stage has one
 };
 
 struct Module {
   std::string fqn = {};
   ModuleKind kind = ModuleKind::kOther;
   int parent = -1;                   ///< index in the tree, -1 at the top
-  int layer = -1;                    ///< number of the layer that this module is or belongs to
-  std::int64_t elements = 0;         ///< parameters of this module and all below it; of a tied head 0
-  std::int64_t shared_elements = 0;  ///< of a tied head: those that it shares with the embedding
+  int layer = -1;                    ///< index of the layer that this module is or belongs to
+  std::int64_t elements = 0;         ///< parameters in this module and its descendants; 0 for a tied head
+  std::int64_t shared_elements = 0;  ///< for a tied head: those shared with the embedding
   std::vector<int> children = {};
 };
 
-/// The depth of a tree.
+/// How deep a module tree goes.
 enum class TreeDepth : std::uint8_t { kLayers, kLeaves };
 
 /// Modules by FQN. Parents come before their children.
 class ModuleTree {
  public:
   ModuleTree() = default;
-  /// The tree of `layout`; at kLayers its cost does not grow with the parameters of a layer.
+  /// Builds the tree of `layout`. At kLayers the cost does not depend on the number of parameters per layer.
   explicit ModuleTree(const Layout& layout, TreeDepth depth = TreeDepth::kLayers);
 
-  /// Adds `fqn` and the modules above it that are not there yet; `elements` are counted there and in all of them.
-  /// Returns its index.
+  /// Adds `fqn` and any missing ancestors; `elements` is added to it and all its ancestors. Returns its index.
   int add(std::string_view fqn, std::int64_t elements = 0, ModuleKind kind = ModuleKind::kOther);
-  /// Marks the children of `list` as layers by their names, which must be numbers; their modules get that layer number.
+  /// Marks the children of `list`, whose names must be numbers, as layers. Their submodules get that layer index.
   void mark_layers(std::string_view list);
 
   /// The index of a module, or -1.

@@ -1,4 +1,4 @@
-// The roles of modules in a decoder layer. Computing, sharding and counting go by role; names differ by
+// Roles of parameters and parts of a decoder layer. Computation, sharding and counting depend on these; names differ by
 // family.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace automodel::arch {
 
-/// What a parameter is for.
+/// The role of a parameter.
 enum class Role : std::uint8_t {
   kEmbedding,
   kPositions,
@@ -19,15 +19,15 @@ enum class Role : std::uint8_t {
   kExpert,
   kSharedExpert,
   kHead,
-  kRecurrence,  ///< of mixers with a state
-  kAdapter,     ///< a matrix of a low-rank adapter (adapters.h); in no layout
+  kRecurrence,  ///< of recurrent mixers
+  kAdapter,     ///< a matrix of a low-rank adapter (adapters.h); not part of any Layout
 };
 inline constexpr std::size_t kRoleCount = 11;
 std::string_view name_of(Role role);
 
 enum class Part : std::uint8_t {
-  kNone,  ///< outside of the layers
-  // Norms of the residual stream: before a block, and of its result before that is added.
+  kNone,  ///< outside the layers
+  // Norms of a block's input, and of its output before it is added to the residual stream.
   kMixerNorm,
   kMixerOutNorm,
   kFeedNorm,
@@ -36,29 +36,29 @@ enum class Part : std::uint8_t {
   kQuery,
   kKey,
   kValue,
-  kQkv,  ///< the three of them in one; ModelSpec::qkv_order
+  kQkv,  ///< fused; row order is ModelSpec::qkv_order
   kQueryNorm,
   kKeyNorm,
   kSinks,
-  kAttentionGate,  ///< a number a head, whose sigmoid its result is multiplied with
+  kAttentionGate,  ///< one scalar per head; its sigmoid gates the head's output
   kAttentionOut,
-  // Mixers with a state, and short convolutions.
-  kStateIn,  ///< from the residual stream to all that the state needs, or to most of it
+  // Recurrent mixers, and short convolutions.
+  kStateIn,  ///< fused projection of the residual stream to all or most of the state's inputs
   kStateQuery,
   kStateKey,
   kStateValue,
-  kStateGateDown,  ///< what results are multiplied with, through a low rank: its first product
+  kStateGateDown,  ///< first matrix of a low-rank output gate
   kStateGate,
-  kStateRate,       ///< how far a state is corrected
-  kStateDecayDown,  ///< decays through a low rank: the first product
+  kStateRate,       ///< beta, the strength of the delta rule's update
+  kStateDecayDown,  ///< first matrix of a low-rank decay
   kStateDecay,
   kStateConv,
   kStateQueryConv,
   kStateKeyConv,
   kStateValueConv,
-  kStateDecayRate,  ///< a number a head
+  kStateDecayRate,  ///< one per head
   kStateDecayBias,
-  kStateSkip,  ///< a number a head: how much of a value goes past the state
+  kStateSkip,  ///< one per head: weight of the values added past the state
   kStateNorm,
   kStateOut,
   // Latent attention.
@@ -68,21 +68,21 @@ enum class Part : std::uint8_t {
   kKeyValueDown,
   kKeyValueDownNorm,
   kKeyValueUp,
-  // What chooses the tokens that attention sees.
+  // The indexer of sparse attention (TokenIndex).
   kIndexQuery,
   kIndexKey,
   kIndexKeyNorm,
-  kIndexWeights,  ///< a number a head
+  kIndexWeights,  ///< one per head
   // The dense feed-forward block.
   kGate,
   kUp,
-  kGateUp,  ///< both in one: gate first
+  kGateUp,  ///< fused, gate first
   kDown,
-  kActivation,  ///< numbers of the activation function
-  // Experts: one module each ("{}" stands for its number), or one for all of them.
+  kActivation,  ///< trained scalars of the activation function
+  // Experts: one module each ("{}" in the name stands for its number), or one for all.
   kRouter,
-  kRouterBias,  ///< a buffer that decides the choice alone
-  kLatentIn,    ///< from the residual stream to narrower rows for the experts
+  kRouterBias,  ///< a buffer used only for expert selection
+  kLatentIn,    ///< projection from the residual stream to the experts' narrower width
   kLatentOut,
   kExpertGate,
   kExpertUp,
@@ -92,7 +92,7 @@ enum class Part : std::uint8_t {
   kSharedUp,
   kSharedGateUp,
   kSharedDown,
-  kSharedSwitch,  ///< one number a token: how much of the shared experts' result counts
+  kSharedSwitch,  ///< one scalar per token that gates the shared experts' output
 };
 inline constexpr std::size_t kPartCount = static_cast<std::size_t>(Part::kSharedSwitch) + 1;
 

@@ -19,8 +19,8 @@ constexpr std::array<std::pair<std::string_view, RopeKind>, 8> kKinds = {{
     {"llama3", RopeKind::kLlama3},
     {"yarn", RopeKind::kYarn},
     {"longrope", RopeKind::kLongRope},
-    {"su", RopeKind::kLongRope},    // the name in the first Phi-3 configs
-    {"mrope", RopeKind::kDefault},  // text tokens have equal positions on all three axes
+    {"su", RopeKind::kLongRope},    // longrope's name in the first Phi-3 configs
+    {"mrope", RopeKind::kDefault},  // for text, all three position axes are equal
 }};
 
 RopeKind read_kind(ConfigReader& scaling) {
@@ -46,7 +46,7 @@ double required_number(ConfigReader& scaling, std::string_view key, RopeKind kin
   return 1.0;
 }
 
-/// A number that counts as absent when it is 0, as Python's `or` has it.
+/// Treats 0 as absent, as Python's `or` does.
 std::optional<double> nonzero(std::optional<double> number) {
   return number && *number != 0 ? number : std::nullopt;
 }
@@ -63,7 +63,7 @@ std::vector<double> read_factors(ConfigReader& scaling, std::string_view key, in
   return out;
 }
 
-/// The numbers that only some kinds have.
+/// Reads the settings specific to a kind.
 void read_kind_numbers(ConfigReader& scaling, Rope& rope) {
   switch (rope.kind) {
     case RopeKind::kNone:
@@ -126,7 +126,7 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
   }
   rope.rotary_dim = static_cast<int>(defaults.head_dim * partial);
   if (!scaling) return rope;
-  // The first says nothing to a kind that does not extend the context, the second nothing to text.
+  // The first has no meaning for kinds that do not extend the context, the second none for text.
   scaling->pass_over({"original_max_position_embeddings", "mrope_section"});
   read_kind_numbers(*scaling, rope);
   if (extends_context(rope.kind)) {

@@ -1,4 +1,4 @@
-// RoPE as the config.json of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters) writes it.
+// Reads RoPE settings from a config.json of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters).
 #pragma once
 
 #include <string_view>
@@ -11,14 +11,15 @@ namespace automodel::arch {
 struct RopeDefaults {
   double theta = 10000.0;
   int head_dim = 0;       ///< dimensions before partial_rotary_factor
-  int max_positions = 0;  ///< the context length from which missing numbers follow
-  double partial = 1.0;   ///< share of the dimensions that are turned
+  int max_positions = 0;  ///< context length, used to derive missing values
+  double partial = 1.0;   ///< fraction of the dimensions that RoPE applies to
 };
 
-/// `rope_scaling` where it is given, else `rope_parameters`. Where that mapping holds one mapping for each kind of
-/// layer, `layer_type` ("full_attention", "sliding_attention") picks it. rope_theta and partial_rotary_factor stand in
-/// the mapping or beside it. original_max_position_embeddings stands beside the mapping, in it, or is max_positions.
-/// Problems: bad-value for unknown kinds and lists of the wrong length, missing-key for numbers a kind needs.
+/// Reads `rope_scaling` if present, else `rope_parameters`. If that mapping has one mapping per layer type,
+/// `layer_type` ("full_attention", "sliding_attention") selects one. rope_theta and partial_rotary_factor may be in the
+/// mapping, which takes precedence, or next to it. original_max_position_embeddings is taken from next to the mapping,
+/// then from the mapping, then from max_positions. Reports bad-value for unknown kinds and lists of the wrong length,
+/// missing-key for missing required values.
 Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_view layer_type = "full_attention");
 
 }  // namespace automodel::arch

@@ -27,7 +27,7 @@ constexpr std::array kWords = {
 constexpr std::array<std::string_view, 8> kSkipped = {
     "ep_router", "ep_fused", "local", "local_colwise", "local_rowwise", "local_packed_rowwise", "gather", "isolated"};
 
-/// How the parts of every family's layers are divided.
+/// Default tensor-parallel style of a layer part, for every family.
 struct PartStyle {
   Part part;
   Style style;
@@ -46,7 +46,7 @@ constexpr std::array kPartStyles = {
     PartStyle{Part::kSinks, Style::kColwise},
     PartStyle{Part::kAttentionGate, Style::kColwise},
     PartStyle{Part::kAttentionOut, Style::kRowwise},
-    // Latent attention: the low-rank parts belong to all heads.
+    // Latent attention: the low-rank parts are shared by all heads.
     PartStyle{Part::kQueryDown, Style::kSequence},
     PartStyle{Part::kQueryDownNorm, Style::kSequence},
     PartStyle{Part::kQueryUp, Style::kColwise},
@@ -57,7 +57,7 @@ constexpr std::array kPartStyles = {
     PartStyle{Part::kIndexKey, Style::kReplicated},
     PartStyle{Part::kIndexKeyNorm, Style::kReplicated},
     PartStyle{Part::kIndexWeights, Style::kReplicated},
-    // Mixers with a state: each rank has some of the heads.
+    // Recurrent mixers: each rank has some of the heads.
     PartStyle{Part::kStateIn, Style::kColwise},
     PartStyle{Part::kStateQuery, Style::kColwise},
     PartStyle{Part::kStateKey, Style::kColwise},
@@ -88,29 +88,29 @@ constexpr std::array kPartStyles = {
 };
 
 struct Row {
-  std::string_view module;  ///< below a layer
+  std::string_view module;  ///< relative to a layer
   Style style;
 };
-/// Families whose plan in transformers divides the projections of attention and of feed-forward blocks as this
-/// program's own does, and leaves norms out: kPartStyles without kSequence. Two plans are taken from elsewhere:
-/// transformers 5 leaves DeepSeek-V3's attention whole on every rank, here its heads are divided as in its plan of
-/// DeepSeek-V2; it has rows for the ends of gpt-oss only, here the heads are divided as in its releases 4. How experts
-/// are divided is not part of this plan: expert_tensor_parallel_size decides.
+/// Families whose transformers plan divides attention and feed-forward projections as kPartStyles does, without its
+/// kSequence entries. Two of them deviate from transformers 5: it replicates DeepSeek-V3's attention on every rank,
+/// while here the heads are divided as in its DeepSeek-V2 plan; and it only has rows for the ends of gpt-oss, while
+/// here the heads are divided as in transformers 4. Experts are not part of this plan: expert_tensor_parallel_size
+/// decides.
 constexpr std::array<std::string_view, 31> kDividedFamilies = {
     "apertus", "arcee", "cohere",      "cohere2",   "deepseek_v2",  "deepseek_v3",   "dots1",     "ernie4_5",
     "exaone4", "gemma", "gemma2",      "glm4_moe",  "ernie4_5_moe", "glm4_moe_lite", "gpt_oss",   "granite",
     "helium",  "llama", "gemma3_text", "ministral", "ministral3",   "mistral",       "mixtral",   "olmo",
     "phi",     "qwen2", "qwen3",       "qwen3_moe", "seed_oss",     "smollm3",       "starcoder2"};
-/// Phi-3's: joined projections are gathered again before they are taken apart.
+/// Phi-3: outputs of fused projections are gathered before they are split.
 constexpr std::array kJoinedRows = {
     Row{"self_attn.qkv_proj", Style::kColwiseGathered},
     Row{"self_attn.o_proj", Style::kRowwiseSplit},
     Row{"mlp.gate_up_proj", Style::kColwiseGathered},
     Row{"mlp.down_proj", Style::kRowwiseSplit},
 };
-/// The styles that kPartStyles gives the modules of layers.
+/// Adds the styles of kPartStyles for the modules of layers.
 void add_parts(TensorPlan& plan, const Layout& layout, bool norms) {
-  std::set<std::string_view> seen;  // kinds of layers have names in common
+  std::set<std::string_view> seen;  // layer kinds share names
   for (const auto& kind : layout.kinds)
     for (const auto& [part, style] : kPartStyles)
       if (kind.has(part) && (norms || style != Style::kSequence) && seen.insert(kind.module(part)).second)
@@ -123,8 +123,8 @@ void add_ends(TensorPlan& plan, const Layout& layout) {
   plan.rows.emplace_back(layout.head, Style::kColwise);
 }
 
-/// Of the channels that a convolution before a state sees: queries, keys, values, each for all heads, in the order of
-/// the first product. A convolution alone has no heads.
+/// Sections of the channels of the convolution in front of a state: queries, keys and values, each for all heads, in
+/// the order of the input projection. Empty for a short convolution, which has no heads.
 std::vector<std::int64_t> conv_sections(const Recurrence& state) {
   if (state.heads == 0) return {};
   const auto keys = state.key_width(), values = state.value_width();

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Names of modules by the model_type of the whole.
+/// Module names by model_type of the multimodal model.
 struct Names {
   std::string_view model_type;
   std::string_view vision;
@@ -45,7 +45,7 @@ constexpr std::array kDecoders = {
 
 constexpr std::int64_t kMostSize = std::int64_t{1} << 20;
 
-/// Sizes of a section. One that is missing or out of range makes everything that is computed from it unknown.
+/// Reads sizes from a section. A missing or out-of-range size makes everything derived from it unknown.
 class Sizes {
  public:
   explicit Sizes(const Json& section) : section_(section) {}
@@ -76,14 +76,14 @@ std::string text(const Json& section, const char* key) {
   return found != section.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// An encoder of equal layers over the patches of an image.
+/// A transformer encoder with identical layers over the patches of an image.
 struct Encoder {
-  std::int64_t patch_weights = 0;  ///< of the convolution that makes patches
+  std::int64_t patch_weights = 0;  ///< of the patch-embedding convolution
   std::int64_t layer_weights = 0;  ///< matrices of one layer
   std::int64_t layer_rest = 0;     ///< its biases and norms
-  std::int64_t rest = 0;           ///< positions, norms around the layers, a class token
-  std::int64_t after = 0;          ///< matrices behind the layers
-  std::int64_t patches = 0;        ///< of an image; 0: unknown
+  std::int64_t rest = 0;           ///< positions, norms outside the layers, class token
+  std::int64_t after = 0;          ///< matrices after the layers
+  std::int64_t patches = 0;        ///< per image; 0: unknown
   std::int64_t class_tokens = 0;
 };
 
@@ -108,8 +108,8 @@ Tower named(std::string_view fqn, std::string_view what) {
   return out;
 }
 
-/// Width of the layers and of their MLPs, and the encoder with what follows from the sizes of images; fills the
-/// tower's.
+/// Widths of the layers and their MLPs, and an encoder with the fields that follow from the image size. Also fills in
+/// the tower's fields.
 struct ImageSizes {
   std::int64_t hidden = 0, wide = 0;
   Encoder encoder = {};
@@ -122,7 +122,7 @@ ImageSizes image_sizes(Sizes& size, Tower& out) {
   return {h, f, {.patch_weights = channels * patch * patch * h, .patches = (image / patch) * (image / patch)}};
 }
 
-/// CLIP and SigLIP: LayerNorms, an MLP of two products, biases everywhere.
+/// CLIP and SigLIP: LayerNorms, an ungated two-layer MLP, biases everywhere.
 Tower two_product_vit(const Json& section, std::string_view fqn, bool clip) {
   auto out = named(fqn, clip ? "CLIP" : "SigLIP");
   Sizes size(section);
@@ -131,8 +131,8 @@ Tower two_product_vit(const Json& section, std::string_view fqn, bool clip) {
   e.layer_weights = 4 * h * h + 2 * h * f;
   e.layer_rest = 4 * h + f + h + 4 * h;
   e.rest = (e.patches + e.class_tokens) * h + 2 * h;  // positions, last norm
-  e.rest += clip ? h + 2 * h : h;                     // class token and first norm; bias of the patches
-  if (!clip && size.flag("vision_use_head", true)) {  // attention from one probe, and an MLP
+  e.rest += clip ? h + 2 * h : h;                     // class token and first norm; patch bias
+  if (!clip && size.flag("vision_use_head", true)) {  // attention pooling with one probe, and an MLP
     e.after = 4 * h * h + 2 * h * f;
     e.rest += h + 4 * h + 2 * h + f + h;
   }
@@ -140,7 +140,7 @@ Tower two_product_vit(const Json& section, std::string_view fqn, bool clip) {
   return out;
 }
 
-/// RMSNorms, a gated MLP, no biases; images of any size up to image_size.
+/// RMSNorm, gated MLP, no biases; images of any size up to image_size.
 Tower pixtral(const Json& section, std::string_view fqn) {
   auto out = named(fqn, "Pixtral");
   Sizes size(section);
@@ -152,7 +152,7 @@ Tower pixtral(const Json& section, std::string_view fqn) {
   return out;
 }
 
-/// Qwen2-VL's and Qwen2.5-VL's, which end in the product that merges patches and brings them to the decoder's width.
+/// Qwen2-VL and Qwen2.5-VL: end in a merger that combines patches and projects them to the decoder's width.
 Tower qwen_vit(const Json& section, std::string_view fqn, bool second, std::int64_t text_hidden) {
   auto out = named(fqn, "Qwen ViT");
   Sizes size(section);
@@ -184,7 +184,7 @@ Tower vision_of(const Json& section, const std::string& model_type, std::string_
   return named(fqn, "vision");
 }
 
-/// From the encoder's width to the decoder's.
+/// The projector from the encoder's width to the decoder's.
 Tower projector_of(const Json& config, const std::string& model_type, const Tower& vision, std::string_view fqn,
                    std::int64_t text) {
   auto out = named(fqn, "projector");
@@ -240,7 +240,7 @@ std::vector<Tower> towers_of(std::string_view config_text, std::int64_t text_hid
     out.push_back(vision_of(*vision, model_type, names.vision, text_hidden));
     if (!names.projector.empty())
       out.push_back(projector_of(config, model_type, out.front(), names.projector, text_hidden));
-    if (model_type == "llava_next") {  // a vector that ends a row of patches
+    if (model_type == "llava_next") {  // a vector appended to each row of patches
       out.push_back(named("model.image_newline", "parameter"));
       out.back().parameters = text_hidden;
     }

@@ -11,7 +11,7 @@
 namespace automodel {
 namespace {
 
-/// Three significant digits, never in exponent form.
+/// Three significant digits, never in exponent notation.
 std::string three_digits(double value) {
   const double size = std::fabs(value);
   return fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);

@@ -1,4 +1,4 @@
-// Sizes and counts as text for people.
+// Human-readable sizes, counts and durations.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace automodel {
 
-/// "80 GiB", "80GB", "1.5 TiB", "512" (bytes) to bytes. KB, MB, GB, TB are powers of 1000, KiB ... powers of 1024, a
-/// lone K, M, G, T too. Empty where the text is not a size, or is larger than 2^62.
+/// Parses "80 GiB", "80GB", "1.5 TiB" or "512" (bytes). KB, MB, GB and TB are powers of 1000; KiB ... TiB and a lone K,
+/// M, G or T are powers of 1024. Empty if the text is not a size or exceeds 4.6e18 (about 2^62).
 std::optional<std::int64_t> parse_bytes(std::string_view text);
 /// "1.50 GiB", with three significant digits.
 std::string format_bytes(double bytes);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82F63B78U;  // bits reflected: the highest power of x is bit 0
 
-/// kTables[k][b]: what byte b does to the register when k more bytes have followed.
+/// kTables[k][b]: contribution of byte b to the register after k further bytes.
 constexpr std::array<std::array<std::uint32_t, 256>, 8> kTables = [] {
   std::array<std::array<std::uint32_t, 256>, 8> tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -28,7 +28,7 @@ constexpr std::array<std::array<std::uint32_t, 256>, 8> kTables = [] {
   return tables;
 }();
 
-/// a times b modulo the polynomial.
+/// a * b modulo the CRC polynomial, over GF(2).
 constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   std::uint32_t product = 0;
   for (std::uint32_t bit = 1U << 31; bit != 0; bit >>= 1) {
@@ -38,7 +38,7 @@ constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-/// kPowers[k] = x^(8 * 2^k): what 2^k bytes of zeros multiply the register by.
+/// kPowers[k] = x^(8 * 2^k): the factor by which 2^k zero bytes multiply the register.
 constexpr std::array<std::uint32_t, 64> kPowers = [] {
   std::array<std::uint32_t, 64> powers{};
   powers[0] = 1U << 23;  // x^8
@@ -46,7 +46,7 @@ constexpr std::array<std::uint32_t, 64> kPowers = [] {
   return powers;
 }();
 
-/// The register after `zeros` bytes of zeros.
+/// The register after `zeros` zero bytes.
 std::uint32_t after_zeros(std::uint32_t state, std::uint64_t zeros) {
   for (std::size_t k = 0; zeros != 0; ++k, zeros >>= 1)
     if ((zeros & 1U) != 0) state = multiply(kPowers[k], state);

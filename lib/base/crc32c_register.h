@@ -1,4 +1,5 @@
-// The inner loop of crc32c.cpp in two forms; the build takes crc32c_sse42.cpp on x86-64, else crc32c_portable.cpp.
+// The inner loop of crc32c.cpp in two forms. The build compiles crc32c_sse42.cpp on x86-64, crc32c_portable.cpp
+// elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +7,9 @@
 
 namespace automodel::detail {
 
-/// The register after `size` more bytes (nothing is inverted before or after), by tables.
+/// Table-driven update of the raw CRC register by `size` bytes, without the initial and final inversion.
 std::uint32_t crc32c_by_table(std::uint32_t state, const char* bytes, std::size_t size);
-/// The same, with the CPU's instruction where it has one.
+/// The same, using the CPU's CRC instruction where it has one.
 std::uint32_t crc32c_fastest(std::uint32_t state, const char* bytes, std::size_t size);
 
 }  // namespace automodel::detail

@@ -1,4 +1,5 @@
-// Where the CUDA half of the program lies: a shared object beside it (cuda_half/cuda_half.h). Nothing is loaded here.
+// Locates the CUDA half of the program, a shared object next to the executable (cuda_half/cuda_half.h). Does not load
+// it.
 #pragma once
 
 #include <filesystem>
@@ -6,18 +7,18 @@
 
 namespace automodel {
 
-/// Its file.
+/// Its file name.
 inline constexpr const char* kCudaPlugin = "automodel-cuda.so";
-/// The variable of the environment that names another file, and has it opened on any machine.
+/// Environment variable naming a different file, which is then opened even on a machine without an NVIDIA driver.
 inline constexpr const char* kCudaPluginVariable = "AUTOMODEL_CUDA_PLUGIN";
 
-/// Where it is looked for, in this order: what the variable names and nothing else; else beside the programs in
-/// `folder`, where `cmake --install` puts it, and where a build has it.
+/// The search order. If the variable is set, only the file it names; otherwise `folder` (the executables' own), then
+/// where `cmake --install` puts it, then the build tree.
 std::vector<std::filesystem::path> cuda_plugin_places(const std::filesystem::path& folder);
-/// The first of them that is there; empty where none is.
+/// The first of these that exists, or an empty path.
 std::filesystem::path find_cuda_plugin(const std::filesystem::path& folder);
 
-/// Whether the variable is set.
+/// Whether the variable is set and not empty.
 bool cuda_plugin_named();
 
 }  // namespace automodel

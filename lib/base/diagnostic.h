@@ -1,4 +1,4 @@
-// What is wrong, where, and what to try: the form of every error that a user can cause.
+// Diagnostics: what is wrong, where, and what to try. Every error that a user can cause takes this form.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace automodel {
 
-/// A place in a text that the user wrote. Lines and columns count from 1; line 0 means that no line is known, and
-/// `file` then names the source in words ("command line", "environment").
+/// A position in user-written text. Lines and columns count from 1. Line 0 means the line is unknown, and `file` then
+/// describes the source ("command line", "environment").
 struct SourceLocation {
   std::string file = {};
   int line = 0;
@@ -16,8 +16,9 @@ struct SourceLocation {
   auto operator<=>(const SourceLocation&) const = default;
 };
 
-/// One problem. `id` is a stable kebab-case word (docs/errors.md lists them all), `message` says what is wrong, `help`
-/// the rule and the nearest valid value, `key` the dotted recipe key ("distributed.pp_size") where there is one.
+/// One problem. `id` is a stable kebab-case identifier (all are listed in docs/errors.md), `message` says what is
+/// wrong, `help` gives the rule and the nearest valid value, and `key` is the dotted recipe key
+/// ("distributed.pp_size"), if any.
 struct Diagnostic {
   std::string id = {};
   std::string message = {};
@@ -30,9 +31,9 @@ using Diagnostics = std::vector<Diagnostic>;
 
 /// `FILE:LINE:COL: error[ID]: message` and, on a second line, `help: ...`. `severity` is "error" or "warning".
 std::string to_text(const Diagnostic& diagnostic, std::string_view severity = "error");
-/// The texts of all, a line break after each.
+/// All of them, each followed by a line break.
 std::string to_text(const Diagnostics& diagnostics, std::string_view severity = "error");
-/// The text of one line of `text` (line counts from 1) with a caret under `column`; empty where there is no such line.
+/// Line `line` of `text` (counted from 1) with a caret under `column`; empty if there is no such line.
 std::string source_excerpt(std::string_view text, int line, int column);
 
 }  // namespace automodel

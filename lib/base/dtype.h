@@ -1,5 +1,4 @@
-// Element types by the names PyTorch gives them. The planning core needs sizes and names; the runtime maps them to
-// ATen's.
+// Element types, under PyTorch's names. Planning needs only sizes and names; the runtime maps them to ATen's types.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +9,11 @@ namespace automodel {
 
 enum class DType : std::uint8_t { kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool };
 
-/// Bytes of one element.
+/// Bytes per element.
 int size_of(DType dtype);
 /// "float32", "bfloat16", ...
 std::string_view name_of(DType dtype);
-/// Reads "float32", "torch.float32", "fp32", "float", "bf16", "half", ... Empty for an unknown name.
+/// Parses "float32", "torch.float32", "fp32", "float", "bf16", "half", ... Empty for an unknown name.
 std::optional<DType> parse_dtype(std::string_view text);
 
 }  // namespace automodel

@@ -1,4 +1,4 @@
-// The exceptions of this project and the exit codes they end in.
+// Exceptions and the exit codes they lead to.
 #pragma once
 
 #include <optional>
@@ -9,29 +9,29 @@
 
 namespace automodel {
 
-/// Exit codes of both programs; they are a promise to scripts (README.md).
+/// Exit codes of both programs. Scripts rely on them (README.md); do not renumber.
 enum class ExitCode : int {
   kOk = 0,
   kBadInput = 2,     ///< bad recipe, command line or input file
   kRefused = 3,      ///< the plan cannot run or does not fit
   kEnvironment = 4,  ///< MPI, GPU, files, permissions
-  kStopped = 10,     ///< stopped by a signal; a checkpoint was saved where checkpoints are on
+  kStopped = 10,     ///< stopped by a signal, after saving a checkpoint if checkpoints are enabled
   kNonFinite = 11,   ///< loss or gradient is not finite
-  kHang = 12,        ///< a rank waited longer than the deadline
+  kHang = 12,        ///< a rank waited past the deadline
   kCheckpoint = 13,  ///< a checkpoint could not be written or read
-  kInternal = 70,    ///< a defect of this program
+  kInternal = 70,    ///< a bug in this program
 };
 
-/// What the user, the machine or the data did wrong. Carries every problem found, not only the first.
+/// An error caused by the user, the machine or the data. Carries every problem found, not just the first.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, Diagnostics problems);
   Error(ExitCode code, const Diagnostic& problem) : Error(code, Diagnostics{problem}) {}
-  /// What went wrong on rank `rank`, thrown on others as well.
+  /// A problem on rank `rank` that other ranks throw as well.
   Error(ExitCode code, const Diagnostic& problem, int rank) : Error(code, problem) { rank_ = rank; }
   ExitCode code() const { return code_; }
   const Diagnostics& problems() const { return problems_; }
-  /// The rank that it happened on, where that may not be the one that throws.
+  /// The rank where the problem occurred, if that may differ from the throwing rank.
   std::optional<int> rank() const { return rank_; }
 
  private:
@@ -40,7 +40,7 @@ class Error : public std::runtime_error {
   std::optional<int> rank_;
 };
 
-/// A defect of this program: a broken invariant, never reachable from input.
+/// A bug in this program: a broken invariant that no input should be able to reach.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -52,6 +52,6 @@ namespace detail {
 
 }  // namespace automodel
 
-/// Throws InternalError when `condition` is false. For invariants of the program, never for what a user wrote.
+/// Throws InternalError if `condition` is false. For the program's own invariants, never for validating user input.
 #define AUTOMODEL_CHECK(condition, message) \
   ((condition) ? void(0) : ::automodel::detail::check_failed(__FILE__, __LINE__, #condition, message))

@@ -1,4 +1,4 @@
-// A regular expression. Not std::regex where it is used: every file that does compiles all of it.
+// A regular expression (ECMAScript). Wraps std::regex so that only one translation unit pays for compiling it.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@ namespace automodel {
 
 class Expression {
  public:
-  /// None where `text` is no regular expression (of ECMAScript).
+  /// Empty if `text` is not a valid ECMAScript regular expression.
   static std::optional<Expression> read(const std::string& text);
 
-  /// The whole text is what is meant.
+  /// Whether the whole text matches.
   bool matches(const std::string& text) const;
-  /// A part of it is.
+  /// Whether any part of the text matches.
   bool found_in(const std::string& text) const;
-  /// What the first group of a text that matches holds.
+  /// The first capture group if the whole text matches; empty if it does not, or if there is no group.
   std::optional<std::string> first_group(const std::string& text) const;
 
  private:

@@ -1,4 +1,4 @@
-// Resolves the relative paths of a recipe.
+// Resolves relative paths in a recipe.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 namespace automodel {
 
-/// The first of these that exists: `path` itself if it is absolute, else `path` in `folder` (the recipe's), else in the
-/// working directory. Empty if none exists or `path` is empty.
+/// An absolute `path` if it exists; a relative one is looked up in `folder` (the recipe's) and then in the working
+/// directory. Empty if not found or if `path` is empty.
 std::optional<std::filesystem::path> find_beside(const std::string& path, const std::filesystem::path& folder);
 
 }  // namespace automodel

@@ -1,4 +1,4 @@
-// Small integers that do not mix: a stage is not a microbatch is not a rank.
+// Strongly typed indices, so that a stage, a microbatch and a rank cannot be mixed up.
 #pragma once
 
 #include <compare>

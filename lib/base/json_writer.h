@@ -10,7 +10,7 @@
 
 namespace automodel {
 
-/// Writes one JSON document on one line; it adds commas and colons. Calls must nest as the document does:
+/// Writes one JSON document on a single line, inserting commas and colons. Calls must nest as the document does:
 ///   JsonWriter json; json.begin_object(); json.key("a"); json.value(1); json.end_object(); json.take();
 class JsonWriter {
  public:
@@ -18,7 +18,7 @@ class JsonWriter {
   void end_object() { close('}'); }
   void begin_array() { open('['); }
   void end_array() { close(']'); }
-  /// The name of the value that is written next.
+  /// The name of the next value.
   void key(std::string_view name);
 
   void value(std::nullptr_t) { literal("null"); }
@@ -26,7 +26,7 @@ class JsonWriter {
   void value(int number) { value(static_cast<std::int64_t>(number)); }
   void value(std::int64_t number);
   void value(std::size_t number) { value(static_cast<std::int64_t>(number)); }
-  /// The shortest text that reads back to the same double; null where JSON has no such number (nan, inf).
+  /// The shortest text that round-trips to the same double; null for NaN and infinities.
   void value(double number);
   /// Bytes that are not valid UTF-8 become U+FFFD.
   void value(std::string_view text);
@@ -39,9 +39,9 @@ class JsonWriter {
     for (const auto& item : items) value(item);
     end_array();
   }
-  /// A value that is JSON text already.
+  /// A value that is already JSON text.
   void document(std::string_view json) { literal(json); }
-  /// key and value.
+  /// key() followed by value().
   template <class T>
   void member(std::string_view name, const T& item) {
     key(name);
@@ -59,7 +59,7 @@ class JsonWriter {
   void quote(std::string_view text);
 
   std::string out_ = {};
-  bool first_ = true;  ///< nothing stands before the next value in its object or array
+  bool first_ = true;  ///< no comma before the next value: it is the first in its object or array, or follows a key
 };
 
 }  // namespace automodel

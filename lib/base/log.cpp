@@ -11,7 +11,7 @@
 namespace automodel::log {
 namespace {
 
-/// Built at first use, so that commands that never log pay nothing.
+/// Built on first use, so that commands that never log pay nothing.
 spdlog::logger& logger() {
   static const auto instance = [] {
     auto made = std::make_shared<spdlog::logger>("automodel", std::make_shared<spdlog::sinks::stderr_sink_mt>());

@@ -1,4 +1,4 @@
-// Log lines for the person watching the program, on standard error. Results are never written here.
+// Log lines for whoever is watching, on standard error. Results are never written here.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,11 @@ enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 
 /// Lines below `level` are dropped. The initial level is kInfo.
 void set_level(Level level);
-/// Called before every line that is written, by the thread that writes it; an empty function removes it. A visible
-/// progress bar is erased this way, so that no line is appended to it.
+/// Called before each line, on the thread that writes it; an empty function removes the hook. Used to erase a visible
+/// progress bar so that no line is appended to it.
 void set_before_line(std::function<void()> hook);
-/// Told of every warning and error that is written, by the thread that writes it; an empty function removes it.
+/// Called with each warning and error that is written, on the thread that writes it; an empty function removes the
+/// listener.
 void set_listener(std::function<void(std::string_view message)> listener);
 void debug(std::string_view message);
 void info(std::string_view message);

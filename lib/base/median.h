@@ -1,4 +1,4 @@
-// The median of a list of numbers.
+// Median.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace automodel {
 
-/// The mean of the two middle values if the count is even; the list is not empty.
+/// The mean of the two middle values if the count is even. `values` must not be empty.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto n = values.size();

@@ -25,7 +25,7 @@ bool has_nvidia_driver() {
 }
 
 int driver_branch(std::string_view line) {
-  // The first word of digits and points: "x86_64" begins with a letter.
+  // The first word that starts with a number and a dot, such as "580.65.06". "x86_64" does not start with a digit.
   for (std::size_t at = 0; at < line.size(); ++at) {
     const bool begins = at == 0 || line[at - 1] == ' ';
     if (!begins || std::isdigit(static_cast<unsigned char>(line[at])) == 0) continue;

@@ -5,7 +5,7 @@
 
 namespace automodel {
 
-/// The field `name` ("MemTotal") of a file such as /proc/meminfo that gives it in KiB, as bytes; 0 where there is none.
+/// Field `name` ("MemTotal") of a file such as /proc/meminfo, converted from KiB to bytes; 0 if missing.
 double proc_field(const char* path, std::string_view name);
 
 }  // namespace automodel

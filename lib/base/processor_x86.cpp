@@ -6,7 +6,7 @@
 namespace automodel {
 namespace {
 
-/// The four words that CPUID returns (Intel's manual, volume 2A); zeros for a leaf that there is not.
+/// The four registers that CPUID returns (Intel SDM, volume 2A); zeros for a leaf that does not exist.
 struct Leaf {
   unsigned a = 0, b = 0, c = 0, d = 0;
   explicit Leaf(unsigned number, unsigned sub = 0) { __get_cpuid_count(number, sub, &a, &b, &c, &d); }
@@ -16,7 +16,7 @@ bool bit(unsigned word, int place) {
   return (word >> place & 1) != 0;
 }
 
-/// Whether the system saves the registers of AVX-512: bits 1, 2 and 5 to 7 of XCR0.
+/// Whether the OS saves the AVX-512 registers: bits 1, 2 and 5 to 7 of XCR0.
 __attribute__((target("xsave"))) bool saves_avx512() {
   constexpr unsigned kStates = 0xe6;
   return (_xgetbv(0) & kStates) == kStates;
@@ -24,8 +24,8 @@ __attribute__((target("xsave"))) bool saves_avx512() {
 
 }  // namespace
 
-// Not by GCC's __builtin_cpu_supports: its table is made at the start of every program that links it, by thirty CPUIDs,
-// each of which leaves a virtual machine. `plan` takes three milliseconds in all.
+// GCC's __builtin_cpu_supports is avoided: any program that links it executes some thirty CPUIDs at startup, each of
+// which traps to the hypervisor in a virtual machine. The whole `plan` command takes three milliseconds.
 const Processor& processor() {
   static const Processor here = [] {
     const Leaf vendor(0), basic(1), extended(7), further(7, 1);

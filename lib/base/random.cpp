@@ -18,12 +18,12 @@ constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCDU;  // the bits of sqrt(1/
 constexpr double kLn2 = 0.6931471805599453;
 constexpr double kStep = 1.4629180792671596e-09;  // 2 pi / 2^32
 
-/// Blocks that are computed together, word by word, so that the loops over lanes vectorise.
+/// Blocks computed together, stored word-major so that the loops over lanes vectorise.
 constexpr std::size_t kLanes = 64;
 template <class T>
 using Words = std::array<std::array<T, kLanes>, 4>;
 
-/// One round on `lanes` counters at once.
+/// One Philox round on `lanes` counters.
 inline void philox_round(Words<std::uint32_t>& c, std::uint32_t key0, std::uint32_t key1, std::size_t lanes) {
   for (std::size_t l = 0; l < lanes; ++l) {
     const std::uint64_t product0 = std::uint64_t{kMultiplier0} * c[0][l];
@@ -53,7 +53,7 @@ inline void philox_blocks(std::uint64_t seed, std::uint64_t stream, std::uint64_
   }
 }
 
-/// Exact; written so that SSE2, which converts only signed words, can do it.
+/// Exact conversion, written so that it vectorises with SSE2, which converts only signed integers.
 inline double to_double(std::uint32_t x) {
   return static_cast<double>(static_cast<std::int32_t>(x ^ 0x80000000U)) + 0x1p31;
 }
@@ -82,7 +82,7 @@ inline double radius(std::uint32_t x) {
 
 /// Cosine and sine of 2 pi y / 2^32. Absolute error below 3e-16.
 inline void turn(std::uint32_t y, double& cosine, double& sine) {
-  const std::uint32_t quarter = (y + 0x20000000U) >> 30;  // the nearest quarter turn; the rest lies in [-1/8, 1/8) turn
+  const std::uint32_t quarter = (y + 0x20000000U) >> 30;  // the nearest quarter turn; the rest is in [-1/8, 1/8) turn
   const auto rest = static_cast<std::int32_t>(y - (quarter << 30));
   const double a = static_cast<double>(rest) * kStep;
   const double z = a * a;
@@ -111,7 +111,7 @@ inline void turn(std::uint32_t y, double& cosine, double& sine) {
   sine = std::bit_cast<double>((p_bits ^ differ) ^ sine_sign);
 }
 
-/// Words 2 p and 2 p + 1 of each block make normals 2 p and 2 p + 1 of it.
+/// Words 2 p and 2 p + 1 of each block give its normals 2 p and 2 p + 1.
 inline void box_muller(const Words<std::uint32_t>& c, std::size_t lanes, Words<double>& out) {
   for (std::size_t pair = 0; pair < 4; pair += 2) {
     for (std::size_t l = 0; l < lanes; ++l) {
@@ -182,7 +182,7 @@ std::uint64_t RandomStream::bits64(std::uint64_t index) const {
 }
 
 std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) const {
-  // The high half of a 64 x 64 product, from 32-bit halves (there is no portable 128-bit integer).
+  // High half of a 64 x 64-bit product, from 32-bit halves since there is no portable 128-bit integer.
   const std::uint64_t bits = bits64(index);
   const std::uint64_t high = (bits >> 32) * (bound >> 32);
   const std::uint64_t middle0 = (bits >> 32) * (bound & 0xFFFFFFFFU);

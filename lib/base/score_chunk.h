@@ -1,4 +1,4 @@
-// Where no fused kernel computes attention, and how many scores exist at once there.
+// When attention cannot use a fused kernel, and how many scores it then materialises at once.
 #pragma once
 
 #include <algorithm>
@@ -6,14 +6,14 @@
 
 namespace automodel {
 
-/// Of a query, a key or a value, in elements of one head, that the fused kernels of GPUs compute with.
+/// The widest head (elements of its query, key or value) that the fused GPU kernels support.
 inline constexpr std::int64_t kWidestFusedHead = 256;
 
-/// Scores of all heads and rows together: 8 MiB of float32 on a CPU, about its caches; 64 MiB on a GPU, whose
-/// operations are then long enough to keep it busy.
+/// Upper bound on the scores held at once, over all heads and batch rows: 8 MiB of float32 on a CPU, about its cache
+/// size; 64 MiB on a GPU, enough work per kernel to keep it busy.
 inline constexpr std::int64_t kScoresOnHost = std::int64_t{1} << 21, kScoresOnDevice = std::int64_t{1} << 24;
 
-/// Queries that are computed at one time, where each has `heads` (of all rows) times `keys` scores.
+/// Number of queries to process at a time. Each has `heads` * `keys` scores, `heads` being summed over the batch rows.
 inline std::int64_t score_rows(std::int64_t heads, std::int64_t queries, std::int64_t keys, bool on_host) {
   const auto each = std::max<std::int64_t>(1, heads * keys);
   return std::clamp<std::int64_t>((on_host ? kScoresOnHost : kScoresOnDevice) / each, 1,

@@ -23,7 +23,7 @@ std::vector<std::string_view> parts_of(std::string_view word) {
   return out;
 }
 
-/// Whether `brief` is `full` with the initials of neighbouring parts for these parts: kv_heads for key_value_heads.
+/// Whether `brief` is `full` with adjacent parts replaced by their initials, as in kv_heads for key_value_heads.
 bool abbreviates(std::string_view brief, std::string_view full) {
   const auto parts = parts_of(full);
   std::size_t at = 0;

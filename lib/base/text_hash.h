@@ -1,4 +1,4 @@
-// A number for a list of texts.
+// A hash of a list of strings.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,8 @@
 
 namespace automodel {
 
-/// FNV-1a, the same on every rank whatever it was built with. Texts are terminated: "ab", "c" differs from "a", "bc".
+/// FNV-1a, the same on every rank regardless of platform. Strings are terminated, so {"ab", "c"} and {"a", "bc"}
+/// differ.
 class TextHash {
  public:
   void mix(std::string_view text) {

@@ -1,4 +1,4 @@
-// A table for people: columns aligned, numbers to the right.
+// A plain-text table with aligned columns.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@ namespace automodel {
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header);
-  /// One row; missing cells are empty. A cell that starts with a digit, '-' or '+' is right-aligned.
+  /// Adds a row; missing cells are empty. A column is right-aligned if every non-empty cell starts with a digit, '-' or
+  /// '+'.
   void add(std::vector<std::string> cells);
   std::size_t rows() const { return rows_.size(); }
-  /// Every line begins with `indent` spaces and ends in a line break.
+  /// Every line starts with `indent` spaces and ends in a line break.
   std::string text(int indent = 2) const;
 
  private:
@@ -21,7 +22,7 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// Columns that `text` takes on a terminal, UTF-8 continuation bytes not counted.
+/// Terminal columns of `text`: its bytes, not counting UTF-8 continuation bytes.
 std::size_t display_width(const std::string& text);
 
 }  // namespace automodel

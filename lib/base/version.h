@@ -1,4 +1,4 @@
-// The version of the program, as printed by --version and written into plans and checkpoints.
+// The program's version, as printed by --version and written into plans and checkpoints.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// How ranks communicate.
+// Communication backends.
 #pragma once
 
 #include "config/types.h"

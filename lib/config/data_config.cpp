@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 3> kTokenizerTargets = {
     "nemo_automodel._transformers.auto_tokenizer.NeMoAutoTokenizer.from_pretrained",
     "transformers.AutoTokenizer.from_pretrained"};
 
-/// A key of a tokenizer's mapping; `read` is null for those that choose between equal implementations.
+/// A key of a tokenizer mapping. `read` is null for keys that only choose between equivalent implementations.
 struct TokenizerKey {
   std::string_view name;
   void (*read)(Reader& reader, const Node& node, const std::string& path, TokenizerSource& out);

@@ -1,4 +1,4 @@
-// `dataset:`, `validation_dataset:` and their dataloaders.
+// The `dataset:` and `validation_dataset:` sections and their dataloaders.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@
 
 namespace automodel::config {
 
-/// One path or several; files, folders (every text file below) and globs.
+/// One or several paths: files, folders (all text files below them) or globs.
 struct PathList {
   std::vector<std::string> paths = {};
   bool operator==(const PathList&) const = default;
   static TypeInfo config_type();
 };
 
-/// `tokenizer:` a folder with tokenizer.json or a model's name in the Hugging Face cache; a mapping with the arguments
-/// of `from_pretrained`; null: none. Left out: the model's own.
+/// `tokenizer:` a folder with tokenizer.json, a model name in the Hugging Face cache, or a mapping with the arguments
+/// of `from_pretrained`; null or omitted: the model's own.
 struct TokenizerSource {
-  std::optional<std::string> path = std::nullopt;  ///< null: the model's
-  bool plain = false;  ///< transformers' AutoTokenizer, without what NeMo AutoModel's adds to it
+  std::optional<std::string> path = std::nullopt;  ///< empty: the model's
+  bool plain = false;  ///< behave like transformers' AutoTokenizer, without NeMo AutoModel's additions
   bool add_bos_token = false;
   bool add_eos_token = false;
   std::optional<std::string> revision = std::nullopt;
@@ -34,7 +34,7 @@ struct TokenizerSource {
   static TypeInfo config_type();
 };
 
-/// Whether samples are filled up: to the longest row of their batch (also false, do_not_pad), or each to seq_length.
+/// How samples are padded: to the longest row of their batch (also for false and do_not_pad), or each to seq_length.
 enum class SamplePadding { kBatch, kMaxLength };
 template <>
 struct EnumNames<SamplePadding> {
@@ -43,7 +43,7 @@ struct EnumNames<SamplePadding> {
                                        EnumName<E>{"longest", E::kBatch}, EnumName<E>{"true", E::kBatch},
                                        EnumName<E>{"null", E::kBatch},    EnumName<E>{"max_length", E::kMaxLength}};
 };
-/// Whether samples are cut to seq_length tokens.
+/// Whether samples are truncated to seq_length tokens.
 enum class SampleTruncation { kNone, kCut };
 template <>
 struct EnumNames<SampleTruncation> {
@@ -174,7 +174,7 @@ struct SentencesDatasetConfig {
   Field<int> seed{"seed", 0, "Seed of the rows.", at_least<0>};
 };
 
-/// What all data sets of rows have.
+/// Fields common to all row datasets.
 struct RowDatasetFields {
   Field<std::optional<std::string>> split{"split", "train",
                                           "Rows: train, train[:1000], train[10%:20%], or several with + between."};
@@ -320,7 +320,7 @@ struct XlamDatasetConfig : RowDatasetFields {
   Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"types are chosen by the model and its precision"}};
 };
 
-/// Data of NeMo AutoModel that is not read here: a recipe with it is planned, not trained.
+/// NeMo AutoModel datasets that are not implemented here: a recipe using one can be planned but not trained.
 template <const auto& kTargets>
 struct ForeignDatasetConfig {
   using IsSection = void;

@@ -38,14 +38,14 @@ class Comparison {
            type->name().ends_with(" or null"))
       type = &type->inner();
     const bool section = type != nullptr && (type->fields != nullptr || type->choice != nullptr);
-    // Different components share no keys: such a section is replaced as a whole.
+    // Different components have unrelated keys, so such a section is replaced as a whole.
     const bool other = section && type->choice != nullptr &&
                        (before.map() == nullptr || before.find(type->choice().key) == nullptr ||
                         *before.find(type->choice().key) != *after.find(type->choice().key));
     if (!section || other || after.map() == nullptr) return add(path, after);
     const auto count = out_.size();
     maps(*type, path, before, after);
-    if (out_.size() == count) add(path, Value(Value::Map{}));  // a section with nothing but defaults
+    if (out_.size() == count) add(path, Value(Value::Map{}));  // a section that has only defaults
   }
 
   void add(const std::string& path, const Value& value) {

@@ -1,4 +1,4 @@
-// The differences between two recipes, as the overrides that turn one into the other.
+// Differences between two recipes, expressed as the overrides that turn one into the other.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace automodel::config {
 
-/// One override for each key whose value differs, in the order of the declarations. A section that only `after` has is
-/// described by those of its keys that differ from their defaults.
+/// One override per key whose value differs, in declaration order. A section that only `after` has contributes the keys
+/// that differ from their defaults.
 std::vector<Override> differences(const Recipe& before, const Recipe& after);
 
 }  // namespace automodel::config

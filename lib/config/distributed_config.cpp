@@ -60,7 +60,7 @@ struct LevelName {
   int level;
   bool less = false;
 };
-/// The first four are the names of the levels, in their order.
+/// The first four are the canonical names, in order of level.
 constexpr std::array kLevels = {LevelName{"no_shard", 0},           LevelName{"optim", 1},
                                 LevelName{"optim_grads", 2},        LevelName{"optim_grads_params", 3},
                                 LevelName{"grads_params", 3, true}, LevelName{"params", 3, true}};

@@ -1,5 +1,5 @@
-// `distributed:` how the ranks share the work: sizes of the mesh, the data-parallel strategy and its options, pipeline.
-// Names, defaults and meanings are NeMo AutoModel's (FSDP2Config, MegatronFSDPConfig, DDPConfig, PipelineConfig).
+// `distributed:` how ranks share the work: mesh sizes, the data-parallel strategy with its options, and the pipeline.
+// Names, defaults and semantics follow NeMo AutoModel (FSDP2Config, MegatronFSDPConfig, DDPConfig, PipelineConfig).
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ struct EnumNames<ActivationCheckpointing> {
   };
 };
 
-/// Which towers of a model recompute their activations. Models here only have a language tower.
+/// Which towers of a model recompute their activations. Models here have only a language tower.
 struct CheckpointingScope {
   std::vector<std::string> scopes = {"all"};
   bool operator==(const CheckpointingScope&) const = default;
@@ -42,11 +42,11 @@ struct EnumNames<Rounding> {
                                        EnumName<Rounding>{"down", Rounding::kDown}};
 };
 
-/// `layers_per_stage`: a count, `auto` (our addition: stages balanced by computed cost) or nothing.
+/// `layers_per_stage`: a count, a count per stage, `auto`, or null.
 struct LayersPerStage {
   std::optional<int> count = std::nullopt;
   bool automatic = false;
-  std::vector<int> counts = {};  ///< our addition: the number of layers of every stage
+  std::vector<int> counts = {};  ///< number of layers of every stage (not in NeMo AutoModel)
   bool operator==(const LayersPerStage&) const = default;
   static TypeInfo config_type();
 };
@@ -215,20 +215,20 @@ struct FSDP2Config {
       "multimodal", {}, "Vision and audio towers.", Ignored{"the models here have a language tower only"}};
 };
 
-/// What Megatron-FSDP shards, by number or by name: 0 no_shard, 1 optim, 2 optim_grads, 3 optim_grads_params. Also
-/// nvFSDP's documented `params` and `grads_params`: 3, the lowest level that shards what they name. An int that is out
-/// of range is accepted here and refused by check().
+/// What Megatron-FSDP shards, by number or by name: 0 no_shard, 1 optim, 2 optim_grads, 3 optim_grads_params. nvFSDP's
+/// documented `params` and `grads_params` map to 3, the lowest level that shards what they name. An out-of-range int is
+/// accepted here and rejected by check().
 struct ShardingLevel {
   int level = 3;
-  bool named_less = false;                ///< the name leaves out what is sharded with it
+  bool named_less = false;  ///< the name omits state that this level also shards (`params`, `grads_params`)
   operator int() const { return level; }  // NOLINT(google-explicit-constructor): it is the number
   bool operator==(const ShardingLevel&) const = default;
   static TypeInfo config_type();
 };
-/// "no_shard", "optim", "optim_grads", "optim_grads_params"; "" for no level.
+/// "no_shard", "optim", "optim_grads" or "optim_grads_params"; "" if out of range.
 std::string_view name_of_level(int level);
 
-/// NeMo AutoModel's MegatronFSDPConfig, and the option names of its predecessor nvFSDP as other spellings of the keys.
+/// NeMo AutoModel's MegatronFSDPConfig, with the option names of its predecessor nvFSDP as aliases.
 struct MegatronFSDPConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("megatron_fsdp"), std::string_view("megatron-fsdp"),
@@ -324,7 +324,7 @@ struct MoEParallelizerConfig {
                                                        Ignored{"experts compute in the strategy's types"}};
 };
 
-/// The classes of NeMo AutoModel and nvFSDP that select a strategy.
+/// Manager classes of NeMo AutoModel and nvFSDP that select a strategy.
 enum class ManagerClass { kFsdp2, kMegatronFsdp, kDdp };
 template <>
 struct EnumNames<ManagerClass> {
@@ -339,10 +339,10 @@ struct EnumNames<ManagerClass> {
       EnumName<E>{"DDPConfig", E::kDdp},
   };
 };
-/// `distributed.strategy` of such a class.
+/// The `distributed.strategy` that such a class stands for.
 std::string_view strategy_of(ManagerClass manager);
 
-/// The section as a whole.
+/// The whole section.
 struct DistributedConfig {
   using IsSection = void;
   Field<std::optional<int>> dp_size{"dp_size", std::nullopt,
@@ -364,14 +364,14 @@ struct DistributedConfig {
   Field<Value> recursive{"_recursive_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
   Field<Value> convert{"_convert_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
 
-  /// What the recipe asks for, whatever the scope.
+  /// Activation checkpointing as the recipe requests it, regardless of its scope.
   ActivationCheckpointing asked_checkpointing() const;
-  /// The same where the scope covers the language tower.
+  /// The same, or kOff if the scope does not cover the language tower.
   ActivationCheckpointing checkpointing() const;
   std::string_view strategy_name() const;
 };
 
-/// Rules inside the section that no single key can check, without places: `key` is relative ("pipeline").
+/// Checks rules across keys of this section. Problems carry no locations, and their `key` is relative ("pipeline").
 Diagnostics check(const DistributedConfig& config);
 
 }  // namespace automodel::config

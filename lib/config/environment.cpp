@@ -17,7 +17,7 @@ bool continues_name(char c) {
   return starts_name(c) || std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-/// Length of the dotted name that `text` begins with (a.b.c; a trailing dot is not part of it); 0 where there is none.
+/// Length of the dotted name at the start of `text` (a.b.c, without a trailing dot); 0 if there is none.
 std::size_t name_length(std::string_view text) {
   std::size_t end = 0;
   while (end < text.size() && starts_name(text[end])) {
@@ -28,7 +28,7 @@ std::size_t name_length(std::string_view text) {
   return end;
 }
 
-/// One pass over a text, replacing the references of one form.
+/// One pass over a text that replaces references of one form.
 class Interpolation {
  public:
   Interpolation(const Environment& environment, const SourceLocation& where, Diagnostics& problems)

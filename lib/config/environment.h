@@ -1,4 +1,5 @@
-// Environment values in a recipe: ${VAR}, ${VAR,default}, ${oc.env:VAR,default}, $VAR (as in NeMo AutoModel).
+// Environment variable references in a recipe: ${VAR}, ${VAR,default}, ${oc.env:VAR,default}, $VAR (as in NeMo
+// AutoModel).
 #pragma once
 
 #include <functional>
@@ -15,13 +16,13 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 /// The process's own environment.
 Environment process_environment();
 
-/// Replaces every reference in `text`; braced ones first, then `$VAR` in the result. Names may hold dots. White space
-/// around names and defaults is dropped. Problems (`environment`): a variable that is not set and has no default; a
-/// reference inside another, which would end at the first brace.
+/// Replaces every reference in `text`: braced ones first, then `$VAR` in the result. Names may contain dots. White
+/// space around names and defaults is dropped. Reports `environment` for an unset variable without a default and for
+/// nested references, which would end at the first closing brace.
 std::string interpolate(std::string_view text, const Environment& environment, const SourceLocation& where,
                         Diagnostics& problems);
 
-/// Applies it to every scalar of the tree; `written` keeps the original text.
+/// Applies the above to every scalar of the tree; `written` keeps the original text.
 void interpolate(Node& node, const Environment& environment, Diagnostics& problems);
 
 }  // namespace automodel::config

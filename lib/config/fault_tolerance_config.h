@@ -1,4 +1,4 @@
-// What a run does about bad steps and about its own failures. An addition: NeMo AutoModel has no such section.
+// What a run does about bad steps and failures. NeMo AutoModel has no such section.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ struct LossSpikeConfig {
       "What happens then: stop, skip the update, or rollback to the newest checkpoint and continue after the step."};
 };
 
-/// When a rank counts as slow.
+/// When a rank is considered slow.
 struct SlowRankConfig {
   using IsSection = void;
   Field<double> factor{

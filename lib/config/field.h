@@ -1,12 +1,12 @@
-// One line declares a recipe key: its C++ member, name, default, documentation and rule.
+// One declaration per recipe key: its C++ member, name, default, documentation and validation rule.
 //
 //   struct PipelineConfig {
 //     using IsSection = void;
 //     Field<int> pp_microbatch_size{"pp_microbatch_size", 1, "Sequences in a microbatch.", at_least<1>};
 //   };
 //
-// Parsing, defaults, to_dict, unknown-key errors, JSON Schema and documentation all come from that line. A Field<T>
-// holds nothing but the T; the other arguments are collected once per section type (fields_of) and otherwise dropped.
+// Parsing, defaults, to_dict, unknown-key errors, JSON Schema and documentation all derive from it. A Field<T> stores
+// only the T; the other arguments are collected once per section type (fields_of) and otherwise discarded.
 #pragma once
 
 #include <cmath>
@@ -35,34 +35,35 @@ struct IsOptional<std::optional<T>> : std::true_type {
   using Inner = T;
 };
 
-/// Returns the reason why a value is refused ("must be at least 1"), or "". Not asked about null.
+/// Returns why a value is rejected ("must be at least 1"), or "". Not called for null.
 template <class T>
 using Check = std::string (*)(const T& value);
 
-/// Marks a key that is accepted and not acted on; the reason is printed where a recipe sets it.
+/// Marks a key that is accepted but has no effect; the reason is printed if a recipe sets it.
 struct Ignored {
   std::string_view reason;
 };
-/// Marks a key that changes the training in a way that is not supported: the recipe can be planned, not trained. Null,
-/// false and a mapping with `enabled: false` switch the key off.
+/// Marks a key that changes training in an unsupported way: the recipe can be planned but not trained. Null, false and
+/// a mapping with `enabled: false` turn the key off.
 struct Unsupported {
   std::string_view reason;
 };
-/// The section's keys are among its parent's (a variant chosen by a key of the parent).
+/// The section's keys are written among its parent's keys (a variant selected by a key of the parent).
 struct Flat {};
-/// Every key that begins with the field's key plus '_' belongs to this map.
+/// Collects every key that starts with the field's key plus '_' into this map.
 struct Prefix {};
-/// Every key that `accepts` belongs to this Value.
+/// Collects every key for which accepts() is true into this Value.
 struct Rest {
   bool (*accepts)(std::string_view key);
 };
 
 namespace detail {
 
-/// A row with `key` split at its bars: "seq_length|seq_len" is a key and another spelling of it.
+/// A table row with `key` split at '|': "seq_length|seq_len" declares a key and an alias.
 FieldInfo named(std::string_view key, std::string_view doc);
 
-/// Takes the fields of one section object while it is constructed; fields of temporaries lie outside, and are skipped.
+/// Collects the fields of one section object during its construction. Fields at addresses outside [begin, begin +
+/// size), which belong to temporaries, are skipped.
 class Collector {
  public:
   Collector(const void* begin, std::size_t size);
@@ -164,11 +165,11 @@ class Field {
   T value_;
 };
 
-/// The table of a section type, in the order of its members.
+/// The field table of a section type, in member order.
 template <class Section>
 const std::vector<FieldInfo>& fields_of();  // config/type_table.h
 
-// Rules for values; each is a function template to be named with its bound: at_least<1>.
+// Validation rules for Field. Those with a bound take it as a template argument: at_least<1>.
 template <int kBound, class T>
 std::string at_least(const T& value) {
   if constexpr (std::is_floating_point_v<T>)

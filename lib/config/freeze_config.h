@@ -1,4 +1,4 @@
-// `freeze_config:` modules whose parameters stay as they are, with the fields of NeMo AutoModel's FreezeConfig.
+// `freeze_config:` modules whose parameters are frozen, with the fields of NeMo AutoModel's FreezeConfig.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace automodel::config {
 
-/// Modules with all that is below them; one of the two keys is given.
+/// Selects modules including all their submodules. Exactly one of the two keys must be given.
 struct ModuleSelector {
   using IsSection = void;
   Field<std::optional<std::string>> path{"path", std::nullopt, "Whole name of a module."};
@@ -39,7 +39,7 @@ struct FreezeConfig {
       Ignored{"NeMo AutoModel does not read it; freeze_modules: [{glob: '*embed_tokens'}] does it"}};
 };
 
-/// Rules inside the section that no single key can check; keys are relative to it.
+/// Checks rules across keys of this section; reported keys are relative to it.
 Diagnostics check(const FreezeConfig& config);
 
 }  // namespace automodel::config

@@ -1,5 +1,5 @@
-// What `automodel generate` asks its ranks for. A section like those of a recipe, so that config::to_dict writes it and
-// config::Reader reads it: the front end hands it to the ranks as JSON.
+// The request that `automodel generate` passes to its ranks as JSON. Declared like a recipe section so that
+// config::to_dict can write it and config::Reader can read it.
 #pragma once
 
 #include <optional>
@@ -30,11 +30,11 @@ struct GenerateRequest {
   Field<int> pp_size{"pp_size", 1, "Pipeline stages.", at_least<1>};
 };
 
-/// As one line of JSON, and back. Problems are those of the reader.
+/// Converts to one line of JSON and back; `problems` receives what the reader reports.
 std::string to_json(const GenerateRequest& request);
 GenerateRequest parse_generate_request(std::string_view json, Diagnostics& problems);
 
-/// The recipe that plans the model for it: no data, no sharding of weights.
+/// The recipe for planning the model: no data, no sharding of weights.
 LoadedRecipe recipe_of(const GenerateRequest& request);
 
 }  // namespace automodel::config

@@ -8,7 +8,7 @@
 namespace automodel::config {
 namespace {
 
-/// `line` without a comment and without blanks at its end.
+/// `line` without its comment and trailing blanks.
 std::string_view content_of(std::string_view line) {
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -38,9 +38,9 @@ bool opens_block(std::string_view content) {
 }  // namespace
 
 std::optional<IndentationFault> find_indentation_fault(std::string_view text) {
-  std::vector<std::size_t> open;  // indentations of the blocks around a line
+  std::vector<std::size_t> open;  // indentations of the enclosing blocks
   std::string before;
-  int depth = 0;  // of brackets
+  int depth = 0;  // bracket nesting
   std::size_t literal = std::string_view::npos;
   bool may_deepen = true;
   for (int number = 1; !text.empty(); ++number) {
@@ -62,7 +62,7 @@ std::optional<IndentationFault> find_indentation_fault(std::string_view text) {
                        fmt::format("'{}' above it has a value already; indent this line by {}", before, open.back()));
         open.push_back(indent);
       }
-      // The keys of a list's item stand behind its dash.
+      // The keys of a list item are indented to the column after its dash.
       for (auto at = indent; content.substr(at).starts_with("- ");) {
         at = content.find_first_not_of(' ', at + 1);
         if (at == std::string_view::npos) break;

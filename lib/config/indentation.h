@@ -1,4 +1,5 @@
-// Finds the line where the indentation of a YAML text goes wrong; the parser reports it lines later and in other terms.
+// Finds the line where the indentation of a YAML text goes wrong. The parser reports such errors lines later and in
+// less helpful terms.
 #pragma once
 
 #include <optional>
@@ -14,9 +15,9 @@ struct IndentationFault {
   std::string help = {};
 };
 
-/// The first line of block style that is deeper than the line before it allows, or no deeper and no shallower than any
-/// line above it. Only for texts that the parser rejects: quoted or bracketed text that spans lines is skipped, not
-/// parsed.
+/// The first block-style line that is indented deeper than the preceding line allows, or dedented to a column that
+/// matches no enclosing block. Only for texts that the parser rejects: multi-line quoted or bracketed text is skipped,
+/// not parsed.
 std::optional<IndentationFault> find_indentation_fault(std::string_view text);
 
 }  // namespace automodel::config

@@ -57,7 +57,7 @@ constexpr std::array kAutoConfig = {
     std::string_view("transformers.AutoConfig.from_pretrained"), std::string_view("AutoConfig.from_pretrained"),
     std::string_view("transformers.models.auto.configuration_auto.AutoConfig.from_pretrained")};
 
-/// "a.b.Qwen3MoeConfig" to "qwen3_moe"; empty where the name is not that of a configuration class.
+/// "a.b.Qwen3MoeConfig" to "qwen3_moe"; empty if this does not name a configuration class.
 std::string model_type_of(std::string_view target) {
   target.remove_prefix(target.rfind('.') + 1);
   if (!target.ends_with("Config") || target.size() == 6) return "";
@@ -85,7 +85,7 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
   const auto* name = node.find("pretrained_model_name_or_path");
   if (target == nullptr && name == nullptr) return void(source.inline_config = to_value(node));
   if (target != nullptr && name == nullptr && !model_type_of(target->value.text).empty()) {
-    // A configuration class with its arguments.
+    // A configuration class and its constructor arguments.
     auto inline_config = to_value(node);
     if (inline_config.find("model_type") == nullptr) inline_config.set("model_type", model_type_of(target->value.text));
     std::erase_if(*inline_config.map(), [](const auto& entry) { return entry.first == "_target_"; });
@@ -107,8 +107,8 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
     if (entry.key == "_target_" || entry.key == "pretrained_model_name_or_path" || entry.key == "trust_remote_code" ||
         entry.key == "revision" || entry.key == "name_or_path" || entry.key == "_attn_implementation" ||
         entry.key == "attn_implementation" || entry.key == "attn_implementation_new")
-      continue;  // where to look, and kernels, which are chosen for the device
-    // A configuration class of its own has keys of its own.
+      continue;  // where to look for the files, and attention kernels, which are chosen by device
+    // A model-specific configuration class may have any key.
     if (is_hf_config_key(entry.key) || entry.key == "torch_dtype" || entry.key == "dtype" || !any_model)
       source.overrides.set(entry.key, to_value(entry.value));
     else

@@ -1,4 +1,4 @@
-// `model:` which model, in which type, from which weights.
+// `model:` which model to train, its dtype, and its initial weights.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace automodel::config {
 
-/// A dtype, or `auto`: what the model's config.json says.
+/// A dtype, or `auto`: the one in the model's config.json.
 struct AutoDType {
   std::optional<DType> dtype = std::nullopt;
   bool operator==(const AutoDType&) const = default;
@@ -20,9 +20,9 @@ struct AutoDType {
 /// `config:` a path to a folder or config.json, inline Hugging Face keys, or {_target_: AutoConfig.from_pretrained,
 /// ...}.
 struct ModelSource {
-  std::optional<std::string> path = std::nullopt;  ///< a path or the name of a model
+  std::optional<std::string> path = std::nullopt;  ///< a path or a model name
   std::optional<Value> inline_config = std::nullopt;
-  Value overrides = {};  ///< keys beside pretrained_model_name_or_path: they replace those of the file
+  Value overrides = {};  ///< keys given next to pretrained_model_name_or_path; they override the file's
   bool operator==(const ModelSource&) const = default;
   static TypeInfo config_type();
 };
@@ -47,7 +47,7 @@ struct EnumNames<ModelTarget> {
   };
 };
 
-/// Settings of NeMo AutoModel's expert layers that its model classes take beside the configuration.
+/// Settings of NeMo AutoModel's expert layers that its model classes accept in addition to the configuration.
 struct MoeOverridesConfig {
   using IsSection = void;
   Field<std::optional<double>> gate_bias_update_factor{
@@ -58,7 +58,7 @@ struct MoeOverridesConfig {
       at_least<0>};
 };
 
-/// True for the names of Hugging Face configuration keys that a recipe may give beside the others.
+/// Whether `key` is a Hugging Face configuration key that a recipe may set directly in this section.
 bool is_hf_config_key(std::string_view key);
 
 struct ModelConfig {

@@ -1,6 +1,5 @@
-// `model_parallel:` the fields of Megatron Core's ModelParallelConfig (0.19.2, and those of its older releases),
-// with its checks. Sizes that `distributed:` gives as well must agree with it. docs/megatron.md says what each field
-// does.
+// `model_parallel:` the fields of Megatron Core's ModelParallelConfig (0.19.2 and older releases), with its checks.
+// Sizes also given under `distributed:` must agree. docs/megatron.md describes what each field does.
 #pragma once
 
 #include <optional>
@@ -13,7 +12,7 @@
 
 namespace automodel::config {
 
-/// A Python callable or context manager in the original; a recipe can only omit it.
+/// A Python callable or context manager in Megatron Core; a recipe can only omit it.
 struct Callable {
   bool operator==(const Callable&) const = default;
   static TypeInfo config_type();
@@ -48,7 +47,7 @@ struct EnumNames<ContextCommunication> {
                                        EnumName<E>{"allgather", E::kAllGather}};
 };
 
-/// Parts of a layer that are computed again in the backward pass (TransformerConfig.recompute_modules).
+/// Parts of a layer that are recomputed in the backward pass (TransformerConfig.recompute_modules).
 enum class RecomputeModule { kCoreAttention, kNorms, kLatentUp, kMlp, kExperts, kExpertActivation, kSharedExperts };
 template <>
 struct EnumNames<RecomputeModule> {
@@ -218,7 +217,7 @@ struct ModelParallelConfig {
   // Timing
   Field<bool> barrier_with_L1_time{"barrier_with_L1_time", true, "Barrier before timers.",
                                    Ignored{"timers need no barrier"}};
-  // TransformerConfig's, needed by the above
+  // Fields of TransformerConfig that the above need
   Field<ContextCommunication> cp_comm_type{
       "cp_comm_type", ContextCommunication::kP2p,
       "How context-parallel ranks exchange keys and values: p2p (ring), all_gather, a2a, a2a+p2p."};
@@ -230,9 +229,9 @@ struct ModelParallelConfig {
       "what is trained."};
 };
 
-/// Megatron Core's __post_init__: fills derived fields and returns what it refuses (`key` is the field) and, in
-/// `warnings`, what it warns of. Also refuses what is documented but not checked there: both fp16 and bf16, overlapped
-/// and batched point-to-point at once.
+/// Megatron Core's __post_init__: fills in derived fields, returns the errors it raises (`key` is the field), and
+/// appends its warnings to `warnings`. Also rejects combinations that Megatron Core documents as invalid but does not
+/// check: fp16 together with bf16, and overlapped together with batched point-to-point communication.
 Diagnostics post_init(ModelParallelConfig& config, Diagnostics& warnings);
 
 }  // namespace automodel::config

@@ -1,4 +1,4 @@
-// `neftune:` noise on the token embeddings in training (Jain et al. 2023), with NeMo AutoModel's key.
+// `neftune:` noise added to the token embeddings in training (Jain et al. 2023), with NeMo AutoModel's key.
 #pragma once
 
 #include "config/types.h"

@@ -24,8 +24,8 @@ std::size_t count_nodes(const Node& node) {
   return count;
 }
 
-/// Bytes of the character of a text file that `text` begins with; 0 where it begins with none. UTF-8 in its shortest
-/// forms, no surrogates (RFC 3629), and as in YAML no control characters but tab and the ends of lines.
+/// Length in bytes of the character at the start of `text`; 0 if it is not valid there. Accepts shortest-form UTF-8
+/// without surrogates (RFC 3629) and, as YAML does, no control characters except tab and line breaks.
 std::size_t text_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0u) == 0x80u; };
@@ -50,7 +50,7 @@ std::size_t text_length(std::string_view text) {
   return done;
 }
 
-/// Builds the tree from the parser's events. A stack of open collections; a map's pending key waits on the stack too.
+/// Builds the tree from parser events, with a stack of open collections that also holds a map's pending key.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(std::string file, Diagnostics& problems) : file_(std::move(file)), problems_(problems) {}
@@ -153,7 +153,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
     map.entries.push_back(std::move(entry));
   }
-  /// YAML 1.1's merge key: entries of `source` (a map or a list of maps) that `map` does not have itself.
+  /// YAML 1.1's merge key: adds the entries of `source` (a map or a list of maps) that `map` does not define itself.
   void merge(Node& map, const Node& source) {
     if (source.kind == Node::Kind::kList) {
       for (const auto& item : source.items) merge(map, item);
@@ -201,7 +201,7 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
   }
   if (const auto valid = text_length(text); valid < text.size()) {
     const auto before = text.substr(0, valid);
-    const auto line_begin = before.rfind('\n') + 1;  // 0 where there is none
+    const auto line_begin = before.rfind('\n') + 1;  // 0 on the first line
     problems.push_back(
         {"yaml-syntax",
          fmt::format("the byte 0x{:02x} is not UTF-8 text", static_cast<unsigned char>(text[valid])),
@@ -216,7 +216,7 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    // The parser may notice a line that is indented too far only at the next one.
+    // The parser may notice a line that is indented too far only at the next line.
     const auto fault = find_indentation_fault(text);
     if (fault && fault->line <= error.mark.line + 1)
       problems.push_back({"yaml-syntax", fault->message, fault->help, {file, fault->line, fault->column}, ""});

@@ -1,5 +1,5 @@
-// A YAML text as a tree, with the location of every node. Overrides and environment values are applied to it before any
-// section is read, so that there is one path from text to configuration.
+// YAML text as a tree with the location of every node. Overrides and environment values are applied to the tree before
+// any section is read, so there is a single path from text to configuration.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ struct Node {
   struct Entry;
 
   Kind kind = Kind::kScalar;
-  std::string text = {};     ///< of a scalar, environment values put in
-  std::string written = {};  ///< of a scalar, as it stands in the file: what is printed and saved (secrets stay out)
-  bool quoted = false;       ///< the scalar stood in quotes or in a block
+  std::string text = {};     ///< of a scalar, after environment substitution
+  std::string written = {};  ///< of a scalar, as in the file; this form is printed and saved, which keeps secrets out
+  bool quoted = false;       ///< the scalar was quoted or a block scalar
   std::vector<Node> items = {};
-  std::vector<Entry> entries;  // without an initialiser, which clang would want the complete type for
+  std::vector<Entry> entries;  // no initialiser: clang would require the complete type
   SourceLocation where = {};
 
   const Entry* find(std::string_view key) const;
@@ -32,14 +32,14 @@ struct Node::Entry {
   std::string key;
   SourceLocation where;  ///< of the key
   Node value;
-  bool merged = false;  ///< came through YAML's merge key; an entry of the map itself replaces it
+  bool merged = false;  ///< came from a YAML merge key; the map's own entries take precedence
 };
 
-/// Reads one YAML document. `file` names it in locations. Syntax errors, duplicate keys, several documents, undefined
-/// aliases and texts that are too large, or expand to too much, are reported; the tree then holds what could be read.
+/// Parses one YAML document. `file` names it in locations. Reports syntax errors, duplicate keys, multiple documents,
+/// undefined aliases, and texts that are too large or expand too much; the tree then holds what could be read.
 Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& problems);
 
-/// The untyped value of a tree.
+/// Converts a tree to an untyped value.
 Value to_value(const Node& node);
 
 }  // namespace automodel::config

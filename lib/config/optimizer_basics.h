@@ -1,4 +1,4 @@
-// What all kinds of optimizer sections have in common.
+// Common parts of all optimizer sections.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ struct OptimizerBasics {
   double weight_decay = 0;
   std::vector<ParamGroupOverride> overrides = {};
 };
-/// Types that the section asks for; absent if it does not say, or if this optimizer has no such key.
+/// State dtypes requested by the section; empty if not given or if this optimizer has no such key.
 struct OptimizerTypes {
   std::optional<DType> first_moment = {};
   std::optional<DType> second_moment = {};
@@ -24,7 +24,7 @@ struct OptimizerTypes {
 OptimizerTypes types_of(const OptimizerConfig& config);
 OptimizerBasics basics_of(const OptimizerConfig& config);
 
-/// Problems of patterns (not a regular expression), keyed "optimizer.param_group_overrides.N.pattern".
+/// Reports patterns that are not valid regular expressions, keyed "optimizer.param_group_overrides.N.pattern".
 Diagnostics check_overrides(const std::vector<ParamGroupOverride>& overrides);
 
 }  // namespace automodel::config

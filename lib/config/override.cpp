@@ -34,7 +34,7 @@ void relocate(Node& node, const SourceLocation& where) {
   }
 }
 
-/// The value as a tree. A text that is not valid YAML (`a: b: c`, `@x`) is taken as a string.
+/// The value as a tree. Text that is not valid YAML (`a: b: c`, `@x`) is taken as a string.
 Node parse_value(const Override& item, const SourceLocation& where) {
   Node plain{.text = item.value, .written = item.value, .entries = {}, .where = where};
   const auto first = item.value.find_first_not_of(' ');
@@ -66,7 +66,7 @@ class Placement {
   }
 
  private:
-  /// The child `part` of `node`, made if it is missing; null after a problem was reported.
+  /// The child `part` of `node`, created if missing; null after reporting a problem.
   Node* descend(Node& node, const std::string& part) {
     if (node.kind == Node::Kind::kList) {
       const auto number = parse_integer(part);

@@ -1,4 +1,4 @@
-// Overrides from the command line: --a.b.c value, --a.b.c=value, a.b.c=value. They change the tree before it is read.
+// Command-line overrides: --a.b.c value, --a.b.c=value, a.b.c=value. They are applied to the tree before it is read.
 #pragma once
 
 #include <span>
@@ -15,12 +15,13 @@ struct Override {
   std::string shown;  ///< as the user typed it, for locations
 };
 
-/// Parses the words that remain after a command's own options. `--flag` alone means true. A word that is neither an
-/// option nor `key=value` is a problem (`bad-override`), as is an empty key.
+/// Parses the words left over after a command's own options. `--flag` alone means true. Reports `bad-override` for a
+/// word that is neither an option nor `key=value`, and for an empty key.
 std::vector<Override> parse_overrides(std::span<const std::string> words, Diagnostics& problems);
 
-/// Sets each override in `root`, later ones over earlier ones; missing maps on the way are made, list items are reached
-/// by number. A value is read as YAML (so `[1, 2]` and `{a: 1}` work). An override that cannot be placed is a problem.
+/// Applies the overrides to `root` in order, so later ones win. Missing maps along a path are created; list items are
+/// addressed by index. Values are parsed as YAML (so `[1, 2]` and `{a: 1}` work). Reports overrides that cannot be
+/// placed.
 void apply_overrides(Node& root, std::span<const Override> overrides, Diagnostics& problems);
 
 }  // namespace automodel::config

@@ -1,4 +1,4 @@
-// `peft:` low-rank adapters (LoRA) beside frozen weights, with the fields of NeMo AutoModel's PeftConfig.
+// `peft:` low-rank adapters (LoRA) on top of frozen weights, with the fields of NeMo AutoModel's PeftConfig.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace automodel::config {
 
-/// Names of modules, with wildcards; a single one may be written without brackets.
+/// Module name patterns with wildcards. A single pattern may be written without brackets.
 struct ModulePatterns {
   std::vector<std::string> patterns = {};
   bool operator==(const ModulePatterns&) const = default;
@@ -79,7 +79,7 @@ struct PeftConfig {
                                           Ignored{"experts are not quantized"}};
 };
 
-/// Rules inside the section that no single key can check; keys are relative to it.
+/// Checks rules across keys of this section; reported keys are relative to it.
 Diagnostics check(const PeftConfig& config);
 
 }  // namespace automodel::config

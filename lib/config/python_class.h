@@ -1,5 +1,5 @@
-// A Python class that a recipe names by its path ("torch.distributed.fsdp.CPUOffloadPolicy"). Only the last component
-// counts: projects re-export these classes under other packages.
+// A Python class that a recipe names by its dotted path ("torch.distributed.fsdp.CPUOffloadPolicy"). Only the last
+// component is compared, since projects re-export these classes from other packages.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace automodel::config {
 
-/// One of the classes in EnumNames<E>, or none if the recipe names none. Any other class is a `bad-value`.
+/// One of the classes in EnumNames<E>, or empty if the recipe names none. Any other class is reported as `bad-value`.
 template <class E>
 struct PythonClass {
   std::optional<E> value = std::nullopt;
@@ -31,7 +31,7 @@ struct PythonClass {
             [] { return detail::simple_schema("string"); }};
   }
 
-  /// The class that a path names, by its last component.
+  /// The class named by the last component of `path`.
   static std::optional<E> named(const std::string& path) {
     for (const auto& row : EnumNames<E>::names)
       if (row.name == last_component(path)) return row.value;

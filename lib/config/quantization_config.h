@@ -1,4 +1,4 @@
-// `quantization:` frozen weights below adapters in 4 or 8 bits (QLoRA), with the keys of transformers'
+// `quantization:` frozen base weights in 4 or 8 bits under adapters (QLoRA), with the keys of transformers'
 // BitsAndBytesConfig.
 #pragma once
 
@@ -36,7 +36,7 @@ struct QuantizationConfig {
                                             Ignored{"they are bytes on every mesh"}};
 };
 
-/// Rules inside the section that no single key can check; keys are relative to it.
+/// Checks rules across keys of this section; reported keys are relative to it.
 Diagnostics check(const QuantizationConfig& config);
 
 }  // namespace automodel::config

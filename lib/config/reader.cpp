@@ -16,7 +16,7 @@ namespace automodel::config {
 namespace detail {
 namespace {
 
-thread_local Collector* active_collector = nullptr;  // set only while fields_of constructs a prototype
+thread_local Collector* active_collector = nullptr;  // non-null only while fields_of constructs a prototype
 std::string shortened(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
@@ -39,7 +39,7 @@ void read_boolean(Reader& reader, const Node& node, const std::string& path, voi
   *static_cast<bool*>(out) = *value;
 }
 
-constexpr double kLargestWhole = 9e15;  ///< below it a double holds every integer
+constexpr double kLargestWhole = 9e15;  ///< doubles represent every integer below this exactly
 
 template <class T>
 void read_integer(Reader& reader, const Node& node, const std::string& path, void* out) {
@@ -101,7 +101,7 @@ Value dump_as(const void* value, Keys) {
     return *static_cast<const T*>(value);
 }
 
-/// A scalar that holds the text of a list or map (an environment value, a quoted default) as the tree it describes.
+/// Parses a scalar that contains the text of a list or map (an environment value, a quoted default) into `out`.
 bool reparse(const Node& node, char bracket, Node& out) {
   if (node.kind != Node::Kind::kScalar) return false;
   const auto first = node.text.find_first_not_of(' ');
@@ -121,7 +121,7 @@ bool reparse(const Node& node, char bracket, Node& out) {
   return true;
 }
 
-/// A key that a mapping may have: a row of a table and the object that it belongs to.
+/// A key that the mapping may contain: its table row and the section object it belongs to.
 struct Slot {
   const FieldInfo* field;
   void* section;
@@ -134,7 +134,7 @@ bool switched_on(const Node& node) {
   return enabled == nullptr || switched_on(enabled->value);
 }
 
-/// Reads one mapping into a section: its own rows, and those of alternatives whose keys are written among them.
+/// Reads one mapping into a section: its own fields, and those of alternatives whose keys are written among them.
 class SectionReading {
  public:
   SectionReading(Reader& reader, const Node& node, const std::string& path)
@@ -147,7 +147,7 @@ class SectionReading {
   }
 
  private:
-  /// True for every spelling of the field's key.
+  /// Whether `key` is the field's key or one of its aliases.
   static bool names(const FieldInfo& field, std::string_view key) {
     return field.key == key || std::find(field.aliases.begin(), field.aliases.end(), key) != field.aliases.end();
   }
@@ -220,7 +220,7 @@ class SectionReading {
 
   void read_key(const Node::Entry& entry, const FieldInfo& field, void* value) {
     const std::string path = join_path(path_, field.key);
-    const Node::Entry* earlier = nullptr;  // another spelling of the key that was read already
+    const Node::Entry* earlier = nullptr;  // an alias of the key that was already read
     for (const auto& other : node_.entries) {
       if (&other == &entry) break;
       if (names(field, other.key)) earlier = &other;
@@ -244,7 +244,7 @@ class SectionReading {
                      fmt::format("{} {}, got {}", path, reason, kind_name(entry.value)), std::string(field.doc));
   }
 
-  /// Records the locations of keys in a mapping that no table describes.
+  /// Records the locations of the keys in a mapping that has no field table.
   void note_inside(const Node& node, const std::string& path) {
     for (const auto& entry : node.entries) {
       const std::string inside = join_path(path, entry.key);
@@ -268,11 +268,11 @@ class SectionReading {
       return reader_.note_ignored(path, "it is not a section: it holds parts that anchors refer to", entry.where);
     for (const auto& [key, alternative, choice_key] : elsewhere_)
       if (key == entry.key) {
-        if (unsure_) return;  // the choice itself was wrong and is reported
+        if (unsure_) return;  // the choice itself was invalid and has been reported
         return reader_.report("unknown-key", entry.where, path, fmt::format("'{}' is not an option here", path),
                               fmt::format("it belongs to {}: {}", choice_key, alternative));
       }
-    // Writing a key one level too high is the most common mistake.
+    // The most common mistake is to write a key one level too high.
     for (const auto& [field, section] : slots_) {
       const auto& type = field->type->inner != nullptr ? field->type->inner() : *field->type;
       if (field->form == FieldInfo::Form::kKey && type.fields != nullptr &&
@@ -377,7 +377,7 @@ void read_section(Reader& reader, const Node& node, const std::string& path, voi
   Node parsed;
   if (reparse(node, '{', parsed)) return read_section(reader, parsed, path, section, fields);
   if (node.kind != Node::Kind::kMap) {
-    if (node.is_null()) return;  // `section:` with nothing below means its defaults
+    if (node.is_null()) return;  // an empty `section:` means its defaults
     return reader.mismatch(node, path, "mapping");
   }
   SectionReading(reader, node, path).run(section, fields);
@@ -451,10 +451,10 @@ void Reader::report(std::string id, const SourceLocation& where, const std::stri
 namespace {
 
 struct TypeWords {
-  std::string_view start;  ///< of the type's name
+  std::string_view start;  ///< prefix of the type's name
   std::string_view article, how;
 };
-/// How messages name a type, and how a value of it is written.
+/// How messages refer to a type and how to write a value of it.
 const TypeWords& type_words(std::string_view type_name) {
   static constexpr std::array<TypeWords, 10> kWords = {{
       {"integer", "an ", "write a whole number, such as 8"},

@@ -1,4 +1,5 @@
-// Fills sections from a tree; collects every problem, every location, and every key that is accepted but has no effect.
+// Fills sections from a tree and collects all problems, the location of every key, and the keys that are accepted but
+// have no effect.
 #pragma once
 
 #include <map>
@@ -18,16 +19,16 @@ struct IgnoredKey {
   SourceLocation where;
 };
 
-/// Where each key of a recipe was given, by dotted path.
+/// Where each recipe key was set, by dotted path.
 class Origins {
  public:
   struct Origin {
     SourceLocation where;
-    std::string written;  ///< of a scalar, before environment values were put in
+    std::string written;  ///< of a scalar, before environment substitution
   };
   void add(const std::string& path, Origin origin) { origins_[path] = std::move(origin); }
   const Origin* find(const std::string& path) const;
-  /// The place of `path`, else of its nearest ancestor that was given, else only the file.
+  /// The location of `path`, or of its nearest ancestor that was given, or just the file.
   SourceLocation nearest(std::string path) const;
   void set_file(std::string file) { file_ = std::move(file); }
   const std::string& file() const { return file_; }
@@ -53,7 +54,7 @@ class Reader {
   /// "`path` must be TYPE, got 'text'".
   void mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help = "");
   void note_ignored(const std::string& path, std::string_view reason, const SourceLocation& where);
-  /// A key that is read and planned with, but keeps the recipe from being trained.
+  /// Notes a key that planning takes into account but that prevents training.
   void note_unsupported(const std::string& path, std::string reason, const SourceLocation& where);
   void note_origin(const std::string& path, const Node& node, const SourceLocation& where);
   std::size_t problem_count() const { return problems_.size(); }
@@ -65,7 +66,7 @@ class Reader {
   std::vector<IgnoredKey>& unsupported_;
 };
 
-/// "a.b" and "c" make "a.b.c"; an empty path makes "c".
+/// "a.b" and "c" give "a.b.c"; an empty path gives "c".
 std::string join_path(const std::string& path, std::string_view key);
 
 }  // namespace automodel::config

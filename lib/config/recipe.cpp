@@ -16,7 +16,7 @@
 namespace automodel::config {
 namespace {
 
-/// Adds problems that a section reported with keys relative to `prefix`, with the places of those keys.
+/// Adds problems whose keys are relative to section `prefix`, making the keys absolute and filling in their locations.
 void add_located(LoadedRecipe& loaded, Diagnostics& list, Diagnostics problems, const std::string& prefix) {
   for (auto& problem : problems) {
     problem.key = join_path(prefix, problem.key);
@@ -25,7 +25,7 @@ void add_located(LoadedRecipe& loaded, Diagnostics& list, Diagnostics problems, 
   }
 }
 
-/// `distributed._target_` selects the strategy where `distributed.strategy` does not: done in the tree, because the
+/// `distributed._target_` selects the strategy if `distributed.strategy` is absent. Done on the tree, because the
 /// strategy decides which keys the section has.
 void apply_manager_class(Node& root, Diagnostics& problems) {
   auto* section = root.kind == Node::Kind::kMap ? root.find("distributed") : nullptr;
@@ -60,7 +60,8 @@ void apply_manager_class(Node& root, Diagnostics& problems) {
                           "remove one of the two", target->value.where, "distributed._target_"});
 }
 
-/// Keys of one section that set keys of another: mesh sizes under Megatron Core's names, and what a switch requires.
+/// Keys of one section that set keys of another: mesh sizes under Megatron Core's names, and settings that another
+/// switch requires.
 class Resolution {
  public:
   explicit Resolution(LoadedRecipe& loaded) : loaded_(loaded) {}
@@ -70,7 +71,7 @@ class Resolution {
     auto& m = loaded_.recipe.model_parallel();
     size("tensor_model_parallel_size", m.tensor_model_parallel_size, "tp_size", d.tp_size);
     size("pipeline_model_parallel_size", m.pipeline_model_parallel_size, "pp_size", d.pp_size);
-    // Megatron Core has no such section: its pipeline is 1F1B, interleaved with virtual stages.
+    // Megatron Core has no pipeline section: its schedule is 1F1B, interleaved if there are virtual stages.
     if (given("model_parallel.pipeline_model_parallel_size") && d.pp_size().value_or(1) > 1 && !d.pipeline())
       d.pipeline = PipelineConfig{};
     size("context_parallel_size", m.context_parallel_size, "cp_size", d.cp_size);
@@ -92,7 +93,7 @@ class Resolution {
   }
 
  private:
-  /// Both fields hold the size afterwards, so that a printed recipe can be read back.
+  /// Afterwards both fields hold the size, so that a printed recipe can be read back.
   void size(const std::string& field, Field<int>& megatron, const std::string& key, Field<std::optional<int>>& ours) {
     const auto there = "model_parallel." + field, here = "distributed." + key;
     if (!given(there) && ours()) {
@@ -132,12 +133,12 @@ constexpr std::array kIgnoredValues = {
 void note_ignored_values(LoadedRecipe& loaded) {
   for (const auto& row : kIgnoredValues) {
     const std::string key(row.key);
-    std::erase_if(loaded.ignored, [&](const IgnoredKey& each) { return each.key == key; });  // of an earlier look
+    std::erase_if(loaded.ignored, [&](const IgnoredKey& each) { return each.key == key; });  // from an earlier check
     if (row.holds(loaded.recipe)) loaded.ignored.push_back({key, std::string(row.reason), loaded.origins.nearest(key)});
   }
 }
 
-/// Rules across sections that depend only on the recipe.
+/// Checks rules across sections that depend only on the recipe.
 void check_recipe(LoadedRecipe& loaded) {
   const Recipe& recipe = loaded.recipe;
   add_located(loaded, loaded.problems, check(recipe.distributed()), "distributed");
@@ -268,7 +269,7 @@ LoadedRecipe changed(const LoadedRecipe& recipe, const std::function<void(Recipe
     out.origins.add(each.key, {{each.shown, 0, 0}, each.value});
     out.overrides.push_back(std::move(each));
   }
-  out.warnings.clear();  // those of the rules that hold again
+  out.warnings.clear();  // the rules run again below
   Resolution(out).run();
   check_recipe(out);
   return out;

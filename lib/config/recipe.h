@@ -1,4 +1,4 @@
-// The whole recipe and how it is loaded: text -> tree -> environment -> overrides -> sections -> rules across sections.
+// The whole recipe and its loading: text -> tree -> overrides -> environment -> sections -> rules across sections.
 #pragma once
 
 #include <filesystem>
@@ -34,7 +34,8 @@ struct EnumNames<Device> {
 
 struct Recipe {
   using IsSection = void;
-  // In type_table.cpp: they are as long as the recipe, and would be compiled for every file that has one.
+  // Defined in type_table.cpp: they are as long as the recipe and would otherwise be compiled in every file that uses
+  // one.
   Recipe();
   ~Recipe();
   Recipe(const Recipe&);
@@ -124,33 +125,33 @@ struct Recipe {
 /// The seed of weights, data order and dropout.
 int seed_of(const Recipe& recipe);
 
-/// The backend that dist_env or distributed asks for; absent where neither does.
+/// The backend requested by dist_env, else by distributed; empty if neither names one (or both say auto).
 std::optional<Backend> backend_of(const Recipe& recipe);
 
-/// A recipe as it was read, with where everything came from.
+/// A loaded recipe with the origin of every value.
 struct LoadedRecipe {
   Recipe recipe;
   std::string path;                 ///< as given
   std::string text;                 ///< of the file
-  std::vector<Override> overrides;  ///< it was read with
+  std::vector<Override> overrides;  ///< applied when it was read
   Origins origins;
   std::vector<IgnoredKey> ignored;
-  std::vector<IgnoredKey> unsupported;  ///< what keeps the recipe from being trained, though it can be planned
-  Diagnostics problems;                 ///< empty when the recipe can be used
+  std::vector<IgnoredKey> unsupported;  ///< keys that prevent training, though the recipe can be planned
+  Diagnostics problems;                 ///< empty if the recipe is usable
   Diagnostics warnings;                 ///< suspicious but valid
-  /// Relative paths are looked for here first.
+  /// Relative paths are looked up here first.
   std::filesystem::path folder() const { return std::filesystem::path(path).parent_path(); }
   int seed() const { return seed_of(recipe); }
 };
 
-/// Reads `text` as the recipe `path`. Never throws because of the text's content: see `problems`.
+/// Reads `text` as the content of recipe `path`. Never throws because of the content: see `problems`.
 LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<const Override> overrides,
                          const Environment& environment);
-/// Reads the file; one that cannot be read is the problem `missing-file`.
+/// Reads the file; reports `missing-file` if that fails.
 LoadedRecipe load_recipe(const std::string& path, std::span<const Override> overrides, const Environment& environment);
-/// The same with command-line words, whose problems are listed first.
+/// The same with overrides as command-line words; their problems are listed first.
 LoadedRecipe load_recipe(const std::string& path, std::span<const std::string> words, const Environment& environment);
-/// Reads the recipe again, with further overrides after those it was read with.
+/// Rereads the recipe with `further` appended to its overrides.
 LoadedRecipe read_again(const LoadedRecipe& recipe, std::span<const Override> further, const Environment& environment);
 
 /// JSON Schema (draft 2020-12) of a recipe, as JSON text.

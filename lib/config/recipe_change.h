@@ -1,4 +1,4 @@
-// A recipe whose values a program changes, and the values that have no effect whoever sets them.
+// Programmatic changes to a recipe, and values that have no effect.
 #pragma once
 
 #include <functional>
@@ -9,19 +9,18 @@
 
 namespace automodel::config {
 
-/// The recipe with `edit` done to its values; every other key stays as it was read. What the edit changes is added to
-/// the overrides, so that read_again() comes to the same recipe, and counts as given; rules across sections hold again.
-/// `recipe` has no problems.
+/// The recipe after `edit`; all other keys stay as read. The changes are appended to the overrides and count as given,
+/// so read_again() yields the same recipe. Rules across sections are checked again. `recipe` must have no problems.
 LoadedRecipe changed(const LoadedRecipe& recipe, const std::function<void(Recipe&)>& edit);
 
-/// A key that acts, but not with every value.
+/// A key that has no effect with certain values.
 struct IgnoredValue {
   std::string_view key;
   std::string_view when;  ///< "is torch_save"
   std::string_view reason;
   bool (*holds)(const Recipe& recipe);
 };
-/// Values whose key is listed as ignored, beside the fields that are declared so.
+/// Key/value combinations to be listed as ignored, in addition to fields declared Ignored.
 std::span<const IgnoredValue> ignored_values();
 
 }  // namespace automodel::config

@@ -10,10 +10,10 @@ namespace automodel::config {
 namespace {
 
 struct Purpose {
-  std::string_view word;  ///< in the name of a class
+  std::string_view word;  ///< in the class name
   std::string_view what;
 };
-/// The first match counts.
+/// First match wins.
 constexpr std::array kPurposes = {
     Purpose{"Distill", "distillation, where one model learns from another"},
     Purpose{"Classification", "classification of whole texts"},

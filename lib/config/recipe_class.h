@@ -1,4 +1,4 @@
-// `recipe:` names the class that reads a recipe in NeMo AutoModel.
+// `recipe:` names the NeMo AutoModel class that runs the recipe.
 #pragma once
 
 #include <string_view>
@@ -7,12 +7,12 @@
 
 namespace automodel::config {
 
-/// What a class trains other than next-token prediction, judged by the words in its name: "draft models for speculative
-/// decoding". Empty for the supported classes and for names that do not tell.
+/// What a class trains if not next-token prediction, judged by words in its name: "draft models for speculative
+/// decoding". Empty for supported classes and for names that do not reveal it.
 std::string_view other_purpose(std::string_view recipe_class);
 
-/// Reports `other-recipe` where the tree's `recipe` names such a class, as a name or as a mapping with `_target_`;
-/// returns true then: no other message about the recipe would help.
+/// If the tree's `recipe` names such a class, directly or as a mapping with `_target_`, reports `other-recipe` and
+/// returns true; further messages about the recipe would not help.
 bool refuse_other_recipe(const Node& root, Diagnostics& problems);
 
 }  // namespace automodel::config

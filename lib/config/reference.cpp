@@ -40,7 +40,7 @@ std::string escaped(std::string text) {
   return text;
 }
 
-/// The type below optionals; lists and mappings where `items`.
+/// The type inside optionals, and inside lists and mappings of components.
 const TypeInfo& unwrapped(const TypeInfo& type) {
   const TypeInfo* out = &type;
   while (out->inner != nullptr && (out->name().ends_with(" or null") || out->inner().choice != nullptr))
@@ -56,7 +56,7 @@ std::string key_of(const FieldInfo& field) {
   return std::string(field.key) + (field.form == FieldInfo::Form::kPrefix ? "_NAME" : "");
 }
 
-/// Writes sections one after the other, each with the tables of what is below it.
+/// Writes sections one after another, each with the tables of its subsections.
 class Page {
  public:
   std::string text() && { return std::move(out_); }
@@ -68,7 +68,7 @@ class Page {
 
   void line(const std::string& text) { out_ += text + "\n"; }
 
-  /// The rows of `fields` and of the sections below them, then the alternatives among these.
+  /// Rows for `fields` and their subsections, followed by any alternatives among them.
   void table(const std::vector<FieldInfo>& fields, const std::string& path, int level) {
     std::vector<Pending> alternatives;
     std::string rows;
@@ -136,7 +136,7 @@ class Page {
   std::string out_;
 };
 
-/// The values that a schema lists, without other spellings of the same.
+/// The values that a schema lists, without aliases.
 std::vector<std::string> listed(const Value& schema) {
   std::vector<std::string> out;
   if (const auto* type = schema.find("type"); type != nullptr && *type == Value("boolean")) return {"false", "true"};
@@ -166,7 +166,7 @@ void add_values(const std::vector<FieldInfo>& fields, const std::string& path, s
   }
 }
 
-/// Finds the fields that are declared as ignored, with the components that have them.
+/// Finds all fields declared Ignored and the components that have them.
 class IgnoredSearch {
  public:
   std::vector<IgnoredRow> take() && { return std::move(out_); }

@@ -1,4 +1,4 @@
-// What is known about recipe keys without a recipe: the page docs/recipe-reference.md and the names for completion.
+// Recipe keys as declared, independent of any recipe: the page docs/recipe-reference.md and names for shell completion.
 #pragma once
 
 #include <string>
@@ -6,32 +6,31 @@
 
 namespace automodel::config {
 
-/// Markdown: a heading for each section, a table row for each key with type, default and meaning.
+/// Markdown with a heading per section and a table row per key (type, default, meaning).
 std::string recipe_reference();
 
-/// A key that is accepted and not acted on.
+/// A key that is accepted but has no effect.
 struct IgnoredRow {
   std::string key = {};
   std::string reason = {};
-  /// Where only some components have the key: those, as "distributed.strategy: ddp".
+  /// If only some components have the key, those components, such as "distributed.strategy: ddp".
   std::vector<std::string> components = {};
-  std::string when = {};     ///< "is torch_save" where other values act; empty: whatever it is set to
-  std::string initial = {};  ///< the default, as JSON; empty where `when` is not
+  std::string when = {};     ///< "is torch_save" if only that value has no effect; empty if none has
+  std::string initial = {};  ///< the default, as JSON; empty if `when` is set
 };
-/// All of them, in the order of recipe_reference(), which ends with this table. Made of the declarations that the list
-/// printed for a recipe comes from: Ignored{...} of fields, and ignored_values().
+/// All of them, in the order of recipe_reference(), which ends with this table. Built from the same declarations as the
+/// list printed for a recipe: fields declared Ignored{...}, and ignored_values().
 std::vector<IgnoredRow> ignored_keys();
 
-/// Every dotted key of a recipe, for completion; "NAME" stands for a part that the user chooses; items of lists are
-/// omitted.
+/// Every dotted recipe key, for completion. "NAME" stands for a user-chosen part; list items are omitted.
 std::vector<std::string> recipe_keys();
 
-/// A key that takes one of a few values, under their native names.
+/// A key with a fixed set of values, by their canonical names.
 struct KeyValues {
   std::string key = {};
   std::vector<std::string> values = {};
 };
-/// Switches, enumerations and components of recipe_keys(), for completion.
+/// Those of recipe_keys() that are booleans, enumerations or components, for completion.
 std::vector<KeyValues> recipe_values();
 
 }  // namespace automodel::config

@@ -1,4 +1,4 @@
-// The sections around training: checkpoint, logging, dist_env, hardware.
+// Sections around training: checkpoint, logging, dist_env, hardware.
 #pragma once
 
 #include <optional>
@@ -82,7 +82,7 @@ struct CheckpointConfig {
                                    Ignored{"the models are causal language models"}};
 };
 
-/// logging.trace: the name of a file for the second step, or a list of steps.
+/// logging.trace: a file name, which traces the second step, or a list of steps.
 struct TraceChoice {
   std::optional<std::string> file = {};
   std::vector<std::int64_t> steps = {};
@@ -102,7 +102,7 @@ struct LoggingConfig {
   Field<std::optional<bool>> progress{"progress", std::nullopt, "Progress bar; null: on a terminal."};
 };
 
-/// An addition: prompts that the trained model continues, as samples.
+/// Prompts that the trained model continues as samples. Not in NeMo AutoModel.
 struct GenerationConfig {
   using IsSection = void;
   Field<std::vector<std::string>> prompts{"prompts", {"The "}, "Texts that the model continues after training."};
@@ -123,14 +123,14 @@ struct DistEnvConfig {
   Field<std::optional<int>> master_port{"master_port", std::nullopt, "Rendezvous.", Ignored{"MPI starts the ranks"}};
 };
 
-/// The software stack whose kernels and communication GPU estimates assume.
+/// The software stack whose kernels and communication the GPU estimates assume.
 enum class Stack { kOwn, kPytorch, kTransformerEngine };
 template <>
 struct EnumNames<Stack> {
   static constexpr std::array names = {EnumName<Stack>{"own", Stack::kOwn}, EnumName<Stack>{"pytorch", Stack::kPytorch},
                                        EnumName<Stack>{"transformer_engine", Stack::kTransformerEngine}};
 };
-/// How tokens travel to experts on other ranks.
+/// How tokens are dispatched to experts on other ranks.
 enum class Dispatcher { kNccl, kDeduplicated };
 template <>
 struct EnumNames<Dispatcher> {

@@ -15,7 +15,7 @@ std::string_view trimmed(std::string_view text) {
 
 namespace {
 
-/// Underscores between digits removed; empty optional where one stands elsewhere.
+/// Removes underscores between digits; empty if there is one anywhere else.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -85,7 +85,7 @@ std::optional<double> parse_number(std::string_view text) {
   const auto first = digits.find_first_not_of('-');
   if (first == std::string_view::npos || first > 1 ||
       (std::isdigit(static_cast<unsigned char>(digits[first])) == 0 && digits[first] != '.'))
-    return std::nullopt;  // from_chars would take "inf" and "nan", which are words here
+    return std::nullopt;  // from_chars would accept "inf" and "nan", which YAML treats as strings
   double value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;

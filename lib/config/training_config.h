@@ -1,4 +1,4 @@
-// The sections that say how training steps: step_scheduler, loss_fn, optimizer, lr_scheduler, clip_grad_norm, rng.
+// Sections that control the training steps: step_scheduler, loss_fn, optimizer, lr_scheduler, clip_grad_norm, rng.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace automodel::config {
 
-/// One signal or several, by name ("SIGTERM") or number; an empty list switches the watch off.
+/// One or several signals, by name ("SIGTERM") or number. An empty list disables signal handling.
 struct SignalList {
   std::vector<int> signals = {15};
   bool operator==(const SignalList&) const = default;
@@ -97,7 +97,7 @@ struct ChunkedCrossEntropyConfig {
 };
 using LossConfig = std::variant<MaskedCrossEntropyConfig, FusedLinearCrossEntropyConfig, ChunkedCrossEntropyConfig>;
 
-/// Which operands of float8 products share a scale (torchao's Float8LinearConfig.from_recipe_name).
+/// Scaling granularity of float8 matmuls (torchao's Float8LinearConfig.from_recipe_name).
 enum class Float8RecipeName { kTensorwise, kRowwise, kRowwiseWithGwHp };
 template <>
 struct EnumNames<Float8RecipeName> {
@@ -134,12 +134,12 @@ struct ParamGroupOverride {
   Field<double> wd_mult{"wd_mult", 1.0, "Factor of the weight decay.", at_least<0>};
 };
 
-/// What optimizers keep values in.
+/// Validates the dtype of optimizer state.
 inline std::string state_type(const DType& type) {
   return type == DType::kFloat32 || type == DType::kBFloat16 ? "" : "must be float32 or bfloat16";
 }
 
-/// What Adam and AdamW have in common.
+/// Fields common to Adam and AdamW.
 struct AdamFields {
   Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
   Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment.", fractions};
@@ -212,7 +212,7 @@ struct SgdConfig {
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
       "param_group_overrides", {}, "Factors for groups of parameters."};
 };
-/// Orders of magnitude of an update by the sizes of a matrix [rows, columns].
+/// How the magnitude of Muon's update scales with the matrix shape [rows, columns].
 enum class MuonScale { kOriginal, kMatchRmsAdamW };
 template <>
 struct EnumNames<MuonScale> {
@@ -221,7 +221,7 @@ struct EnumNames<MuonScale> {
                                        EnumName<E>{"match_rms_adamw", E::kMatchRmsAdamW}};
 };
 
-/// What optimizers of matrices say of AdamW, which takes everything else.
+/// Settings of matrix optimizers for AdamW, which handles all other parameters.
 struct ScalarFields {
   Field<std::optional<double>> scalar_lr{
       "scalar_lr", std::nullopt, "AdamW's rate for everything but the matrices of layers; null: lr.", at_least<0>};

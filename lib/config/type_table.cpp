@@ -1,4 +1,4 @@
-// What the compiler makes of all sections of a recipe, once.
+// Instantiates the type tables of all recipe sections, once.
 #include "config/type_table.h"
 
 #include <cstdint>
@@ -16,7 +16,7 @@ Recipe::Recipe(Recipe&&) noexcept = default;
 Recipe& Recipe::operator=(const Recipe&) = default;
 Recipe& Recipe::operator=(Recipe&&) noexcept = default;
 
-// With the types of all their fields; and what types that read themselves read.
+// These also instantiate the types of all fields. The last is needed by a type with its own reader.
 template const TypeInfo& type_of<Recipe>();
 template const TypeInfo& type_of<GenerateRequest>();
 template const TypeInfo& type_of<std::vector<std::int64_t>>();

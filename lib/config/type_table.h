@@ -1,6 +1,6 @@
-// The TypeInfo of every type that a Field may have, made from the type. type_table.cpp includes this for all that a
-// recipe has; so does the source of a section elsewhere. Anywhere else it would be compiled again, to the same code:
-// hence a header of its own, and `noinline`, so that the functions exist which other sources call.
+// Generates the TypeInfo of every type that a Field may have. Included only by type_table.cpp, for everything in a
+// recipe, and by the sources of sections defined elsewhere; any other inclusion would only compile the same code again.
+// Hence a separate header, and `noinline` so that the functions are emitted for other sources to call.
 #pragma once
 
 #include <array>
@@ -164,8 +164,8 @@ struct Sectioned {
   static Value schema() { return section_schema(fields_of<T>()); }
 };
 
-/// A variant of sections. Each alternative T has `static constexpr std::array targets` (spellings, the native one
-/// first), `static constexpr std::string_view kDoc`, and `kImplied = true` if it is meant where the key is absent.
+/// A variant of sections. Each alternative T has `static constexpr std::array targets` (spellings, the canonical one
+/// first), `static constexpr std::string_view kDoc`, and `kImplied = true` if it is the choice when the key is absent.
 template <class V>
 struct Chosen {
   template <std::size_t I>

@@ -14,7 +14,7 @@ Value row_schema(const FieldInfo& field) {
   return out;
 }
 
-/// The key and its other spellings.
+/// Adds the key and its aliases.
 void add_row(Value& properties, const FieldInfo& field) {
   properties.set(field.key, row_schema(field));
   for (const auto alias : field.aliases) {

@@ -1,4 +1,4 @@
-// What headers of sections include. The TypeInfo of every type that a Field may have is made in config/type_table.h.
+// The header that section headers include. The TypeInfo of Field types is generated in config/type_table.h.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace automodel::config {
 
-/// The spellings of an enum in a recipe: `static constexpr std::array names = {EnumName<E>{"up", E::kUp}, ...}`, the
-/// canonical one of a value before its aliases. Specialise once per enum. Letter case does not matter.
+/// The spellings of an enum in a recipe: `static constexpr std::array names = {EnumName<E>{"up", E::kUp}, ...}`, with a
+/// value's canonical name before its aliases. Specialise once per enum. Case-insensitive.
 template <class E>
 struct EnumNames;
 template <class E>
@@ -23,7 +23,7 @@ struct EnumName {
   E value;
 };
 
-/// The key that selects an alternative of a variant; specialise where it is not `_target_`.
+/// The key that selects an alternative of a variant; specialise if it is not `_target_`.
 template <class Variant>
 struct ChoiceKey {
   static constexpr std::string_view value = "_target_";
@@ -31,14 +31,14 @@ struct ChoiceKey {
 
 namespace detail {
 
-/// Index of the spelling in `names` ("null" names null), or -1 after a problem was reported.
+/// Index of the scalar's spelling in `names` ("null" matches null), or -1 after reporting a problem.
 int read_word(Reader&, const Node&, const std::string&, const std::vector<std::string_view>& names);
 void read_section(Reader&, const Node&, const std::string&, void* section, const std::vector<FieldInfo>& fields);
 void read_choice(Reader&, const Node&, const std::string&, void* variant, const Choice& choice);
 /// False for null.
 bool present(const Node&);
-/// Calls `item(i, node)` for every item; a scalar counts as text of a YAML list where it looks like one. `length` > 0
-/// asks for exactly that many.
+/// Calls `item(i, node, path)` for every item. A scalar that looks like a YAML list is parsed as one. `length` > 0
+/// requires exactly that many items.
 void read_list(Reader&, const Node&, const std::string&, std::string_view type_name, std::size_t length,
                const std::function<void(std::size_t, const Node&, const std::string&)>& item);
 void read_map(Reader&, const Node&, const std::string&,
@@ -64,12 +64,12 @@ TypeInfo scalar_type(ScalarKind kind);
 
 }  // namespace detail
 
-/// The section as a value: what `to_dict` is in NeMo AutoModel.
+/// The section as a value, like NeMo AutoModel's `to_dict`.
 template <class T>
 Value to_dict(const T& section) {
   return type_of<T>().dump(&section, Keys::kAll);
 }
-/// The same without the keys that are accepted and have no effect.
+/// The same without keys that have no effect or that prevent training.
 template <class T>
 Value acting(const T& section) {
   return type_of<T>().dump(&section, Keys::kActing);

@@ -11,7 +11,7 @@
 namespace automodel::config {
 namespace {
 
-/// YAML reads a key of more than 1024 characters only where it stands behind a "?".
+/// YAML accepts keys of more than 1024 characters only in explicit form, after a "?".
 constexpr std::size_t kLongestPlainKey = 1000;
 
 using Json = nlohmann::ordered_json;
@@ -38,7 +38,7 @@ bool is_scalar(const Value& value) {
   return value.list() == nullptr && value.map() == nullptr;
 }
 
-/// A string as it must stand in YAML to be read back as a string.
+/// A string as it must be written in YAML to be read back as a string.
 std::string yaml_string(const std::string& text) {
   const bool plain =
       !text.empty() && scalar_value(text, false).string() != nullptr &&

@@ -1,5 +1,5 @@
-// A dynamically typed value: null, boolean, integer, number, string, list or map in file order. Sections dump to it,
-// and keys with foreign content (an inline Hugging Face config) hold it.
+// A dynamically typed value: null, boolean, integer, number, string, list, or map in file order. Sections are dumped to
+// it, and keys with free-form content (an inline Hugging Face config) hold one.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class Value {
   Map* map() { return std::get_if<Map>(&data_); }
   /// The entry `key` of a map; null if this is not a map or has no such entry.
   const Value* find(std::string_view key) const;
-  /// Sets or adds an entry; this becomes a map if it is null.
+  /// Sets or adds an entry; a null value becomes a map first.
   void set(std::string_view key, Value value);
 
   bool operator==(const Value&) const = default;
@@ -47,12 +47,12 @@ class Value {
   std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, List, Map> data_ = nullptr;
 };
 
-/// JSON text. `indent` < 0: one line. Numbers print as the shortest text that reads back to the same double; nan and
-/// inf, which JSON has no numbers for, print as strings.
+/// JSON text. `indent` < 0: one line. Numbers print as the shortest text that round-trips; NaN and infinities print as
+/// strings, since JSON has no numbers for them.
 std::string to_json(const Value& value, int indent = -1);
 /// YAML text in block style (flow style for lists of scalars), which parse_yaml reads back to the same value.
 std::string to_yaml(const Value& value, int indent = 0);
-/// The shortest text that reads back to the same double, with ".0" where it would read back as an integer.
+/// The shortest text that round-trips to the same double, with ".0" appended if it would read back as an integer.
 std::string number_text(double number);
 
 }  // namespace automodel::config

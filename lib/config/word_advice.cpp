@@ -25,7 +25,7 @@ std::string word_advice(const std::string& given, const std::vector<std::string_
     if (!dotted(name)) plain.push_back(name);
   const bool components = plain.size() < names.size() && !plain.empty();
   if (!dotted(given)) {
-    // Short component names can be a small edit apart and unrelated: muon is not lion.
+    // Short component names can be unrelated yet within a small edit distance, such as muon and lion.
     const auto close = nearest(given, names);
     const bool meant = !components || (!close.empty() && edit_distance(given, close) <= reach + 1);
     return meant ? suggestion(given, names) : "there are " + join(plain);
@@ -33,7 +33,7 @@ std::string word_advice(const std::string& given, const std::vector<std::string_
   for (const auto name : names) {
     const auto limit = reach + (package_of(given) == package_of(name) ? 1 : 0);
     if (edit_distance(word, last_part(name), limit) <= limit)
-      // Another package's class of the same name may take other keys: what there is says more.
+      // A class of the same name in another package may take other keys, so list what is available as well.
       return fmt::format("did you mean '{}'?{}{}", name, plain.empty() ? "" : " there are ", join(plain));
   }
   return plain.empty() ? suggestion(given, names) : "there are " + join(plain);

@@ -1,4 +1,4 @@
-// Advice for a word that a key does not accept.
+// Suggestions for a word that a key does not accept.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace automodel::config {
 
-/// The nearest of `names`, or all of them. Dotted component names share long prefixes: only the last part is compared,
-/// and all are listed by their short names.
+/// Suggests the nearest of `names`, or lists all. Dotted component names share long prefixes, so only the last part is
+/// compared and the list uses the short names.
 std::string word_advice(const std::string& given, const std::vector<std::string_view>& names);
 
 }  // namespace automodel::config

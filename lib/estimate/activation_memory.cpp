@@ -9,22 +9,22 @@
 namespace automodel::estimate {
 namespace {
 
-/// Elements a token.
+/// Elements per token.
 struct Widths {
-  double hidden, stream;  ///< stream: hidden as this rank holds it between blocks
+  double hidden, stream;  ///< stream: the residual stream as this rank holds it between blocks
   double query_input, up_input;
   double heads, query, value, joined;
-  double state;     ///< what a mixer with a state keeps beside its result: inputs, the convolution's results
-  double taken;     ///< a part of attention's result that its last product takes
-  double low_rank;  ///< of latent attention
-  double up, down;  ///< inputs of the activation function, its results
-  double experts;   ///< how often an expert's MLP runs for a token
+  double state;     ///< what a recurrent mixer keeps besides its output: inputs and convolution outputs
+  double taken;     ///< slice of attention's output that the output projection uses
+  double low_rank;  ///< latent attention's low-rank vectors
+  double up, down;  ///< inputs and outputs of the activation function
+  double experts;   ///< expert MLP evaluations per token
   double expert_rows, expert_up, expert_down;
-  double arrived;  ///< from other ranks, at the experts and back
+  double arrived;  ///< rows received from other ranks, at the experts and back
 };
 
-/// What a mixer with a state keeps, its result apart: the results of its products, what its convolution sees where that
-/// is put together first, what comes out of it, and the state's own result before gate and norm.
+/// What a recurrent mixer keeps, except its output: the outputs of its projections, the convolution's input if that is
+/// assembled first, the convolution's output, and the state's output before gate and norm.
 double state_width(const arch::ModelSpec& spec, int layer) {
   if (!spec.recurs(layer)) return 0;
   const auto& state = *spec.recurrence;
@@ -69,12 +69,12 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
     w.query = static_cast<double>(spec.query_width()) / shares.heads;
     w.value = static_cast<double>(spec.value_width()) / shares.heads;
     w.joined = spec.latent ? 2 * w.query + w.value : w.query + 2.0 * spec.kv_heads * spec.head_dim / shares.keys;
-    if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the result before it
+    if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the ungated output
     if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width()) / shares.taken;
   }
   w.state = state_width(spec, layer) / shares.heads;
   w.value += state_value(spec, layer) / shares.heads;
-  // These parts are computed where the residual stream lives.
+  // These parts are computed in the same token layout as the residual stream.
   if (spec.latent && attends)
     w.low_rank = (spec.latent->q_rank + 2.0 * spec.latent->kv_rank) / (r.sequence_parallel ? tp : 1);
   const double inputs = spec.gated_mlp ? 2 : 1;
@@ -84,7 +84,8 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
   w.down = ffn / shares.down;
   if (moe) {
     w.experts = spec.moe->top_k / tp;
-    // Parts of an expert are narrower, and each sees the tokens that all its ranks routed: widths stay, inputs add up.
+    // Parts of a divided expert are narrower, but each processes the tokens routed by all its ranks: total widths stay
+    // the same, while inputs add up.
     w.expert_rows = static_cast<double>(spec.expert_hidden()) * r.expert_tensor;
     w.arrived = r.experts_apart ? 2 * w.expert_rows : 0;
     w.expert_down = spec.moe->ffn;
@@ -93,21 +94,21 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
   return w;
 }
 
-/// Elements a token of a forward pass that leaves nothing behind, where most are alive: in attention, in the MLP, while
-/// the experts compute or where their results are put together. Beside them are the layer's input in two parts, their
-/// sum, and the norm's result.
+/// Peak elements per token of a forward pass that keeps nothing: in attention, in the MLP, while the experts compute,
+/// or where their outputs are combined. In addition, the layer's input in two parts, their sum, and the norm's output
+/// are alive.
 double forward_elements(const arch::ModelSpec& spec, const Widths& w) {
   const double attention =
       w.query_input + w.joined * (spec.head_norm ? 2 : 1) + w.state + w.value + w.hidden + w.low_rank;
   const double dense = w.up_input + w.up + w.down + w.hidden;
-  // Rows from other ranks are there as they were sent, as they arrived and in the order of the experts, and go back.
+  // Rows from other ranks exist as sent, as received and sorted by expert, and then travel back.
   const double computing = w.experts * (w.expert_rows + 1.5 * w.arrived + w.expert_up + w.expert_down + w.hidden);
   const double together = w.experts * 3 * w.hidden;
   const double experts = w.up_input + (w.up > 0 ? w.hidden : 0) + std::max(computing, together);
   return 3 * w.stream + std::max({attention, dense, w.experts > 0 ? experts : 0});
 }
 
-/// Bytes of a chunk's scores and of what their gradient takes, where no fused kernel computes attention.
+/// Bytes of a chunk's attention scores and of their gradient's working memory, without a fused attention kernel.
 struct ScoreBytes {
   double forward = 0, backward = 0;
 };
@@ -119,12 +120,13 @@ ScoreBytes scores(const arch::ModelSpec& spec, int layer, const Widths& w, const
   const double heads = std::ceil(w.heads) * std::ceil(static_cast<double>(r.tokens) / static_cast<double>(sequence));
   const auto rows = score_rows(static_cast<std::int64_t>(heads), sequence, sequence, !r.cuda);
   const double elements = heads * static_cast<double>(rows) * static_cast<double>(sequence);
-  // In float32 or wider: scores and weights; then their gradient and a product; beside them one rounded for a product.
+  // In float32 or wider: scores and weights; in the backward pass also their gradients and an intermediate product.
+  // Plus one copy in the compute dtype, for a matmul.
   const double type = std::max(4, r.bytes), narrow = r.bytes < 4 ? r.bytes : 0;
   return {elements * (type + type), elements * (4 * type + narrow)};
 }
 
-/// Elements a token that are not kept because parts of the layer are computed again.
+/// Elements per token that are not kept because recompute_modules recomputes them.
 double of_modules(const arch::ModelSpec& spec, const Widths& w, const ActivationRequest& r, bool moe,
                   double experts_kept) {
   const auto& m = r.modules;
@@ -151,7 +153,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   if (spec.branch_norms) elements += 2 * w.stream;
   if (spec.head_norm) elements += w.joined;
   elements += w.low_rank;
-  // The statistics of two norms and of the softmax, in float32.
+  // Statistics of two norms and of the softmax, in float32.
   const double statistics = 4.0 * (2 + w.heads);
   const auto tokens = static_cast<double>(r.tokens);
   const double whole = tokens * (elements * r.bytes + statistics);
@@ -164,7 +166,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.kept = tokens * r.bytes * (r.lean ? 1 : 2) * w.stream;
     out.working = whole - out.kept + gradients;
   } else if (r.recompute == config::ActivationCheckpointing::kSelective) {
-    // Attention is kept, the norm and the MLP after it are computed again.
+    // Attention is kept; the norm and MLP after it are recomputed.
     const double again = w.up + (t.down ? w.down : 0) + experts_kept + (spec.branch_norms ? w.stream : 0);
     out.kept = whole - tokens * r.bytes * again;
     out.working = gradients + tokens * r.bytes * again;
@@ -191,20 +193,20 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
   const double vocabulary = static_cast<double>(spec.vocab) / (r.shares != nullptr ? r.shares->vocabulary : r.tp);
   HeadActivations out;
   out.kept = tokens * r.bytes * (stream + spec.hidden);
-  out.forward = tokens * r.bytes * (2 * stream + spec.hidden);  // the stream is still in two parts
+  out.forward = tokens * r.bytes * (2 * stream + spec.hidden);  // the residual stream is still in two parts
   if (loss.chunk) {
     const auto columns = static_cast<std::int64_t>(vocabulary);
     const auto rows = arch::loss_chunk(r.tokens, spec.hidden, columns, *loss.chunk);
-    // In float32: 16-bit gradients of logits on their way into the weight's, and a cap's slope.
+    // In float32: 16-bit logit gradients being accumulated into the weight's, and the softcap's derivative.
     const double wide = (r.bytes < 4 && loss.gradient_bytes > 0 ? 4 : 0) + (spec.logit_softcap > 0 ? 4 : 0);
     out.chunk = static_cast<double>(rows) * vocabulary * (r.bytes + wide);
-    // The sum over chunks of a 16-bit weight's gradient.
+    // float32 accumulator over chunks for a 16-bit weight gradient.
     if (rows < r.tokens && loss.gradient_bytes == 2) out.chunk += 4 * vocabulary * spec.hidden;
-    out.chunk += tokens * r.bytes * spec.hidden;  // the gradient of the product's input is there beside the input
+    out.chunk += tokens * r.bytes * spec.hidden;  // the gradient of the matmul's input, in addition to the input
     return out;
   }
   out.logits = tokens * r.bytes * vocabulary;
-  if (spec.logit_softcap > 0) out.logits *= 3;  // before the cap, the tanh, the result
+  if (spec.logit_softcap > 0) out.logits *= 3;  // before the cap, the tanh, and the output
   if (!loss.fused) out.working = tokens * vocabulary * 8;
   return out;
 }

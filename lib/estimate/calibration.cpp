@@ -101,7 +101,7 @@ Sample read_sample(const Json& json) {
   return out;
 }
 
-/// Whether everything that estimates divide by is there.
+/// Whether every value that estimates divide by is positive.
 bool usable(const Sample& sample) {
   const auto good = [](const PartTime& part) {
     return part.work > 0 && part.forward > 0 && part.backward > 0 && part.backward_input > 0 &&
@@ -314,7 +314,7 @@ std::optional<Rates> choose_rates(const Calibration& calibration, const RatesReq
     const double machine = 0.5 * apart(sample.threads, request.threads) + 0.2 * apart(sample.ranks, request.ranks) +
                            (sample.model == model ? 0 : 0.5);
     const bool same = sample.sequence == request.sequence && sample.microbatch == request.microbatch;
-    // Each sample has one number for a layer; other kinds of layers are of the same order of magnitude.
+    // Compare only the last kind of layer; other kinds are of the same order of magnitude.
     const double a = machine + apart(sample.layers.back().time.work, layer) + (same ? 0 : 0.01);
     const double b = machine + apart(sample.head.work, head) + (same ? 0 : 0.01);
     if (a <= layers_apart) layers = &sample, layers_apart = a;

@@ -1,5 +1,5 @@
-// Measurements of this machine: rates of a model's parts, message speeds, and the times of past runs. One JSON file
-// that `automodel plan --calibrate` and every training run write, and that estimates for this machine are made with.
+// Measurements of this machine: rates of model parts, link speeds, and times of past runs. Stored in one JSON file,
+// written by `automodel plan --calibrate` and by every training run, and used by estimates for this machine.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@
 
 namespace automodel::estimate {
 
-/// Seconds that one part of a model takes for one microbatch, without parallelism inside the stage.
+/// Seconds that one part of a model takes per microbatch, without parallelism inside the stage.
 struct PartTime {
-  double work = 0;  ///< FLOPs of the forward pass; elements of the result where a part multiplies nothing (embedding)
+  double work = 0;  ///< forward FLOPs; output elements for a part without matmuls (embedding)
   double forward = 0;
   double backward = 0;  ///< both gradients in one pass
   double backward_input = 0;
   double backward_weight = 0;
-  /// The same part with another amount of work.
+  /// The same part scaled to a different amount of work.
   PartTime for_work(double other) const;
 };
 
-/// Layers that cost the same: "full", "sliding", "moe full", "moe sliding".
+/// Name of a class of layers that cost the same: "full", "sliding", "moe full", "moe sliding".
 std::string layer_kind(const arch::ModelSpec& spec, int layer);
-/// The widths that determine the cost of a layer, as text: equal for models whose layers and head cost the same.
+/// The widths that determine the cost of layers and head, as text; equal for models with equal costs.
 std::string widths_text(const arch::ModelSpec& spec);
 
-/// The parts of one model, measured in one type with one size of microbatch.
+/// The parts of one model, measured with one dtype and microbatch size.
 struct Sample {
   std::string model = {};  ///< widths_text
-  std::string type = {};   ///< that is computed in
-  int threads = 1;         ///< of a rank
-  int ranks = 1;           ///< that computed at the same time
+  std::string type = {};   ///< compute dtype
+  int threads = 1;         ///< per rank
+  int ranks = 1;           ///< ranks computing at the same time
   std::int64_t microbatch = 1, sequence = 1;
-  double peak = 0;              ///< FLOP/s of a large product
-  double memory_bandwidth = 0;  ///< bytes a second read and written
-  double optimizer_rate = 0;    ///< elements a second, gradient norm included
+  double peak = 0;              ///< FLOP/s of a large matmul
+  double memory_bandwidth = 0;  ///< bytes per second, reads plus writes
+  double optimizer_rate = 0;    ///< elements per second, gradient norm included
   struct Layer {
     std::string kind = {};
     PartTime time = {};
@@ -46,55 +46,56 @@ struct Sample {
   PartTime embedding = {}, head = {};
 };
 
-/// Messages between two ranks of this machine: bytes a second, of collectives in the larger tensor as a ring moves it.
+/// Link speed between two ranks of this machine in bytes per second. For collectives, bytes of the larger tensor as a
+/// ring moves it.
 struct LinkSample {
   double bandwidth = 0, latency = 0;
   double gather = 0, scatter = 0, sum = 0;  ///< all-gather, reduce-scatter, all-reduce
 };
 
-/// What runs of one plan took, newest last.
+/// Measurements of runs with one plan, newest last.
 struct PastRuns {
   std::string key = {};                ///< run_key (past_runs.h)
-  std::string recipe = {};             ///< for people
+  std::string recipe = {};             ///< for display
   std::string when = {};               ///< of the newest
-  std::vector<double> seconds = {};    ///< median of a run's steady steps
-  std::vector<double> predicted = {};  ///< before past runs corrected it
-  std::vector<double> bytes = {};      ///< of tensors at their peak on the heaviest rank
+  std::vector<double> seconds = {};    ///< per run: median step time, excluding warm-up
+  std::vector<double> predicted = {};  ///< per run: estimated step time before correction by past runs
+  std::vector<double> bytes = {};      ///< per run: peak tensor memory of the heaviest rank
 };
 
 struct Calibration {
-  std::string machine = {};  ///< machine_name of where it was made
+  std::string machine = {};  ///< machine_name() of the measured machine
   std::string when = {};     ///< of the newest sample
-  double framework = 0;      ///< bytes of a process that has loaded its libraries
+  double framework = 0;      ///< bytes of a process after loading its libraries
   LinkSample link = {};
   std::vector<Sample> samples = {};
   std::vector<PastRuns> runs = {};
 
-  /// Adds a sample, replacing one of the same sizes. The oldest are dropped when there are many.
+  /// Adds a sample, replacing one with the same sizes. If there are too many, the oldest are dropped.
   void add(Sample sample);
-  /// Puts the result of a run to those of the same key; keeps the newest few of each.
+  /// Adds the result of a run under its key; keeps the newest few per key.
   void add_run(PastRuns run);
   const PastRuns* find_runs(const std::string& key) const;
 };
 
-/// $AUTOMODEL_CALIBRATION, else automodel/calibration.json below $XDG_CACHE_HOME or ~/.cache. Empty where the variable
-/// is set to nothing: then nothing is read or written.
+/// $AUTOMODEL_CALIBRATION, else automodel/calibration.json below $XDG_CACHE_HOME or
+/// /.cache. Empty if the variable is set to an empty string, in which case nothing is read or written.
 std::string calibration_path();
-/// The text of that file; empty where there is none.
+/// The content of that file; empty if there is none.
 std::string calibration_text();
 /// Empty if the text is not a calibration.
 std::optional<Calibration> parse_calibration(const std::string& text);
 std::string to_json(const Calibration& calibration);
-/// A table of what was measured, newest last, for people.
+/// A human-readable table of the measurements, newest last.
 std::string to_text(const Calibration& calibration);
-/// Replaces the file in one step, and makes its folder. False where that is not possible.
+/// Atomically replaces the file, creating its folder if needed. Returns false on failure.
 bool write_calibration(const Calibration& calibration);
 /// Today's date in the file's format: 2026-01-31.
 std::string date_text();
 /// The content of the file if it was made on this machine; otherwise a new calibration.
 Calibration own_calibration(const std::string& machine);
 
-/// What estimates ask for.
+/// The sizes that an estimate needs rates for.
 struct RatesRequest {
   const arch::ModelSpec* spec = nullptr;
   const arch::Layout* layout = nullptr;
@@ -102,15 +103,14 @@ struct RatesRequest {
   int threads = 1, ranks = 1;
   std::int64_t microbatch = 1, sequence = 1;
 };
-/// Rates of the sample that is nearest in the amount of work of a layer, and of the one that is nearest in that of the
-/// head.
+/// The sample nearest in work per layer, and the one nearest in work of the head.
 struct Rates {
   Sample layers = {}, head = {};
-  bool exact = false;  ///< of these sizes
-  /// A layer of the kind, of another kind where that was not measured.
+  bool exact = false;  ///< measured with exactly these sizes
+  /// The time of a layer of this kind, or of another kind if that was not measured.
   const PartTime& layer(const std::string& kind) const;
 };
-/// Empty without a sample of this type.
+/// Empty if there is no sample with this dtype.
 std::optional<Rates> choose_rates(const Calibration& calibration, const RatesRequest& request);
 
 }  // namespace automodel::estimate

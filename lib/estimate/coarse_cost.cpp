@@ -12,12 +12,12 @@
 namespace automodel::estimate {
 namespace {
 
-/// What does not depend on the schedule.
+/// Quantities that do not depend on the schedule.
 struct Parts {
-  double layers, per_rank;           ///< layers of the model, of a rank
-  double forward, backward;          ///< seconds of a layer and microbatch
+  double layers, per_rank;           ///< layers of the model, per rank
+  double forward, backward;          ///< seconds per layer and microbatch
   double head;                       ///< seconds of the head, both passes
-  double elements, expert_elements;  ///< of the heaviest rank, before data-parallel sharding
+  double elements, expert_elements;  ///< on the heaviest rank, before data-parallel sharding
   double kept, working, logits;      ///< bytes
 };
 
@@ -25,7 +25,7 @@ Parts parts_of(const CoarseRequest& r) {
   const auto& spec = *r.spec;
   const int bytes = size_of(r.types.compute);
   const double tokens = static_cast<double>(r.microbatch * r.sequence) / r.sizes.cp;
-  const int layer = spec.layers - 1;  // with experts where there are any
+  const int layer = spec.layers - 1;  // has experts if any layer does
   ActivationRequest activation{.tokens = static_cast<std::int64_t>(tokens),
                                .sequence = r.sequence / r.sizes.cp,
                                .bytes = bytes,
@@ -41,7 +41,7 @@ Parts parts_of(const CoarseRequest& r) {
   const double scores = tokens * arch::layer_score_flops_per_token(spec, layer, r.sequence) / r.sizes.tp;
   const double moved = r.hardware.measured() ? 0 : r.hardware.moved * all / r.hardware.memory_bandwidth;
   const auto seconds = [&](double work, double efficiency) { return work / (r.hardware.peak * efficiency); };
-  // Scores have no weights, and so no gradients of weights; all of them are computed again in the backward pass.
+  // Attention scores have no weights, so freezing weights does not make their backward pass cheaper: round `times` up.
   const auto computed = [&](double times, double efficiency) {
     const double apart = r.hardware.attention_efficiency;
     return times * seconds(products, efficiency) + std::ceil(times) * seconds(scores, apart > 0 ? apart : efficiency);
@@ -54,12 +54,12 @@ Parts parts_of(const CoarseRequest& r) {
   double inside = 2 * all_reduce_seconds(stream, r.sizes.tp, tp.link) * (r.overlapped ? kTensorExposed : 1);
   if (spec.moe) {
     double rows = spec.moe->top_k;
-    // One row per machine; most tokens reach every machine that holds some of their experts.
+    // One row per machine rather than per expert, assuming that a token's experts are spread over all machines.
     if (dispatch.dispatcher == config::Dispatcher::kDeduplicated)
       rows = std::min(rows, std::ceil(static_cast<double>(r.sizes.ep) / r.hardware.per_node));
     inside += 2 * all_to_all_seconds(stream * rows / r.sizes.tp, r.sizes.ep, ep.link);
   }
-  // Keys and values of the other ranks of a ring, hidden behind GEMMs if the device overlaps them.
+  // Keys and values from the other ranks of the ring, hidden behind GEMMs if the device overlaps them.
   const auto cp = group_link(r.hardware, r.sizes.tp, r.sizes.cp);
   const double keys = 2.0 * tokens * spec.kv_heads * spec.head_dim / std::min(r.sizes.tp, spec.kv_heads) * bytes;
   const double ring = r.sizes.cp > 1 ? (r.sizes.cp - 1) * (cp.link.latency + keys / cp.link.bandwidth) : 0;
@@ -105,7 +105,7 @@ double bubble_of(const CoarseRequest& r) {
   return 0;
 }
 
-/// Layers' activations that exist at the same time, in layers x microbatches.
+/// Layer activations alive at the same time, in layers x microbatches.
 double in_flight(const CoarseRequest& r, const Parts& parts) {
   const double p = r.sizes.pp, v = r.stages_per_rank, m = r.microbatches;
   switch (r.schedule) {

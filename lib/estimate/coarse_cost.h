@@ -1,4 +1,4 @@
-// A plan's time and memory from a dozen numbers, without a schedule, for ranking the candidates of a search.
+// Closed-form estimate of a plan's time and memory, without running the schedule, for ranking search candidates.
 #pragma once
 
 #include <cstdint>
@@ -24,24 +24,24 @@ struct CoarseRequest {
   plan::Sharding sharding = {};
   plan::TypePlan types = {};
   StateBytes bytes = {};
-  bool overlapped = false;  ///< tensor-parallel communication, by the recipe
+  bool overlapped = false;  ///< the recipe overlaps tensor-parallel communication
   Hardware hardware = {};
   bool cuda = true;
   std::int64_t sequence = 1;
   int microbatch = 1;
-  int microbatches = 1;  ///< of a step on a data-parallel rank
+  int microbatches = 1;  ///< per step and data-parallel rank
   ScheduleKind schedule = ScheduleKind::kNone;
   int stages_per_rank = 1;
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
   std::optional<std::int64_t> loss_chunk = {};  ///< Levers::loss_chunk
-  double moments = 2;                           ///< tensors that the optimizer keeps, a trained parameter on average
-  double trained = 1;  ///< share of the parameters that is trained; below 1 no frozen weight has a gradient
+  double moments = 2;                           ///< optimizer state tensors per trained parameter, on average
+  double trained = 1;  ///< fraction of the parameters that is trained; frozen weights have no gradients
 };
 struct CoarseCost {
   double step = 0;    ///< seconds
   double memory = 0;  ///< bytes of the heaviest rank
 };
-/// Both aim to be within a third of plan_memory and plan_time, which are the real estimates.
+/// Both are meant to be within a third of plan_memory() and plan_time(), the actual estimates.
 CoarseCost coarse_cost(const CoarseRequest& request);
 
 }  // namespace automodel::estimate

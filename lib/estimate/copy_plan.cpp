@@ -9,11 +9,11 @@
 namespace automodel::estimate {
 namespace {
 
-/// Pinned copies from a device over 16 lanes of PCIe 4, as bandwidth tests measure them.
+/// Measured bandwidth of pinned device-to-host copies over PCIe 4 x16.
 constexpr double kHostLink = 24e9;
-/// Host memory of a GPU machine, which profiles do not describe: eight channels of DDR4-3200.
+/// Host memory bandwidth of a GPU machine, which profiles do not describe: eight channels of DDR4-3200.
 constexpr double kHostMemory = 200e9;
-/// Converted, written, and checked as it is sent: reads and writes of a byte of the state.
+/// Memory traffic per byte of state, which is converted, written, and checksummed as it is sent.
 constexpr double kMoved = 4;
 
 double bytes_of_state(const plan::TrainingPlan& plan) {
@@ -43,7 +43,7 @@ std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config
   const double rank = out.state / world, copies = out.hosts > 1 ? 2 : 1;
   out.host = rank * on_host * copies;
   const double memory = plan.cuda ? kHostMemory / on_host : hardware.memory_bandwidth;
-  // Host state is written to files directly; device state through a buffer.
+  // State on the host is written to files directly, device state through a buffer.
   out.waiting = plan.cuda ? rank / kHostLink : memory > 0 ? kMoved * rank / memory : 0;
   out.background = memory > 0 ? kMoved * copies * rank / memory : 0;
   if (out.hosts > 1 && hardware.network.bandwidth > 0) out.background += rank / hardware.network.bandwidth;
@@ -51,7 +51,7 @@ std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config
 }
 
 double copy_seconds(const CopyPlan& copies, double step) {
-  // The next copy waits for the one before.
+  // A copy waits for the previous one to complete.
   const double late = std::max(0.0, copies.background - copies.every * step);
   return (copies.waiting + late) / copies.every;
 }

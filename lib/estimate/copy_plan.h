@@ -1,4 +1,4 @@
-// The cost of copies of the state in host memory (checkpoint.memory_every_steps).
+// Cost of keeping copies of the training state in host memory (checkpoint.memory_every_steps).
 #pragma once
 
 #include <optional>
@@ -10,20 +10,21 @@
 namespace automodel::estimate {
 
 struct CopyPlan {
-  int every = 0;  ///< steps
+  int every = 0;  ///< steps between copies
   int hosts = 1;
-  double state = 0;       ///< bytes of one whole copy
-  double host = 0;        ///< of it, bytes that a host keeps: the parts of its ranks, and of as many of another host
+  double state = 0;  ///< bytes of one complete copy
+  /// Bytes per host and copy: the shards of its own ranks and, with several hosts, those of another host's.
+  double host = 0;
   double waiting = 0;     ///< seconds that a copy adds to its step
   double background = 0;  ///< seconds until the copy is complete, in the background of later steps
-  /// Bytes on a host: the new copy is complete before the old one is removed.
+  /// Peak bytes per host: the old copy is removed only when the new one is complete.
   double most() const { return 2 * host; }
 };
 
-/// Empty where the recipe asks for none. Its seconds are those without the steps beside them.
+/// Empty if the recipe requests none. Times do not account for contention with concurrent steps.
 std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config::Recipe& recipe,
                                     const Hardware& hardware);
-/// Seconds that copies add to each step that takes `step` without them.
+/// Average seconds that copies add to a step that takes `step` seconds without them.
 double copy_seconds(const CopyPlan& copies, double step);
 
 }  // namespace automodel::estimate

@@ -13,7 +13,7 @@
 namespace automodel::estimate {
 namespace {
 
-constexpr int kMostRanks = 8;  // rows of a table; of more, the first, the last and the heaviest
+constexpr int kMostRanks = 8;  // table rows; with more ranks only the first, last and heaviest
 
 std::vector<int> shown_ranks(const MemoryPlan& memory) {
   std::vector<int> out;
@@ -23,7 +23,7 @@ std::vector<int> shown_ranks(const MemoryPlan& memory) {
   return out;
 }
 
-/// What a rank keeps in host memory instead of on the device.
+/// Describes what a rank keeps in host memory instead of on the device.
 std::string host_text(const Estimate& estimate, const plan::TrainingPlan& plan, double bytes) {
   if (bytes <= 0) return "";
   std::vector<std::string_view> what;
@@ -64,7 +64,7 @@ std::string memory_text(const Estimate& estimate, const plan::TrainingPlan& plan
   for (std::size_t i = 0; i < kPhaseCount; ++i)
     phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", name_of(static_cast<Phase>(i)),
                           format_bytes(heaviest.phases[i].total()));
-  // Gradients that are reduced at the step's end may need more than its microbatches.
+  // Reducing gradients at the end of the step may need more memory than the microbatches do.
   std::string elsewhere;
   if (heaviest.most_activations > 1.05 * heaviest.most().activations)
     elsewhere = fmt::format("          activations are {} at most, at another moment than the peak's\n",
@@ -153,7 +153,7 @@ void write_memory(JsonWriter& json, const MemoryPlan& memory) {
   json.end_object();
 }
 
-/// They lengthen the step, and everything derived from its duration.
+/// Adds the copies to the step time and everything derived from it.
 void add_copies(TimePlan& time, const CopyPlan& copies) {
   time.copies = copy_seconds(copies, time.step);
   const double before = time.step;
@@ -244,7 +244,7 @@ Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& rec
                               .bfloat16 = request.bfloat16,
                               .rates = rates},
                              problems);
-  // They send tokens through DeepEP if experts are distributed.
+  // Other stacks with FSDP2 (NeMo AutoModel) dispatch tokens through DeepEP if experts are distributed.
   const bool fsdp = std::holds_alternative<config::FSDP2Config>(recipe.distributed->strategy());
   if (fsdp && out.stack && *out.stack != config::Stack::kOwn && !out.dispatcher && plan.mesh.sizes().ep > 1)
     out.dispatcher = config::Dispatcher::kDeduplicated;

@@ -1,4 +1,4 @@
-// What a plan costs on a machine: memory and time, with the machine that both are for.
+// The estimated memory and time of a plan on a machine, together with the machine description.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@
 
 namespace automodel::estimate {
 
-/// What runs of this plan took (past_runs.h); no runs: the estimate is what was computed.
+/// Correction by past runs of the same plan (past_runs.h). With no runs, the estimate is uncorrected.
 struct PastCorrection {
   int runs = 0;
-  std::string when = {};   ///< the newest
-  double uncorrected = 0;  ///< seconds a step, as computed
-  double seconds = 0;      ///< a step, measured: what the estimate was made to agree with
-  double bytes = 0;        ///< of tensors on the heaviest rank, measured
+  std::string when = {};   ///< date of the newest run
+  double uncorrected = 0;  ///< seconds per step, as computed
+  double seconds = 0;      ///< measured seconds per step, which the estimate was scaled to
+  double bytes = 0;        ///< measured peak tensor bytes of the heaviest rank
 };
 
 struct Estimate {
@@ -29,26 +29,27 @@ struct Estimate {
   TimePlan time = {};
   std::optional<CopyPlan> copies = {};
   PastCorrection past = {};
-  double float32_ratio = 0;  ///< step of the same plan in float32, in steps of this one; 0: not asked or not known
+  /// Step time of the same plan in float32, relative to this one; 0: not requested or unknown.
+  double float32_ratio = 0;
 };
 
-/// The machine of a plan whose mesh, types and microbatches are chosen.
+/// Inputs of plan_hardware() besides the plan, whose mesh, types and microbatches must be chosen.
 struct MachineRequest {
-  std::optional<int> ranks_per_node = {};     ///< absent: what the device's machines usually have
+  std::optional<int> ranks_per_node = {};     ///< empty: what machines with this device usually have
   const Calibration* calibration = nullptr;   ///< of this machine
-  std::optional<BFloat16Unit> bfloat16 = {};  ///< of its processor; absent: not looked at
+  std::optional<BFloat16Unit> bfloat16 = {};  ///< of its processor; empty: not determined
 };
 Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, const MachineRequest& request,
                        Diagnostics& problems);
-/// Inputs of the estimates besides the plan: from the recipe and the machine.
+/// The estimates' inputs besides the plan, from the recipe and the machine.
 MemoryRequest memory_request(const config::Recipe& recipe, const Hardware& hardware);
 TimeRequest time_request(const config::Recipe& recipe, const Hardware& hardware);
-/// Estimates for a plan that has a pipeline.
+/// Estimates for a plan, which must have a pipeline.
 Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware);
 
-/// The tables of `automodel plan`: memory by rank, phases of the heaviest, step time and what it is made of.
+/// The tables of `automodel plan`: memory by rank, phases of the heaviest rank, and step time with its components.
 std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan);
-/// Writes the members "hardware", "memory" and "time" into an open object.
+/// Writes the members "hardware", "memory" and "time" into an open JSON object.
 void write_members(JsonWriter& json, const Estimate& estimate);
 
 }  // namespace automodel::estimate

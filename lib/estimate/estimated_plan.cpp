@@ -6,14 +6,14 @@
 namespace automodel::estimate {
 namespace {
 
-/// The key that asked for the type of computation.
+/// The key that selected the compute dtype.
 std::string key_of_type(const plan::Located& report) {
   for (const char* key : {"distributed.mp_policy", "model_parallel.bf16", "model_parallel.params_dtype"})
     if (report.given(key)) return key;
   return "model.torch_dtype";
 }
 
-/// Steps of the plan as it is that one in float32 would take; 0 where the two are not estimated from like numbers.
+/// Step time of the plan in float32 relative to the plan as is; 0 if only one of the two is based on measured rates.
 double float32_ratio(const plan::TrainingPlan& plan, const config::Recipe& recipe, const PlanRequest& request,
                      const Estimate& estimate) {
   if (plan.cuda || plan.types.compute != DType::kBFloat16 || !request.bfloat16 ||
@@ -49,7 +49,7 @@ class MachineCosts : public plan::Costs {
   }
 
   plan::PeakMemory memory(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
-    // Copies for checkpoints are temporary: they do not influence the split.
+    // Checkpoint copies are temporary and do not influence the split.
     auto request = memory_request(recipe, machine(plan, recipe));
     request.saves = request.saves_in_background = false;
     const auto planned = plan_memory(plan, request);
@@ -58,7 +58,7 @@ class MachineCosts : public plan::Costs {
     return out;
   }
 
-  /// Looked up once: its inputs do not change after the first call.
+  /// Computed once, since the inputs do not change after the first call.
   const Hardware& machine(const plan::TrainingPlan& plan, const config::Recipe& recipe) {
     if (!machine_) machine_ = plan_hardware(plan, recipe, request_.machine(), problems_);
     return *machine_;

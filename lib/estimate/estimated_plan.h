@@ -1,4 +1,4 @@
-// A recipe's plan with its estimated cost: what commands print and runs are compared with.
+// A recipe's plan together with its estimated cost, as printed by commands and compared with runs.
 #pragma once
 
 #include <optional>
@@ -9,27 +9,27 @@
 namespace automodel::estimate {
 
 struct EstimatedPlan : plan::TrainingPlan {
-  std::optional<Estimate> estimate = {};  ///< with the pipeline
+  std::optional<Estimate> estimate = {};  ///< present if there is a pipeline
 };
 
 struct PlanRequest {
-  std::optional<int> world_size = {};  ///< absent: what the recipe's sizes multiply to
-  bool training = false;               ///< refuse what can be planned but not trained
+  std::optional<int> world_size = {};  ///< empty: the product of the recipe's sizes
+  bool training = false;               ///< reject what can be planned but not trained
   bool cuda_available = false;
-  std::optional<int> ranks_per_node = {};     ///< absent: what the device's machines usually have
+  std::optional<int> ranks_per_node = {};     ///< empty: what machines with this device usually have
   const Calibration* calibration = nullptr;   ///< of this machine
-  std::optional<BFloat16Unit> bfloat16 = {};  ///< of this machine's processor; absent: nobody asks
+  std::optional<BFloat16Unit> bfloat16 = {};  ///< of this machine's processor; empty: not determined
   MachineRequest machine() const { return {ranks_per_node, calibration, bfloat16}; }
 };
 
 struct PlanResult {
   std::optional<EstimatedPlan> plan = {};
-  Diagnostics problems = {};  ///< empty when there is a plan
+  Diagnostics problems = {};  ///< empty if there is a plan
   Diagnostics warnings = {};
-  ExitCode exit = ExitCode::kOk;  ///< of a command that reports the problems
+  ExitCode exit = ExitCode::kOk;  ///< exit code of a command that reports the problems
 };
 
-/// plan::make_plan with these estimates' costs; past runs of the same plan on this machine correct the estimate.
+/// plan::make_plan() with costs from these estimates. Past runs of the same plan on this machine correct the estimate.
 PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& request);
 
 }  // namespace automodel::estimate

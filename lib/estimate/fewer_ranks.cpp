@@ -10,7 +10,7 @@
 namespace automodel::estimate {
 namespace {
 
-constexpr int kSearches = 4;  // numbers of ranks that are searched for, from the most on
+constexpr int kSearches = 4;  // rank counts to try a search for, starting with the largest
 
 std::optional<EstimatedPlan> plan_of(const config::LoadedRecipe& loaded, const std::vector<config::Override>& overrides,
                                      PlanRequest request, int ranks) {
@@ -34,7 +34,7 @@ std::optional<SmallerPlan> plan_for_fewer(const config::LoadedRecipe& loaded, co
     for (const auto& each : overrides) words.push_back(fmt::format("{}={}", each.key, each.value));
     return SmallerPlan{std::move(words), std::move(*plan), same_axes};
   };
-  const int rest = whole.mesh.world_size() / whole.mesh.size(mesh::kDp);  // ranks of one data-parallel coordinate
+  const int rest = whole.mesh.world_size() / whole.mesh.size(mesh::kDp);  // ranks per data-parallel coordinate
   for (int dp = request.most / rest; dp >= 1 && dp * rest >= request.least; --dp)
     if (auto out = with({{"distributed.dp_size", std::to_string(dp), "--min-ranks"}}, dp * rest, true)) return out;
   const int last = std::max(request.least, request.most - kSearches + 1);

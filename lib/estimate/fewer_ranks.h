@@ -11,7 +11,7 @@
 namespace automodel::estimate {
 
 struct SmallerPlan {
-  std::vector<std::string> words = {};  ///< overrides that turn the recipe into it: "distributed.dp_size=2"
+  std::vector<std::string> words = {};  ///< overrides that turn the recipe into this plan: "distributed.dp_size=2"
   EstimatedPlan plan;
   bool same_axes = true;  ///< only the data-parallel size differs
 };
@@ -21,9 +21,9 @@ struct SmallerRequest {
   int most = 1, least = 1;  ///< ranks
 };
 
-/// The global batch is kept by gradient accumulation. The data-parallel size is reduced first, as little as possible;
-/// if no such plan fits in memory, the fastest plan of a search that does. `whole`: the plan of all ranks. Empty where
-/// nothing fits.
+/// Keeps the global batch by gradient accumulation. First reduces the data-parallel size, as little as possible; if no
+/// such plan fits in memory, searches for the fastest plan that does. `whole`: the plan for all ranks. Empty if nothing
+/// fits.
 std::optional<SmallerPlan> plan_for_fewer(const config::LoadedRecipe& loaded, const EstimatedPlan& whole,
                                           const SmallerRequest& request);
 

@@ -24,8 +24,8 @@ constexpr Link k100Gb = {12.5e9, 8e-6}, k200Gb = {25e9, 7e-6}, k400Gb = {50e9, 7
 constexpr auto kOlder = Generation::kOlder, kAmpere = Generation::kAmpere, kHopper = Generation::kHopper,
                kBlackwell = Generation::kBlackwell;
 
-// Memory as the driver reports it, rates and bandwidths from the makers' data sheets (dense). A GB200 rack is one
-// domain of NVLink.
+// Memory as reported by the driver; rates and bandwidths from vendor data sheets (dense). A GB200 rack is one NVLink
+// domain.
 constexpr std::array kProfiles = {
     DeviceProfile{"h100", "NVIDIA H100 SXM, 80 GB", kHopper, 81559 * kMiB, 1978.9, 989.4, 494.7, 3350 * kGB, kNvLink4,
                   k400Gb, 8},
@@ -67,10 +67,10 @@ std::string plain(std::string_view name) {
   return out;
 }
 
-/// The first CPU by /proc/cpuinfo.
+/// The first CPU in /proc/cpuinfo.
 struct CpuInfo {
   std::string name = "unknown CPU";
-  double peak = 0;  ///< FLOP/s of float32 of a core: clock x lanes x 2 (fused multiply-add) x 2 units
+  double peak = 0;  ///< float32 FLOP/s per core: clock x lanes x 2 (fused multiply-add) x 2 units
 };
 CpuInfo cpu_info() {
   std::ifstream file("/proc/cpuinfo");
@@ -89,8 +89,8 @@ CpuInfo cpu_info() {
   return out;
 }
 
-/// Rate of layers in bfloat16 beside float32's, as steps of small models reach it (docs/performance.md): products alone
-/// are two and six times as fast.
+/// Speedup of layers in bfloat16 over float32 as reached by steps of small models (docs/performance.md). Matmuls alone
+/// are two (AVX-512) and six (AMX) times as fast.
 double bfloat16_gain(BFloat16Unit unit) {
   switch (unit) {
     case BFloat16Unit::kNone: return 1;
@@ -104,7 +104,7 @@ int cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-/// Takes what was measured on this machine.
+/// Uses the measurements of this machine.
 void use_calibration(Hardware& out, const HardwareRequest& request, int local) {
   const auto& calibration = *request.calibration;
   if (calibration.machine != machine_name()) {
@@ -123,7 +123,7 @@ void use_calibration(Hardware& out, const HardwareRequest& request, int local) {
   if (!out.rates) return;
   const auto& rates = *out.rates;
   const auto& layer = rates.layers.layers.back().time;
-  // Rates of other numbers of threads grow with them.
+  // Rates are scaled in proportion to the number of threads.
   const double threads = static_cast<double>(out.threads) / rates.layers.threads;
   out.share *= threads;
   out.origin = fmt::format("calibrated {}", calibration.when);
@@ -138,13 +138,13 @@ void use_calibration(Hardware& out, const HardwareRequest& request, int local) {
   out.layer_overhead = 0;
 }
 
-/// Bandwidths that the recipe gives replace those of a data sheet and of a calibration.
+/// Bandwidths in the recipe override those of data sheet and calibration.
 void use_bandwidths(Hardware& out, const config::HardwareConfig& config) {
   if (config.node_bandwidth()) out.node.bandwidth = *config.node_bandwidth() * kGB;
   if (config.network_bandwidth()) out.network.bandwidth = *config.network_bandwidth() * kGB;
 }
 
-/// This machine's CPU, shared by the ranks that run on it.
+/// This machine's CPU, divided among the ranks that run on it.
 Hardware host(const config::HardwareConfig& config, const HardwareRequest& request) {
   Hardware out;
   out.per_node = request.per_node.value_or(request.world_size);
@@ -188,7 +188,7 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
       low && (config.peak_tflops() ? *config.peak_tflops() > 1.5 * sheet : request.float8 && profile.tflops_float8 > 0);
   const double peak = config.peak_tflops().value_or(float8 ? profile.tflops_float8 : sheet);
   out.peak = peak * 1e12;
-  const double others = float8 ? sheet / peak : 1;  // of what stays in 16 bits
+  const double others = float8 ? sheet / peak : 1;  // efficiency factor for parts that stay in 16 bits
   out.forward_efficiency = out.backward_efficiency = float8 ? rates.products_float8 : rates.products;
   out.head_efficiency = others * rates.products;
   out.attention_efficiency = others * rates.attention;
@@ -197,7 +197,7 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   out.memory_bandwidth = 0.8 * profile.memory_bandwidth;
   out.layer_overhead = rates.layer_overhead;
   out.step_overhead = 5e-3;
-  out.framework = 1.5 * 1024 * kMiB;  // context, libraries' workspaces, communicators' buffers
+  out.framework = 1.5 * 1024 * kMiB;  // CUDA context, library workspaces, communicator buffers
   return out;
 }
 

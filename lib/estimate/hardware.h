@@ -1,4 +1,5 @@
-// The hardware of a rank as numbers: memory, rates, links. From a table of devices, from this machine, or measured.
+// The hardware of a rank as numbers: memory, rates, links; from a table of devices, from this machine's properties, or
+// measured.
 #pragma once
 
 #include <array>
@@ -19,14 +20,14 @@ namespace automodel::estimate {
 
 /// One direction of a connection between two ranks.
 struct Link {
-  double bandwidth = 0;  ///< bytes a second
+  double bandwidth = 0;  ///< bytes per second
   double latency = 0;    ///< seconds until the first byte arrives
-  /// Of collectives, in bytes of the larger tensor as a ring moves them; 0: as `bandwidth`.
+  /// Bandwidths of collectives, in bytes of the larger tensor as a ring moves it; 0: same as `bandwidth`.
   double gather = 0, scatter = 0, sum = 0;
   bool operator==(const Link&) const = default;
 };
 
-/// The placement of a group's ranks determines the links that it communicates over.
+/// The class of links that a group communicates over, determined by the placement of its ranks.
 enum class LinkClass : std::uint8_t { kNone, kNode, kNetwork };
 std::string_view name_of(LinkClass link);
 
@@ -35,54 +36,54 @@ struct DeviceProfile {
   std::string_view name;
   std::string_view doc;
   Generation generation;
-  double memory;            ///< bytes that programs can use
+  double memory;            ///< bytes available to programs
   double tflops_float8;     ///< 0: none
-  double tflops_low;        ///< matrices of bfloat16 or float16
-  double tflops_float;      ///< matrices of float32 (TF32 where the device has it)
-  double memory_bandwidth;  ///< bytes a second
-  Link node;                ///< to a device of the same machine
-  Link network;             ///< to another machine, one adapter a device
+  double tflops_low;        ///< bfloat16 and float16 matmuls
+  double tflops_float;      ///< float32 matmuls (TF32 if supported)
+  double memory_bandwidth;  ///< bytes per second
+  Link node;                ///< to a device in the same machine
+  Link network;             ///< to another machine, with one adapter per device
   int per_node;
 };
 std::span<const DeviceProfile> device_profiles();
-/// Letter case, '_' and '-' are ignored; nullptr where there is none.
+/// Ignores case, '_' and '-'; nullptr for an unknown name.
 const DeviceProfile* find_device(std::string_view name);
 
 /// The machine that estimates are made for.
 struct Hardware {
   std::string name = {};              ///< "h100", "cpu"
-  std::string origin = {};            ///< where the rates come from, for people
-  std::optional<double> memory = {};  ///< bytes per rank; absent if unknown
-  double peak = 0;                    ///< FLOP/s of a rank in the compute type: what MFU is a share of
-  /// Fractions of the peak that the layers' GEMMs reach in the forward and the backward pass, and the head's.
+  std::string origin = {};            ///< source of the rates, for display
+  std::optional<double> memory = {};  ///< bytes per rank; empty if unknown
+  double peak = 0;                    ///< FLOP/s per rank in the compute dtype, the denominator of MFU
+  /// Fractions of the peak reached by the layers' GEMMs in the forward and backward pass, and by the head's.
   double forward_efficiency = 0.5;
   double backward_efficiency = 0.5;
   double head_efficiency = 0.5;
-  double attention_efficiency = 0;  ///< of scores and weighted values; 0: as the products
-  double expert_efficiency = 0;     ///< of the products of experts; 0: as the products
-  double memory_bandwidth = 0;      ///< bytes a second
-  double layer_overhead = 0;        ///< overhead in seconds per layer and pass: kernel launches, allocations
-  double step_overhead = 0;         ///< seconds a step
-  double optimizer_rate = 0;  ///< elements a second that the optimizer updates, norm included; 0: by memory bandwidth
+  double attention_efficiency = 0;  ///< for scores and weighted values; 0: same as the GEMMs
+  double expert_efficiency = 0;     ///< for the experts' GEMMs; 0: same as the GEMMs
+  double memory_bandwidth = 0;      ///< bytes per second
+  double layer_overhead = 0;        ///< seconds per layer and pass: kernel launches, allocations
+  double step_overhead = 0;         ///< seconds per step
+  double optimizer_rate = 0;        ///< optimizer elements per second, norm included; 0: from memory bandwidth
   Link node = {};
   Link network = {};
-  int per_node = 8;  ///< ranks of one machine
-  double moved = 2;  ///< how often kept activations of a layer are read or written in a forward pass
+  int per_node = 8;  ///< ranks per machine
+  double moved = 2;  ///< how often a layer's kept activations are read or written per forward pass
   std::optional<config::Stack> stack = {};            ///< of a GPU
-  std::optional<config::Dispatcher> dispatcher = {};  ///< where the recipe says it
-  double framework = 0;             ///< bytes per rank besides tensors: libraries, contexts, communicators
-  std::optional<Rates> rates = {};  ///< from a calibration: what parts of the model take
+  std::optional<config::Dispatcher> dispatcher = {};  ///< if the recipe sets it
+  double framework = 0;             ///< bytes per rank other than tensors: libraries, contexts, communicators
+  std::optional<Rates> rates = {};  ///< from a calibration: measured times of the model's parts
   int threads = 1;                  ///< of a rank
-  double share = 1;                 ///< of a rank's threads that have a core
+  double share = 1;                 ///< fraction of a rank's threads that have a core
   bool measured() const { return rates.has_value(); }
 };
 
-/// How tokens are sent to experts that are distributed over this many ranks.
+/// Times of dispatching tokens to experts that are distributed over `expert_ranks` ranks.
 DispatchTimes dispatch_of(const Hardware& hardware, int expert_ranks);
 
-/// Processor and cores of this machine, which identify a calibration.
+/// Processor and core count of this machine, which identify a calibration.
 std::string machine_name();
-/// Threads per rank when this many ranks share a machine: $OMP_NUM_THREADS, else the rank's share of the cores.
+/// Threads per rank with this many ranks on a machine: $OMP_NUM_THREADS, else the rank's share of the cores.
 int threads_of_rank(int local_ranks);
 
 struct HardwareRequest {
@@ -91,12 +92,12 @@ struct HardwareRequest {
   int world_size = 1;
   std::optional<int> per_node = {};
   config::Stack stack = config::Stack::kOwn;  ///< of a GPU
-  bool float8 = false;                        ///< the products of layers are in float8
+  bool float8 = false;                        ///< the layers' GEMMs run in float8
   const Calibration* calibration = nullptr;   ///< used for the CPU
-  std::optional<BFloat16Unit> bfloat16 = {};  ///< of the CPU; absent: as fast as float32
-  RatesRequest rates = {};                    ///< what is computed; without a model rates are those of the table
+  std::optional<BFloat16Unit> bfloat16 = {};  ///< of the CPU; empty: as fast as float32
+  RatesRequest rates = {};  ///< the work to look up measured rates for; without a model, table rates are used
 };
-/// Profile, recipe keys and calibration together. Problems: bad-value for an unknown profile or an invalid size.
+/// Combines profile, recipe keys and calibration. Problems: bad-value for an unknown profile or an invalid size.
 Hardware choose_hardware(const config::HardwareConfig& config, const HardwareRequest& request, Diagnostics& problems);
 
 }  // namespace automodel::estimate

@@ -8,13 +8,13 @@
 namespace automodel::estimate {
 namespace {
 
-/// Fraction of a ring's messages that overlapped attention does not hide, between machines and between devices.
+/// Fraction of a ring's transfer time that overlapping with attention does not hide.
 constexpr double kRingExposed = 0.3;
-// Of GPUs, fitted on published runs (docs/estimates.md).
-constexpr double kExpertExposed = 0.8;    // exposed fraction of token dispatch while other tokens are computed
-constexpr double kDispatchReached = 0.7;  // share of the links' bandwidth
+// For GPUs, fitted on published runs (docs/estimates.md).
+constexpr double kExpertExposed = 0.8;    // exposed fraction of token dispatch overlapped with computing other tokens
+constexpr double kDispatchReached = 0.7;  // fraction of the link bandwidth reached
 
-/// A group of ranks and what one of them sends in its collectives. Bytes are of whole tensors.
+/// A group of ranks and what one of them sends in the group's collectives. Byte counts are of whole tensors.
 class Group {
  public:
   Group(const GroupLink& group, int size) : group_(group), size_(size) {}
@@ -23,7 +23,7 @@ class Group {
   Sent scatter(double bytes) const { return sent(1, bytes, reduce_scatter_seconds(bytes, size_, group_.link)); }
   Sent sum(double bytes) const { return sent(2, bytes, all_reduce_seconds(bytes, size_, group_.link)); }
   Sent exchange(double bytes) const { return sent(1, bytes, all_to_all_seconds(bytes, size_, group_.link)); }
-  /// Messages of so many bytes to the next rank, `count` times.
+  /// `count` messages of `bytes` to the next rank.
   Sent pass_on(double bytes, int count, double exposed) const {
     if (size_ <= 1) return {};
     const double all = bytes * count, seconds = all / group_.link.bandwidth;
@@ -61,7 +61,7 @@ class Layer {
         tokens_(static_cast<double>(plan.batch.microbatch * plan.batch.planned_length()) / sizes_.cp),
         tensor_(group_link(hardware, 1, sizes_.tp), sizes_.tp) {}
 
-  /// Of attention's products.
+  /// Tensor-parallel communication of attention's projections.
   Passes attention() const {
     double in = spec_.hidden;
     if (spec_.mixer(layer_) == arch::Mixer::kNone) return {};
@@ -72,21 +72,21 @@ class Layer {
     return products(in);
   }
 
-  /// Of the feed-forward block's products.
+  /// Tensor-parallel communication of the feed-forward block.
   Passes feed() const {
     if (!spec_.has_feed(layer_)) return {};
     if (!moe_) return products(spec_.hidden);
     Passes out;
-    // Each rank routes a part of the tokens; with sequence parallelism it has no others.
+    // Each rank routes its share of the tokens; with sequence parallelism it only has those anyway.
     if (!plan_.tensor.sequence_parallel) out.forward = out.backward = tensor_.gather(bytes(spec_.hidden));
     return spec_.moe->shared_ffn > 0 ? out + products(spec_.hidden) : out;
   }
 
-  /// Tokens to experts and back, in one pass.
+  /// Token dispatch to experts and back, in one pass.
   Sent exchange() const {
     const int size = sizes_.ep * plan_.expert_tensor;
     if (!moe_ || size <= 1) return {};
-    // Each part of an expert's width gets the row.
+    // Each part of a divided expert receives the row.
     const double row = bytes(spec_.expert_hidden()) / sizes_.tp;
     auto sent = exchanged(row * spec_.moe->top_k * plan_.expert_tensor, size);
     if (dispatch_of(hardware_, size).dispatcher == config::Dispatcher::kDeduplicated) sent = deduplicated(row, size);
@@ -97,7 +97,7 @@ class Layer {
   Passes context() const {
     if (sizes_.cp <= 1 || !spec_.attends(layer_)) return {};
     const auto& how = plan_.context;
-    // The engine widens latent attention's values to the width of the keys.
+    // The runtime pads latent attention's values to the width of the keys.
     const double head = spec_.latent ? std::max(spec_.head_dim, spec_.latent->v_dim) : spec_.head_dim;
     const double query = bytes(spec_.head_dim) * spec_.heads / sizes_.tp;
     const double result = bytes(head) * spec_.heads / sizes_.tp;
@@ -107,7 +107,7 @@ class Layer {
     Passes out;
     for (const double each : {query, key, value, result}) out.forward += heads.exchange(each);
     out.backward = out.forward;
-    // Gradients of keys and values are summed in float32 at least.
+    // Gradients of keys and values are accumulated in at least float32.
     const int stride = sizes_.tp * how.heads, n = how.keys;
     const double wider = std::max(1.0, 4 / element_);
     if (how.gather) {
@@ -122,17 +122,17 @@ class Layer {
   }
 
  private:
-  /// A row for every choice of a token.
+  /// One row for every expert chosen by a token.
   Sent exchanged(double rows, int size) const { return Group(expert_link(plan_, hardware_), size).exchange(rows); }
 
-  /// One row per machine that holds chosen experts; the machine forwards it once to each of its ranks.
+  /// One row per machine with chosen experts, which forwards it once to each of its ranks that has some.
   Sent deduplicated(double row, int size) const {
     const double here = std::min(size, std::max(1, hardware_.per_node)), machines = std::ceil(size / here);
     const auto& moe = *spec_.moe;
     const auto distinct = [](double places, double choices) {
       return places * (1 - std::pow(1 - 1 / places, choices));
     };
-    // Experts of a group are adjacent, so that a token with few groups goes to few machines.
+    // Experts of a group are adjacent, so a token restricted to few groups goes to few machines.
     double far = distinct(machines, moe.top_k);
     if (moe.groups > 1) far = std::min(far, distinct(machines, moe.top_groups * std::max(1.0, machines / moe.groups)));
     far *= (machines - 1) / machines;
@@ -145,7 +145,7 @@ class Layer {
     return out;
   }
 
-  /// Of activations of a microbatch that are so wide.
+  /// Bytes of a microbatch's activations of this width.
   double bytes(double width) const { return tokens_ * width * element_; }
 
   /// A column-parallel linear layer of input width `in`, followed by a row-parallel one.
@@ -157,7 +157,7 @@ class Layer {
       if (overlapped && plan_.cuda) sent.exposed *= kTensorExposed;
       return sent;
     };
-    // Weight gradients need the whole input once more.
+    // Weight gradients need the whole input again.
     return {under(tensor_.gather(x), overlap.gather) + under(tensor_.scatter(y), overlap.scatter),
             under(tensor_.gather(y), overlap.gather) + under(tensor_.gather(x), overlap.gather_in_backward) +
                 under(tensor_.scatter(x), overlap.scatter_in_backward || overlap.scatter_under_weights)};

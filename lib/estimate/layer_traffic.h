@@ -1,4 +1,4 @@
-// What a rank sends for one decoder layer and microbatch: tensor, context and expert parallelism.
+// Communication of one rank for one decoder layer and microbatch: tensor, context and expert parallelism.
 #pragma once
 
 #include "config/distributed_config.h"
@@ -14,7 +14,7 @@ inline constexpr double kTensorExposed = 0.4;
 struct Sent {
   double bytes = 0;
   double transfer = 0;  ///< seconds of transfer at full link bandwidth
-  double exposed = 0;   ///< seconds, waiting included, that are not hidden behind compute
+  double exposed = 0;   ///< seconds, including waiting, that are not hidden behind compute
   Sent& operator+=(const Sent& other);
 };
 Sent operator+(Sent a, const Sent& b);
@@ -28,13 +28,13 @@ struct LayerTraffic {
 };
 struct LayerPasses {
   LayerTraffic forward = {};
-  LayerTraffic backward = {};  ///< with what recomputation repeats of the forward pass
+  LayerTraffic backward = {};  ///< including forward communication repeated by recomputation
 };
 /// Needs the plan's model and batch.
 LayerPasses layer_passes(const plan::TrainingPlan& plan, const Hardware& hardware,
                          config::ActivationCheckpointing recompute, int layer);
 
-/// Links of the groups inside a stage.
+/// Links of the context-parallel and expert groups.
 LinkClass context_link(const plan::TrainingPlan& plan, const Hardware& hardware);
 GroupLink expert_link(const plan::TrainingPlan& plan, const Hardware& hardware);
 

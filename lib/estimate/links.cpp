@@ -11,7 +11,7 @@ double ring_seconds(double bytes, int size, double bandwidth, double latency) {
 double or_else(double rate, double other) {
   return rate > 0 ? rate : other;
 }
-/// Ranks on one machine of a group whose ranks are `stride` apart.
+/// Number of ranks per machine in a group whose ranks are `stride` apart.
 int together(const Hardware& hardware, int stride) {
   return std::max(1, hardware.per_node / std::max(1, stride));
 }

@@ -10,7 +10,7 @@
 namespace automodel::estimate {
 namespace {
 
-/// Elements go to their matrix's rank and back; of copies the other ranks only take the results.
+/// Shards are sent to the rank that updates the matrix and back. If ranks hold copies, only the results are sent.
 double bytes_of(double elements, int ranks, bool sharded) {
   const double owned = elements / ranks * size_of(DType::kBFloat16);
   return sharded ? 2 * owned * (ranks - 1) / ranks : owned * (ranks - 1);
@@ -36,7 +36,7 @@ MatrixWork matrix_work(const plan::TrainingPlan& plan, int stage) {
   out.dense = bytes_of(elements.dense_matrices, sharding.shards, sharding.optimizer);
   out.expert = bytes_of(elements.expert_matrices, sharding.expert_shards, sharding.optimizer);
   out.tensor = bytes_of(elements.dense_matrices / sharding.shards * sizes.tp, sizes.tp, true);
-  if (plan.adapters) return out;  // of low rank: their products are small
+  if (plan.adapters) return out;  // adapters are low-rank: their matmuls are cheap
   for (const int layer : plan.pipeline->stages[static_cast<std::size_t>(stage)].part.layers) {
     const auto& shares = plan.shares.layer(layer);
     const double experts = shares.expert_orthogonal / (sizes.ep * plan.expert_tensor) / sharding.expert_shards;
@@ -51,7 +51,7 @@ double matrix_seconds(const plan::TrainingPlan& plan, const Hardware& hardware, 
     const auto work = matrix_work(plan, stage.stage);
     auto& mine = seconds[static_cast<std::size_t>(stage.pp_rank)];
     mine += work.flops / (hardware.peak * hardware.forward_efficiency);
-    const auto add = [&](double bytes, const Link& link) {  // there and back, for each layer
+    const auto add = [&](double bytes, const Link& link) {  // latency there and back, per layer
       if (bytes > 0) mine += bytes / link.bandwidth + 2 * static_cast<double>(stage.part.layers.size()) * link.latency;
     };
     add(work.dense, links.dense);

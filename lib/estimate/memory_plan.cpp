@@ -9,20 +9,20 @@
 namespace automodel::estimate {
 namespace {
 
-/// What a transformer layer with fused attention keeps, in units of its residual stream in the type of computation
-/// (34 bytes a value of two bytes; Korthikanti et al. 2022).
+/// Activations kept by a transformer layer with fused attention, in units of its residual stream in the compute dtype
+/// (34 bytes per two-byte value; Korthikanti et al. 2022).
 constexpr double kStreamsPerLayer = 17;
 
-/// What a stage keeps of a microbatch and works with.
+/// Activation memory of a stage for one microbatch.
 struct StageCost {
   double kept = 0, kept_for_weights = 0, working = 0;  ///< of the layers
-  double forward = 0;                                  ///< of a pass without a backward pass, at its peak
+  double forward = 0;                                  ///< peak of a pass without a backward pass
   double away = 0;                                     ///< in host memory
   HeadActivations head = {};
   double head_kept() const { return head.kept + head.logits; }
 };
 
-/// The peak at one moment, and its parts.
+/// Memory at one moment, by component.
 struct Moment {
   double activations = 0, logits = 0, gradients = 0;
   double sum() const { return activations + logits + gradients; }
@@ -79,7 +79,7 @@ class RankWalk {
     checkpoint.gradients = between_steps();
     for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
       (plan_.cuda ? at(phase).host : at(phase).buffers) += snapshot();
-    // Files, not tensors: on a CPU they add to the program's own memory.
+    // These are files, not tensors: on a CPU they add to the program's own memory.
     for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
       (plan_.cuda ? at(phase).host : at(phase).framework) += copies();
     if (plan_.sharding.double_buffer)
@@ -102,7 +102,7 @@ class RankWalk {
     return plan_.sharding.optimizer || plan_.sharding.offloaded || bytes_.master != bytes_.values;
   }
   double trained_masters() const { return separate_masters() ? optimizer_elements() * bytes_.master : 0; }
-  /// Frozen values are kept in the compute type; besides gathered values there are only shards.
+  /// Frozen weights are kept in the compute dtype, as shards besides the gathered values.
   double frozen_shards() const {
     if (!plan_.sharding.parameters) return 0;
     return shard_of(total_.dense - total_.trained_dense, total_.expert - total_.trained_expert) *
@@ -115,17 +115,17 @@ class RankWalk {
         plan_.sharding.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;
     return moments_.tensors(optimizer_elements(), matrices) * bytes_.moment;
   }
-  /// Values and moments that this rank writes into checkpoints, as tensors.
+  /// Bytes of weights and moments that this rank writes into checkpoints.
   double written() const {
     const double moments = moments_.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
     return (trained_shard() * bytes_.master + moments) / plan_.sharding.replicas;
   }
-  /// Their copies stay after the first save.
+  /// Their copies stay allocated after the first save.
   double snapshot() const { return request_.saves && (plan_.cuda || request_.saves_in_background) ? written() : 0; }
-  /// Copies in the memory of hosts; of a device's state they are made through a buffer.
+  /// Copies in host memory; for device state, plus the buffer they go through.
   double copies() const { return request_.copies == 0 ? 0 : request_.copies + (plan_.cuda ? written() : 0); }
   double whole_gradients() const { return total_.trained() * bytes_.gradient; }
-  /// Reduced gradients that are kept until those of the next step replace them.
+  /// Reduced gradients, kept until the next step replaces them.
   double reduced() const { return plan_.sharding.optimizer ? trained_shard() * bytes_.reduced : 0; }
   double between_steps() const {
     const double reduced_here = plan_.sharding.offloaded || bytes_.lean ? 0 : reduced();
@@ -144,8 +144,8 @@ class RankWalk {
     return out;
   }
 
-  /// Elements of the units that are gathered ahead of a layer. Its experts are a unit behind the rest: in a forward
-  /// pass the next unit is the next layer's rest, in a backward pass the experts of the layer before.
+  /// Elements of the units gathered ahead of a layer. A layer's experts form a second unit after its dense part: in a
+  /// forward pass the next unit is the next layer's dense part, in a backward pass the previous layer's experts.
   double ahead_of(double unit, bool backward) const {
     const auto& s = plan_.sharding;
     const int units = backward ? s.prefetch() : s.overlap_gather ? s.forward_prefetch : 0;
@@ -160,7 +160,7 @@ class RankWalk {
     const auto& s = plan_.sharding;
     if (!s.parameters) return 0;
     const double compute = bytes_.values;
-    // Without sharding the whole values are the shards, if both have the same type.
+    // Without sharding, the whole values are the shards, provided both have the same dtype.
     const bool same = bytes_.lean && bytes_.values == bytes_.master;
     const double expert = same && s.expert_shards == 1 ? 0 : total_.expert;
     if (same && s.shards == 1 && expert == 0) return 0;
@@ -174,7 +174,7 @@ class RankWalk {
     return freed(total_.total(), total_.largest_unit) * compute;
   }
 
-  /// A weight of few bits is made whole for its product, in the type that is computed with and in the product's.
+  /// A quantised weight is dequantised for its matmul, in the compute dtype and, if different, in the matmul's dtype.
   double unpacked() const {
     if (!plan_.levers.quantization) return 0;
     const auto product = plan_.levers.quantization->compute, here = plan_.types.compute;
@@ -206,13 +206,13 @@ class RankWalk {
     StageCost out;
     const auto& spec = plan_.model->spec;
     const int offloaded = plan_.cuda && plan_.levers.offloading ? plan_.levers.offloading->layers : 0;
-    double stays = 0, largest = 0;  // of offloaded layers
+    double stays = 0, largest = 0;  // on the device, for offloaded layers
     for (const int layer : stage.part.layers) {
       auto request = activation;
       if (plan_.adapters) request.trained = plan_.adapters->layers[static_cast<std::size_t>(layer)];
       if (plan_.frozen) request.trained = plan_.frozen->layers[static_cast<std::size_t>(layer)];
       const auto each = layer_activations(spec, layer, request);
-      // What the attention kernel keeps is not offloaded.
+      // What the attention kernel itself keeps is not offloaded.
       const double away = layer < offloaded ? each.kept - each.of_kernel : 0;
       out.away += away;
       out.kept += each.kept - away;
@@ -222,7 +222,7 @@ class RankWalk {
       out.working = std::max(out.working, each.working);
       out.forward = std::max(out.forward, each.forward);
     }
-    // Late in a backward pass one offloaded layer is in use and the next is being copied back.
+    // Late in a backward pass, one offloaded layer is in use while the next is being copied back.
     out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
     if (stage.part.has_head) out.head = head_activations(spec, activation, loss_request());
     add_towers(stage, out);
@@ -239,7 +239,7 @@ class RankWalk {
     return out;
   }
 
-  /// Image encoders and projectors process one image per sequence; with adapters they are frozen, and nothing is kept.
+  /// Image encoders and projectors process one image per sequence; with adapters they are frozen and keep nothing.
   void add_towers(const plan::StagePlan& stage, StageCost& out) const {
     for (const auto& tower : plan::towers_of(*plan_.model, stage.part)) {
       const double stream =
@@ -255,14 +255,14 @@ class RankWalk {
     const auto tokens = static_cast<double>(activation_.tokens) / (activation_.sequence_parallel ? sizes_.tp : 1);
     return tokens * plan_.model->spec.hidden * size_of(plan_.types.message);
   }
-  /// Posted receives, an outgoing message, and the token ids of two accumulation steps.
+  /// Posted receives, one outgoing message, and the token ids of two accumulation steps.
   double messages() const {
     const double ids = 2.0 * 3 * 8 * static_cast<double>(plan_.batch.local * sequence()) / sizes_.cp;
     if (!plan_.pipelined) return ids;
     const auto& live = plan_.pipeline->schedule.proof.ranks[static_cast<std::size_t>(rank_)];
     return ids + (live.receive_buffers + 1) * message();
   }
-  /// The layers and the head need their working memory one after the other.
+  /// Layers and head need their working memory one after the other.
   void add_evaluation(MemoryShares& shares) const {
     for (const auto& cost : validation_costs_) shares.activations = std::max(shares.activations, cost.forward);
     for (const auto& cost : validation_costs_) {
@@ -273,8 +273,8 @@ class RankWalk {
     }
   }
 
-  /// Follows the rank's row of the schedule. Gradients of a sharded stage come with its first backward pass; in a
-  /// steady state the reduced ones of the last step are still there.
+  /// Follows the rank's row of the schedule. Gradients of a sharded stage are allocated by its first backward pass; in
+  /// the steady state, the last step's reduced gradients still exist.
   Moment busiest(bool steady) {
     const auto& s = plan_.sharding;
     const double old = s.offloaded || !steady || bytes_.by_unit ? 0 : reduced();
@@ -289,7 +289,8 @@ class RankWalk {
     if (s.gradients && has_gradients_[0]) now_.gradients += whole_gradients();
     for (const auto& slot : plan_.pipeline->schedule.training[static_cast<std::size_t>(rank_)])
       for (const auto& action : slot.actions()) follow(action);
-    // All reductions on their way: whole gradients, their sums, and copies where they travel in another type.
+    // With all reductions in progress: whole gradients, their sums, and copies if they are communicated in another
+    // dtype.
     const double whole = old + (adds_up_ || !s.gradients ? whole_gradients() : 0);
     now_.gradients = std::max(now_.gradients, whole);
     const double parts = 2 * bytes_.reduced / s.shards;  // of sums that have just arrived
@@ -336,7 +337,7 @@ class RankWalk {
     }
   }
 
-  /// UNSHARD; a stage without one is gathered at its first use and stays gathered.
+  /// Executes UNSHARD. A stage without one is gathered at its first use and stays gathered.
   void gather(std::size_t stage) {
     if (is_gathered_[stage]) return;
     is_gathered_[stage] = true;
@@ -344,13 +345,14 @@ class RankWalk {
     most_gathered_ = std::max(most_gathered_, now_gathered_);
   }
 
-  /// Bytes an element of the largest unit while units are reduced one after the other: one is computed, one travels.
+  /// Bytes per element of the largest unit while units are reduced one after another: one is being computed, one
+  /// communicated.
   double unit_gradients() const {
     if (bytes_.lean) return bytes_.values + 2 * bytes_.travelling;
     return bytes_.by_unit ? 2 * bytes_.gradient + bytes_.travelling : bytes_.gradient;
   }
 
-  /// The head's part first, then the layers', whose parameter gradients are produced unit by unit.
+  /// First the head, then the layers, whose parameter gradients are produced unit by unit.
   void go_backward(std::size_t stage) {
     const auto& cost = costs_[stage];
     const bool allocate = !has_gradients_[stage];
@@ -374,7 +376,7 @@ class RankWalk {
   const mesh::MeshSizes& sizes_;
   StateBytes bytes_;
   Moments moments_;
-  bool adds_up_ = false;  ///< whole gradients stay from microbatch to microbatch
+  bool adds_up_ = false;  ///< whole gradients are kept from microbatch to microbatch
   ActivationRequest activation_ = {};
   std::vector<StageCost> costs_ = {}, validation_costs_ = {};
   std::vector<StageElements> elements_ = {};

@@ -20,17 +20,17 @@ inline constexpr std::size_t kPhaseCount = 5;
 /// "initialization", "first step", "steady", "evaluation", "checkpoint".
 std::string_view name_of(Phase phase);
 
-/// Bytes of one rank by what they are for. Offloaded parts are in `host`, not in the sum.
+/// Bytes of one rank by purpose. Offloaded parts count in `host`, which total() excludes.
 struct MemoryShares {
-  double weights = 0;      ///< compute values, gathered ones included, and master values if separate
-  double gradients = 0;    ///< whole and reduced ones
+  double weights = 0;      ///< compute weights including gathered ones, and separate master weights
+  double gradients = 0;    ///< unreduced and reduced
   double optimizer = 0;    ///< moments
-  double activations = 0;  ///< of all microbatches in flight, and what a backward pass works with
+  double activations = 0;  ///< of all microbatches in flight, plus a backward pass's working memory
   double logits = 0;
-  double buffers = 0;    ///< messages between stages, gradients on their way
+  double buffers = 0;    ///< messages between stages, gradients being reduced
   double framework = 0;  ///< libraries, contexts, communicators
   double host = 0;
-  /// What the engine allocates as tensors: all but `framework` and `host`.
+  /// What is allocated as tensors: everything except `framework` and `host`.
   double tensors() const { return weights + gradients + optimizer + activations + logits + buffers; }
   double total() const { return tensors() + framework; }
 };
@@ -40,9 +40,9 @@ std::string_view name_of(Fit fit);
 
 struct RankMemory {
   int pp_rank = 0;
-  std::int64_t parameters = 0;  ///< elements of this rank's part, after tp and ep, before dp
+  std::int64_t parameters = 0;  ///< elements on this rank, after tp and ep but before dp sharding
   std::array<MemoryShares, kPhaseCount> phases = {};
-  double most_activations = 0;  ///< maximum within a step, not necessarily at the peak
+  double most_activations = 0;  ///< maximum within a step, not necessarily at the memory peak
   const MemoryShares& in(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
   Phase peak = Phase::kSteady;
   const MemoryShares& most() const { return in(peak); }
@@ -50,20 +50,20 @@ struct RankMemory {
 
 struct MemoryPlan {
   std::vector<RankMemory> ranks = {};  ///< by pp rank
-  int heaviest = 0;                    ///< pp rank whose peak is the highest
+  int heaviest = 0;                    ///< pp rank with the highest peak
   std::optional<double> capacity = {};
-  Fit fit = Fit::kUnknown;  ///< of the heaviest; tight: above nine tenths of the capacity
+  Fit fit = Fit::kUnknown;  ///< of the heaviest rank; kTight: above 90 % of the capacity
   const RankMemory& heaviest_rank() const { return ranks[static_cast<std::size_t>(heaviest)]; }
-  /// Bytes of the heaviest rank at its peak.
+  /// Peak bytes of the heaviest rank.
   double peak() const { return heaviest_rank().most().total(); }
 };
 
-/// Inputs of the estimate besides the plan.
+/// The estimate's inputs besides the plan.
 struct MemoryRequest {
   config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
   bool saves = false;                ///< checkpoints are written
-  bool saves_in_background = false;  ///< and training goes on meanwhile
-  double copies = 0;                 ///< bytes per rank of copies in the memory of hosts
+  bool saves_in_background = false;  ///< training continues while they are written
+  double copies = 0;                 ///< bytes per rank for copies in host memory
   std::optional<double> capacity = {};
   double framework = 0;
 };

@@ -1,4 +1,4 @@
-// Times of past runs of the same plan on this machine, and how they correct its estimate.
+// Corrects a plan's estimate by times of past runs of the same plan on this machine.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace automodel::estimate {
 
-/// Equal for plans that take the same time on the same machine: mesh, batch, types, model, schedule, stages, strategy,
-/// device. Sixteen hexadecimal digits.
+/// A key shared by plans that should take the same time on the same machine: covers mesh, batch, types, model,
+/// schedule, stages, strategy and device. 16 hexadecimal digits.
 std::string run_key(const EstimatedPlan& plan);
 
-/// Why the plan's model cannot be measured on this machine: missing-key (its sizes are unknown), no-device (it is for
-/// GPUs; what is measured is the CPU).
+/// Reports why the plan's model cannot be measured on this machine: missing-key (its sizes are unknown), no-device (the
+/// plan is for GPUs, but only the CPU can be measured).
 Diagnostics check_measurable(const plan::TrainingPlan& plan);
 
-/// Makes the estimate's step time the median of what past runs took, everything that it is made of in proportion, and
-/// says so in `past`. Nothing changes without such runs.
+/// Sets the estimate's step time to the median of past runs, scales its components in proportion, and records this in
+/// `past`. No effect without such runs.
 void apply_past_runs(const Calibration& calibration, EstimatedPlan& plan);
 
 }  // namespace automodel::estimate

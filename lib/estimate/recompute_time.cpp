@@ -10,7 +10,7 @@ namespace {
 double tokens_of(const plan::TrainingPlan& plan) {
   return static_cast<double>(plan.batch.microbatch * plan.batch.planned_length()) / plan.mesh.sizes().cp;
 }
-/// FLOPs of a token in an MLP, for each element of its width.
+/// FLOPs per token in an MLP, per element of its width.
 double width_flops(const arch::ModelSpec& spec) {
   return 2.0 * (spec.gated_mlp ? 3 : 2) * spec.hidden;
 }

@@ -1,4 +1,4 @@
-// The time that the backward pass of a layer spends on recomputation.
+// Time spent on recomputation in a layer's backward pass.
 #pragma once
 
 #include "arch/layout.h"
@@ -8,14 +8,14 @@
 
 namespace automodel::estimate {
 
-/// The MLP's part of a layer's arithmetic: what selective recomputation does twice.
+/// The MLP's fraction of a layer's FLOPs, which selective recomputation computes twice.
 double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layout, int layer, std::int64_t sequence);
 
-/// Seconds of the parts of a layer that the plan's recompute_modules leave out, of a microbatch on one rank. Norms and
-/// activations are read and written only.
+/// Seconds to recompute the layer parts in the plan's recompute_modules, per microbatch on one rank. Norms and
+/// activations only cost memory traffic.
 double modules_seconds(const plan::TrainingPlan& plan, const Hardware& hardware, int layer);
 
-/// FLOPs of a microbatch through the experts that its tokens choose, on one rank of the tp group.
+/// FLOPs of a microbatch in the experts chosen by its tokens, on one rank of the tp group.
 double expert_flops(const plan::TrainingPlan& plan);
 
 }  // namespace automodel::estimate

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A schedule that a search tries.
+/// A schedule that the search tries.
 struct Choice {
   ScheduleKind kind;
   std::string_view name;
@@ -41,12 +41,13 @@ constexpr std::array kRecomputations = {
     Recomputation{config::ActivationCheckpointing::kFull, "full"},
 };
 constexpr std::array kMicrobatches = {1, 2, 4, 8};
-constexpr int kLate = 4;                       // extra plans after the time limit if none fits yet
-constexpr std::int64_t kLongSequence = 32768;  // from here on context parallelism is tried even if the recipe has none
+constexpr int kLate = 4;  // extra plans after the time limit if none fits yet
+// From this length on, context parallelism is tried even if the recipe has none.
+constexpr std::int64_t kLongSequence = 32768;
 
 /// A candidate before it is planned.
 struct Draft {
-  CoarseRequest request = {};  ///< its sharding says whether gradients are reduced after every microbatch
+  CoarseRequest request = {};  ///< its sharding determines whether gradients are reduced after every microbatch
   Choice choice = {ScheduleKind::kNone, "-", 1};
   Recomputation recompute = kRecomputations[0];
   CoarseCost cost = {};
@@ -85,7 +86,7 @@ class Search {
     return std::move(result.plan);
   }
 
-  /// The model on one rank: its sizes, types and the machine.
+  /// Plans the model for one rank, which determines its sizes, types and the machine.
   std::optional<EstimatedPlan> plan_base() {
     const auto alone = config::changed(recipe_, [this](config::Recipe& recipe) {
       set_mesh(recipe, {});
@@ -104,7 +105,7 @@ class Search {
     return plan;
   }
 
-  /// By Megatron Core's key, which is refused without tensor parallelism.
+  /// Considers only Megatron Core's key, which is rejected without tensor parallelism.
   bool asks_for_sequence_parallel() const { return recipe_.recipe.model_parallel->sequence_parallel(); }
 
   bool overlaps() const {
@@ -233,7 +234,7 @@ class Search {
     for (const bool defer : {true, false})
       for (const auto& recompute : kRecomputations) {
         if (!fsdp && !defer) continue;                             // gradients stay whole anyway
-        if (fsdp && defer && request.microbatches == 1) continue;  // nothing to wait for
+        if (fsdp && defer && request.microbatches == 1) continue;  // deferring changes nothing
         if (fsdp) request.sharding.defer_reduction = defer;
         request.recompute = recompute.kind;
         draft(request, choice, recompute);
@@ -243,7 +244,7 @@ class Search {
   void draft(const CoarseRequest& request, const Choice& choice, const Recomputation& recompute) {
     ++out_.considered;
     Draft draft{request, choice, recompute, coarse_cost(request)};
-    // A margin of a third: candidates that are slightly too large are left to the real estimate.
+    // With a margin of a third, so that candidates that are slightly too large are left to the actual estimate.
     if (out_.hardware.memory && draft.cost.memory > 1.33 * *out_.hardware.memory) {
       return note_unfit(draft.cost.memory, name_of(draft));
     }
@@ -273,7 +274,7 @@ class Search {
                                              : fmt::format("{} x{}", draft.choice.name, draft.choice.stages_per_rank);
   }
 
-  /// Sizes in both spellings where the recipe has Megatron Core's as well: the two must agree.
+  /// Sets Megatron Core's size keys as well if the recipe has them, since the two must agree.
   void set_mesh(config::Recipe& recipe, const mesh::MeshSizes& sizes) const {
     auto& ours = recipe.distributed();
     auto& megatron = recipe.model_parallel();
@@ -291,7 +292,8 @@ class Search {
     megatron.expert_tensor_parallel_size = std::nullopt;  // the search divides experts among ranks only
   }
 
-  /// Stages need a pipeline. The rest of its section stays: without a pipeline only its sequence length matters.
+  /// Removes virtual stages, which need a pipeline. The pipeline section itself stays: without a pipeline only its
+  /// sequence length matters.
   static void drop_stages(config::Recipe& recipe) {
     recipe.model_parallel->virtual_pipeline_model_parallel_size = std::nullopt;
   }
@@ -302,7 +304,7 @@ class Search {
     set_mesh(recipe, s);
     std::visit([&](auto& strategy) { strategy.activation_checkpointing = draft.recompute.kind; },
                recipe.distributed->strategy());
-    // Without a pipeline a run is one microbatch, and runs are accumulated.
+    // Without a pipeline, an accumulation step is one microbatch.
     recipe.step_scheduler->local_batch_size =
         s.pp == 1 ? request.microbatch : request.microbatch * request.microbatches;
     if (auto* fsdp = std::get_if<config::FSDP2Config>(&recipe.distributed->strategy())) {
@@ -330,7 +332,7 @@ class Search {
       if (out_.planned >= request_.plans && std::ranges::any_of(out_.best, roomy)) break;
       if (out_.planned >= 4 * request_.plans) break;
       if (std::chrono::duration<double>(Clock::now() - begin_).count() > request_.patience) {
-        // A few more if nothing was found yet, only of those that should fit.
+        // If nothing fits yet, try a few more of those that should fit.
         if (!out_.best.empty() || late == kLate) break;
         if (doubtful(*draft)) continue;
         ++late;
@@ -338,7 +340,7 @@ class Search {
       plan_draft(*draft);
     }
     out_.untried = static_cast<int>(drafts_.size()) - out_.planned;
-    // A tight plan is one allocation away from failing: plans with room come first.
+    // A tight plan is one allocation away from failing, so plans with room come first.
     std::sort(out_.best.begin(), out_.best.end(), [](const Candidate& a, const Candidate& b) {
       return std::pair(!roomy(a), a.step) < std::pair(!roomy(b), b.step);
     });
@@ -347,7 +349,7 @@ class Search {
 
   static bool roomy(const Candidate& candidate) { return candidate.fit != Fit::kTight; }
   bool doubtful(const Draft& draft) const { return out_.hardware.memory && draft.cost.memory > *out_.hardware.memory; }
-  /// By time, but after each candidate that probably does not fit comes one that does.
+  /// Ordered by time, alternating candidates that probably do not fit with ones that do.
   std::vector<const Draft*> in_turn() const {
     std::vector<const Draft*> fits, doubts, out;
     for (const auto& draft : drafts_) (doubtful(draft) ? doubts : fits).push_back(&draft);
@@ -362,7 +364,7 @@ class Search {
     return out;
   }
 
-  /// The recipe as it stands, beside what was found.
+  /// Plans the recipe as is, for comparison.
   void plan_own() {
     Diagnostics problems;
     const auto plan = make(recipe_, request_.world_size, problems);

@@ -1,4 +1,4 @@
-// What a search found, as text and JSON, and why the recipe's own way is slower.
+// Search results as text and JSON, with the reasons why the recipe's own configuration is slower.
 #include <algorithm>
 #include <array>
 
@@ -19,7 +19,7 @@ std::string mesh_text(const mesh::MeshSizes& s) {
   return out;
 }
 
-/// What takes longer in the recipe than in the best plan, largest first; at most two items.
+/// What takes longer in the recipe than in the best plan, largest difference first; at most two items.
 std::string why(const SearchResult& result) {
   if (!result.own || result.best.empty()) return "";
   const auto &own = *result.own, &best = result.best[0];

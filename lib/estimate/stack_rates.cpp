@@ -7,12 +7,12 @@ namespace {
 
 using config::Stack;
 
-/// What does not depend on the device.
+/// Device-independent figures.
 struct StackTimes {
   Stack stack;
   double moved, layer_overhead;
 };
-// This program's own rates on GPUs are not measured yet: those of PyTorch.
+// This program's own GPU rates have not been measured yet; PyTorch's are used.
 constexpr std::array kTimes = {
     StackTimes{Stack::kOwn, 2.0, 50e-6},
     StackTimes{Stack::kPytorch, 2.0, 50e-6},
@@ -24,7 +24,7 @@ struct StackShares {
   Generation generation;
   double products, products_float8, attention, experts;
 };
-// Fitted on published runs; rows without runs have the numbers of the nearest generation.
+// Fitted on published runs; rows without runs use the numbers of the nearest generation.
 constexpr std::array kShares = {
     StackShares{Stack::kPytorch, Generation::kOlder, 0.62, 0.62, 0.18, 0.50},
     StackShares{Stack::kPytorch, Generation::kAmpere, 0.74, 0.57, 0.18, 0.50},

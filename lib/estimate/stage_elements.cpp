@@ -9,7 +9,7 @@
 namespace automodel::estimate {
 namespace {
 
-/// Elements that are gathered together: of a layer, or of an end of the model.
+/// Adds a unit whose elements are gathered together: a layer, or an end of the model.
 void add_unit(StageElements& out, double dense, double expert = 0) {
   out.dense += dense;
   out.expert += expert;
@@ -32,7 +32,7 @@ void add_adapters(const plan::TrainingPlan& plan, const plan::StagePart& part, S
   out.expert += out.trained_expert;
 }
 
-/// Weights of few bits in a layer.
+/// Quantised weights of a layer.
 struct Packed {
   double saved = 0, largest = 0;
 };

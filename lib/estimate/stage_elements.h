@@ -1,4 +1,4 @@
-// What a stage holds, counted.
+// Parameter elements of a stage.
 #pragma once
 
 #include "plan/training_plan.h"
@@ -9,18 +9,18 @@ namespace automodel::estimate {
 struct StageElements {
   double dense = 0;
   double expert = 0;
-  double largest_unit = 0;   ///< of the units that are gathered together
-  double largest_dense = 0;  ///< without experts
-  // Of those the trained ones: all, or the adapters.
+  double largest_unit = 0;   ///< largest unit that is gathered at once
+  double largest_dense = 0;  ///< the same without experts
+  // The trained ones among them: all, or only the adapters.
   double trained_dense = 0;
   double trained_expert = 0;
   double largest_trained = 0;
-  /// What weights of few bits take less than in the type of computation, as its elements: they are left out above.
+  /// Savings from quantised weights compared with the compute dtype, in elements of that dtype. Already deducted above.
   double saved = 0;
-  double largest_packed = 0;  ///< elements of the largest weight of few bits
-  double dense_matrices = 0;  ///< of the trained ones, those of whole matrices (arch::is_hidden_matrix)
+  double largest_packed = 0;  ///< elements of the largest quantised weight
+  double dense_matrices = 0;  ///< trained elements in matrices updated as a whole (arch::is_hidden_matrix)
   double expert_matrices = 0;
-  /// Of both on one rank: elements add up, the largest unit is one of them.
+  /// Combines two stages on one rank: elements add up, largest units take the maximum.
   StageElements& operator+=(const StageElements& other);
   double total() const { return dense + expert; }
   double trained() const { return trained_dense + trained_expert; }

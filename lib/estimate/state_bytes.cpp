@@ -5,7 +5,7 @@
 namespace automodel::estimate {
 namespace {
 
-/// The mean of what the optimizer keeps for an element; `tensors` has the second moment and its largest value.
+/// Mean bytes per element of the optimizer's tensors; with amsgrad these include the maximum of the second moment.
 double moment_bytes(const plan::TypePlan& types, const plan::OptimizerPlan& optimizer) {
   const int second = moments_of(optimizer).of_rest - 1;
   return second < 1 ? size_of(types.first_moment)
@@ -21,7 +21,7 @@ StateBytes own_bytes(const plan::TypePlan& types) {
   return out;
 }
 
-/// FSDP2 and DDP of PyTorch: parameters, gradients and moments in the type that the recipe's weights have.
+/// PyTorch's FSDP2 and DDP: parameters, gradients and moments in the dtype of the recipe's weights.
 StateBytes pytorch_bytes(const plan::TypePlan& types, const plan::Sharding& sharding) {
   StateBytes out;
   out.values = sharding.parameters ? size_of(types.compute) : size_of(types.stored);
@@ -31,14 +31,14 @@ StateBytes pytorch_bytes(const plan::TypePlan& types, const plan::Sharding& shar
   return out;
 }
 
-/// Megatron Core's distributed optimizer: gradients are added up in the type that they are reduced in, the optimizer
-/// has float32 values and moments.
+/// Megatron Core's distributed optimizer: gradients are accumulated in the dtype they are reduced in; the optimizer has
+/// float32 weights and moments.
 StateBytes megatron_bytes(const plan::TypePlan& types) {
   StateBytes out;
   out.values = size_of(types.compute);
   out.master = size_of(types.master);
   out.gradient = size_of(types.gradient == types.master ? types.reduce : types.gradient);
-  // The optimizer's copy, where it wants another type.
+  // The optimizer's copy, if it needs another dtype.
   out.reduced = types.reduce == types.master ? 0 : size_of(types.master);
   return out;
 }
@@ -58,7 +58,7 @@ StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sha
   StateBytes out = own               ? own_bytes(plan.types)
                    : plan.zero_level ? megatron_bytes(plan.types)
                                      : pytorch_bytes(plan.types, sharding);
-  // PyTorch's moments have the type of its weights where the recipe names none.
+  // PyTorch's moments have the dtype of its weights unless the recipe sets one.
   out.moment = !own && !plan.zero_level && !plan.optimizer.first_moment && !plan.optimizer.second_moment
                    ? size_of(plan.types.stored)
                    : moment_bytes(plan.types, plan.optimizer);

@@ -1,4 +1,4 @@
-// Bytes that a program keeps per parameter: this program, or the stack that a plan is made for.
+// Bytes of state per parameter, for this program or for the stack that a plan assumes.
 #pragma once
 
 #include "plan/sharding.h"
@@ -6,7 +6,7 @@
 
 namespace automodel::estimate {
 
-/// Tensors that the optimizer keeps for each parameter: for those in matrices that it changes as wholes, and the rest.
+/// Optimizer state tensors per parameter: for matrices that it updates as a whole, and for the rest.
 struct Moments {
   int of_matrices = 2;
   int of_rest = 2;
@@ -16,19 +16,20 @@ struct Moments {
 };
 Moments moments_of(const plan::OptimizerPlan& optimizer);
 
-/// Bytes an element.
+/// Bytes per element.
 struct StateBytes {
-  double values = 0;      ///< that are computed with
-  double master = 0;      ///< that the optimizer steps
-  double moment = 0;      ///< each of the optimizer's tensors
-  double gradient = 0;    ///< whole ones, added up over microbatches
-  double reduced = 0;     ///< this rank's part of their sum
-  double travelling = 0;  ///< a copy of whole gradients while they are reduced; 0: they are reduced where they are
-  /// Sharded gradients are reduced unit by unit in the last backward pass, each unit's whole ones are freed as its sum
-  /// arrives, and reduced ones of the step before are freed at its begin; else all are on their way at the end.
+  double values = 0;      ///< weights used in computation
+  double master = 0;      ///< weights updated by the optimizer
+  double moment = 0;      ///< of each optimizer state tensor
+  double gradient = 0;    ///< unreduced gradients, accumulated over microbatches
+  double reduced = 0;     ///< this rank's shard of their sum
+  double travelling = 0;  ///< copy of unreduced gradients made for communication; 0: reduced in place
+  /// Sharded gradients are reduced unit by unit in the last backward pass: each unit's unreduced gradients are freed as
+  /// its sum arrives, and the previous step's reduced gradients are freed at the start. Otherwise all reductions are in
+  /// progress at the end.
   bool by_unit = false;
-  double reserved = 0;  ///< share of all tensors that an allocator of a GPU holds beside them
-  /// Expert rows, residual streams and whole parameters are kept once.
+  double reserved = 0;  ///< fraction of tensor memory that a GPU allocator holds in addition
+  /// Expert rows, residual streams and whole parameters are kept only once.
   bool lean = false;
 };
 StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sharding);

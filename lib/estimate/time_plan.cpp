@@ -14,9 +14,11 @@
 namespace automodel::estimate {
 namespace {
 
-// Of GPUs, fitted on published runs (docs/estimates.md).
-constexpr double kContention = 0.1;    // of machines that send at the same time, for each doubling of their number
-constexpr double kInterference = 0.5;  // share of data-parallel communication beside products that these are slowed by
+// For GPUs, fitted on published runs (docs/estimates.md).
+// Network slowdown per doubling of the number of machines that send at the same time.
+constexpr double kContention = 0.1;
+// Fraction of the overlapped data-parallel communication time by which GEMMs are slowed.
+constexpr double kInterference = 0.5;
 
 class Timing {
  public:
@@ -69,7 +71,7 @@ class Timing {
   }
 
  private:
-  /// Machines that send at the same time share the network's bandwidth.
+  /// Machines that send at the same time contend for the network.
   GroupLink data_link(int stride, int size) const {
     auto out = group_link(hardware_, stride, size);
     if (out.kind != LinkClass::kNetwork || !plan_.cuda) return out;
@@ -82,7 +84,7 @@ class Timing {
     return flops / (hardware_.peak * efficiency) + moved / hardware_.memory_bandwidth;
   }
 
-  /// Frozen weights have no gradients.
+  /// Removes the weight gradients of frozen weights; `share` is the trained fraction.
   static PartTime trained(PartTime part, double share) {
     part.backward -= (1 - share) * part.backward_weight;
     part.backward_weight *= share;
@@ -99,7 +101,7 @@ class Timing {
     add(out, part);
   }
 
-  /// One layer without communication: as it was measured, or by rates of arithmetic and of memory.
+  /// One layer without communication: as measured, or from compute and memory rates.
   PartTime layer_time(int layer, double products, double scores) const {
     const auto& spec = plan_.model->spec;
     const double flops = products + scores;
@@ -133,7 +135,7 @@ class Timing {
     PartTime out{.work = flops};
     out.forward = pass(hardware_.forward_efficiency, 1) + overhead;
     out.backward = pass(hardware_.backward_efficiency, 2) + overhead;
-    // Scores have no weights.
+    // Scores have no weight gradients.
     out.backward_weight = pass_seconds(products, hardware_.backward_efficiency, 0);
     out.backward_input = out.backward - out.backward_weight;
     return out;
@@ -175,7 +177,8 @@ class Timing {
     return out;
   }
 
-  void add_tower(const arch::Tower& tower, StageTime& out) const {  // every tp and cp rank encodes one image a sequence
+  /// Every tp and cp rank encodes one image per sequence.
+  void add_tower(const arch::Tower& tower, StageTime& out) const {
     PartTime part{.work = plan_.batch.microbatch * tower.flops};
     part.forward = pass_seconds(part.work, hardware_.forward_efficiency, 0);
     if (plan_.adapters) return add(out, part);
@@ -184,7 +187,8 @@ class Timing {
     add(out, part, request_.recompute == config::ActivationCheckpointing::kFull ? part.forward : 0);
   }
 
-  /// A layer that predicts one more token: hidden states and an embedding joined, a layer like the last, the head.
+  /// A multi-token-prediction layer: the projection of hidden states joined with an embedding, a layer like the last,
+  /// and the head.
   void add_mtp_layer(StageTime& out) const {
     const auto& spec = plan_.model->spec;
     PartTime join{.work = tokens_ * arch::mtp_join_elements(spec) * 2 / sizes_.tp};
@@ -201,7 +205,7 @@ class Timing {
     PartTime part;
     if (hardware_.rates) {
       part = hardware_.rates->layers.embedding.for_work(elements / hardware_.share);
-      part.backward_input = 0;  // ids have no gradient
+      part.backward_input = 0;  // token ids have no gradient
       part.backward_weight = part.backward;
     } else {
       part.forward = 2 * stream / hardware_.memory_bandwidth;
@@ -249,7 +253,7 @@ class Timing {
     add(out, part);
   }
 
-  /// Dense weights and experts are gathered over groups of their own.
+  /// Dense weights and experts are gathered over separate groups.
   double gathered_seconds(double dense, double expert) const {
     return all_gather_seconds(dense * compute_, sharding_.shards, shard_.link) +
            all_gather_seconds(expert * compute_, sharding_.expert_shards, expert_shard_.link);
@@ -271,16 +275,16 @@ class Timing {
            all_reduce_seconds(of_replica(elements.trained_dense) * size_of(plan_.types.reduce), sharding_.replicas,
                               replica_.link);
   }
-  /// Dense elements of a stage that a rank sums with the other replicas; experts have none.
+  /// Dense elements of a stage that a rank all-reduces with the other replicas; experts have no replicas.
   double of_replica(double elements) const { return sharding_.optimizer ? elements / sharding_.shards : elements; }
 
-  /// Hidden states of a microbatch between stages.
+  /// Bytes of one microbatch's hidden states between stages.
   double message_bytes() const {
     const double tokens = sharding_.sequence_parallel ? tokens_ / sizes_.tp : tokens_;
     return tokens * plan_.model->spec.hidden * size_of(plan_.types.message);
   }
 
-  /// Gradients that the first and the last stage's ranks sum; 0 where no two ranks hold a tied embedding.
+  /// Bytes of the gradient that first and last stage sum; 0 unless a tied embedding is on two ranks.
   double tied_bytes() const {
     const auto& stages = plan_.pipeline->stages;
     if (!plan_.model->spec.tied_embeddings || plan_.adapters || stages.front().pp_rank == stages.back().pp_rank)
@@ -314,7 +318,7 @@ class Timing {
     costs.overlap_communication = plan_.cuda;
     const auto simulated = [&] { return schedule::simulate(made.training, made.placement, made.shape, costs); };
     if (plan_.batch.runs > 1) out_.schedule = simulated().makespan * (plan_.batch.runs - 1);
-    // Reductions after every microbatch are already counted in its backward pass.
+    // Reductions after every microbatch are already included in its backward pass.
     for (int s = 0; s < stages && plan_.pipelined && !reduces_each(); ++s)
       costs.stages[static_cast<std::size_t>(s)].reduce_grad = reduce_seconds(s);
     out_.timeline = simulated();
@@ -322,13 +326,13 @@ class Timing {
     out_.bubble = out_.timeline.bubble_fraction;
     if (!plan_.pipelined) add_unpipelined_communication();
     if (sharding_.optimizer && !sharding_.parameters) {
-      // The new values go to all ranks after the optimizer.
+      // The updated weights are all-gathered after the optimizer step.
       double most = 0;
       for (int s = 0; s < stages; ++s) {
         const auto elements = stage_elements(plan_, s);
         most = std::max(most, gathered_seconds(elements.trained_dense, elements.trained_expert));
       }
-      // Gathered as the next step's forward pass needs them, where the recipe has that overlapped.
+      // If the recipe overlaps them, these gathers run during the next step's forward pass.
       const double forward = std::accumulate(out_.stages.begin(), out_.stages.end(), 0.0,
                                              [](double sum, const StageTime& each) { return sum + each.forward; }) /
                              sizes_.pp;
@@ -337,7 +341,7 @@ class Timing {
     if (const double tied = tied_bytes(); tied > 0) out_.communication += all_reduce_seconds(tied, 2, pp_.link);
   }
 
-  /// One stage: units are gathered before use in each pass and reduced in the last backward pass.
+  /// A single stage: units are gathered before use in each pass and reduced in the last backward pass.
   void add_unpipelined_communication() {
     const auto& time = out_.stages[0];
     const double passes = plan_.batch.microbatches * plan_.batch.runs;
@@ -382,9 +386,9 @@ class Timing {
     return most * moved / hardware_.memory_bandwidth + matrices;
   }
 
-  /// Of one pipeline rank.
+  /// Traffic of one pipeline rank.
   struct RankTraffic {
-    double messages = 0;  ///< of a microbatch
+    double messages = 0;  ///< per microbatch
     LayerTraffic layers = {};
     StageElements elements = {};
     MatrixWork matrices = {};
@@ -474,8 +478,8 @@ class Timing {
   const TimeRequest& request_;
   const mesh::MeshSizes& sizes_;
   std::int64_t sequence_;
-  double tokens_;  ///< of a microbatch on a rank
-  int compute_;    ///< bytes of an element
+  double tokens_;  ///< per microbatch and rank
+  int compute_;    ///< bytes per element
   GroupLink tp_, shard_, replica_, expert_shard_, pp_;
   TimePlan out_ = {};
 };

@@ -1,4 +1,4 @@
-// The axes along which ranks are laid out, and sets of them.
+// The axes of the rank grid, and sets of axes.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace automodel::mesh {
 
-/// One axis of a rank grid. kDpReplicate and kDpShard together are data parallelism; kEpShard and kEp lay out the ranks
-/// of one pipeline stage a second time, for experts; kWeightRemat is Megatron's "gtp_remat".
+/// One axis of a rank grid. kDpReplicate and kDpShard together are data parallelism. kEpShard and kEp are a second
+/// factorisation of the ranks of one pipeline stage, used for experts. kWeightRemat is Megatron's "gtp_remat".
 enum class Axis : std::uint8_t { kPp, kDpReplicate, kDpShard, kCp, kTp, kEpShard, kEp, kWeightRemat };
 inline constexpr std::size_t kAxisCount = 8;
 
@@ -20,11 +20,11 @@ constexpr std::size_t index_of(Axis axis) {
   return static_cast<std::size_t>(axis);
 }
 
-/// A set of axes. A set of more than one axis is a flattened axis: its ranks are numbered as the grid numbers them.
+/// A set of axes. A set with several axes acts as one flattened axis whose ranks are numbered in grid order.
 class AxisSet {
  public:
   constexpr AxisSet() = default;
-  // An axis is a set of one; spelling the conversion out would only add noise at every call.
+  // Implicit, so that call sites can pass a single axis.
   constexpr AxisSet(Axis axis) : bits_(bit(axis)) {}  // NOLINT(google-explicit-constructor)
   constexpr AxisSet(std::initializer_list<Axis> axes) {
     for (const Axis axis : axes) bits_ = static_cast<std::uint8_t>(bits_ | bit(axis));
@@ -55,8 +55,8 @@ inline constexpr AxisSet kAllRanks = kStageRanks | Axis::kPp;
 
 /// "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep_shard", "ep", "gtp_remat".
 std::string_view name_of(Axis axis);
-/// The name of an axis or of a known flattened axis ("dp", "dp_shard_cp", "dp_cp"); for any other set the names joined
-/// by '+', slowest axis first.
+/// The name of an axis or of a known flattened axis ("dp", "dp_shard_cp", "dp_cp"); for any other set the axis names
+/// joined by '+', slowest axis first.
 std::string name_of(AxisSet axes);
 
 }  // namespace automodel::mesh

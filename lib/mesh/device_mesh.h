@@ -1,4 +1,4 @@
-// The ranks of a run as one grid for dense layers and one for experts.
+// The ranks of a run as two grids: one for dense layers, one for experts.
 #pragma once
 
 #include <string>
@@ -11,22 +11,22 @@
 
 namespace automodel::mesh {
 
-/// A dimension as a strategy names it: "dp" of Megatron-FSDP is two axes here.
+/// A mesh dimension under the strategy's name for it. Megatron-FSDP's "dp" covers two axes here.
 struct MeshDim {
   std::string name = {};
   AxisSet axes = {};
   int size = 1;
 };
 
-/// Along which axes a parameter is sharded and along which its shards are replicated.
+/// The axes along which a parameter is sharded, and those along which its shards are replicated.
 struct DataParallelAxes {
-  AxisSet replicate = {};  ///< empty where there is one replica
+  AxisSet replicate = {};  ///< empty if there is only one replica
   AxisSet shard = {};
 };
 
-/// Ranks in NeMo AutoModel's order: (pp, dp_replicate, dp_shard, cp, tp), tp fastest. Experts see the ranks of each
-/// pipeline stage as (ep_shard, ep), ep fastest, so an expert-parallel group is a run of consecutive ranks and borrows
-/// from dp, cp and tp.
+/// Ranks in NeMo AutoModel's order: (pp, dp_replicate, dp_shard, cp, tp), tp fastest. For experts, the ranks of each
+/// pipeline stage are arranged as (ep_shard, ep), ep fastest, so an expert-parallel group is a run of consecutive ranks
+/// that may span tp, cp and dp.
 class DeviceMesh {
  public:
   /// `sizes` as resolve_sizes returned them.
@@ -40,20 +40,20 @@ class DeviceMesh {
   /// (pp, ep_shard, ep).
   const RankGrid& experts() const { return experts_; }
 
-  /// Dimensions, slowest first, as the strategy's own mesh has them: all five for fsdp2; (dp, cp, tp) for megatron_fsdp
-  /// and (dp) for ddp, where the axes that NeMo AutoModel does not know there (pp, dp_replicate, cp, tp) are added only
-  /// if they are larger than 1.
+  /// Dimensions of the strategy's own mesh, slowest first: all five for fsdp2, (dp, cp, tp) for megatron_fsdp and (dp)
+  /// for ddp. Axes that NeMo AutoModel does not support for the last two (pp, dp_replicate, cp, tp) are included only
+  /// if larger than 1.
   std::vector<MeshDim> dims() const;
 
   /// Groups along any set of axes of one grid: {Axis::kTp}, kDpCp, kDpCp | Axis::kPp, {Axis::kPp, Axis::kEp}, ... A set
-  /// that holds kEp or kEpShard is looked up in the expert grid and must not hold dp, cp or tp.
+  /// containing kEp or kEpShard is looked up in the expert grid and must not contain dp, cp or tp axes.
   GroupList groups(AxisSet axes) const { return grid_of(axes).groups(axes); }
   std::vector<Rank> group_of(Rank rank, AxisSet axes) const { return grid_of(axes).group_of(rank, axes); }
   int group_index(Rank rank, AxisSet axes) const { return grid_of(axes).group_index(rank, axes); }
   int position(Rank rank, AxisSet axes) const { return grid_of(axes).position(rank, axes); }
   int size(AxisSet axes) const { return grid_of(axes).size(axes); }
 
-  /// Shards lie along dp_shard and cp, replicas along dp_replicate (NeMo AutoModel's choice of the FSDP mesh).
+  /// Parameters are sharded along dp_shard and cp and replicated along dp_replicate, like NeMo AutoModel's FSDP mesh.
   DataParallelAxes data_parallel_axes() const;
 
  private:

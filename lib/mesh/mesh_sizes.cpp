@@ -28,7 +28,7 @@ constexpr Knob kEpKnob = {"ep_size", &MeshRequest::ep_size};
 
 enum class Rule { kWorldPositive, kDivides, kMultiplies, kDdpReplicates, kReplicateDivides, kExpertDivides };
 
-/// Sizes with defaults filled in; dp is 0 where it cannot be inferred.
+/// Sizes with defaults filled in; dp is 0 if it cannot be inferred.
 struct Wanted {
   Size pp, dp, replicate, cp, tp, ep;
   Size model = 1;      ///< pp cp tp
@@ -81,7 +81,7 @@ std::vector<Size> divisors(Size n) {
   return out;
 }
 
-/// The nearest candidate on either side of `current` that `works`.
+/// On either side of `current`, the nearest candidate for which works() is true.
 template <class Works>
 std::vector<Size> neighbours(const std::vector<Size>& candidates, Size current, const Works& works) {
   std::vector<Size> out;
@@ -95,7 +95,7 @@ std::vector<Size> neighbours(const std::vector<Size>& candidates, Size current, 
   return out;
 }
 
-/// Collects "key: value" words for the help of one broken rule.
+/// Collects "key: value" suggestions for the help text of one broken rule.
 class Advice {
  public:
   Advice(const MeshRequest& request, Size world, Rule rule) : request_(request), world_(world), rule_(rule) {}
@@ -124,7 +124,7 @@ class Advice {
   }
 
  private:
-  /// Values that satisfy every rule; where one change cannot do that, values that satisfy this one.
+  /// Values that satisfy every rule or, if no single change can do that, values that satisfy this rule.
   template <class Try>
   std::vector<Size> best(const std::vector<Size>& candidates, Size current, const Try& attempt) const {
     auto out = neighbours(candidates, current, [&](Size value) { return attempt(value).broken.empty(); });
@@ -142,7 +142,7 @@ class Advice {
   std::vector<std::string> words_ = {};
 };
 
-/// How many multiples on either side are tried as numbers of ranks.
+/// How many multiples on either side are tried as rank counts.
 constexpr Size kReach = 256;
 
 std::vector<Size> multiples_near(Size unit, Size target) {

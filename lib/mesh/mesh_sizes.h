@@ -1,4 +1,4 @@
-// The sizes of the parallel axes: what a recipe asks for, what follows from the number of ranks, and what is refused.
+// Sizes of the parallel axes: as requested by a recipe, inferred from the number of ranks, and validated.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace automodel::mesh {
 
-/// The sizes as a recipe's `distributed:` section writes them. Absent, zero and negative mean "inferred" for dp_size
-/// and 1 for all others, as in NeMo AutoModel.
+/// The sizes as given in a recipe's `distributed:` section. Absent, zero or negative means "inferred" for dp_size and 1
+/// for all others, as in NeMo AutoModel.
 struct MeshRequest {
   Strategy strategy = Strategy::kFsdp2;
   std::optional<std::int64_t> dp_size = {};
@@ -21,7 +21,7 @@ struct MeshRequest {
   std::optional<std::int64_t> ep_size = {};
 };
 
-/// Resolved sizes, all at least 1. Experts use the ranks of a stage a second time, so `ep` is not a factor of world().
+/// Resolved sizes, all at least 1. Expert parallelism reuses the ranks of a stage, so `ep` is not a factor of world().
 struct MeshSizes {
   int pp = 1;
   int dp_replicate = 1;
@@ -36,15 +36,15 @@ struct MeshSizes {
   bool operator==(const MeshSizes&) const = default;
 };
 
-/// Resolves the sizes for `world_size` ranks. Every strategy works with every axis. dp_size is world / (pp cp tp) where
-/// it is not given, and is divided into dp_replicate groups that each hold dp_shard shards; `ddp` replicates over all
-/// of dp. dp_replicate_size == dp_size is legal: pure replication. Appends to `problems` and returns nothing if the
-/// request cannot be met:
+/// Resolves the sizes for `world_size` ranks. Every strategy works with every axis. dp_size defaults to world / (pp cp
+/// tp) and is split into dp_replicate groups of dp_shard shards each; `ddp` replicates over all of dp.
+/// dp_replicate_size == dp_size (pure replication) is legal. Appends to `problems` and returns nothing if the request
+/// cannot be met:
 ///   world-size-mismatch  pp dp cp tp do not multiply to world_size (NeMo AutoModel lets some ranks idle or crash)
 ///   indivisible          world_size by pp cp tp, dp_size by dp_replicate_size, the ranks of a stage by ep_size
 ///   bad-value            world_size below 1, or a dp_replicate_size other than dp_size with `ddp`
-/// The help of the first two kinds names the nearest values as "key: value" that satisfy every rule, as far as changing
-/// one key can.
+/// The help of the first two kinds suggests the nearest "key: value" settings that satisfy every rule, or at least this
+/// one, by changing a single key.
 std::optional<MeshSizes> resolve_sizes(const MeshRequest& request, std::int64_t world_size, Diagnostics& problems);
 
 }  // namespace automodel::mesh

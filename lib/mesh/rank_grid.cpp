@@ -64,8 +64,8 @@ int RankGrid::position(Rank rank, AxisSet axes) const {
 std::vector<Rank> RankGrid::offsets(AxisSet axes) const {
   std::vector<Rank> out = {0};
   out.reserve(static_cast<std::size_t>(size(axes)));
-  // Fastest dimension first: each slower one repeats the ranks collected so far, shifted, so that the result is
-  // ascending.
+  // Start with the fastest dimension: each slower one appends shifted copies of the offsets so far, which keeps the
+  // result ascending.
   for (auto dim = dims_.rbegin(); dim != dims_.rend(); ++dim) {
     if (!axes.contains(dim->axis)) continue;
     const std::size_t before = out.size();

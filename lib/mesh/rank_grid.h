@@ -1,4 +1,4 @@
-// Ranks laid out on a grid: rank <-> coordinates, and the groups of ranks that differ along some axes only.
+// Ranks on a grid: conversion between ranks and coordinates, and groups of ranks that differ only along given axes.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@ namespace automodel::mesh {
 
 using Rank = std::int32_t;
 
-/// Groups of one size, kept in one array: group i is ranks[i * group_size, (i + 1) * group_size).
+/// Equally sized groups in one array: group i is ranks[i * group_size, (i + 1) * group_size).
 class GroupList {
  public:
   GroupList() = default;
-  /// `ranks` must be a multiple of `group_size`, which must be at least 1.
+  /// `group_size` must be at least 1 and divide the number of `ranks`.
   GroupList(std::vector<Rank> ranks, std::size_t group_size);
   std::size_t size() const { return ranks_.size() / group_size_; }
   std::size_t group_size() const { return group_size_; }
@@ -38,13 +38,14 @@ struct GridDim {
   bool operator==(const GridDim&) const = default;
 };
 
-/// One coordinate for each Axis, 0 along axes that the grid does not have.
+/// One coordinate per Axis, 0 along axes that the grid does not have.
 using Coordinates = std::array<int, kAxisCount>;
 
-/// A row-major grid: the last dimension is the fastest. An axis that the grid does not have counts as size 1.
+/// A row-major grid (last dimension fastest). Axes that the grid does not have count as size 1.
 class RankGrid {
  public:
-  /// Every axis at most once, sizes at least 1, product at most 2^31 - 1. `first_rank` is the rank at the origin.
+  /// Each axis may appear at most once; sizes are at least 1 and their product at most 2^31 - 1. `first_rank` is the
+  /// rank at the origin.
   explicit RankGrid(std::vector<GridDim> dims, Rank first_rank = 0);
 
   const std::vector<GridDim>& dims() const { return dims_; }
@@ -56,18 +57,18 @@ class RankGrid {
 
   Coordinates coordinates(Rank rank) const;
   Rank rank_at(const Coordinates& coordinates) const;
-  /// Position of `rank` in its own group along `axes`; for one axis that is its coordinate.
+  /// Position of `rank` within its group along `axes`; for a single axis, its coordinate.
   int position(Rank rank, AxisSet axes) const;
 
-  /// All groups along `axes`, ordered by their first rank; ranks ascend in each. Linear in the number of ranks.
+  /// All groups along `axes`, ordered by first rank, with ascending ranks in each. Linear in the number of ranks.
   GroupList groups(AxisSet axes) const;
-  /// The index in groups(axes) of the group that holds `rank`, without building the list.
+  /// The index within groups(axes) of the group containing `rank`, without building the list.
   int group_index(Rank rank, AxisSet axes) const;
-  /// The group along `axes` that holds `rank`, without building the others.
+  /// The group along `axes` containing `rank`, without building the others.
   std::vector<Rank> group_of(Rank rank, AxisSet axes) const;
 
  private:
-  /// Rank differences of the members along `axes`, ascending, starting with 0.
+  /// Rank offsets of a group's members along `axes`, ascending from 0.
   std::vector<Rank> offsets(AxisSet axes) const;
 
   std::vector<GridDim> dims_;

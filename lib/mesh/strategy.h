@@ -1,4 +1,4 @@
-// How the ranks of the data-parallel axes share parameters.
+// Data-parallel strategies.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ enum class Strategy : std::uint8_t { kFsdp2, kMegatronFsdp, kDdp };
 
 /// "fsdp2", "megatron_fsdp", "ddp".
 std::string_view name_of(Strategy strategy);
-/// Also "megatron-fsdp" and "mfsdp", letter case ignored, as NeMo AutoModel reads them. Empty for an unknown name.
+/// Also accepts "megatron-fsdp" and "mfsdp". Case-insensitive, as in NeMo AutoModel. Empty for an unknown name.
 std::optional<Strategy> parse_strategy(std::string_view text);
 
 }  // namespace automodel::mesh

@@ -70,7 +70,7 @@ class Choosing {
   }
 
  private:
-  /// The key that selects modules, and its patterns. False after a problem.
+  /// Determines the key that selects modules, and its patterns. Returns false after reporting a problem.
   bool read() {
     const auto& targets = section_.target_modules->patterns;
     const auto& excludes = section_.exclude_modules->patterns;
@@ -101,8 +101,8 @@ class Choosing {
     return any != excluding_;
   }
 
-  /// The module that holds all experts of a layer: "model.layers.0.mlp.experts". As in NeMo AutoModel it is one target
-  /// and not a linear module.
+  /// The module containing all experts of a layer: "model.layers.0.mlp.experts". As in NeMo AutoModel, it is a single
+  /// target and not a linear module.
   static std::string experts_of(const arch::Parameter& weight) {
     constexpr std::string_view kName = "experts";
     const auto module = weight.module();
@@ -124,7 +124,7 @@ class Choosing {
                    fmt::format("leave it out: exclude_modules: [{}]", module));
     return std::nullopt;
   }
-  /// True if all linear modules are meant instead of named ones.
+  /// Used instead of refuse_tied() if modules were not selected by name.
   void leave_out_tied(const std::string& module) {
     report_.warn("adapter-target", key_,
                  fmt::format("'{}' shares its weight with the embedding and gets no adapter", module),
@@ -139,7 +139,7 @@ class Choosing {
     return std::nullopt;
   }
 
-  /// Last parts of the names of all linear modules, each once.
+  /// Last name components of all linear modules, without duplicates.
   std::vector<std::string_view> last_parts() {
     for (const auto& module : linear_) parts_.insert(last_part(module));
     return {parts_.begin(), parts_.end()};
@@ -186,7 +186,7 @@ class Choosing {
           true;
   }
 
-  /// Last parts of names where these mean the same modules, else whole names.
+  /// The last name components if these select the same modules, else full names.
   std::vector<std::string> module_names() const {
     std::set<std::string> whole, parts;
     for (const auto& weight : out_.spec.weights) {
@@ -209,7 +209,7 @@ class Choosing {
   std::string key_ = {};
   bool excluding_ = false;
   std::vector<std::string> patterns_ = {};
-  std::vector<std::string> linear_ = {};  ///< every module that could be meant
+  std::vector<std::string> linear_ = {};  ///< every module that could be selected
   std::set<std::string> parts_ = {};
   std::vector<ModulePattern> compiled_ = {};
   std::set<std::size_t> used_ = {};  ///< patterns that matched

@@ -11,29 +11,30 @@
 
 namespace automodel::plan {
 
-/// The linear layers whose inputs are kept for weight gradients: all of them, or those with trained adapters.
+/// Linear layers of a decoder layer whose inputs must be kept for weight gradients: all of them, or those with trained
+/// adapters or unfrozen weights.
 struct TrainedProducts {
-  bool queries = true;  ///< of queries, keys and values
-  bool output = true;   ///< of attention
-  bool up = true;       ///< of the MLP
+  bool queries = true;  ///< query, key and value projections
+  bool output = true;   ///< attention's output projection
+  bool up = true;       ///< the MLP's first projections
   bool down = true;
 };
 
 struct AdapterPlan {
   arch::AdapterSpec spec = {};
-  std::vector<std::string> modules = {};     ///< as the PEFT library names them in target_modules
-  std::vector<arch::Parameter> all = {};     ///< of the model and its adapters
-  std::int64_t elements = 0;                 ///< that are trained
+  std::vector<std::string> modules = {};     ///< in the form of the PEFT library's target_modules
+  std::vector<arch::Parameter> all = {};     ///< parameters of the model and its adapters
+  std::int64_t elements = 0;                 ///< trained elements
   std::vector<TrainedProducts> layers = {};  ///< by layer
 };
 
-/// The share of tokens that pass through an adapter: for an expert's, only those routed to it.
+/// Fraction of tokens that pass through an adapter; for an expert's adapter, those routed to that expert.
 double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter);
 
-/// Absent without a peft section. Problems: adapter-target (nothing matches; experts in one tensor or divided by their
-/// width, or a head that is tied to the embedding, would get an adapter), bad-value (a pattern that cannot be read).
-/// Warnings: no-effect (a pattern that matches nothing), adapter-base (weights that no folder holds).
-/// `base`: how frozen weights are kept; quantized-weights where none of the model's can be.
+/// Empty without a peft section. `base`: quantisation of the frozen weights, if any. Problems: adapter-target (nothing
+/// matches, or a match cannot have an adapter: experts stored in one tensor or divided by width, a head tied to the
+/// embedding), bad-value (an invalid pattern), quantized-weights (no weight of the model can be quantised). Warnings:
+/// no-effect (a pattern that matches nothing), adapter-base (no folder provides the base weights).
 std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
                                            const std::optional<arch::QuantizedBase>& base, Located& report);
 

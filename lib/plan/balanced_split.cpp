@@ -6,10 +6,10 @@
 namespace automodel::plan {
 namespace {
 
-constexpr double kEqual = 1e-12;  // sums in a different order round differently
+constexpr double kEqual = 1e-12;  // sums taken in a different order round differently
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// Tables by [stages so far][layers so far], row by row.
+/// Dynamic programming over tables [stages so far][layers so far], row-major.
 class Balance {
  public:
   Balance(int stages, const SplitCost& cost, const std::vector<int>& most)
@@ -42,7 +42,7 @@ class Balance {
            (stage == 0 ? cost_.first : 0) + (stage + 1 == stages_ ? cost_.last : 0);
   }
 
-  /// The least of `join` over all splits without a stage above `limit`; remembers where the stages begin.
+  /// Minimises `join` over all splits in which no stage costs more than `limit`; records where the stages begin.
   template <class Join>
   double fill(const Join& join, double limit) {
     best_.assign(at(stages_, layers_) + 1, kNever);
@@ -53,10 +53,10 @@ class Balance {
       for (int end = s; end <= layers_ - (stages_ - s); ++end)
         for (int begin = end - 1; begin >= std::max(s - 1, end - most); --begin) {
           const double stage = stage_cost(s - 1, begin, end);
-          // Costs grow from here on.
+          // The stage only gets more expensive from here on.
           if (stage > limit || join(0, stage) > best_[at(s, end)] * (1 + kEqual)) break;
           const double before = best_[at(s - 1, begin)];
-          // Among equals the last: as few layers as possible before this stage.
+          // Among equals the last one found wins, which has the fewest layers before this stage.
           const double all = join(before, stage);
           if (before == kNever || all > best_[at(s, end)] * (1 + kEqual)) continue;
           best_[at(s, end)] = std::min(all, best_[at(s, end)]);

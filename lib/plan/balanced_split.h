@@ -1,4 +1,4 @@
-// Layers assigned to stages by cost.
+// Assigns layers to stages by cost.
 #pragma once
 
 #include <vector>
@@ -7,17 +7,17 @@
 
 namespace automodel::plan {
 
-/// Seconds of one microbatch, both passes.
+/// Seconds per microbatch, forward and backward.
 struct SplitCost {
   std::vector<double> layers = {};
-  double first = 0;  ///< what the first stage has beside its layers: the embedding
-  double last = 0;   ///< the last: norm and head
+  double first = 0;  ///< what the first stage computes besides layers: the embedding
+  double last = 0;   ///< the same for the last stage: norm and head
 };
 
-/// Runs of layers, at least one per stage, such that the largest stage costs as little as can be; among those the sum
-/// of squares is least, and of equal ones later stages have more layers (earlier ones hold more microbatches). No stage
-/// gets more than `most` of its layers where that is given (one number a stage). Empty where there are too few layers,
-/// or `most` leaves no room.
+/// Consecutive layers for each stage, at least one, such that the most expensive stage is as cheap as possible. Ties
+/// are broken by the least sum of squares, then by giving more layers to later stages, since earlier ones hold more
+/// microbatches. `most`, if given, limits the layers of each stage. Empty if there are too few layers or the limits
+/// cannot be met.
 std::vector<LayerRange> balanced_layers(int stages, const SplitCost& cost, const std::vector<int>& most = {});
 
 }  // namespace automodel::plan

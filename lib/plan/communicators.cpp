@@ -27,7 +27,8 @@ constexpr std::array kChannels = {
                "First and last stage, where the head shares the embedding's weight."},
 };
 
-/// Members of `all` (where `here` is the rank's own place) in the same run of `run`, or at the same place of all runs.
+/// `all` is divided into runs of `run` consecutive ranks; `here` is the rank's own position. same_run() returns its
+/// run, same_place() the members at the same offset in every run.
 std::vector<Rank> same_run(const std::vector<Rank>& all, int here, int run) {
   const int first = here / run * run;
   return {all.begin() + first, all.begin() + first + run};
@@ -81,7 +82,7 @@ std::vector<Rank> members_of(const TrainingPlan& plan, Channel channel, Rank ran
     }
     case Channel::kExperts:
     case Channel::kExpertShard: {
-      // The ranks of a stage as (ep_shard, ep, parts of an expert), the last fastest.
+      // The ranks of a stage are arranged as (ep_shard, ep, expert tensor), the last fastest.
       if (!experts) return {};
       const auto all = group(mesh::kStageRanks);
       const int here = mesh.position(rank, mesh::kStageRanks), run = mesh.size(Axis::kEp) * plan.expert_tensor;
@@ -103,7 +104,7 @@ std::vector<Rank> members_of(const TrainingPlan& plan, Channel channel, Rank ran
 }
 
 ChannelTraffic traffic_of(const TrainingPlan& plan, Channel channel) {
-  // Parts of a matrix that is changed as a whole go to the rank that changes it.
+  // A matrix optimizer needs whole matrices, so shards are sent to the rank that updates the matrix.
   const bool matrices = plan.optimizer.takes_matrices();
   switch (channel) {
     case Channel::kPipeline: return {.collectives = false, .messages = true};

@@ -1,4 +1,4 @@
-// Every communicator of a run, by purpose. The runtime creates its groups from this table only.
+// Every communicator of a run, by purpose. The runtime creates its process groups only from this table.
 #pragma once
 
 #include <span>
@@ -13,17 +13,17 @@ struct TrainingPlan;
 
 enum class Channel {
   kPipeline,        ///< messages between stages
-  kTensor,          ///< parts of matmuls
+  kTensor,          ///< tensor parallelism
   kSharedHeads,     ///< tensor-parallel ranks that hold the same key-value heads
   kContext,         ///< ranks with different tokens of the same sequences
-  kContextHeads,    ///< neighbours of them that exchange heads
-  kContextKeys,     ///< ranks at the same place of all such runs: they exchange keys and values
-  kDenseShard,      ///< share one copy of the dense parameters, or sum whole gradients
-  kDenseReplicate,  ///< hold the same shard (HSDP)
-  kExperts,         ///< share a layer's experts
-  kExpertShard,     ///< hold the same experts
-  kTokens,          ///< have different tokens of the same microbatch (router statistics)
-  kTied,            ///< hold the embedding and the head that shares its weight
+  kContextHeads,    ///< adjacent context-parallel ranks that exchange heads
+  kContextKeys,     ///< ranks at the same position in each kContextHeads group; exchange keys and values
+  kDenseShard,      ///< ranks that share one copy of the dense parameters, or sum whole gradients
+  kDenseReplicate,  ///< ranks that hold the same shard (HSDP)
+  kExperts,         ///< ranks that share a layer's experts
+  kExpertShard,     ///< ranks that hold the same experts
+  kTokens,          ///< ranks with different tokens of the same microbatch (router statistics)
+  kTied,            ///< ranks of the embedding and of the head that shares its weight
 };
 
 struct ChannelRow {
@@ -34,17 +34,17 @@ struct ChannelRow {
 std::span<const ChannelRow> channels();
 std::string_view name_of(Channel channel);
 
-/// The ranks that `rank` shares the channel with, itself among them, in the order of the communicator. Empty where the
-/// plan does not use the channel on this rank. A group of one rank exists and does nothing.
+/// The ranks in `rank`'s group of the channel, itself included, in communicator order. Empty if the plan does not use
+/// the channel on this rank. A group of one rank is valid and does nothing.
 std::vector<mesh::Rank> members_of(const TrainingPlan& plan, Channel channel, mesh::Rank rank);
-/// What travels over a channel. Each kind takes resources of its own on a GPU (NCCL: communicators and streams).
+/// Kinds of traffic on a channel. Each kind needs its own resources on a GPU (NCCL communicators and streams).
 struct ChannelTraffic {
   bool collectives = true;
-  bool all_to_all = false;  ///< among the collectives
-  bool messages = false;    ///< between two ranks
+  bool all_to_all = false;  ///< the collectives include all-to-all
+  bool messages = false;    ///< point-to-point
 };
 ChannelTraffic traffic_of(const TrainingPlan& plan, Channel channel);
-/// All groups of the channel with more than one rank, in the order of their first ranks.
+/// All groups of the channel with more than one rank, ordered by first rank.
 std::vector<std::vector<mesh::Rank>> groups_of(const TrainingPlan& plan, Channel channel);
 
 }  // namespace automodel::plan

@@ -12,7 +12,8 @@ using config::ContextCommunication;
 constexpr const char* kTypeKey = "model_parallel.cp_comm_type";
 constexpr const char* kSizesKey = "model_parallel.hierarchical_context_parallel_sizes";
 
-/// [ranks that exchange heads, groups that exchange keys]; Megatron Core checks the product only when groups are made.
+/// `levels` is [ranks that exchange heads, groups that exchange keys]. Megatron Core checks their product only when it
+/// creates the groups.
 void read_levels(const std::vector<int>& levels, int cp, ContextPlan& plan, Located& report) {
   if (levels.size() != 2 || levels[0] < 1 || levels[1] < 1)
     return report.refuse("bad-value", kSizesKey,

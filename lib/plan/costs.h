@@ -1,4 +1,4 @@
-// What decisions ask of estimates. lib/estimate implements it; decisions know nothing else about time and memory.
+// The interface through which planning decisions query time and memory estimates; implemented by lib/estimate.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,21 @@ namespace automodel::plan {
 
 struct TrainingPlan;
 
-/// Peak bytes of every pipeline rank, and the capacity of a rank; absent if unknown.
+/// Peak bytes of every pipeline rank, and the capacity of one rank (empty if unknown).
 struct PeakMemory {
   std::vector<double> ranks = {};
   std::optional<double> capacity = {};
 };
 
-/// Of one plan: what is asked for once its model, types, mesh and microbatches are chosen.
+/// Queried for a plan whose model, types, mesh and microbatches are already chosen.
 class Costs {
  public:
   virtual ~Costs() = default;
   /// Whether `hardware.profile` names a GPU.
   virtual bool is_gpu(std::string_view profile) const = 0;
-  /// Refuses sections of the recipe that describe an impossible machine.
+  /// Rejects recipe sections that describe an impossible machine.
   virtual void check_machine(const TrainingPlan& plan, const config::Recipe& recipe, Located& report) = 0;
-  /// What `layers_per_stage: auto` balances. Needs the plan's model and batch.
+  /// The costs that `layers_per_stage: auto` balances. Needs the plan's model and batch.
   virtual SplitCost layers(const TrainingPlan& plan, const config::Recipe& recipe) = 0;
   /// Needs the plan's stages.
   virtual PeakMemory memory(const TrainingPlan& plan, const config::Recipe& recipe) = 0;

@@ -1,5 +1,5 @@
-// What a plan decides, as named values: one declaration per value, with its meaning. JSON, its reference page and
-// the fingerprint that ranks compare all walk these declarations.
+// The decisions of a plan as named, documented values. The JSON output, its reference page and the fingerprint that
+// ranks compare are all generated from these declarations.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ struct FactDoc {
 struct PlanPart {
   std::string_view name;
   std::string_view doc;
-  std::vector<FactDoc> (*rows)();  ///< empty: what it holds is documented elsewhere
+  std::vector<FactDoc> (*rows)();  ///< empty if the contents are documented elsewhere
   config::Value (*get)(const TrainingPlan& plan);
 };
 

@@ -1,4 +1,4 @@
-// Names of the modules of each pipeline stage, layers spread evenly.
+// Module names of pipeline stages, with layers spread evenly.
 #pragma once
 
 #include <string>
@@ -18,10 +18,11 @@ struct LayerRange {
   int size() const { return end - begin; }
   bool operator==(const LayerRange&) const = default;
 };
-/// `layers` in runs that differ by at most one; the first stages get the longer ones.
+/// The layers of `stage` if `layers` are spread evenly; the first stages get one more if they do not divide.
 LayerRange even_layers(int stage, int stages, int layers);
 
-/// Appends what is wrong with cutting `layers` into `stages` of `stages_per_rank` a rank, advising sizes that work.
+/// Reports problems with splitting `layers` into `stages`, `stages_per_rank` on each rank, and suggests sizes that
+/// work.
 void check_stage_count(int stages, int layers, int stages_per_rank, Diagnostics& problems);
 
 }  // namespace automodel::plan

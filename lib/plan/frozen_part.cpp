@@ -21,7 +21,7 @@ class Selectors {
   Selectors(std::string key, const std::vector<ModuleSelector>& list)
       : key_(std::move(key)), list_(list), used_(list.size(), false) {}
 
-  /// True where the module or one above it is meant.
+  /// Whether the module or one of its ancestors is selected.
   bool match(std::string_view module) {
     bool any = false;
     for (std::size_t end = 0; end != std::string_view::npos;) {
@@ -31,7 +31,7 @@ class Selectors {
     return any;
   }
 
-  /// As in NeMo AutoModel, a selector without criteria is an error.
+  /// As in NeMo AutoModel, a selector that matches nothing is an error.
   void refuse_unused(const std::vector<std::string_view>& modules, Located& report) const {
     for (std::size_t i = 0; i < list_.size(); ++i)
       if (!used_[i])
@@ -98,7 +98,7 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
       spare(key + ".unfreeze_modules", section.unfreeze_modules());
   FrozenPart out;
   out.all = arch::parameters(model.layout);
-  std::map<std::string, std::pair<bool, bool>> named;  // storage: frozen, spared
+  std::map<std::string, std::pair<bool, bool>> named;  // by storage: (frozen, unfrozen again)
   std::set<std::string> modules;
   for (const auto& parameter : out.all) {
     auto& [frozen, spared] = named[parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to];

@@ -1,4 +1,4 @@
-// Which parameters are frozen (the recipe's freeze_config section), and what that saves.
+// Which parameters are frozen (the recipe's freeze_config section), and the resulting savings.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace automodel::plan {
 struct TrainingPlan;
 
 struct FrozenPart {
-  std::set<std::string> names = {};          ///< of parameters
-  std::vector<arch::Parameter> all = {};     ///< of the model, with what is frozen marked
-  std::int64_t elements = 0;                 ///< that are frozen
+  std::set<std::string> names = {};          ///< of the frozen parameters
+  std::vector<arch::Parameter> all = {};     ///< all parameters of the model, with frozen ones marked
+  std::int64_t elements = 0;                 ///< frozen elements
   std::vector<TrainedProducts> layers = {};  ///< by layer
-  bool embedding = false, head = false;      ///< the weight is frozen
-  /// By layer: the trained share of the weights that tokens are multiplied with.
+  bool embedding = false, head = false;      ///< whether that weight is frozen
+  /// By layer: fraction of the matmul weights' elements that is trained.
   std::vector<double> trained_products = {};
 };
 
-/// Absent without the section, and where it freezes nothing. Problems: freeze-target (a selector that matches nothing;
-/// everything would be frozen), unsupported-option (beside adapters).
+/// Empty without the section or if it freezes nothing. Problems: freeze-target (a selector matches nothing, or
+/// everything would be frozen), unsupported-option (combined with adapters).
 std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, const ModelChoice& model, Located& report);
 
 /// Frozen elements of a stage on one rank of its tp and ep groups.
@@ -38,14 +38,13 @@ struct FrozenElements {
 };
 FrozenElements frozen_elements(const TrainingPlan& plan, const StagePart& part);
 
-// What is trained of a plan's model, adapters left out: nothing of it where there are some.
+// What part of the model's own weights is trained, not counting adapters: with adapters, none.
 
-/// The share of a layer's linear layers whose weights are trained.
+/// Fraction of a layer's matmul weights that is trained.
 double trained_share(const TrainingPlan& plan, int layer);
 bool trains_embedding(const TrainingPlan& plan);
 bool trains_head(const TrainingPlan& plan);
-/// FLOPs per microbatch of weight gradients that are not computed: a third of the GEMMs with frozen
-/// weights.
+/// FLOPs per microbatch saved by not computing weight gradients: a third of the GEMMs with frozen weights.
 double frozen_flops(const TrainingPlan& plan, const StagePart& part);
 
 }  // namespace automodel::plan

@@ -1,4 +1,4 @@
-// Layout strings: parse_layout of pipeline_layout.h.
+// Parsing of layout strings: parse_layout() of pipeline_layout.h.
 #include <array>
 #include <cctype>
 #include <cstddef>
@@ -27,7 +27,7 @@ constexpr std::array kLetters = {
     Letter{'L', "loss", LayerKind::kLoss},
 };
 
-/// A character and where it stood in the text as written.
+/// A character and its position in the original text.
 struct Mark {
   char letter;
   std::size_t at;
@@ -38,7 +38,7 @@ Diagnostic bad_layout(std::string message, std::string help) {
   return {"bad-value", std::move(message), std::move(help), {}, std::string(kLayoutStringKey)};
 }
 
-/// The number of a "*n" at `at`, and the place behind it; nothing where there is no such thing.
+/// The number of a "*n" at `at`, and the position after it; empty if there is none.
 std::optional<std::pair<std::size_t, std::size_t>> repeat_at(const Marks& marks, std::size_t at) {
   if (at + 1 >= marks.size() || marks[at].letter != '*') return std::nullopt;
   std::size_t end = at + 1;
@@ -59,7 +59,7 @@ bool append(Marks& out, const Marks& from, std::size_t begin, std::size_t end, s
   return true;
 }
 
-/// Expands every "(..)*n"; false where the result would be too long.
+/// Expands every "(..)*n"; returns false if the result would be too long.
 bool expand_groups(const Marks& in, Marks& out) {
   for (std::size_t i = 0; i < in.size();) {
     if (in[i].letter == '(') {
@@ -76,7 +76,7 @@ bool expand_groups(const Marks& in, Marks& out) {
   return true;
 }
 
-/// Expands every "x*n"; false where the result would be too long.
+/// Expands every "x*n"; returns false if the result would be too long.
 bool expand_letters(const Marks& in, Marks& out) {
   for (std::size_t i = 0; i < in.size();) {
     if (const auto repeat = repeat_at(in, i + 1)) {

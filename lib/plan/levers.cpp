@@ -18,8 +18,9 @@ Recompute recompute_of(const config::DistributedConfig& distributed, Located& re
   return Recompute::kNone;
 }
 
-/// Megatron Core's enable_autocast takes autocast_dtype, without that params_dtype; with neither, the type that the
-/// strategy's own autocast_dtype or pipeline_dtype names.
+/// The strategy's own autocast_dtype or, with Megatron Core's enable_autocast, the first one set of
+/// model_parallel.autocast_dtype, the strategy's autocast_dtype, params_dtype and pipeline_dtype. Empty if that is the
+/// compute dtype anyway.
 std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute, Located& report) {
   const auto& m = recipe.model_parallel();
   std::optional<DType> out = std::visit(
@@ -53,7 +54,7 @@ std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute, Lo
   return out;
 }
 
-/// Megatron Core's rules for cpu_offloading; absent if nothing is offloaded.
+/// Applies Megatron Core's rules for cpu_offloading; empty if nothing is offloaded.
 std::optional<ActivationOffloading> offloading_of(const config::ModelParallelConfig& m, const LeverRequest& request,
                                                   Recompute recompute, Located& report) {
   const std::string key = "model_parallel.cpu_offloading", layers = key + "_num_layers";
@@ -146,11 +147,11 @@ double router_bias_step_of(const config::Recipe& recipe, const LeverRequest& req
   return step;
 }
 
-/// Megatron Core's weight shards beyond the tensor-parallel ranks are gathered for each use; here sharding over
-/// data-parallel ranks does that.
+/// Megatron Core can shard weights beyond the tensor-parallel ranks and gather them for each use. Here, data-parallel
+/// sharding serves that purpose, so such counts are rejected.
 void check_weight_shards(const config::ModelParallelConfig& m, const config::LoadedRecipe& loaded, Located& report) {
   const auto check = [&](const std::string& key, const std::optional<int>& shards, int ranks) {
-    if (shards && *shards > ranks && *shards % std::max(1, ranks) == 0)  // else Megatron Core's rule is broken as well
+    if (shards && *shards > ranks && *shards % std::max(1, ranks) == 0)  // else Megatron Core's own check fails
       report.refuse("unsupported-option", "model_parallel." + key,
                     fmt::format("{} weight shards over {} tensor-parallel rank{} are not supported", *shards, ranks,
                                 ranks == 1 ? "" : "s"),

@@ -1,5 +1,5 @@
-// Execution options that trade memory for time, from several sections of the recipe: one value for estimates and
-// runtime.
+// Execution options that trade memory for time, from several sections of the recipe: combined into one value for
+// estimates and runtime.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,20 @@
 
 namespace automodel::plan {
 
-/// What a layer keeps between its forward and its backward pass.
+/// What a layer keeps between its forward and backward pass.
 enum class Recompute {
   kNone,       ///< everything
-  kFull,       ///< its input; the whole layer is computed again (Chen et al. 2016)
-  kSelective,  ///< what attention needs; norm and MLP are recomputed
+  kFull,       ///< only its input; the whole layer is recomputed (Chen et al. 2016)
+  kSelective,  ///< what attention's backward needs; norm and MLP are recomputed
 };
 
-/// Parts of a layer that the backward pass recomputes (Megatron Core's
-/// recompute_modules).
+/// Parts of a layer that are recomputed in the backward pass (Megatron Core's recompute_modules).
 struct RecomputeModules {
-  bool core_attention = false;  ///< a fused kernel's result; queries, keys and values are kept
+  bool core_attention = false;  ///< the attention kernel; queries, keys and values are kept
   bool norms = false;
-  bool latent_up = false;  ///< heads from latent attention's low-rank parts
+  bool latent_up = false;  ///< up-projection of latent attention's low-rank vectors to heads
   bool mlp = false;        ///< of dense layers
-  bool experts = false;    ///< with their way there and back
+  bool experts = false;    ///< including dispatch and combine
   bool expert_activation = false;
   bool shared_experts = false;
   bool any() const {
@@ -36,78 +35,78 @@ struct RecomputeModules {
   }
 };
 
-/// Activations of the first layers are kept in host memory for the backward pass. Source: Megatron Core,
-/// cpu_offloading.
+/// Activations of the first `layers` layers are kept in host memory until the backward pass (Megatron Core's
+/// cpu_offloading).
 struct ActivationOffloading {
   int layers = 0;
-  bool double_buffering = false;     ///< they come back into two buffers that stay
-  bool retain_host_buffers = false;  ///< page-locked buffers are kept between microbatches and steps
+  bool double_buffering = false;     ///< reload into two persistent buffers
+  bool retain_host_buffers = false;  ///< keep page-locked buffers between microbatches and steps
 };
 
 /// Linear layers with 8-bit operands.
 struct Float8Plan {
   config::Float8RecipeName recipe = config::Float8RecipeName::kTensorwise;
-  std::vector<std::string> left_out = {};  ///< modules in whose name one of these occurs
+  std::vector<std::string> left_out = {};  ///< modules whose name contains one of these keep their dtype
   bool emulate = false;
 };
 
-/// Frozen weights below adapters in few bits.
+/// Quantised frozen weights under adapters.
 struct QuantizationPlan {
   arch::QuantizedBase base = {};
-  DType compute = DType::kBFloat16;  ///< that products with them run in
+  DType compute = DType::kBFloat16;  ///< dtype of matmuls with them
 };
 
 struct Levers {
   Recompute recompute = Recompute::kNone;
-  /// This many of the microbatches in flight on a rank keep everything: forward number k recomputes where k mod
-  /// (largest number in flight) is at least this. Absent: every microbatch recomputes. Source: Megatron Core,
+  /// This many of the microbatches in flight on a rank keep all activations: forward number k recomputes if k mod (peak
+  /// number in flight) is at least this. Empty: every microbatch recomputes. Megatron Core's
   /// num_microbatches_with_partial_activation_checkpoints.
   std::optional<int> kept_microbatches = {};
   /// The head's weight gradient is deferred to the stage's last backward pass, for this many microbatches (0: all).
   std::optional<int> deferred_head = {};
-  /// A backward pass sends its input gradient on before it computes weight gradients.
+  /// A backward pass sends its input gradient before it computes weight gradients.
   bool delay_weight_gradients = false;
-  /// Matmuls run in this type; the residual stream keeps its own.
+  /// Matmuls run in this dtype; the residual stream keeps its own.
   std::optional<DType> autocast = {};
   std::optional<Float8Plan> float8 = {};
   std::optional<QuantizationPlan> quantization = {};
   /// Dynamic loss scale of float16 training.
   bool loss_scaler = false;
-  /// A gradient that is not finite stops the run before the optimizer.
+  /// A non-finite gradient stops the run before the optimizer step.
   bool check_gradients = true;
-  /// Weight gradients of low-precision GEMMs are accumulated in the gradient's type. Source: Megatron Core,
+  /// Low-precision GEMMs accumulate weight gradients directly in the gradient's dtype. Megatron Core's
   /// gradient_accumulation_fusion.
   bool fused_accumulation = false;
-  /// On a GPU, only kernels with a deterministic summation order.
+  /// On a GPU, use only kernels with a deterministic summation order.
   bool deterministic = false;
   std::optional<ActivationOffloading> offloading = {};
-  /// Tokens are sent to experts in two halves: one is computed while the other is in transit.
+  /// Tokens are dispatched to experts in two halves, one being computed while the other is in transit.
   bool overlap_experts = false;
-  /// Experts' weight gradients are computed while tokens are sent back.
+  /// Experts' weight gradients are computed while input gradients are sent back.
   bool late_expert_gradients = false;
   /// NeMo AutoModel's scale_grads_in_schedule: the mean over microbatches of each one's mean loss.
   bool scale_in_schedule = false;
-  std::optional<double> max_norm = {};  ///< of gradients; absent: they are not clipped
+  std::optional<double> max_norm = {};  ///< gradient norm clipping; empty: none
   std::int64_t ignore_label = -100;
-  double logit_softcap = 0;    ///< before the loss, where the recipe gives one
+  double logit_softcap = 0;    ///< of the logits before the loss, if the recipe sets it; 0: none
   double embedding_noise = 0;  ///< NEFTune's alpha
-  /// What a step moves the correction biases of routers by, against the load of their experts; 0: they stay.
+  /// Step size of the router correction biases, moved against expert load; 0 disables the update.
   double router_bias_step = 0;
-  /// Head and loss are computed in chunks of this many tokens (0: arch::loss_chunk); absent: logits are whole.
+  /// Head and loss are computed in chunks of this many tokens (0: chosen by arch::loss_chunk()); empty: not chunked.
   std::optional<std::int64_t> loss_chunk = {};
 };
 
-/// What the switches are checked against.
+/// Context that the options are checked against.
 struct LeverRequest {
   int pp = 1;  ///< pipeline ranks
   DType compute = DType::kFloat32;
   bool cuda = false;
-  std::optional<int> layers = {};  ///< of the model; absent where its sizes are unknown
+  std::optional<int> layers = {};  ///< of the model; empty if its sizes are unknown
   bool head_rows_normed = false;   ///< arch::ModelSpec
-  bool router_biases = true;       ///< routers of the model have correction biases, or its sizes are unknown
+  bool router_biases = true;       ///< the model's routers have correction biases, or its sizes are unknown
 };
 Levers plan_levers(const config::LoadedRecipe& recipe, const LeverRequest& request, Located& report);
-/// Parts of layers that are recomputed. Planned only: a run refuses them.
+/// Parts of layers to recompute. For planning only; rejected if `training`.
 RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, Located& report);
 
 }  // namespace automodel::plan

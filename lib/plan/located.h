@@ -1,4 +1,4 @@
-// Problems of a plan, located where the recipe sets the key concerned.
+// Collects a plan's problems with the location where the recipe sets the key concerned.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace automodel::plan {
 
-/// Collects problems and warnings of one recipe. Keys are dotted recipe keys.
+/// Problems and warnings of one recipe. Keys are dotted recipe keys.
 class Located {
  public:
   explicit Located(const config::LoadedRecipe& recipe) : origins_(recipe.origins) {}
@@ -17,7 +17,7 @@ class Located {
   void refuse(std::string id, std::string key, std::string message, std::string help) {
     place(problems_, {std::move(id), std::move(message), std::move(help), {}, std::move(key)});
   }
-  /// For a correct recipe that cannot run: the model cannot be divided that way.
+  /// For a valid recipe that cannot run, for example because the model cannot be divided that way.
   void refuse_plan(std::string id, std::string key, std::string message, std::string help) {
     ++refused_plans_;
     refuse(std::move(id), std::move(key), std::move(message), std::move(help));
@@ -25,7 +25,7 @@ class Located {
   void warn(std::string id, std::string key, std::string message, std::string help) {
     place(warnings_, {std::move(id), std::move(message), std::move(help), {}, std::move(key)});
   }
-  /// Problems whose keys are relative to `prefix`. A problem that has a place of its own (a CSV file) keeps it.
+  /// Adds problems whose keys are relative to `prefix`. A problem that already has a location (in a CSV file) keeps it.
   void refuse_all(Diagnostics list, const std::string& prefix = "") { place_all(problems_, std::move(list), prefix); }
   void warn_all(Diagnostics list, const std::string& prefix = "") { place_all(warnings_, std::move(list), prefix); }
 

@@ -25,7 +25,7 @@ double half_cosine(double ratio) {
   return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0);
 }
 
-/// What is left of max - min after the share `ratio` of the final decay.
+/// Remaining fraction of max - min after fraction `ratio` of the final decay.
 double wsd_coefficient(WsdDecayStyle style, double ratio) {
   switch (style) {
     case WsdDecayStyle::kLinear: return 1.0 - ratio;
@@ -36,7 +36,7 @@ double wsd_coefficient(WsdDecayStyle style, double ratio) {
   return 0.0;
 }
 
-/// What is left of max - min at step n of warm-up < n <= decay end, for the styles that go from max to min.
+/// Remaining fraction of max - min at step n, warm-up < n <= decay end, for the styles that go from max to min.
 double decay_coefficient(const LrSettings& s, std::int64_t n) {
   const auto after_warmup = static_cast<double>(n - s.lr_warmup_steps());
   const double ratio = after_warmup / static_cast<double>(s.lr_decay_steps() - s.lr_warmup_steps());
@@ -55,7 +55,7 @@ double decay_coefficient(const LrSettings& s, std::int64_t n) {
   return 1.0;
 }
 
-/// Gathers the broken rules of one schedule.
+/// Collects the violated rules of one schedule.
 class Rules {
  public:
   explicit Rules(Diagnostics& problems) : problems_(problems) {}

@@ -1,8 +1,8 @@
-// Learning rate and weight decay as functions of the number of finished steps. Nothing is iterated: resuming at step n
-// evaluates at n.
+// Learning rate and weight decay as pure functions of the step number, so that resuming at step n simply evaluates at
+// n.
 //
-// The shapes and defaults are those of NeMo AutoModel's OptimizerParamScheduler, which are Megatron's; WSD is warm-up,
-// stable, decay (Hu et al., "MiniCPM", 2024), the exponential form of its decay is 2 * 0.5^r - 1.
+// Shapes and defaults follow NeMo AutoModel's OptimizerParamScheduler, which is Megatron's. WSD is warm-up, stable,
+// decay (Hu et al., "MiniCPM", 2024); its exponential decay is 2 * 0.5^r - 1.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace automodel::plan {
 
-/// A schedule with every default filled in; what a checkpoint keeps of it. A section like those of a recipe, so that
-/// config::to_dict writes it and config::Reader reads it.
+/// A schedule with every default filled in, as stored in checkpoints. Declared like a recipe section so that
+/// config::to_dict can write it and config::Reader can read it.
 struct LrSettings {
   using IsSection = void;
   config::Field<double> init_lr{"init_lr", 0.0, "Rate at step 0 of the warm-up."};
@@ -43,7 +43,7 @@ class LrSchedule {
  public:
   explicit LrSchedule(const LrSettings& settings) : settings_(settings) {}
 
-  /// The rate that step n of the run (from 0) trains with; n may lie beyond the end.
+  /// The learning rate of step n (from 0); n may be beyond the end.
   double learning_rate(std::int64_t n) const;
   double weight_decay(std::int64_t n) const;
   const LrSettings& settings() const { return settings_; }
@@ -52,19 +52,19 @@ class LrSchedule {
   LrSettings settings_;
 };
 
-/// The schedule of a recipe. No section: the constant rate `base_lr` (optimizer.lr). `total_steps` (of the whole run,
-/// not of what is left of it) gives warm-up and decay their defaults. Empty, with the reasons in `problems` (keys are
-/// dotted recipe keys, places are left to the caller), where the numbers contradict each other.
+/// The schedule of a recipe; without a section, the constant rate `base_lr` (optimizer.lr). Defaults of warm-up and
+/// decay derive from `total_steps`, which counts the whole run, not just the remaining steps. Returns nothing if the
+/// numbers contradict each other and adds the reasons to `problems` (with dotted recipe keys; the caller fills in
+/// locations).
 std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedulerConfig>& section, double base_lr,
                                            double base_weight_decay, std::int64_t total_steps, Diagnostics& problems);
 
-/// What a resumed run continues with: the recipe's settings under override_opt_param_scheduler or without a section,
-/// the checkpoint's under use_checkpoint_opt_param_scheduler; with neither the two must agree, else each difference is
-/// a problem.
+/// The settings a resumed run continues with: the recipe's with override_opt_param_scheduler or without a section, the
+/// checkpoint's with use_checkpoint_opt_param_scheduler. Otherwise the two must agree, and each difference is reported.
 LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& section, const LrSettings& recipe,
                             const LrSettings& checkpoint, Diagnostics& problems);
 
-/// "max_lr 0.001 (was 0.0005)" for each setting that differs; `other` says whose the second number is.
+/// "max_lr 0.001 (was 0.0005)" for each setting that differs; `other` is the word in front of the second number.
 std::vector<std::string> rate_changes(const LrSettings& now, const LrSettings& before, std::string_view other = "was");
 
 }  // namespace automodel::plan

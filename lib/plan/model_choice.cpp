@@ -47,7 +47,7 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// `text` with the top-level keys of `overrides` put in; text that is not a JSON object stays unchanged.
+/// `text` with the top-level keys of `overrides` applied; text that is not a JSON object is returned unchanged.
 std::string with_overrides(const std::string& text, const config::Value& overrides) {
   if (overrides.map() == nullptr || overrides.map()->empty()) return text;
   Diagnostics ignored;
@@ -57,7 +57,7 @@ std::string with_overrides(const std::string& text, const config::Value& overrid
   return config::to_json(value, 2);
 }
 
-/// The problems of a configuration: where it is part of the recipe, their keys are recipe keys.
+/// Turns the problems' keys into recipe keys if the configuration is part of the recipe (`prefix` not empty).
 Diagnostics rekeyed(Diagnostics problems, const std::string& prefix) {
   for (auto& problem : problems) {
     if (prefix.empty()) continue;
@@ -67,10 +67,10 @@ Diagnostics rekeyed(Diagnostics problems, const std::string& prefix) {
   return problems;
 }
 
-/// `choice` with what `text` says.
+/// `choice` completed from the config.json `text`.
 std::optional<ModelChoice> choice_of(ModelChoice choice, std::string text, const std::string& file,
                                      const std::string& prefix, Located& report) {
-  // Keys of a recipe are checked where it is known which keys there are.
+  // Inline keys are checked strictly only for known families, whose keys are all known.
   Diagnostics ignored;
   const auto value = config::to_value(config::parse_yaml(prefix.empty() ? "" : text, file, ignored));
   const auto* type = value.find("model_type");
@@ -109,7 +109,7 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     choice.name = "inline";
     prefix = "model.config";
     text = config::to_json(*source->inline_config, 2);
-    // A configuration class of a family that is planned by its sizes alone: its defaults are in the catalogue.
+    // A configuration class of a family that is only planned by its sizes: the catalogue has its defaults.
     const auto* type = source->inline_config->find("model_type");
     if (type != nullptr && type->string() != nullptr && arch::find_family(*type->string()) == nullptr)
       if (const auto defaults = find_in_catalogue(*type->string()))
@@ -126,7 +126,7 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
       if (source) text = with_overrides(text, source->overrides);
       return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, "", report);
     }
-    // A path that does not exist is an error; a name may be that of a model on another machine.
+    // A path that does not exist is an error, but a name may refer to a model on another machine.
     if (path.empty() && !training && !choice.name.starts_with('.') && !choice.name.starts_with('/')) {
       const auto near = nearest(choice.name, catalogue_names());
       report.warn("model-unknown", key,

@@ -1,4 +1,4 @@
-// Which model a recipe means: inline configuration, folder, file, or a name in the local Hugging Face cache.
+// Resolves the recipe's model: inline configuration, folder, file, or a name in the local Hugging Face cache.
 #pragma once
 
 #include <filesystem>
@@ -14,14 +14,15 @@ namespace automodel::plan {
 struct ModelChoice {
   arch::ModelSpec spec = {};
   arch::Layout layout = {};
-  std::string name = {};              ///< for people: the path, the name, or "inline"
-  std::filesystem::path folder = {};  ///< with weights and tokenizer; empty for an inline configuration
-  bool load_weights = false;          ///< from `folder`; else weights come from the seed
-  std::string config_text = {};       ///< the config.json that was read, overrides applied
+  std::string name = {};              ///< for display: the path, the name, or "inline"
+  std::filesystem::path folder = {};  ///< folder with weights and tokenizer; empty for an inline configuration
+  bool load_weights = false;          ///< from `folder`; otherwise weights are initialised from the seed
+  std::string config_text = {};       ///< the config.json with overrides applied
 };
 
-/// Reads the configuration. Problems: missing-file, model-not-found, and those of arch::parse_hf_config. A plan that is
-/// not for training also takes names of the catalogue, and a model that cannot be found is a warning (model-unknown).
+/// Reads the configuration. Problems: missing-file, model-not-found, and those of arch::parse_hf_config(). Unless
+/// `training`, names from the catalogue are accepted too, and a model that cannot be found is only a warning
+/// (model-unknown).
 std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Located& report, bool training);
 
 }  // namespace automodel::plan

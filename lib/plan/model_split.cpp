@@ -16,7 +16,7 @@ using arch::ModuleTree;
 
 constexpr std::string_view kSplitKey = "distributed.pipeline.module_fqns_per_model_part";
 
-/// The module is `mark`ed or lies inside one that is.
+/// Whether an ancestor of the module has this mark.
 bool inside_marked(const ModuleTree& tree, int module, const std::vector<int>& marks, int mark) {
   for (int at = tree[module].parent; at >= 0; at = tree[at].parent)
     if (marks[static_cast<std::size_t>(at)] == mark) return true;
@@ -36,7 +36,7 @@ void keep(const ModuleTree& tree, int index, StagePart& part, std::int64_t& shar
     case ModuleKind::kOther:
     case ModuleKind::kLayerList: break;
   }
-  // A container module was named: look inside for what the flags ask. Its elements are already counted.
+  // A container module was named: search it for layers and ends. Its elements are already counted.
   StagePart inner;
   std::int64_t ignored = 0;
   for (const int child : module.children) keep(tree, child, inner, ignored);
@@ -85,7 +85,7 @@ class Check {
   }
 
   void refuse_name(const std::string& fqn) {
-    // A layer is the smallest part: look for one that the name goes into.
+    // A layer is the smallest unit: check whether the name is inside one.
     for (auto dot = fqn.rfind('.'); dot != std::string::npos && dot > 0; dot = fqn.rfind('.', dot - 1)) {
       const int up = tree_.find(std::string_view(fqn).substr(0, dot));
       if (up >= 0 && tree_[up].kind == ModuleKind::kLayer)
@@ -95,7 +95,7 @@ class Check {
     refuse("unknown-module", fmt::format("the model has no module '{}'", fqn), suggestion(fqn, tree_.names(), 8));
   }
 
-  /// Marks a module and all below it.
+  /// Marks a module and everything below it.
   void assign(int at, int stage, const std::string& named) {
     int& mark = stage_[static_cast<std::size_t>(at)];
     if (mark >= 0 && tree_[at].kind != ModuleKind::kRotary) {
@@ -120,7 +120,7 @@ class Check {
         layers.push_back(module.layer);
         continue;
       }
-      // Of a whole missing branch only its top is reported.
+      // Only the top of a missing subtree is reported.
       const bool top = module.parent < 0 || holds[static_cast<std::size_t>(module.parent)];
       if (module.layer < 0 && top)
         refuse("missing-module", fmt::format("no stage holds '{}'", module.fqn), where(module.kind));
@@ -132,10 +132,10 @@ class Check {
            "every layer belongs to one stage");
   }
 
-  /// Of each module: something below it is in a stage, or it is or holds the list of layers.
+  /// By module: whether a descendant is in a stage, or the module is or contains the layer list.
   std::vector<bool> modules_around_named() const {
     std::vector<bool> out(tree_.modules().size(), false);
-    for (std::size_t i = out.size(); i-- > 0;) {  // children stand after their parents
+    for (std::size_t i = out.size(); i-- > 0;) {  // children come after their parents
       const auto& module = tree_.modules()[i];
       if (module.kind == ModuleKind::kLayerList) out[i] = true;
       if (module.parent >= 0 && (out[i] || stage_[i] >= 0)) out[static_cast<std::size_t>(module.parent)] = true;
@@ -176,7 +176,7 @@ class Check {
 
   const ModuleTree& tree_;
   const StageFqns& names_;
-  std::vector<int> stage_;  ///< of each module, -1: none yet
+  std::vector<int> stage_;  ///< by module; -1: none yet
   Diagnostics problems_ = {};
 };
 

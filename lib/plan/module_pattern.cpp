@@ -6,7 +6,7 @@
 namespace automodel::plan {
 namespace {
 
-/// NeMo AutoModel's wildcards as a regular expression: "*" and ".*" both stand for anything, dots included.
+/// Converts NeMo AutoModel's wildcards to a regular expression: "*" and ".*" both match anything, including dots.
 std::string expression_of(std::string_view pattern) {
   std::string out;
   for (std::size_t i = 0; i < pattern.size(); ++i) {

@@ -1,4 +1,4 @@
-// How a recipe's peft section names modules.
+// Module selection in a recipe's peft section.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 
 namespace automodel::plan {
 
-/// Which modules a word of the recipe means: a fully qualified name, the last parts of names, or a pattern as NeMo
-/// AutoModel reads it, in which * stands for anything and the rest is a regular expression.
+/// Matches modules by a fully qualified name, by the last components of a name, or by a pattern in NeMo AutoModel's
+/// sense: a regular expression in which * stands for anything.
 class ModulePattern {
  public:
-  /// None where it cannot be read.
+  /// Empty if the pattern is invalid.
   static std::optional<ModulePattern> read(const std::string& pattern);
   bool matches(const std::string& module) const;
 

@@ -30,7 +30,7 @@ SgdRule rule_of(const config::SgdConfig& c) {
 
 MuonRule rule_of(const config::MuonConfig& c) {
   const double rest = c.scalar_lr().value_or(c.lr());
-  const auto factor = [&](double rate) { return c.lr() > 0 ? rate / c.lr() : 1; };  // the schedule's rate is 0 then
+  const auto factor = [&](double rate) { return c.lr() > 0 ? rate / c.lr() : 1; };  // lr 0: all rates are 0
   const bool matched = c.adjust_lr_fn() == config::MuonScale::kMatchRmsAdamW;
   return {.momentum = c.momentum(),
           .nesterov = c.nesterov(),
@@ -43,7 +43,7 @@ MuonRule rule_of(const config::MuonConfig& c) {
           .head_factor = factor(c.lm_head_lr().value_or(rest))};
 }
 
-/// dion.Muon of the version that NeMo AutoModel's lock file names (7452a58), with NeMo AutoModel's parameter groups.
+/// dion.Muon at the version in NeMo AutoModel's lock file (7452a58), with NeMo AutoModel's parameter groups.
 MuonRule rule_of(const config::DionMuonConfig& c, int hidden) {
   const double rest = c.scalar_lr().value_or(c.lr());
   const auto factor = [&](double rate) { return c.lr() > 0 ? rate / c.lr() : 1; };

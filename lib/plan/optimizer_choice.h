@@ -1,4 +1,4 @@
-// The recipe's optimizer section as a plan.
+// Converts the recipe's optimizer section to an OptimizerPlan.
 #pragma once
 
 #include "config/training_config.h"
@@ -6,7 +6,7 @@
 
 namespace automodel::plan {
 
-/// `hidden`: width of the head's input, where the model's sizes are known.
+/// `hidden`: the model's hidden size, if known.
 OptimizerPlan plan_optimizer(const config::OptimizerConfig& config, int hidden = 1);
 
 }  // namespace automodel::plan

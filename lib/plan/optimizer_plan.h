@@ -1,4 +1,4 @@
-// The optimizer: the recipe's section as numbers, which the plan counts and the runtime executes.
+// The recipe's optimizer section in resolved form, for estimates and for the runtime.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@ namespace automodel::plan {
 
 struct AdamRule {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  bool decoupled = true;  ///< AdamW's weight decay; else Adam's
+  bool decoupled = true;  ///< decoupled weight decay (AdamW) rather than L2 regularisation (Adam)
   bool amsgrad = false, maximize = false;
 };
 struct SgdRule {
   double momentum = 0, dampening = 0;
   bool nesterov = false, maximize = false;
 };
-/// Orders of magnitude of an update by the sizes of a matrix [rows, columns].
+/// Factor of Muon's update for a matrix [rows, columns].
 enum class MatrixScale {
   kOriginal,       ///< sqrt(max(1, rows / columns))
   kMatchRmsAdamW,  ///< 0.2 sqrt(max(rows, columns))
@@ -29,19 +29,19 @@ enum class MatrixScale {
 };
 struct MuonRule {
   double momentum = 0.95;
-  bool summed = false;  ///< the momentum is a sum of gradients, not their mean
+  bool summed = false;  ///< momentum accumulates a sum of gradients instead of an average
   bool nesterov = true;
-  /// Of the Newton-Schulz iteration, one row a step.
+  /// Newton-Schulz coefficients, one row per iteration.
   std::vector<std::array<double, 3>> coefficients = {};
-  double eps = 1e-7;       ///< of the norm that a matrix is divided by
-  bool eps_added = false;  ///< it is added to the norm; else the least norm
+  double eps = 1e-7;       ///< for the norm by which the matrix is divided
+  bool eps_added = false;  ///< `eps` is added to the norm; else it is the lower bound
   MatrixScale scale = MatrixScale::kOriginal;
-  AdamRule rest = {};                                             ///< of parameters that are not matrices
-  double rest_factor = 1, embedding_factor = 1, head_factor = 1;  ///< of its rates
-  bool ends_decay = true;                                         ///< embeddings and head have weight decay
+  AdamRule rest = {};                                             ///< for all other parameters
+  double rest_factor = 1, embedding_factor = 1, head_factor = 1;  ///< learning rate factors for these
+  bool ends_decay = true;                                         ///< apply weight decay to embeddings and head
 };
 
-/// Factors of the parameters whose names match.
+/// Learning rate and weight decay factors of matching parameters.
 struct RateGroup {
   std::string pattern = {};  ///< a regular expression
   double lr = 1;
@@ -51,14 +51,14 @@ struct RateGroup {
 struct OptimizerPlan {
   std::string name = {};  ///< "adamw", as recipes name it
   std::variant<AdamRule, SgdRule, MuonRule> rule = AdamRule{};
-  std::vector<RateGroup> groups = {};  ///< the first that matches counts
-  // Of Adam's moments, where the recipe says so; else the masters'.
+  std::vector<RateGroup> groups = {};  ///< the first match applies
+  // Dtypes of Adam's moments if the recipe sets them; else the master weights' dtype.
   std::optional<DType> first_moment = {}, second_moment = {};
-  /// Whether matrices of layers are updated as wholes.
+  /// Whether the matrices of layers are updated as a whole, rather than element by element.
   bool takes_matrices() const { return std::holds_alternative<MuonRule>(rule); }
 };
 
-/// Factors of parameter `name`: those of the first group whose pattern it matches, else 1 and 1.
+/// The factors of parameter `name`, from the first group whose pattern matches; 1 and 1 if none does.
 struct Factors {
   double lr = 1;
   double weight_decay = 1;

@@ -17,7 +17,7 @@ constexpr int kMost = 1 << 16;
 
 using Request = PipelineLayoutRequest;
 
-/// What is wrong with the numbers of a request, as text; empty if they are valid.
+/// A problem with the numbers of a request; empty if they are valid.
 struct Fault {
   std::string id = {};
   std::string message = {};
@@ -49,7 +49,8 @@ Fault check_numbers(const Request& r) {
   return {};
 }
 
-/// Uneven ends: what remains must divide over the ranks between, and every rank's layers over its chunks.
+/// Uneven ends: the remaining layers must divide evenly over the ranks in between, and every rank's layers over its
+/// chunks.
 Fault check_uneven(const Request& r) {
   const int chunks = r.chunks.value_or(1);
   const int first = r.first_rank_layers.value_or(0);
@@ -82,7 +83,7 @@ Fault check_uneven(const Request& r) {
   return {};
 }
 
-/// Even: layers, and embedding and loss where they count, divide over ranks and chunks.
+/// Even: the layers, plus embedding and loss if counted, must divide evenly over ranks and chunks.
 Fault check_even(const Request& r) {
   const int chunks = r.chunks.value_or(1);
   const int counted = r.layers + (r.account_for_embedding ? 1 : 0) + (r.account_for_loss ? 1 : 0);
@@ -103,7 +104,7 @@ Fault check(const Request& r) {
   return uneven(r) ? check_uneven(r) : check_even(r);
 }
 
-/// ": use key: 3 or key: 5", the nearest values of one number with which everything works.
+/// ": use key: 3 or key: 5", for each setting, the nearest values that alone make the request valid.
 std::string advice(const Request& request) {
   struct Knob {
     std::string_view key;
@@ -151,7 +152,7 @@ std::string advice(const Request& request) {
   return out;
 }
 
-/// Layers of one stage of a request that passed check().
+/// Number of layers in one stage, for a request that passed check().
 int stage_layers(const Request& r, int chunk, int rank) {
   const int chunks = r.chunks.value_or(1);
   if (!uneven(r)) {
@@ -188,7 +189,7 @@ PipelineLayout place_numbers(const Request& r) {
   return out;
 }
 
-/// The rules of a layout, each with what it found.
+/// Checks the rules of a layout and reports violations.
 class LayoutCheck {
  public:
   LayoutCheck(const Request& request, Diagnostics& problems) : request_(request), problems_(problems) {}

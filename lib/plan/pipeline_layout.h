@@ -1,5 +1,5 @@
-// Megatron Core's ways to place layers on pipeline ranks: even, uneven ends, ends that count embedding and loss as a
-// layer, and layout strings such as "Et*3|(tt|)*29,m|L".
+// Megatron Core's ways of placing layers on pipeline ranks: even, uneven first and last ranks, counting embedding or
+// loss as a layer, and layout strings such as "Et*3|(tt|)*29,m|L".
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace automodel::plan {
 enum class LayerKind : std::uint8_t { kEmbedding, kDecoder, kMtp, kLoss };
 /// "embedding", "decoder", "mtp", "loss".
 std::string_view name_of(LayerKind kind);
-using LayerKinds = std::vector<std::vector<LayerKind>>;  ///< of every stage, in the order of the flow
+using LayerKinds = std::vector<std::vector<LayerKind>>;  ///< by stage, in pipeline order
 
-/// Megatron's arguments. A layout excludes all others but `layers`, `pp_size` and `mtp_layers`; uneven ends exclude the
-/// account_for switches.
+/// Megatron's arguments. A layout may only be combined with `layers`, `pp_size` and `mtp_layers`; uneven ends exclude
+/// the account_for switches.
 struct PipelineLayoutRequest {
   int layers = 1;
   int pp_size = 1;
@@ -45,25 +45,25 @@ struct PlacedStage {
 };
 
 struct PipelineLayout {
-  std::optional<int> chunks = {};        ///< as requested or, of a layout, as it has
-  bool mtp_apart = false;                ///< multi-token prediction runs on another rank than the loss
-  std::vector<PlacedStage> stages = {};  ///< in the order of the flow
+  std::optional<int> chunks = {};        ///< as requested, or as implied by a layout
+  bool mtp_apart = false;                ///< multi-token prediction runs on a different rank than the loss
+  std::vector<PlacedStage> stages = {};  ///< in pipeline order
 };
 
-/// Reads a layout string: E embedding, t decoder layer, m multi-token prediction, L loss, | between stages; commas are
-/// ignored; (..)*n, then x*n repeat, neither inside the other. Problem: bad-value with the place in the string.
+/// Parses a layout string: E embedding, t decoder layer, m multi-token prediction, L loss, | between stages. Commas are
+/// ignored. Groups (..)*n are expanded first, then single x*n. Reports bad-value with the position in the string.
 std::optional<LayerKinds> parse_layout(std::string_view text, Diagnostics& problems);
-/// The same from lists of names, letter case ignored.
+/// The same from lists of names, case-insensitive.
 std::optional<LayerKinds> parse_layout(const std::vector<std::vector<std::string>>& names, Diagnostics& problems);
 
 /// Whether a layout has multi-token-prediction layers.
 bool has_mtp(const LayerKinds& layout);
 
-/// Places the layers. Problems: bad-value and indivisible, with the nearest values that work; of layouts bad-value.
-/// Megatron accepts chunks without pipeline parallelism and then runs every layer in each chunk; this is refused here.
+/// Places the layers. Problems: bad-value and indivisible, with the nearest values that work; for layouts bad-value.
+/// Megatron accepts chunks without pipeline parallelism and then runs every layer in each chunk; that is rejected here.
 std::optional<PipelineLayout> place_layers(const PipelineLayoutRequest& request, Diagnostics& problems);
 
-/// The modules of every stage. Stages without layers are legal.
+/// The modules of every stage. Stages without layers are allowed.
 StageFqns stage_fqns(const ModelNames& names, const PipelineLayout& layout);
 
 }  // namespace automodel::plan

@@ -29,7 +29,7 @@ constexpr const char* kModulesKey = "distributed.pipeline.module_fqns_per_model_
 constexpr const char* kStageLayoutKey = "distributed.pipeline.pipeline_model_parallel_layout";
 constexpr const char* kVirtualKey = "model_parallel.virtual_pipeline_model_parallel_size";
 
-/// Null, and a problem, if there is no such schedule.
+/// Null after reporting a problem if there is no such schedule.
 const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline, Located& report) {
   const auto* found = schedule::find_generator(*pipeline.pp_schedule());
   if (found == nullptr) {
@@ -47,7 +47,7 @@ const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline
   return found;
 }
 
-/// Planning in steps, each of which may stop with a problem.
+/// Plans the pipeline in steps, each of which may stop with a problem.
 class PipelinePlanning {
  public:
   PipelinePlanning(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request, Costs& costs,
@@ -74,7 +74,7 @@ class PipelinePlanning {
   }
 
  private:
-  /// The recipe's section; without a pipeline its defaults, with the whole local batch as one microbatch.
+  /// The recipe's pipeline section or, without a pipeline, its defaults with the whole local batch as one microbatch.
   config::PipelineConfig section() const {
     if (plan_.pipelined) return recipe_.recipe.distributed->pipeline().value_or(config::PipelineConfig{});
     config::PipelineConfig one;
@@ -93,7 +93,8 @@ class PipelinePlanning {
     return generator_ != nullptr;
   }
 
-  /// PipelineScheduleSingle and PipelineScheduleMulti say that the order comes from a file; other names do not.
+  /// PipelineScheduleSingle and PipelineScheduleMulti mean that the order comes from a CSV file. With a file, any other
+  /// name has no effect.
   void warn_of_unused_name() {
     const auto* named = settings_.pp_schedule() ? schedule::find_generator(*settings_.pp_schedule()) : nullptr;
     if (report_.given(kScheduleKey) && (named == nullptr || named->generate != nullptr))
@@ -102,8 +103,8 @@ class PipelinePlanning {
                    "remove one of the two");
   }
 
-  /// Megatron Core selects the interleaved schedule by virtual_pipeline_model_parallel_size alone; a recipe that names
-  /// no schedule means the same here.
+  /// In Megatron Core, virtual_pipeline_model_parallel_size alone selects the interleaved schedule. The same applies
+  /// here if the recipe does not name a schedule.
   bool interleave() {
     const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
     if (!chunks) return true;
@@ -164,7 +165,7 @@ class PipelinePlanning {
     return true;
   }
 
-  /// The key that divides the layers among stages; empty if the recipe has none. Two of them are refused.
+  /// The key that divides the layers among stages; an empty string if the recipe has none. More than one is rejected.
   std::optional<std::string> split_key() {
     const auto& layers = settings_.layers_per_stage();
     std::vector<std::string> given;
@@ -179,8 +180,8 @@ class PipelinePlanning {
     return given.empty() ? std::string() : given[0];
   }
 
-  /// Stages per rank. Every key that counts stages must agree with the others: the division of the layers,
-  /// virtual_pipeline_model_parallel_size and the table of a CSV file.
+  /// Stages per rank. Everything that determines the number of stages must agree: the division of layers,
+  /// virtual_pipeline_model_parallel_size and a CSV file's table.
   std::optional<int> stages_per_rank() {
     if (!plan_.pipelined) return 1;
     const auto key = split_key();
@@ -210,7 +211,8 @@ class PipelinePlanning {
       return report_.ok() ? std::optional(*divided / ranks_) : std::nullopt;
     }
     if (chunks) {
-      // With an explicit number of stages per rank a looping schedule may run with one: its own limits apply.
+      // With an explicit number of stages per rank, a looping schedule may have just one; the schedule's own limits
+      // apply.
       const bool fixed = generator_->single_stage || style() == schedule::PlacementStyle::kV;
       auto problems =
           fixed ? check_split_schedule(static_cast<int>(*chunks * ranks_), ranks_, generator_->single_stage, style())
@@ -219,7 +221,7 @@ class PipelinePlanning {
       report_.refuse_all(std::move(problems), "");
       return report_.ok() ? std::optional(static_cast<int>(*chunks)) : std::nullopt;
     }
-    if (model_ == nullptr) return generator_->single_stage ? 1 : 2;  // how many layers there are is not known
+    if (model_ == nullptr) return generator_->single_stage ? 1 : 2;  // the number of layers is unknown
     return counted_stages(std::nullopt);
   }
 
@@ -227,7 +229,7 @@ class PipelinePlanning {
     return generator_ != nullptr ? generator_->placement : schedule::PlacementStyle::kLoop;
   }
 
-  /// Stages that the division under `key` makes; absent where it fixes no number.
+  /// Number of stages implied by `key`; empty if it does not determine one.
   std::optional<int> divided_stages(const std::string& key) {
     std::optional<int> stages;
     const auto& layers = settings_.layers_per_stage();
@@ -269,7 +271,7 @@ class PipelinePlanning {
     Diagnostics problems;
     PipelineLayoutRequest wanted{.layers = model_ != nullptr ? model_->spec.layers : 1, .pp_size = ranks_};
     wanted.layout = parse_layout(*settings_.pipeline_model_parallel_layout(), problems);
-    // A layout may leave them out, as a checkpoint may.
+    // A layout may omit multi-token-prediction layers, as a checkpoint may.
     if (wanted.layout && model_ != nullptr && has_mtp(*wanted.layout)) wanted.mtp_layers = model_->spec.mtp_layers;
     if (wanted.layout && model_ == nullptr)
       problems.push_back({"missing-key",
@@ -327,12 +329,12 @@ class PipelinePlanning {
     return out;
   }
 
-  /// Stages of equal time, as far as memory allows: a rank that does not fit gets fewer layers, and others more.
+  /// Balances stages by time as far as memory allows: a rank that does not fit gets fewer layers, others more.
   void balance() {
     const auto cost = costs_.layers(plan_, recipe_.recipe);
     const auto names = names_of(*model_);
     std::vector<int> most(static_cast<std::size_t>(stages_), model_->spec.layers);
-    std::vector<LayerRange> smallest;  // of those that do not fit
+    std::vector<LayerRange> smallest;  // the smallest split so far that does not fit
     double bytes = std::numeric_limits<double>::infinity();
     bool smaller = true;
     for (auto ranges = balanced_layers(stages_, cost); smaller && !ranges.empty();
@@ -355,7 +357,7 @@ class PipelinePlanning {
         smaller = true;
       }
     }
-    // No split fits: take the smallest that was tried, which the estimate then reports as too large.
+    // No split fits: use the smallest one tried, which the estimate then reports as too large.
     fqns_ = stage_fqns(names, smallest);
     describe_stages();
   }
@@ -381,7 +383,7 @@ class PipelinePlanning {
       const auto origin = table_.origin;
       made = schedule::make_schedule(std::move(table_), format_, shape);
       out_.name = "CSV";
-      // Splits made here are always complete.
+      // Splits generated here are always complete.
       if (made.ok() && plan_.cuda && config::backend_of(recipe_.recipe) != config::Backend::kMpi)
         made.problems = schedule::prove_meetings(made.training, made.placement, made.shape, origin);
     }
@@ -446,7 +448,7 @@ class PipelinePlanning {
   Located& report_;
   int ranks_;
   config::PipelineConfig settings_;
-  const ModelChoice* model_;  ///< null where its sizes are unknown
+  const ModelChoice* model_;  ///< null if its sizes are unknown
   const schedule::Generator* generator_ = nullptr;
   schedule::CsvTable table_ = {};
   std::string table_path_ = {};

@@ -38,10 +38,10 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
     out.backward_prefetch = 2;
     out.whole_stage = megatron->disable_bucketing();
     out.double_buffer = megatron->fsdp_double_buffer() && out.reshard_after_forward && !out.whole_stage;
-    if (out.double_buffer) out.backward_prefetch = 1;  // one unit works, the next one is on its way
+    if (out.double_buffer) out.backward_prefetch = 1;  // one unit is in use, the next is being gathered
     if (!out.whole_stage) out.bucket_bytes = kBucketBytes;
   } else {
-    out.shards = sizes.dp() * sizes.cp;  // a sum over all of them; nothing is sharded
+    out.shards = sizes.dp() * sizes.cp;  // the ranks that sum whole gradients; nothing is sharded
     out.replicas = 1;
     out.bucket_bytes = kBucketBytes;
     if (const auto& mebibytes = std::get<config::DDPConfig>(strategy).bucket_cap_mb())

@@ -39,13 +39,13 @@ Sizes sizes_of(const arch::ModelSpec& spec, const mesh::MeshSizes& mesh) {
   return out;
 }
 
-/// One key of a configuration and the value it gets where the key is there and not null.
+/// A configuration key and its new value, applied if the key is present and not null.
 struct Replacement {
   const char* key;
   int value;
 };
 
-/// Longrope has a factor for each pair of a head's elements.
+/// LongRoPE has one factor per pair of head dimensions.
 void shorten_rope_factors(Value& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto* rope = config.find(key);
@@ -62,7 +62,7 @@ void shorten_rope_factors(Value& config) {
   }
 }
 
-/// Layers that are described one by one (nemotron-nas): groups of heads. Widths of MLPs are factors.
+/// Adjusts the head groups of individually configured layers (nemotron-nas). MLP widths are factors and need no change.
 void shrink_blocks(Value& config, const Sizes& sizes) {
   const auto* blocks = config.find("block_configs");
   if (blocks == nullptr || blocks->list() == nullptr) return;
@@ -121,7 +121,7 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"rotary_dim", kHeadDim / 2},
       {"index_n_heads", 2},
       {"index_head_dim", kHeadDim},
-      // States: each tensor-parallel rank has a group of keys that serves two heads.
+      // Recurrent mixers: one key group per tensor-parallel rank, serving two heads.
       {"linear_num_key_heads", mesh.tp},
       {"linear_num_value_heads", 2 * mesh.tp},
       {"linear_key_head_dim", kHeadDim},
@@ -143,16 +143,17 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     if (found != nullptr && !found->is_null()) config.set(key, value);
   }
   shrink_blocks(config, sizes);
-  // Sequences are longer than the choice, where every stage can make its own.
+  // Make the selection shorter than a sequence, if every layer has its own indexer and stages are therefore
+  // independent.
   if (spec.index && std::find(spec.index->layers.begin(), spec.index->layers.end(), false) == spec.index->layers.end())
     config.set("index_topk", kHeadDim);
-  // Families whose heads are not hidden_size / heads wide by default.
+  // For families whose default head width is not hidden_size / heads.
   const bool latent = config.find("kv_lora_rank") != nullptr;
   if (config.find("head_dim") == nullptr && !latent && spec.head_dim * spec.heads != spec.hidden)
     config.set("head_dim", kHeadDim);
   for (const char* key : {"pad_token_id", "bos_token_id", "eos_token_id"})
     if (config.find(key) != nullptr) config.set(key, nullptr);
-  for (const char* key : {"n_positions", "n_ctx"})  // a learned table
+  for (const char* key : {"n_positions", "n_ctx"})  // learned position table
     if (config.find(key) != nullptr) config.set(key, std::max(64, sizes.length));
   shorten_rope_factors(config);
   return config;
@@ -188,7 +189,7 @@ void use_float64(config::Recipe& recipe) {
   recipe.distributed = distributed;
 }
 
-/// Data, length of the run, and nothing written.
+/// Random data, a short run, and no output files.
 void use_mock_data(config::Recipe& recipe, const TrainingPlan& plan, const Sizes& sizes, int steps) {
   auto scheduler = recipe.step_scheduler();
   const int runs = std::min(plan.batch.runs, 2);
@@ -223,7 +224,7 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
                     : shrink_config(whole, plan.model->spec, mesh, sizes);
   auto model = *loaded.recipe.model();
   if (plan.model->folder.empty() && (model.pretrained_model_name_or_path() || has_path(model))) {
-    // A name of the catalogue, which only plans know.
+    // A catalogue name, which only planning can resolve.
     Value entire = whole;
     for (const auto& [key, value] : *small.map()) entire.set(key, value);
     model.pretrained_model_name_or_path = std::nullopt;
@@ -238,7 +239,7 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
   recipe.model = model;
   use_float64(recipe);
   use_mock_data(recipe, plan, sizes, out.steps);
-  auto distributed = recipe.distributed();  // the mesh as it was resolved
+  auto distributed = recipe.distributed();  // the resolved mesh
   distributed.dp_size = plan.mesh.size(mesh::kDp);
   recipe.distributed = distributed;
 
@@ -247,7 +248,7 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
   alone.strategy = config::Strategy(config::DDPConfig{});
   out.single.recipe.distributed = alone;
   out.single.recipe.model_parallel = config::ModelParallelConfig{};
-  if (plan.model->spec.router_sums() > 0) {  // auxiliary losses of routers are those of microbatches
+  if (plan.model->spec.router_sums() > 0) {  // router auxiliary losses are computed per microbatch
     auto scheduler = out.single.recipe.step_scheduler();
     scheduler.local_batch_size = plan.batch.microbatch;
     out.single.recipe.step_scheduler = scheduler;

@@ -1,4 +1,4 @@
-// A recipe reduced for verification: the same mesh, schedule, strategy and number of layers with a tiny model.
+// Reduces a recipe for verification: the same mesh, schedule, strategy and number of layers, but a tiny model.
 #pragma once
 
 #include "config/recipe.h"
@@ -7,16 +7,16 @@
 namespace automodel::plan {
 
 struct Shrunk {
-  config::LoadedRecipe mesh;    ///< on the recipe's own mesh
+  config::LoadedRecipe mesh;    ///< with the recipe's own mesh
   config::LoadedRecipe single;  ///< the same training on one rank: no parallelism, no sharding
-  std::string summary = {};     ///< for people: "hidden 32, 4 heads, ..."
+  std::string summary = {};     ///< for display: "hidden 32, 4 heads, ..."
   int steps = 2;
 };
 
-/// Widths, vocabulary, sequence length and the number of runs of the schedule become the least that keep the recipe's
-/// divisibility (by tp, cp, ep, groups of experts); layers, stages, microbatches and every option stay. Everything is
-/// computed in float64 on random tokens, so that a difference is a defect and not rounding. `plan` is the recipe's own
-/// and has a model.
+/// Reduces widths, vocabulary, sequence length and accumulation steps to the minimum that keeps the recipe's
+/// divisibility (by tp, cp, ep, groups of experts); layers, stages, microbatches and all options stay. Computes in
+/// float64 on random tokens, so that any difference is a bug rather than rounding. `plan` is the recipe's own plan and
+/// must have a model.
 Shrunk shrink(const config::LoadedRecipe& recipe, const TrainingPlan& plan);
 
 }  // namespace automodel::plan

@@ -1,4 +1,5 @@
-// What flows into and out of each stage, computed from the configuration instead of by running the stages in a chain.
+// Shapes of the tensors entering and leaving each stage, computed from the configuration instead of by running the
+// stages.
 #pragma once
 
 #include <cstdint>
@@ -29,27 +30,27 @@ struct StageShapeRequest {
   std::int64_t hidden = 0;
   std::int64_t vocab = 0;
   std::int64_t microbatch_size = 1;   ///< sequences
-  std::int64_t sequence_length = 1;   ///< tokens of a sequence that a rank sees whole
+  std::int64_t sequence_length = 1;   ///< tokens of the whole sequence
   DType dtype = DType::kBFloat16;     ///< of hidden states and logits
-  bool return_hidden_states = false;  ///< the last stage returns hidden states although it has a head
+  bool return_hidden_states = false;  ///< the last stage returns hidden states even though it has a head
 };
 
 /// Input [microbatch, sequence] int64 on the first stage, else [microbatch, sequence, hidden]; output [microbatch,
-/// sequence, vocab] with a head, else [microbatch, sequence, hidden]. Sequence and context parallelism do not divide
-/// the sequence here: the executor knows what a rank exchanges. As NeMo AutoModel's _precompute_stage_shapes.
+/// sequence, vocab] with a head, else [microbatch, sequence, hidden]. The sequence is not divided for sequence or
+/// context parallelism here; the executor handles that. Like NeMo AutoModel's _precompute_stage_shapes.
 StageIo stage_io(const StageShapeRequest& request, bool is_first, bool has_head);
 
-/// The shapes of all stages of a pipeline, kept up to date as the sequence length changes from step to step.
+/// The shapes of all stages, updated when the sequence length changes between steps.
 class StageShapes {
  public:
-  /// `head_stage`: the stage with the head, -1 where none has one.
+  /// `head_stage`: the stage with the head, or -1.
   StageShapes(const StageShapeRequest& request, int stages, int head_stage);
   const StageIo& operator[](int stage) const { return io_[static_cast<std::size_t>(stage)]; }
   int size() const { return static_cast<int>(io_.size()); }
   const StageShapeRequest& request() const { return request_; }
-  /// Tokens of a microbatch.
+  /// Tokens per microbatch.
   std::int64_t tokens() const { return request_.microbatch_size * request_.sequence_length; }
-  /// Recomputes for another length; false, and nothing done, where it is the one in use (reset_pp_stage_shapes).
+  /// Recomputes the shapes for another length; returns false if the length is unchanged (reset_pp_stage_shapes).
   bool reset(std::int64_t sequence_length);
 
  private:

@@ -15,7 +15,7 @@ constexpr const char* kBufferKey = "distributed.fsdp_double_buffer";
 constexpr std::array<std::string_view, 5> kLayerWords = {"decoderlayer", "transformerlayer", "transformerblock",
                                                          "block", "layer"};
 
-/// Letters and digits alone, in lower case: "GPT2Block" and "gpt2_block" are the same.
+/// Lower-case letters and digits only, so that "GPT2Block" and "gpt2_block" compare equal.
 std::string plain(std::string_view text) {
   std::string out;
   for (const char c : text)

@@ -16,7 +16,7 @@ namespace {
 using arch::Part;
 using arch::TensorStyle;
 
-/// "1, 2, 4": what divides all of `sizes`.
+/// "1, 2, 4": the common divisors of `sizes`.
 std::string common_divisors(std::initializer_list<std::int64_t> sizes) {
   std::int64_t all = 0;
   for (const auto size : sizes) all = std::gcd(all, size);
@@ -26,7 +26,8 @@ std::string common_divisors(std::initializer_list<std::int64_t> sizes) {
   return out;
 }
 
-/// The sizes that divide query heads and key-value heads, or with `shared` are multiples of these.
+/// The sizes that divide the query heads and either divide the key-value heads or, with `shared`, are a multiple of
+/// them.
 std::string head_divisors(int heads, int kv_heads, bool shared) {
   std::string out;
   for (int d = 1; d <= std::min(heads, 1024); ++d)
@@ -35,10 +36,10 @@ std::string head_divisors(int heads, int kv_heads, bool shared) {
   return out;
 }
 
-/// Linear layers that belong together: the input of one is the output of the others.
+/// Linear layers that belong together: the output of `first` is the input of `last`.
 struct Block {
   std::string_view name;
-  std::vector<Part> first;  ///< those that a layer lacks are skipped
+  std::vector<Part> first;  ///< parts that a layer lacks are skipped
   std::vector<Part> last;
   bool heads;
 };
@@ -125,7 +126,7 @@ class TensorCheck {
     sizes(layer, block, *first);
   }
 
-  /// The low-rank parts belong to all heads, and the shared key is used by the heads here.
+  /// The low-rank parts are shared by all heads, and the shared key is used by every rank's heads.
   void latent(int layer, TensorStyle first, const std::string& key) {
     if (first != TensorStyle::kColwise)
       misfit(key, "latent attention can only be divided by heads", "colwise for q_b_proj (or q_proj) and kv_b_proj");
@@ -140,7 +141,7 @@ class TensorCheck {
     }
   }
 
-  /// Ranks share the heads of a state, and the groups that keys belong to; of a convolution alone the channels.
+  /// Ranks divide a state's heads and key groups, or the channels of a short convolution.
   void state() {
     const auto& state = *spec_.recurrence;
     if (state.heads == 0)
@@ -164,7 +165,7 @@ class TensorCheck {
     if (first != TensorStyle::kColwise && first != TensorStyle::kColwiseGathered) return;
     if (block.name == "state") return state();
     if (block.heads) {
-      // More ranks than key-value heads: neighbours hold the same one, where it is a weight of its own.
+      // With more ranks than key-value heads, adjacent ranks hold the same head. This requires a separate key weight.
       const bool own = first == TensorStyle::kColwise && layout_.kind(layer).has(Part::kKey);
       const bool shared = own && spec_.kv_heads < tp_ && tp_ % spec_.kv_heads == 0;
       const auto possible =
@@ -198,7 +199,8 @@ std::vector<std::string> names_of(const arch::Layout& layout) {
   return out;
 }
 
-/// A recipe's mapping of patterns to styles. Patterns may leave out the module around the decoder ("layers.*.mlp...").
+/// A recipe's mapping of patterns to styles. Patterns may omit the module that contains the decoder
+/// ("layers.*.mlp...").
 arch::TensorPlan read_mapping(const config::Value::Map& map, const arch::Layout& layout, const std::string& key,
                               Located& report) {
   arch::TensorPlan plan;
@@ -228,7 +230,7 @@ arch::TensorPlan read_mapping(const config::Value::Map& map, const arch::Layout&
   return plan;
 }
 
-/// Which of the recipe's switches overlap communication: NeMo AutoModel's single one, or Megatron Core's.
+/// Evaluates the recipe's switches for communication overlap: NeMo AutoModel's single one, or Megatron Core's.
 class OverlapChoice {
  public:
   OverlapChoice(const config::Recipe& recipe, int tp, bool sequence, Located& report)
@@ -327,7 +329,7 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
         report.refuse("unknown-tp-plan", key,
                       fmt::format("transformers has no tensor-parallel plan for {}", model.spec.architecture),
                       "leave tp_plan out for the family's plan, or give a mapping of modules to styles");
-    } else if (*name != "llama_nemotron_super_tp_plan") {  // NeMo AutoModel's name for Llama's rows
+    } else if (*name != "llama_nemotron_super_tp_plan") {  // NeMo AutoModel's name for Llama's plan
       report.refuse(
           "unknown-tp-plan", key, fmt::format("unknown tensor-parallel plan '{}'", *name),
           "auto (the model's own plan in transformers), llama_nemotron_super_tp_plan, or a mapping of modules "

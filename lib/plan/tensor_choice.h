@@ -1,4 +1,4 @@
-// How each module is divided among tensor-parallel ranks, and whether the model allows it.
+// Chooses how each module is divided among tensor-parallel ranks and checks that the model allows it.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace automodel::plan {
 
-/// Tokens per sequence, if the recipe says, and the key that says so.
+/// Tokens per sequence if the recipe sets it, and the key that does.
 struct SequenceLength {
   std::int64_t tokens = 0;
   std::string key = {};
 };
 
 /// The tensor-parallel plan of a recipe: `distributed.tp_plan` as a mapping of module patterns to styles, `auto` (the
-/// model's own plan in transformers) or nothing (the family's). Without tensor parallelism an empty plan.
+/// model's own plan in transformers) or absent (the default plan). Without tensor parallelism the plan is empty.
 /// Problems: indivisible (heads, key-value heads, feed-forward width, tokens under sequence parallelism),
 /// unknown-style, unknown-tp-plan, tp-plan (styles that do not fit together), unknown-module (a pattern that matches
 /// nothing).
 arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const ModelChoice& model,
                                     const mesh::MeshSizes& sizes, const SequenceLength& length, Located& report);
 
-/// True where the recipe asks for sequence parallelism (NeMo AutoModel's key or Megatron's).
+/// Whether the recipe requests sequence parallelism, by NeMo AutoModel's key or Megatron's.
 bool wants_sequence_parallel(const config::Recipe& recipe);
 
 }  // namespace automodel::plan

@@ -17,7 +17,7 @@ using arch::Part;
 using arch::Role;
 using arch::TensorStyle;
 
-/// The engine's placement (parallel/tensor/placement.h) as numbers.
+/// The runtime's placement (parallel/tensor/placement.h) as numbers.
 class Shares {
  public:
   Shares(const ModelChoice& model, const arch::TensorPlan& plan, int tp)
@@ -49,8 +49,8 @@ class Shares {
     return static_cast<double>(each.shape.elements()) * each.copies;
   }
 
-  /// Of one iteration x (a + b x^T x + c (x^T x)^2): two GEMMs of the matrix with a square matrix of its shorter side,
-  /// and the square of that one.
+  /// FLOPs of one iteration x (a + b x^T x + c (x^T x)^2): two GEMMs between the matrix and a square matrix of its
+  /// shorter side, plus squaring the latter.
   static double orthogonal_flops(const arch::ParameterTemplate& each) {
     const auto rank = each.shape.rank();
     const auto rows = static_cast<double>(each.shape[rank - 2]), columns = static_cast<double>(each.shape[rank - 1]);
@@ -58,7 +58,7 @@ class Shares {
     return elements(each) / (rows * columns) * 2 * few * few * (2 * many + few);
   }
 
-  /// True where no pattern names a layer by its number.
+  /// Whether no pattern refers to a layer by its number.
   bool alike_by_kind() const {
     const auto numbered = [](std::string_view pattern) {
       for (std::size_t at = pattern.find('.'); at != std::string_view::npos; at = pattern.find('.', at + 1))
@@ -80,7 +80,7 @@ class Shares {
           out.expert_matrices += elements(each);
           out.expert_orthogonal += orthogonal_flops(each);
         }
-        // Each rank routes its part of the tokens.
+        // Each rank routes its share of the tokens.
         if (each.matrix) out.products += elements(each) * spec_.moe->top_k / spec_.moe->experts / tp_;
         continue;
       }
@@ -104,7 +104,7 @@ class Shares {
     return arch::divides_rows(style) && !each.name.ends_with(".bias") ? tp_ : 1;
   }
 
-  /// True if a rank multiplies only its part of the tokens with the whole matrix.
+  /// Whether a rank multiplies only its own share of the tokens by the whole matrix.
   bool own_tokens(const arch::ParameterTemplate& each, const std::string& prefix) const {
     if (each.role == Role::kRouter) return true;
     return plan_.sequence_parallel &&
@@ -125,7 +125,8 @@ class Shares {
       return sequence && style != TensorStyle::kSequence && !arch::divides_columns(style);
     };
     if (const auto first = style_of(layer, prefix, {Part::kQuery, Part::kQkv, Part::kQueryUp})) {
-      const bool own_heads = *first == TensorStyle::kColwise;  // other styles gather the results, or have all
+      // Other styles gather the outputs or replicate the module.
+      const bool own_heads = *first == TensorStyle::kColwise;
       out.heads = own_heads ? tp_ : 1;
       out.keys = own_heads ? std::min(tp_, spec_.kv_heads) : 1;
       out.whole_attention = whole_input(*first);

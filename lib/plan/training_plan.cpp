@@ -30,7 +30,7 @@ std::int64_t implied_world(const config::DistributedConfig& d) {
   for (const auto& size : {d.pp_size(), d.cp_size(), d.tp_size(), d.dp_size()}) world *= std::max(1, size.value_or(1));
   if (!d.dp_size()) world *= std::max(1, d.dp_replicate_size().value_or(1));
   if (const int ep = d.ep_size().value_or(1); !d.dp_size() && ep > 1) {
-    // Experts use the ranks of a stage: enough data-parallel ranks for them.
+    // Experts are spread over the ranks of a stage: add enough data-parallel ranks for them.
     const auto stage = world / std::max(1, d.pp_size().value_or(1));
     if (stage % ep != 0) world *= ep;
   }
@@ -53,7 +53,7 @@ std::optional<mesh::MeshSizes> plan_mesh(const config::LoadedRecipe& loaded, con
   return out;
 }
 
-/// "nearest are 4 and 8": the divisors of `whole` around `size`.
+/// "nearest are 4 and 8": the divisors of `whole` on either side of `size`.
 std::string nearest_divisors(int whole, int size) {
   int down = std::min(size, whole), up = size;
   while (whole % down != 0) --down;
@@ -62,7 +62,7 @@ std::string nearest_divisors(int whole, int size) {
                                         : fmt::format("nearest is {}", down);
 }
 
-/// Expert-parallel ranks hold equal numbers of experts, or equal parts of their width.
+/// Expert-parallel ranks must hold equal numbers of experts, or equal parts of their width.
 void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpec& spec, const mesh::MeshSizes& sizes,
                         Located& report) {
   const int tensor = loaded.recipe.model_parallel->expert_tensor_parallel_size().value_or(1);
@@ -99,7 +99,7 @@ void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpe
                   nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
 }
 
-/// Megatron Core's own checks, with the sizes that distributed gives.
+/// Runs Megatron Core's own checks with the sizes from `distributed`.
 void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const TypePlan& types,
                     Located& report) {
   auto m = loaded.recipe.model_parallel();
@@ -107,7 +107,7 @@ void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& s
   m.pipeline_model_parallel_size = sizes.pp;
   m.context_parallel_size = sizes.cp;
   m.expert_model_parallel_size = sizes.ep;
-  if (!m.pipeline_dtype()) m.pipeline_dtype = types.message;  // ours has a default
+  if (!m.pipeline_dtype()) m.pipeline_dtype = types.message;  // this program has a default
   Diagnostics warnings;
   report.refuse_all(config::post_init(m, warnings), "model_parallel");
   report.warn_all(std::move(warnings), "model_parallel");
@@ -128,7 +128,7 @@ std::optional<int> plan_level(const config::LoadedRecipe& loaded, Located& repor
   return level.level;
 }
 
-/// Tokens of a sequence; 0 where the data says them.
+/// Tokens per sequence; 0 if only the data itself determines it.
 std::int64_t length_of(const config::DatasetConfig& dataset) {
   return std::visit(
       [](const auto& data) -> std::int64_t {
@@ -148,7 +148,7 @@ std::int64_t validation_length(const Recipe& recipe) {
   return longest;
 }
 
-/// Tokens of a sequence by the data's own sections, and the key that says so.
+/// Tokens per sequence according to the data sections, and the key that sets it.
 std::pair<std::int64_t, std::string> data_length(const Recipe& recipe) {
   if (!recipe.dataset()) return {0, ""};
   if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0)
@@ -156,7 +156,7 @@ std::pair<std::int64_t, std::string> data_length(const Recipe& recipe) {
   return {length_of(*recipe.dataset()), "dataset.seq_length"};
 }
 
-/// The same; pp_seq_len says it where the data does not.
+/// The same, falling back to pp_seq_len.
 std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
   if (const auto data = data_length(recipe); data.first > 0) return data;
   if (recipe.distributed->pipeline() && recipe.distributed->pipeline()->pp_seq_len())
@@ -164,13 +164,13 @@ std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
   return {0, ""};
 }
 
-/// Rates, weight decay and parameter groups: what is wrong with them whatever the data.
+/// Checks learning rates, weight decay and parameter groups, as far as possible without the data.
 void check_optimizer(const Recipe& recipe, const arch::ModelSpec* spec, Located& report) {
   if (std::holds_alternative<config::DionMuonConfig>(recipe.optimizer()) && spec != nullptr && spec->moe)
     report.refuse("unsupported-option", "optimizer._target_",
                   "dion.Muon is for models without experts: NeMo AutoModel leaves stacked experts to AdamW",
                   "set optimizer._target_: muon, which orthogonalises the matrices of each expert, or adamw");
-  // The run has no more steps than max_steps, and may have fewer.
+  // The run has at most max_steps steps.
   constexpr std::int64_t kUnknown = std::int64_t{1} << 40;
   const std::int64_t steps = recipe.step_scheduler().max_steps().value_or(0);
   const auto basics = config::basics_of(recipe.optimizer());
@@ -223,7 +223,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   batch.validation_length = validation_length(loaded.recipe);
   if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
   if (batch.length == 0 && spec != nullptr && training) {
-    batch.assumed_length = spec->max_positions;  // batches say how long they are
+    batch.assumed_length = spec->max_positions;  // batches determine the actual length
   } else if (batch.length == 0 && spec != nullptr) {
     batch.assumed_length = std::min<std::int64_t>(spec->max_positions, kAssumedLength);
     report.warn(
@@ -246,7 +246,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   return batch;
 }
 
-/// A plan is for the recipe's machine, which may differ from the one that it is made on.
+/// A plan is for the recipe's machine, which may differ from the one it is made on.
 bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, const Costs& costs, Located& report) {
   const auto& asked = recipe.hardware->profile();
   if (recipe.device() == config::Device::kCpu && asked && costs.is_gpu(*asked))
@@ -260,8 +260,8 @@ bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, const Cost
   return asked && costs.is_gpu(*asked);
 }
 
-/// Sequences are a multiple of this: context-parallel ranks have two chunks each, and tensor-parallel ranks divide the
-/// tokens among them.
+/// Sequence lengths must be a multiple of this: context-parallel ranks have two chunks each, and tensor-parallel ranks
+/// may divide the tokens among them.
 std::int64_t token_multiple(const TrainingPlan& plan) {
   const auto& sizes = plan.mesh.sizes();
   const bool experts = plan.model && plan.model->spec.moe;
@@ -269,7 +269,7 @@ std::int64_t token_multiple(const TrainingPlan& plan) {
   return std::lcm(sizes.cp > 1 ? 2 * sizes.cp : 1, divided ? sizes.cp * sizes.tp : 1);
 }
 
-/// On a CPU the ranks communicate over MPI whatever the recipe says: a recipe for GPUs also runs there, with a warning.
+/// On a CPU, ranks communicate over MPI regardless of the recipe, so that GPU recipes also run there, with a warning.
 CommunicationPlan communication_of(const Recipe& recipe, bool cuda, Located& report) {
   const auto asked = config::backend_of(recipe);
   CommunicationPlan out;
@@ -289,7 +289,7 @@ WeightOrigin weight_origin(const TrainingPlan& plan, const Recipe& recipe) {
   return out;
 }
 
-/// Whose kernels and dispatcher estimates assume is a question for GPUs alone.
+/// Warns that the software stack and dispatcher only matter for GPU estimates.
 void warn_of_gpu_estimates(const config::HardwareConfig& hardware, Located& report) {
   const auto warn = [&](const char* key) {
     report.warn("no-effect", key, "estimates for a CPU assume this program's own kernels and messages",
@@ -299,7 +299,7 @@ void warn_of_gpu_estimates(const config::HardwareConfig& hardware, Located& repo
   if (hardware.dispatcher()) warn("hardware.dispatcher");
 }
 
-/// The stack that GPU estimates assume: the one that the recipe names; for a run, this program; else the one that such
+/// The stack that GPU estimates assume: the one named by the recipe; for training, this program; else the one that such
 /// recipes are usually run with.
 config::Stack stack_of(const config::Recipe& recipe, bool experts, bool training) {
   if (recipe.hardware->stack()) return *recipe.hardware->stack();
@@ -310,7 +310,8 @@ config::Stack stack_of(const config::Recipe& recipe, bool experts, bool training
   return megatron || experts ? config::Stack::kTransformerEngine : config::Stack::kPytorch;
 }
 
-/// Sections that the runtime reads directly. Keys that act through a decision of the plan appear with that decision.
+/// Sections that the runtime reads directly. Keys that take effect through a decision of the plan are reported with
+/// that decision.
 config::Value acting_sections(const Recipe& recipe) {
   config::Value out = config::Value::Map{};
   const auto add = [&](const char* name, const auto& section) {
@@ -331,8 +332,8 @@ config::Value acting_sections(const Recipe& recipe) {
   return out;
 }
 
-/// A layer that reuses the token selection of an earlier layer must be in the same stage, if sequences are longer than
-/// the selection.
+/// If sequences are longer than the selection, a layer that reuses an earlier layer's token selection must be in the
+/// same stage.
 void check_token_index(const TrainingPlan& plan, Located& report) {
   if (!plan.model || !plan.model->spec.index || !plan.pipeline) return;
   const auto& index = *plan.model->spec.index;
@@ -400,9 +401,9 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
     plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
-                                  plan.pipelined ? 2 : plan.batch.runs);  // a pipeline of one microbatch is none
+                                  plan.pipelined ? 2 : plan.batch.runs);  // pipelines run several microbatches
     choose_storage_units(plan.sharding, recipe.distributed(), plan.model ? &plan.model->spec : nullptr, report);
-    plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may ask for it
+    plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may request it
     plan.batch.multiple = token_multiple(plan);
     plan.communication = communication_of(recipe, plan.cuda, report);
     plan.weights = weight_origin(plan, recipe);

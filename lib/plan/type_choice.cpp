@@ -11,7 +11,7 @@
 namespace automodel::plan {
 namespace {
 
-/// Two keys that name the type of the weights, or of what is computed with, must name the same.
+/// Keys that name the weights' dtype, or the compute dtype, must agree.
 void check_types(const config::LoadedRecipe& loaded, Located& report) {
   const auto& m = loaded.recipe.model_parallel();
   const auto disagree = [&](const std::string& key, DType mine, const std::string& other, DType others) {
@@ -31,7 +31,7 @@ void check_types(const config::LoadedRecipe& loaded, Located& report) {
       disagree(key, type, "distributed.mp_policy.param_dtype", *fsdp->mp_policy()->param_dtype());
 }
 
-/// What the optimizer's section says, and what Megatron-FSDP's says of gradients.
+/// Applies the dtypes of the optimizer section, and those of Megatron-FSDP's section for gradients.
 void add_optimizer_types(TypePlan& types, const config::Recipe& recipe, Located& report) {
   const auto asked = config::types_of(recipe.optimizer());
   const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&recipe.distributed->strategy());
@@ -44,7 +44,7 @@ void add_optimizer_types(TypePlan& types, const config::Recipe& recipe, Located&
   }
   types.first_moment = asked.first_moment.value_or(types.master);
   types.second_moment = asked.second_moment.value_or(types.master);
-  // Only if set explicitly: the default leaves the sums in float32.
+  // Only if set explicitly: by default gradients are accumulated in float32.
   const bool low = megatron != nullptr && report.given("distributed.grad_reduce_in_fp32") &&
                    !megatron->grad_reduce_in_fp32() && types.compute == DType::kBFloat16;
   if (low) types.gradient = types.compute;
@@ -75,12 +75,12 @@ TypePlan choose_types(const config::LoadedRecipe& loaded, const arch::ModelSpec*
   types.master = weights == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   types.gradient = types.master;
   types.reduce = types.gradient;
-  bool says_reduction = false;  // else gradients travel in the type that they are summed in
+  bool says_reduction = false;  // otherwise gradients are communicated in the dtype they are accumulated in
   std::optional<DType> output;
   const auto& strategy = recipe.distributed->strategy();
   if (const auto* fsdp = std::get_if<config::FSDP2Config>(&strategy); fsdp != nullptr) {
-    // Without a policy, CUDA uses NeMo AutoModel's default; on a CPU low precision is both slower and coarser, so a
-    // type is used only if the recipe names it.
+    // Without a policy, CUDA uses NeMo AutoModel's default. On a CPU, low precision is both slower and less accurate,
+    // so it is used only if the recipe requests it.
     const bool given = report.given("distributed.mp_policy");
     const auto policy = fsdp->mp_policy().value_or(config::MixedPrecisionPolicy::standard());
     if (given || (cuda && !asked && !m.fp16())) {
@@ -93,7 +93,8 @@ TypePlan choose_types(const config::LoadedRecipe& loaded, const arch::ModelSpec*
   }
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
       megatron != nullptr && types.compute != types.master) {
-    // Megatron-FSDP's default keeps no masters; here they are float32 unless the recipe explicitly says otherwise.
+    // By default Megatron-FSDP keeps no master weights; here they are float32 unless the recipe explicitly says
+    // otherwise.
     if (report.given("distributed.preserve_fp32_weights") && !megatron->preserve_fp32_weights()) {
       types.master = types.compute;
       report.warn("low-precision-masters", "distributed.preserve_fp32_weights",

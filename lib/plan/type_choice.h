@@ -1,4 +1,4 @@
-// The type of every tensor of a run; docs/precision.md has the table.
+// Chooses the dtype of every tensor in a run; docs/precision.md has the table.
 #pragma once
 
 #include "arch/model_spec.h"
@@ -7,7 +7,8 @@
 
 namespace automodel::plan {
 
-/// `spec`: null where the model is unknown. Problems: precision-conflict where two keys give one role two types.
+/// `spec`: null if the model is unknown. Problems: precision-conflict if two keys assign different dtypes to the same
+/// role.
 TypePlan choose_types(const config::LoadedRecipe& loaded, const arch::ModelSpec* spec, bool cuda, Located& report);
 
 }  // namespace automodel::plan

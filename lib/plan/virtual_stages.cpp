@@ -50,7 +50,7 @@ Outcome evaluate(const VirtualStagesRequest& r) {
   return out;
 }
 
-/// Passes here and leaves a layer for every stage.
+/// Whether the request is valid and gives every stage at least one layer.
 bool works(const VirtualStagesRequest& request) {
   const auto outcome = evaluate(request);
   return outcome.verdict == Verdict::kGood && outcome.stages <= request.layers;

@@ -1,4 +1,4 @@
-// How many pipeline stages a model is cut into.
+// The number of pipeline stages of a model.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ std::string_view name_of(StageRounding rounding);
 
 struct VirtualStagesRequest {
   std::int64_t layers = 1;
-  std::optional<std::int64_t> layers_per_stage = {};  ///< absent: one stage per rank, two for multi-stage schedules
+  std::optional<std::int64_t> layers_per_stage = {};  ///< empty: one stage per rank, two for multi-stage schedules
   std::int64_t pp_size = 1;
   bool single_stage = true;  ///< the schedule runs exactly one stage per rank
   bool v_placement = false;  ///< the schedule runs exactly two stages per rank, placed as a V
@@ -29,16 +29,16 @@ struct VirtualStages {
   bool operator==(const VirtualStages&) const = default;
 };
 
-/// The number of stages, as NeMo AutoModel's calculate_virtual_stages counts them: ceil(layers / layers_per_stage),
-/// rounded to a multiple of pp_size. layers_per_stage fixes only that number; layers are then spread evenly. Without
-/// layers_per_stage nothing is checked: that there are enough layers is found when the model is split.
-/// Problems, with keys of `distributed.`:
+/// The number of stages as in NeMo AutoModel's calculate_virtual_stages: ceil(layers / layers_per_stage), rounded to a
+/// multiple of pp_size. layers_per_stage only determines that number; layers are then spread evenly. Without
+/// layers_per_stage nothing is checked here; too few layers are detected when the model is split.
+/// Problems, with keys below `distributed`:
 ///   bad-value              a number below 1
-///   indivisible            not a multiple of pp_size and no rounding
-///   schedule-single-stage  more or less than one stage per rank where the schedule runs one
-///   schedule-multi-stage   fewer than two stages per rank where the schedule runs several
-///   schedule-v-stages      not two stages per rank where the schedule places them as a V
-/// The help names the nearest values that pass this check and leave a layer for every stage.
+///   indivisible            not a multiple of pp_size, and no rounding requested
+///   schedule-single-stage  not exactly one stage per rank, but the schedule runs one
+///   schedule-multi-stage   fewer than two stages per rank, but the schedule runs several
+///   schedule-v-stages      not exactly two stages per rank, but the schedule places them as a V
+/// The help names the nearest values that pass this check and give every stage at least one layer.
 std::optional<VirtualStages> calculate_virtual_stages(const VirtualStagesRequest& request, Diagnostics& problems);
 
 }  // namespace automodel::plan

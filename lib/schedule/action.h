@@ -1,5 +1,5 @@
-// The vocabulary of a pipeline schedule: what a rank can be told to do, and the tables made of it. Spelled as
-// torch.distributed.pipelining spells it, so that a CSV file written by either program is read by the other.
+// The vocabulary of pipeline schedules: the actions of a rank and the tables built from them. Spellings follow
+// torch.distributed.pipelining, so that either program can read the other's CSV files.
 #pragma once
 
 #include <array>
@@ -16,39 +16,39 @@
 
 namespace automodel::schedule {
 
-/// A part of the model, counted from the embedding; several may live on one rank.
+/// A contiguous part of the model, numbered from the embedding; a rank may hold several.
 using Stage = Index<struct StageTag>;
-/// A slice of the batch; every stage sees each microbatch once forward and once backward.
+/// A slice of the batch; every stage processes each microbatch once forward and once backward.
 using Microbatch = Index<struct MicrobatchTag>;
 inline constexpr Microbatch kNoMicrobatch{-1};
 
-/// Upper limits of a table: far above any machine, low enough to bound allocation for any input.
+/// Upper limits of a table: far beyond any machine, low enough to bound allocations for any input.
 inline constexpr int kMaxRanks = 1024;
 inline constexpr int kMaxStages = 4096;
 inline constexpr int kMaxMicrobatches = 65536;
-/// Stages times microbatches: checks keep some bytes for each pair.
+/// Limit of stages * microbatches: the checks keep a few bytes per pair.
 inline constexpr std::int64_t kMaxPairs = std::int64_t{1} << 20;
 
 enum class Op : std::uint8_t {
   kForward,
   kBackwardInput,   ///< gradient of the stage's input only
   kBackwardWeight,  ///< gradients of the parameters; after kBackwardInput of the same microbatch
-  kFullBackward,    ///< both in one go
-  kSendForward,     ///< the stage's output to the rank of the next stage
-  kRecvForward,     ///< the stage's input from the rank of the previous stage
-  kSendBackward,    ///< the gradient of the stage's input to the rank of the previous stage
-  kRecvBackward,    ///< the gradient of the stage's output from the rank of the next stage
-  kUnshard,         ///< gather the stage's parameters
+  kFullBackward,    ///< both at once
+  kSendForward,     ///< send the stage's output to the next stage's rank
+  kRecvForward,     ///< receive the stage's input from the previous stage's rank
+  kSendBackward,    ///< send the gradient of the stage's input to the previous stage's rank
+  kRecvBackward,    ///< receive the gradient of the stage's output from the next stage's rank
+  kUnshard,         ///< all-gather the stage's parameters
   kReshard,         ///< free the gathered parameters
   kReduceGrad,      ///< reduce the stage's gradients over the data-parallel ranks; once per step
 };
 
-/// One row for each Op, in the order of the enumeration.
+/// One row per Op, in enumeration order.
 struct OpTraits {
   std::string_view spelling;  ///< as in a CSV cell: "F", "SEND_F", ...
   std::string_view meaning;   ///< in words: "forward"
   bool is_compute;            ///< one of F, I, W, B
-  bool has_microbatch;        ///< false for UNSHARD, RESHARD, REDUCE_GRAD, which concern the whole stage
+  bool has_microbatch;        ///< false for UNSHARD, RESHARD, REDUCE_GRAD, which apply to the whole stage
 };
 inline constexpr std::array kOps = {
     OpTraits{"F", "forward", true, true},
@@ -73,12 +73,12 @@ constexpr bool is_transfer(Op op) {
   return op >= Op::kSendForward && op <= Op::kRecvBackward;
 }
 
-/// One action, packed into a word: a large table is walked many times.
+/// One action, packed into 32 bits because large tables are walked many times.
 class Action {
  public:
-  /// No action; a place holder, never in a table.
+  /// No action; a placeholder that never appears in a table.
   constexpr Action() = default;
-  /// `stage` and `microbatch` below their limits; kNoMicrobatch exactly where the op has none.
+  /// `stage` and `microbatch` must be below their limits; `microbatch` is kNoMicrobatch iff the op has none.
   constexpr Action(Op op, Stage stage, Microbatch microbatch)
       : bits_(static_cast<std::uint32_t>(op) << kOpShift | static_cast<std::uint32_t>(stage.value) << kStageShift |
               (static_cast<std::uint32_t>(microbatch.value) & kMicrobatchMask)) {
@@ -112,15 +112,15 @@ constexpr Action make_action(Op op, Stage stage) {
   return {op, stage, kNoMicrobatch};
 }
 
-/// A forward and the full backward of another microbatch that run together (DualPipeV). Written
+/// A forward and the full backward of another microbatch, executed together (DualPipeV). Written
 /// "(0F3;7B0)OVERLAP_F_B".
 struct Overlap {
   Action forward = {};
   Action backward = {};
 };
 
-/// What one rank does at one step: nothing (a bubble), one action, or an overlapped pair. Code that only cares about
-/// actions loops over actions(), which has 0, 1 or 2 elements.
+/// What one rank does in one step: nothing (a bubble), one action, or an overlapped pair. Code that only cares about
+/// individual actions loops over actions(), which has 0, 1 or 2 elements.
 class Slot {
  public:
   Slot() = default;
@@ -141,46 +141,46 @@ class Slot {
 using Row = std::vector<Slot>;      ///< indexed by step
 using Schedule = std::vector<Row>;  ///< indexed by pipeline rank
 
-/// The size of a schedule: how many there are of each.
+/// The dimensions of a schedule.
 struct Shape {
   int ranks = 1;
   int stages = 1;
   int microbatches = 1;
   auto operator<=>(const Shape&) const = default;
-  /// For dense arrays with one element for each (stage, microbatch).
+  /// Size of dense arrays with one element per (stage, microbatch).
   std::size_t pairs() const { return static_cast<std::size_t>(stages) * static_cast<std::size_t>(microbatches); }
-  /// The element of `action`, which must have a microbatch.
+  /// Index of `action`, which must have a microbatch, in such an array.
   std::size_t pair(const Action& action) const { return pair(action.stage(), action.microbatch()); }
   std::size_t pair(Stage stage, Microbatch microbatch) const {
     return stage.at() * static_cast<std::size_t>(microbatches) + microbatch.at();
   }
 };
 
-/// Rows, highest stage + 1 and highest microbatch + 1 of a table.
+/// Number of rows, highest stage + 1 and highest microbatch + 1 of a table.
 Shape shape_of(const Schedule& schedule);
-/// The F, I, W and B of each row in order; bubbles and everything else dropped.
+/// Only the F, I, W and B of each row, in order; bubbles and all other actions are dropped.
 Schedule compute_only(const Schedule& schedule);
-/// The forwards of each row in order, for evaluation. An overlapped pair becomes its forward.
+/// Only the forwards of each row, in order, for evaluation. An overlapped pair becomes its forward.
 Schedule forward_only(const Schedule& schedule);
 
 /// "2F0", "3SEND_F1", "2UNSHARD".
 std::string to_text(const Action& action);
 /// The text of a CSV cell: empty for a bubble, "(0F3;7B0)OVERLAP_F_B" for a pair.
 std::string to_text(const Slot& slot);
-/// The cells of a row with commas between them.
+/// The cells of a row, separated by commas.
 std::string to_text(const Row& row);
 
-/// Why a text is not an action.
+/// Why a text is not a valid cell.
 struct ParseProblem {
-  std::size_t offset = 0;  ///< where in the text, from 0
+  std::size_t offset = 0;  ///< position in the text, from 0
   std::string message = {};
   std::string help = {};
 };
 
-/// Reads one cell; blanks around it are ignored, an empty cell is a bubble. The whole text must be one action: PyTorch
-/// ignores what follows a valid beginning ("0F0xyz" runs as 0F0, "0FULL_BACKWARD0" as a forward of no microbatch), and
-/// a typo would then train something else. Leading zeros are accepted. Where the text is not well-formed the result is
-/// empty and `problem` is filled.
+/// Parses one cell. Surrounding blanks are ignored; an empty cell is a bubble. The whole text must match: PyTorch
+/// ignores anything after a valid prefix ("0F0xyz" runs as 0F0, "0FULL_BACKWARD0" as a forward without a microbatch),
+/// so a typo would silently change the training. Leading zeros are accepted. If the text is malformed, returns nothing
+/// and fills `problem`.
 std::optional<Slot> parse_slot(std::string_view text, ParseProblem& problem);
 
 }  // namespace automodel::schedule

@@ -1,4 +1,4 @@
-// A timeline as Chrome trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+// A timeline as Chrome trace events, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace automodel::schedule {
 
-/// A JSON object with "traceEvents": one process called `name`, one thread a rank for its computations and, where any
-/// communication takes time, one for that. A second of the timeline is a second of the trace.
+/// A JSON object with "traceEvents": one process called `name` with a thread per rank for computation and, if any
+/// communication takes time, another for communication. One second of the timeline is one second of the trace.
 std::string chrome_trace(const Timeline& timeline, std::string_view name);
 
-/// Several timelines below each other, each a process with its name, all from the same moment on.
+/// Several timelines below each other, each as a named process, all starting at the same time.
 struct NamedTimeline {
   std::string_view name;
   const Timeline* timeline;

@@ -16,7 +16,7 @@ constexpr std::array<std::pair<CsvFormat, std::string_view>, 2> kFormats = {{
     {CsvFormat::kComputeOnly, "compute_only"},
     {CsvFormat::kComputeComms, "compute_comms"},
 }};
-/// Also bounds what is read from a file that is none of ours.
+/// Also bounds how much is read from an arbitrary file.
 constexpr std::uintmax_t kMaxBytes = std::uintmax_t{64} << 20;
 
 class CsvReader {
@@ -40,7 +40,7 @@ class CsvReader {
   }
 
  private:
-  /// Counted before anything is allocated.
+  /// Checks the sizes before anything is allocated.
   bool sizes_ok(std::string_view text) {
     const auto count = [&](char c) { return static_cast<std::size_t>(std::count(text.begin(), text.end(), c)); };
     const std::size_t lines = count('\n') + (text.empty() || text.back() == '\n' ? 0 : 1);
@@ -88,7 +88,7 @@ class CsvReader {
     row.push_back(*slot);
   }
 
-  /// `column` is where the cell begins in its line; `row` does not have the cell yet.
+  /// `column` is the cell's offset in its line; `row` does not contain the cell yet.
   void report(const char* id, ParseProblem problem, std::size_t column, const Row& row) {
     if (table_.problems.size() >= kMostProblems) {
       ++dropped_;

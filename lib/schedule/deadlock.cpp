@@ -7,9 +7,9 @@
 namespace automodel::schedule {
 namespace {
 
-constexpr std::size_t kMostTold = 16;  // ranks of a cycle
+constexpr std::size_t kMostTold = 16;  // ranks of a cycle listed in the message
 
-/// The ranks of a cycle, beginning with the lowest; where the chain of waiting ends in a rank that is done, the chain.
+/// The ranks of a cycle, starting with the lowest. If the chain of waits ends at a finished rank, that chain.
 std::vector<std::size_t> cycle_of(const std::vector<std::optional<Wait>>& waits) {
   const auto first = std::find_if(waits.begin(), waits.end(), [](const auto& wait) { return wait.has_value(); });
   std::vector<std::size_t> path;

@@ -1,4 +1,4 @@
-// Describes ranks that wait for each other.
+// Diagnostics for ranks that wait for each other.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace automodel::schedule {
 
-/// A rank that cannot go on.
+/// A rank that cannot proceed.
 struct Wait {
-  std::size_t step = 0;     ///< where it stands in its row
-  std::string action = {};  ///< what stands there
+  std::size_t step = 0;     ///< position in its row
+  std::string action = {};  ///< the action at that step
   std::string needs = {};   ///< the action that must come first
-  std::size_t rank = 0;     ///< the rank in whose row that action stands
+  std::size_t rank = 0;     ///< the rank whose row contains that action
 };
 
-/// "schedule-deadlock", placed at the first rank of a cycle. `waits` is indexed by rank, empty for a rank that came to
-/// the end of its row; at least one rank must wait.
+/// A "schedule-deadlock" diagnostic located at the first rank of a cycle. `waits` is indexed by rank; entries are empty
+/// for ranks that reached the end of their row. At least one rank must be waiting.
 Diagnostic deadlock(const std::vector<std::optional<Wait>>& waits, const Origin& origin);
 
 }  // namespace automodel::schedule

@@ -1,5 +1,5 @@
 // DualPipeV (DeepSeek-V3, arXiv 2412.19437; the V-shaped half of DualPipe). The eight phases are those of DeepSeek's
-// published order; torch has the same.
+// published order, which torch uses as well.
 #include <array>
 #include <deque>
 
@@ -23,7 +23,7 @@ class Builder {
     row_.emplace_back(action);
   }
   void backward(std::size_t chunk, bool split) { split ? input_gradient(chunk) : full_backward(chunk); }
-  /// The oldest weight gradient still owed, if any.
+  /// Emits the oldest outstanding weight gradient, if any.
   void weight_gradient() {
     if (owed_.empty()) return;
     row_.emplace_back(owed_.front());
@@ -76,7 +76,7 @@ Row dual_pipe_row(const Request& request, int rank) {
     row.full_backward(1);
     row.overlap(1, 0);
   }
-  // 6: backwards only; from half way on split, so that the weight gradients can fill the end.
+  // 6: backwards only; split from halfway on, so that the weight gradients can fill the end.
   bool split = false;
   const int half = (rank + 1) / 2;
   for (int i = 0; i < rank + 1; ++i) {

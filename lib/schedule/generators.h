@@ -1,5 +1,5 @@
-// The schedules by name. One row a schedule; help, errors, documentation and tests walk the table.
-// docs/adding-a-schedule.md says how to add one.
+// The table of schedules, one row each. Help, errors, documentation and tests are generated from it. See
+// docs/adding-a-schedule.md.
 #pragma once
 
 #include <span>
@@ -11,23 +11,23 @@
 
 namespace automodel::schedule {
 
-/// What a schedule is made for.
+/// The sizes to generate a schedule for.
 struct Request {
   int ranks = 1;
   int stages_per_rank = 1;
   int microbatches = 1;
-  /// MegatronInterleaved: how many microbatches a rank runs through one stage before it turns to the next
-  /// (microbatch_group_size_per_vp_stage); 0 means as many as there are ranks.
+  /// MegatronInterleaved: microbatches that a rank runs through one stage before moving to its next stage
+  /// (microbatch_group_size_per_vp_stage); 0 means the number of ranks.
   int microbatch_group_size = 0;
 
   int stages() const { return ranks * stages_per_rank; }
   Shape shape() const { return {ranks, stages(), microbatches}; }
 };
 
-/// Another spelling of a schedule's name.
+/// An alternative name of a schedule.
 struct Alias {
   std::string_view name;
-  std::string_view doc;  ///< whose spelling it is and, where it is not evident, why it means this schedule
+  std::string_view doc;  ///< who uses this name and, if not obvious, why it means this schedule
 };
 
 struct Generator {
@@ -35,23 +35,23 @@ struct Generator {
   std::span<const Alias> aliases;
   std::string_view doc;
   PlacementStyle placement = PlacementStyle::kLoop;
-  bool single_stage = false;  ///< one stage per rank; NeMo AutoModel and torch treat these schedules apart
+  bool single_stage = false;  ///< exactly one stage per rank; NeMo AutoModel and torch treat these schedules separately
   int min_stages_per_rank = 1;
   int max_stages_per_rank = 0;                     ///< 0: no limit
-  Diagnostics (*check)(const Request&) = nullptr;  ///< what this schedule demands beyond the columns above
+  Diagnostics (*check)(const Request&) = nullptr;  ///< requirements beyond the fields above
   Schedule (*generate)(const Request&) = nullptr;  ///< null: the order comes from a CSV file
 };
 
 std::span<const Generator> generators();
-/// By name or alias, letter case ignored; null for an unknown name.
+/// By name or alias, case-insensitive; null for an unknown name.
 const Generator* find_generator(std::string_view name);
-/// "schedule-unknown", with the nearest name and the list of all.
+/// A "schedule-unknown" diagnostic with the nearest name and the list of all names.
 Diagnostic unknown_schedule(std::string_view name);
 
-/// Everything that is wrong with the request: sizes below 1 or too large, stages per rank, microbatches, and
-/// "schedule-needs-csv" for a row without an order of its own. Messages name the nearest valid value.
+/// All problems of a request: sizes below 1 or too large, stages per rank, microbatches, and "schedule-needs-csv" for a
+/// row without a generator. Messages name the nearest valid value.
 Diagnostics check_request(const Generator& generator, const Request& request);
-/// The rows of compute actions (F, I, W, B) and bubbles; check_request must have passed.
+/// The table of compute actions (F, I, W, B) and bubbles. The request must have passed check_request().
 Schedule generate(const Generator& generator, const Request& request);
 
 }  // namespace automodel::schedule

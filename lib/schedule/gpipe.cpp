@@ -1,4 +1,4 @@
-// GPipe (arXiv 1811.06965). The order that torch runs, not the one that it draws, which has idle steps.
+// GPipe (arXiv 1811.06965). The order that torch executes, which differs from the one it displays: that has idle steps.
 #include "schedule/orders.h"
 
 namespace automodel::schedule::orders {

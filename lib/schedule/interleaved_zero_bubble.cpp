@@ -8,7 +8,7 @@
 namespace automodel::schedule::orders {
 namespace {
 
-constexpr int kNever = -1;  // not done at any step
+constexpr int kNever = -1;  // not executed yet
 
 Row row_of(const Request& request, int rank) {
   const int total = request.microbatches * request.stages_per_rank;
@@ -31,8 +31,8 @@ Row row_of(const Request& request, int rank) {
   return row;
 }
 
-/// Lets all rows advance in step, one slot a time, and puts a bubble in front of a forward whose input was not computed
-/// in an earlier step. As in torch, backwards are not looked at.
+/// Advances all rows in lockstep, one slot at a time, and inserts a bubble before a forward whose input was not
+/// computed in an earlier step. As in torch, dependencies of backwards are not considered.
 Schedule with_bubbles(const Schedule& rows, const Shape& shape) {
   std::vector<int> done_at(shape.pairs(), kNever);
   std::vector<std::size_t> next(rows.size(), 0);

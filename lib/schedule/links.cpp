@@ -9,7 +9,7 @@ Links::Links(const Placement& placement, const Shape& shape) : shape_(shape) {
   const auto neighbour = static_cast<std::size_t>(shape.microbatches);
   for (std::size_t op = 0; op < kOps.size(); ++op) {
     offset_[op] = kOpLinks[op].gradient ? shape.pairs() : 0;
-    // A SEND belongs to the message of its receiver; unsigned arithmetic wraps round and back.
+    // A SEND maps to its receiver's message. The unsigned offset may wrap around; adding it wraps back.
     if (kOpLinks[op].sends) offset_[op] += kOpLinks[op].toward > 0 ? neighbour : 0 - neighbour;
   }
   const auto rank = [&](int stage) { return placement.rank_of(Stage{stage}); };

@@ -1,5 +1,5 @@
-// Which message an action sends or receives. A message is known by its receiver: the stage, the microbatch and whether
-// it is an activation (forward) or a gradient.
+// Maps actions to the messages they send or receive. A message is identified by its receiver: stage, microbatch, and
+// whether it is an activation (forward) or a gradient.
 #pragma once
 
 #include <array>
@@ -11,16 +11,16 @@
 
 namespace automodel::schedule {
 
-/// How an op relates to messages.
+/// How an op relates to a message.
 struct OpLink {
-  int toward = 0;         ///< the stage at the other end: 1 the next, -1 the previous one, 0 none
-  bool gradient = false;  ///< a gradient, not an activation
-  bool sends = false;     ///< makes the message leave; the others receive or consume it
+  int toward = 0;         ///< the stage at the other end: 1 next, -1 previous, 0 none
+  bool gradient = false;  ///< gradient rather than activation
+  bool sends = false;     ///< the op sends the message; other ops receive or consume it
 };
-/// By Op.
+/// Indexed by Op.
 inline constexpr std::array<OpLink, kOps.size()> kOpLinks = {{
-    {-1, false, false},  // F needs what the previous stage made
-    {1, true, false},    // I needs the gradient that the next stage made
+    {-1, false, false},  // F consumes the previous stage's output
+    {1, true, false},    // I consumes the next stage's input gradient
     {0, false, false},   // W
     {1, true, false},    // B
     {1, false, true},    // SEND_F
@@ -39,28 +39,28 @@ class Links {
  public:
   Links(const Placement& placement, const Shape& shape);
 
-  /// For dense arrays with one element a message.
+  /// Size of dense arrays with one element per message.
   std::size_t messages() const { return 2 * shape_.pairs(); }
-  /// The message that an action sends, receives, or, for F, I and B, consumes. For a SEND the receiving stage must
-  /// exist; not for ops without a neighbour.
+  /// The message that an action sends, receives or (F, I, B) consumes. For a SEND the receiving stage must exist. Not
+  /// valid for ops without a neighbour.
   std::size_t message(const Action& action) const {
     return shape_.pair(action) + offset_[static_cast<std::size_t>(action.op())];
   }
-  /// The stage at the other end of a SEND or RECV, or the one whose result an F, I or B needs; -1 where there is none.
+  /// The stage at the other end of a SEND or RECV, or the one whose result an F, I or B consumes; -1 if there is none.
   int neighbour(const Action& action) const {
     const int toward = link_of(action.op()).toward;
     const int stage = action.stage().value + toward;
     return toward == 0 || stage >= shape_.stages ? -1 : stage;
   }
-  /// The rank of that neighbour, or -1 where there is none or it is on the same rank: no message then.
+  /// The rank of that neighbour; -1 if there is none or it is on the same rank, in which case there is no message.
   int peer(const Action& action) const {
     const int direction = link_of(action.op()).toward + 1;
     return peers_[static_cast<std::size_t>(direction)][action.stage().at()];
   }
-  /// The SEND of a RECV, and the RECV of a SEND.
+  /// The SEND matching a RECV, and vice versa.
   Action counterpart(const Action& transfer) const;
 
-  /// An ordered pair of ranks between which messages go; numbered from 0 without gaps.
+  /// Channel of a SEND or RECV. Channels are ordered (sender, receiver) pairs of ranks, numbered contiguously from 0.
   int channel(const Action& transfer) const {
     const OpLink& link = link_of(transfer.op());
     const int receiver = transfer.stage().value + (link.sends ? link.toward : 0);

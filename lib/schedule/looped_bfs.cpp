@@ -1,4 +1,4 @@
-// Breadth-first pipeline parallelism (arXiv 2211.05953). Microbatches go back in reverse, as in torch.
+// Breadth-first pipeline parallelism (arXiv 2211.05953). Backwards run in reverse microbatch order, as in torch.
 #include "schedule/orders.h"
 
 namespace automodel::schedule::orders {

@@ -36,7 +36,7 @@ class SendRecvPass {
  private:
   enum Done : std::uint8_t { kDoneForward = 1, kDoneBackward = 2 };
 
-  /// Emits at most one slot of the rank; false where it has to wait or is at its end.
+  /// Emits at most one slot of the rank; returns false if the rank has to wait or is finished.
   bool advance(std::size_t rank) {
     const Row& row = schedule_[rank];
     if (next_[rank] == row.size()) return false;
@@ -50,7 +50,7 @@ class SendRecvPass {
     return true;
   }
 
-  /// The stage whose result `action` needs, or -1; the result is a forward for F, else an input gradient.
+  /// The stage whose result `action` consumes, or -1. For F this is an activation, else an input gradient.
   int needed_stage(const Action& action) const {
     if (action.op() == Op::kForward) return action.stage().value - 1;
     if (action.op() != Op::kFullBackward && action.op() != Op::kBackwardInput) return -1;
@@ -92,7 +92,7 @@ class SendRecvPass {
     }
     return out;
   }
-  /// The action of `peer` that makes what `action` needs; backward is spelled B or I as it stands there.
+  /// The action of `peer` that produces what `action` consumes; a backward is spelled B or I as in the peer's row.
   std::string producer(const Action& action, Stage stage, std::size_t peer) const {
     if (action.op() == Op::kForward) return to_text(Action(Op::kForward, stage, action.microbatch()));
     const Action split(Op::kBackwardInput, stage, action.microbatch());
@@ -138,7 +138,7 @@ Lowered lower(const Schedule& schedule, const Placement& placement, const Shape&
   rows.reserve(schedule.size());
   for (const Row& row : schedule) rows.push_back(add_reduce_grad(add_unshard_reshard(row), shape));
   Lowered out = add_send_recv(rows, placement, shape, origin);
-  // Reported again from the user's table, whose steps are not shifted by the earlier passes.
+  // Run again on the user's table for its problems, so that steps are not shifted by the earlier passes.
   if (!out.problems.empty()) out.problems = add_send_recv(schedule, placement, shape, origin).problems;
   return out;
 }

@@ -1,6 +1,6 @@
-// From the order of computations to the complete table of a rank: parameters gathered and freed, gradients reduced,
-// messages sent and received. Each pass is a function from a table to a new one; together they give the table of
-// torch.distributed.pipelining action for action.
+// Lowering from the order of computations to complete tables that also gather and free parameters, reduce gradients,
+// and send and receive messages. Each pass maps a table to a new one. The result matches torch.distributed.pipelining's
+// table action for action.
 #pragma once
 
 #include "base/diagnostic.h"
@@ -10,28 +10,28 @@
 
 namespace automodel::schedule {
 
-/// UNSHARD before a stage's first action and RESHARD when it is not among the next stages in use: a rank keeps the
-/// parameters of its next three distinct stages gathered (of four, where an overlapped pair brings in the third and
-/// fourth together). Drops the bubbles. A row needs nothing from the others.
+/// Adds UNSHARD before a stage is used and RESHARD once it is no longer among the stages used next. A rank keeps its
+/// next three distinct stages gathered, or four if an overlapped pair brings in the third and fourth together. Drops
+/// bubbles. Rows are independent.
 Row add_unshard_reshard(const Row& row);
 
-/// REDUCE_GRAD of a stage right after the last of its B and W, one per microbatch.
+/// Adds REDUCE_GRAD of a stage right after its last B or W; there is one B or W per microbatch.
 Row add_reduce_grad(const Row& row, const Shape& shape);
 
 struct Lowered {
   Schedule schedule = {};
-  Diagnostics problems = {};  ///< "schedule-deadlock": the ranks wait for each other; the message prints the cycle
+  Diagnostics problems = {};  ///< "schedule-deadlock" if ranks wait for each other; the message shows the cycle
 };
 
-/// SEND and RECV between neighbouring stages on different ranks. Follows all rows at once, sweep by sweep, one action a
-/// rank and sweep; a sender appends its SEND to its own row and at the same moment the RECV to the receiver's. So on
-/// every pair of ranks sends and receives stand in the same order, and the table can run with blocking sends. Needs a
-/// table that validate() accepted; linear in its size.
+/// Adds SEND and RECV between neighbouring stages on different ranks. Walks all rows in sweeps of one action per rank;
+/// when a result must be sent, SEND is appended to the sender's row and, at the same time, RECV to the receiver's.
+/// Hence sends and receives have the same order on every pair of ranks, and the table can run with blocking sends.
+/// Requires a table accepted by validate(). Linear in its size.
 Lowered add_send_recv(const Schedule& schedule, const Placement& placement, const Shape& shape,
                       const Origin& origin = {});
 
-/// All passes. `schedule` has compute actions only and passed validate(). The same for evaluation: lower() of
-/// forward_only(). Problems name the cells of `schedule`.
+/// All passes. `schedule` must contain only compute actions and have passed validate(). For evaluation, apply lower()
+/// to forward_only(). Problems refer to cells of `schedule`.
 Lowered lower(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin = {});
 
 }  // namespace automodel::schedule

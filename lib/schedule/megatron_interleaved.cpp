@@ -60,7 +60,7 @@ int group_size_of(const Request& request) {
   return request.microbatch_group_size > 0 ? request.microbatch_group_size : request.ranks;
 }
 
-/// A last group smaller than the pipeline would make every rank wait.
+/// Whether the last group is full or has at least one microbatch per rank; a smaller one would stall every rank.
 bool leaves_no_gap(int microbatches, int group_size, int ranks) {
   const int rest = microbatches % group_size;
   return rest == 0 || rest >= ranks;

@@ -1,5 +1,5 @@
-// The orders that the table in generators.cpp names; each stands in the source file of its name. An order assumes a
-// request that check_request accepted; `check_...` says what it demands beyond the columns of the table.
+// The generators listed in the table of generators.cpp, each in the source file of the same name. Requests must have
+// passed check_request(); the check_... functions verify requirements beyond the table's columns.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ Diagnostics check_rounds(const Request& request);
 Diagnostics check_dual_pipe_v(const Request& request);
 Diagnostics check_megatron_interleaved(const Request& request);
 
-/// "6" or "4 or 6": the legal values next to `given`, none above `highest`; "" where there are none.
+/// "6" or "4 or 6": the nearest legal values below and above `given`, up to `highest`; "" if there are none.
 template <class Legal>
 std::string nearest_legal(int given, int highest, Legal&& legal) {
   std::string out;

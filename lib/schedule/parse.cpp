@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::string_view kForm = "an action is <stage><action><microbatch>, for example 2F0";
 
-constexpr std::size_t kLongest = 32;  // characters of a cell that a message quotes
+constexpr std::size_t kLongest = 32;  // characters of a cell quoted in a message
 
-/// Text as it can stand in a message: unprintable bytes escaped, long text cut.
+/// Text for use in a message: unprintable bytes escaped, long text truncated.
 std::string quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text.substr(0, kLongest))
@@ -72,7 +72,7 @@ class CellReader {
     problem_ = {offset, std::move(message), std::move(help)};
   }
 
-  /// Empty, with the problem filled, where there is no number below `limit`.
+  /// Parses a number below `limit`; otherwise returns nothing and fills in the problem.
   std::optional<int> number(std::string_view what, int limit) {
     const std::size_t begin = at_;
     const auto digits = take(is_digit);

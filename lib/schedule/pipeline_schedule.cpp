@@ -9,7 +9,7 @@
 namespace automodel::schedule {
 namespace {
 
-/// Everything after the order; `training` is taken as it is where it is not empty.
+/// Everything after the order. A non-empty `training` table is used as is instead of lowering the order.
 void complete(PipelineSchedule& out, const Origin& origin, Schedule training) {
   auto placement = infer_placement(out.order, out.shape.stages);
   AUTOMODEL_CHECK(placement.has_value(), "a valid table places every stage");

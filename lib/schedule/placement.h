@@ -1,4 +1,4 @@
-// Which rank holds which stage.
+// Placement of stages on ranks.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,11 @@
 namespace automodel::schedule {
 
 enum class PlacementStyle {
-  kLoop,  ///< stage s on rank s % ranks: every pass over the ranks goes the same way
-  kV,     ///< zig-zag: 0 1 2 3 3 2 1 0 0 1 ...; the rank that ends a pass begins the next one
+  kLoop,  ///< stage s on rank s % ranks: every pass over the ranks has the same direction
+  kV,     ///< zigzag, 0 1 2 3 3 2 1 0 0 1 ...: the last rank of a pass is the first of the next
 };
 
-/// The map from stages to ranks. Any map is valid here, including ranks without a stage; what a schedule demands is
+/// A map from stages to ranks. Any map is allowed, even with ranks without a stage; requirements of a schedule are
 /// checked elsewhere.
 class Placement {
  public:
@@ -29,7 +29,7 @@ class Placement {
   const std::vector<int>& rank_of_stage() const { return rank_of_stage_; }
   /// Ascending.
   const std::vector<Stage>& stages_of(int rank) const { return stages_of_rank_[static_cast<std::size_t>(rank)]; }
-  /// The place of the stage among the stages of its rank, from 0: the index of its model chunk.
+  /// The index of the stage among its rank's stages, from 0; in Megatron's terms, its model chunk.
   int local_index(Stage stage) const { return local_index_[stage.at()]; }
   bool operator==(const Placement&) const = default;
 
@@ -39,17 +39,17 @@ class Placement {
   std::vector<std::vector<Stage>> stages_of_rank_;
 };
 
-/// Refuses sizes below 1 and above the limits, and a V whose stages are not a multiple of the ranks.
+/// Rejects sizes below 1 or above the limits, and a V whose number of stages is not a multiple of the ranks.
 Diagnostics check_placement(PlacementStyle style, int ranks, int stages);
-/// The map of a style; check_placement must have passed. For ranks = 4, stages = 8 loop gives 0 1 2 3 0 1 2 3 and V
-/// gives 0 1 2 3 3 2 1 0 (torch.distributed.pipelining generate_stage_to_rank_mapping).
+/// The placement of a style; check_placement() must have passed. For ranks = 4, stages = 8 loop gives 0 1 2 3 0 1 2 3
+/// and V gives 0 1 2 3 3 2 1 0 (torch.distributed.pipelining generate_stage_to_rank_mapping).
 Placement make_placement(PlacementStyle style, int ranks, int stages);
-/// The map that a table implies; empty where a stage is on two ranks or on none (validate() tells which).
+/// The placement implied by a table; empty if a stage is on two ranks or on none (validate() reports which).
 std::optional<Placement> infer_placement(const Schedule& schedule, int stages);
 
 /// "loop", "v".
 std::string_view name_of(PlacementStyle style);
-/// "loop", "v", or "custom" for a map that is neither. One stage per rank counts as loop.
+/// "loop", "v", or "custom" if neither. One stage per rank counts as "loop".
 std::string_view style_of(const Placement& placement);
 
 }  // namespace automodel::schedule

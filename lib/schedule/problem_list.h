@@ -1,4 +1,4 @@
-// A bounded list of problems: hostile input can be wrong in a million cells.
+// A bounded list of problems, since bad input can be wrong in a million cells.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class ProblemList {
  public:
   explicit ProblemList(const Origin& origin) : origin_(origin) {}
 
-  /// A problem of one cell; the message is completed with rank and step.
+  /// A problem in one cell; rank and step are prepended to the message.
   void cell(const char* id, std::size_t rank, std::size_t step, const std::string& message, std::string help) {
     if (!full())
       add(id, fmt::format("rank {}, step {}: {}", rank, step, message), std::move(help), origin_.cell(rank, step));

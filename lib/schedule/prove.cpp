@@ -20,7 +20,7 @@ bool has_backward(const Schedule& schedule) {
   return false;
 }
 
-/// First part: walks each row once, in its order, and keeps what it has seen of each message, microbatch and stage.
+/// First part: walks each row once, in order, tracking the state of each message, microbatch and stage.
 class CommunicationCheck {
  public:
   CommunicationCheck(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin,
@@ -54,7 +54,7 @@ class CommunicationCheck {
  private:
   static constexpr int kNever = -1;
   enum Done : std::uint8_t { kDoneF = 1, kDoneI = 2, kDoneB = 4 };
-  /// The places of its SEND and its RECV among those of its channel.
+  /// Positions of a message's SEND and RECV within its channel.
   struct Message {
     int sent = kNever;
     int received = kNever;
@@ -63,7 +63,7 @@ class CommunicationCheck {
     Live live = {};
     bool ever_gathered = false;
     bool gathered = false;
-    int computed = 0;   // before the first UNSHARD
+    int computed = 0;   // computations before the first UNSHARD
     int backwards = 0;  // B and W so far
     int reductions = 0;
   };
@@ -162,7 +162,7 @@ class CommunicationCheck {
     }
   }
 
-  /// F, B and I need the result of a neighbour: received before, or computed before on the same rank.
+  /// F, B and I need a neighbour's result, received earlier or computed earlier on the same rank.
   void consume(const Action& action, std::size_t rank, std::size_t step) {
     if (links_.neighbour(action) < 0) return;
     const bool forward = action.op() == Op::kForward;
@@ -218,7 +218,7 @@ class CommunicationCheck {
     --(stages_[stage.at()].live.*what);
   }
 
-  /// Both ends of every message exist and have the same place in their channel.
+  /// Checks that both ends of every message exist and have the same position in their channel.
   void match_messages() {
     if (std::all_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.sent == m.received; })) return;
     for (std::size_t rank = 0; rank < schedule_.size(); ++rank)
@@ -267,7 +267,8 @@ class CommunicationCheck {
   bool keeps_activations_ = true;
 };
 
-/// Second part: runs the table. Each rank advances as far as it can; ranks that wait for what it did are tried again.
+/// Second part: executes the table. Each rank advances as far as it can; ranks waiting for what it did are then
+/// retried.
 class RendezvousRun {
  public:
   enum class Receives : std::uint8_t { kPosted, kMeetings };
@@ -279,7 +280,7 @@ class RendezvousRun {
         next_(schedule.size(), 0),
         waits_for_(schedule.size(), links_.messages()) {}
 
-  /// Empty where the table ends.
+  /// Empty if the table terminates.
   Diagnostics run(const Origin& origin) {
     for (std::size_t rank = schedule_.size(); rank-- > 0;) runnable_.push_back(rank);
     while (!runnable_.empty()) {
@@ -300,7 +301,7 @@ class RendezvousRun {
     const Row& row = schedule_[rank];
     for (std::size_t& next = next_[rank]; next < row.size(); ++next) {
       const Slot& slot = row[next];
-      // A rank that has arrived at a meeting is visible to the other side.
+      // Arriving at a rendezvous is visible to the other rank even if this rank blocks.
       if (meetings_) perform_transfers(slot);
       if (const Action* action = blocked_by(slot); action != nullptr) {
         waits_for_[rank] = links_.message(*action);
@@ -315,7 +316,7 @@ class RendezvousRun {
       if (is_transfer(action.op())) perform(action);
   }
 
-  /// The action of the slot that cannot run yet; null where all can.
+  /// The first action of the slot that cannot run yet; null if all can.
   const Action* blocked_by(const Slot& slot) const {
     for (const Action& action : slot.actions()) {
       const bool sends = link_of(action.op()).sends, meets = meetings_ && is_transfer(action.op());
@@ -349,8 +350,8 @@ class RendezvousRun {
   bool meetings_;
   Links links_;
   std::vector<std::uint8_t> state_;     // by message
-  std::vector<std::size_t> next_;       // by rank: the slot at which it stands
-  std::vector<std::size_t> waits_for_;  // by rank: a message, or messages() where it does not wait
+  std::vector<std::size_t> next_;       // by rank: index of its next slot
+  std::vector<std::size_t> waits_for_;  // by rank: a message, or messages() if it is not waiting
   std::vector<std::size_t> runnable_;
 };
 

@@ -1,4 +1,4 @@
-// Proof that a complete table runs to its end on any transport, and what it needs in memory.
+// Proves that a complete table runs to completion on any transport, and determines its memory needs.
 #pragma once
 
 #include <vector>
@@ -10,13 +10,15 @@
 
 namespace automodel::schedule {
 
-/// The most of each that exist at the same time, for one rank or one stage. They follow from the order of the row
-/// alone, whatever the durations.
+/// Peak numbers of simultaneously live objects of one rank or stage. They depend only on the order of the row, not on
+/// durations.
 struct Live {
-  int receive_buffers = 0;  ///< posted by RECV_F or RECV_B and not yet consumed by F, B or I
-  int in_flight = 0;  ///< microbatches from their F to the end of their backward (B or W): activations kept; 0 in a
-                      // /< table for evaluation, which keeps none
-  int awaiting_weight = 0;  ///< those of them whose I is done and whose W is not
+  /// Receives posted by RECV_F or RECV_B and not yet consumed by F, B or I.
+  int receive_buffers = 0;
+  /// Microbatches between their F and the end of their backward (B or W), whose activations are kept. 0 in an
+  /// evaluation table, which keeps none.
+  int in_flight = 0;
+  int awaiting_weight = 0;  ///< those in flight whose I is done but whose W is not
   bool operator==(const Live&) const = default;
 };
 
@@ -27,27 +29,27 @@ struct Proof {
   bool ok() const { return problems.empty(); }
 };
 
-/// Checks a table with communication (made by lower() or read from a compute_comms file) whose computations validate()
-/// accepted. Two parts.
+/// Checks a table with communication (from lower() or a compute_comms file) whose computations validate() accepted.
+/// Establishes two properties.
 ///
-/// Communication is complete: every SEND has exactly one RECV, between neighbouring stages on different ranks, after
-/// the computation that makes the data and before the one that uses it; whatever is needed from another rank is
-/// received; from each rank to each other, sends and receives stand in the same order, as transports without tags need
-/// it. UNSHARD, RESHARD: a stage that has any is computed only while gathered. REDUCE_GRAD: once for each stage with a
-/// backward, after the last of them. Ids: schedule-send, schedule-recv, schedule-send-order, schedule-unshard,
+/// Communication is complete. Every SEND has exactly one RECV, between neighbouring stages on different ranks, after
+/// the computation that produces the data and before the one that consumes it. Everything needed from another rank is
+/// received. For each ordered pair of ranks, sends and receives have the same order, as transports without tags
+/// require. A stage with UNSHARD or RESHARD is computed only while gathered. REDUCE_GRAD occurs once per stage that has
+/// a backward, after the last one. Ids: schedule-send, schedule-recv, schedule-send-order, schedule-unshard,
 /// schedule-reduce-grad.
 ///
-/// The table terminates: run with the weakest guarantees that a transport may give. A SEND waits until the matching
-/// RECV was posted, a RECV is posted without waiting (a pool of Live::receive_buffers never runs out), a computation
-/// waits for its data. Which rank goes first makes no difference: nothing that could run ever becomes unable to, so one
-/// run that ends proves that all end. Otherwise schedule-deadlock with the cycle.
+/// The table terminates under the weakest guarantees a transport may give: a SEND blocks until the matching RECV is
+/// posted, a RECV is posted without blocking (a pool of Live::receive_buffers never runs out), and a computation waits
+/// for its data. The order in which ranks run does not matter: an action that can run stays runnable, so one
+/// terminating run proves that all terminate. Otherwise reports schedule-deadlock with the cycle.
 ///
 /// Linear in the size of the table.
 Proof prove(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin = {});
 
-/// Whether a table that prove() accepted ends also where each message is a meeting: both ranks stand at it, and each
-/// rank at one message at a time. NCCL makes that of a table, with one stream for messages, no tags and no buffers to
-/// send ahead into. `schedule-meeting` where it does not.
+/// Whether a table that prove() accepted also terminates if every message is a rendezvous in which both ranks take
+/// part, one message at a time per rank. That is how NCCL executes a table, with one stream for messages, no tags and
+/// no buffering. Reports `schedule-meeting` if it does not terminate.
 Diagnostics prove_meetings(const Schedule& schedule, const Placement& placement, const Shape& shape,
                            const Origin& origin = {});
 

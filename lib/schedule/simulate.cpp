@@ -35,8 +35,8 @@ class Simulation {
     while (!runnable_.empty()) {
       const std::size_t rank = runnable_.back();
       runnable_.pop_back();
-      // Each of the two lanes may unblock the other: a finished gather frees a computation, a finished computation
-      // issues the next message.
+      // The two lanes can unblock each other: a finished gather allows a computation to start, and a finished
+      // computation issues the next message.
       while (advance_compute(rank) || advance_communication(rank)) continue;
     }
     for (std::size_t rank = 0; rank < schedule_.size(); ++rank)
@@ -47,7 +47,7 @@ class Simulation {
   }
 
  private:
-  /// When the receive was posted and when the data is there.
+  /// Times at which the receive was posted and the data arrived.
   struct Message {
     double posted = kUnknown;
     double arrived = kUnknown;
@@ -57,17 +57,17 @@ class Simulation {
     double at = 0;
   };
   struct RankState {
-    std::size_t next = 0;             // in its row
-    double time = 0;                  // when the compute lane is free
+    std::size_t next = 0;             // position in its row
+    double time = 0;                  // when the compute lane becomes free
     std::vector<Issued> issued = {};  // communication in order; the first `sent` are done
     std::size_t sent = 0;
-    double communication_time = 0;  // when the communication lane is free
+    double communication_time = 0;  // when the communication lane becomes free
     int in_flight = 0;
-    std::size_t needs = kNoMessage;  // whose arrival the compute lane waits for
-    std::size_t sends = kNoMessage;  // whose receive the next SEND waits for
+    std::size_t needs = kNoMessage;  // message the compute lane waits for
+    std::size_t sends = kNoMessage;  // message for whose receive the next SEND waits
   };
 
-  /// Runs the row from where it stands to the first action that has to wait. True where anything was done.
+  /// Runs the row up to the first action that has to wait. Returns whether anything was done.
   bool advance_compute(std::size_t rank) {
     RankState& state = ranks_[rank];
     const std::size_t before = state.next;
@@ -108,7 +108,7 @@ class Simulation {
     return state.sent != before;
   }
 
-  /// False where the data of one of the actions is not known to arrive yet.
+  /// Returns false if the arrival time of some action's data is not known yet.
   bool compute(const Slot& slot, std::size_t rank) {
     RankState& state = ranks_[rank];
     double start = state.time;
@@ -136,7 +136,7 @@ class Simulation {
     return true;
   }
 
-  /// The end of a SEND, UNSHARD, RESHARD or REDUCE_GRAD that can begin at `start`; kUnknown where the receive is not
+  /// End time of a SEND, UNSHARD, RESHARD or REDUCE_GRAD that can start at `start`; kUnknown if the receive is not
   /// posted yet.
   double communicate(const Action& action, double start, std::size_t rank) {
     double end = start;
@@ -191,7 +191,7 @@ class Simulation {
     return 0;
   }
 
-  /// Tries a rank again where one of its lanes waits for this message.
+  /// Retries a rank if one of its lanes waits for this message.
   void wake(int rank, std::size_t message) {
     const RankState& state = ranks_[static_cast<std::size_t>(rank)];
     if (state.needs == message || state.sends == message) runnable_.push_back(static_cast<std::size_t>(rank));
@@ -212,7 +212,7 @@ class Simulation {
   const Costs& costs_;
   Links links_;
   std::vector<Message> messages_;
-  std::vector<int> gathering_;       // by stage: UNSHARDs issued and not done
+  std::vector<int> gathering_;       // by stage: UNSHARDs issued but not done
   std::vector<double> gathered_at_;  // by stage: end of the last UNSHARD
   std::vector<RankState> ranks_;
   std::vector<std::size_t> runnable_;

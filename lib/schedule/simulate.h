@@ -1,4 +1,4 @@
-// The duration of a table: simulates it with given durations.
+// Simulates a table with given action durations.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace automodel::schedule {
 
-/// Seconds that the actions of a stage take for one microbatch, and once per step for the last three.
+/// Duration in seconds of each action of a stage: per microbatch, or per execution for the last three.
 struct StageCost {
   double forward = 1;
   double backward_input = 1;
@@ -20,8 +20,8 @@ struct StageCost {
   double reduce_grad = 0;
 };
 
-/// A message between stage s and s + 1, in either direction: `transfer` occupies the sender's link (bytes / bandwidth),
-/// `latency` passes before the data can be used.
+/// Cost of a message between stage s and s + 1, in either direction: `transfer` occupies the sender's link (bytes /
+/// bandwidth); after another `latency` the data can be used.
 struct EdgeCost {
   double latency = 0;
   double transfer = 0;
@@ -29,17 +29,17 @@ struct EdgeCost {
 
 struct Costs {
   std::vector<StageCost> stages = {};
-  std::vector<EdgeCost> edges = {};  ///< stages - 1; ignored between stages on the same rank
-  /// True: communication runs beside computation, one operation per rank at a time, in the order of the table. False: a
-  /// rank computes nothing while it sends, gathers or reduces.
+  std::vector<EdgeCost> edges = {};  ///< stages - 1 entries; ignored between stages on the same rank
+  /// True: communication runs concurrently with computation, one operation per rank at a time, in table order. False: a
+  /// rank does not compute while it sends, gathers or reduces.
   bool overlap_communication = true;
 };
-/// F = I = W = 1, B = 2 on every stage, and communication that takes no time.
+/// F = I = W = 1, B = 2 on every stage, and free communication.
 Costs unit_costs(int stages);
 
 enum class Lane : std::uint8_t { kCompute, kCommunication };
 
-/// One box of a Gantt chart. Both halves of an overlapped pair are there, one after the other: how much they really
+/// One box of a Gantt chart. The two halves of an overlapped pair are shown one after the other, since their actual
 /// overlap depends on the machine.
 struct Event {
   double start = 0;
@@ -53,24 +53,24 @@ struct Event {
 struct RankTime {
   double busy = 0;           ///< computing
   double idle = 0;           ///< makespan - busy
-  double communicating = 0;  ///< on the communication lane, or between computations where there is no overlap
-  int peak_in_flight = 0;    ///< microbatches whose activations are kept at the same time (see Live::in_flight)
+  double communicating = 0;  ///< on the communication lane or, without overlap, between computations
+  int peak_in_flight = 0;    ///< peak number of microbatches whose activations are kept (see Live::in_flight)
 };
 
 struct Timeline {
   Shape shape = {};
   Placement placement = {};
-  /// Each rank's compute events are in order of time, and so are its communication events; events of no duration are
-  /// left out of the communication lane.
+  /// Each rank's compute events are in chronological order, and so are its communication events. Zero-length
+  /// communication events are omitted.
   std::vector<Event> events = {};
   std::vector<RankTime> ranks = {};
   double makespan = 0;
-  /// The share of all ranks' time in which they compute nothing: 1 - busy / (ranks * makespan).
+  /// Fraction of all ranks' time not spent computing: 1 - busy / (ranks * makespan).
   double bubble_fraction = 0;
 };
 
-/// Runs a table that prove() accepted. A computation starts when its rank is free and its data has arrived; a message
-/// starts when it was sent and its receive was posted. Linear in the size of the table.
+/// Simulates a table that prove() accepted. A computation starts once its rank is free and its data has arrived; a
+/// message starts once its send has been issued and its receive posted. Linear in the size of the table.
 Timeline simulate(const Schedule& schedule, const Placement& placement, const Shape& shape, const Costs& costs);
 
 }  // namespace automodel::schedule

@@ -1,5 +1,5 @@
-// Runs ranks in sweeps: in each sweep every rank that can go on takes one turn, in ascending order. A rank that has to
-// wait costs nothing until it is woken, so the whole is linear in the number of turns.
+// Runs ranks in sweeps: in each sweep, every rank that can proceed takes one turn, in ascending order. A waiting rank
+// costs nothing until it is woken, so the total cost is linear in the number of turns.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ class Sweep {
     for (std::size_t rank = 0; rank < ranks; ++rank) set(next_, rank);
   }
 
-  /// Calls `turn(rank)` until no rank can go on. It returns false where the rank has to wait for wake().
+  /// Calls `turn(rank)` until no rank can proceed. `turn` returns false if the rank has to wait for wake().
   template <class Turn>
   void run(Turn&& turn) {
     bool any = true;
@@ -23,7 +23,7 @@ class Sweep {
       now_.swap(next_);
       any = false;
       for (std::size_t word = 0; word < now_.size(); ++word)
-        while (now_[word] != 0) {  // read again each time: a turn may wake a later rank of this sweep
+        while (now_[word] != 0) {  // reread each time: a turn may wake a later rank of this sweep
           current_ = word * 64 + static_cast<std::size_t>(std::countr_zero(now_[word]));
           now_[word] &= now_[word] - 1;
           if (turn(current_)) {
@@ -36,8 +36,8 @@ class Sweep {
     }
   }
 
-  /// For use within a turn: what `rank` may have waited for has happened. It gets its turn in this sweep where the
-  /// sweep has not passed it yet, else in the next.
+  /// Called from within a turn when something that `rank` may be waiting for has happened. If waiting, it gets a turn
+  /// in this sweep unless the sweep has already passed it, otherwise in the next.
   void wake(std::size_t rank) {
     const std::uint64_t bit = std::uint64_t{1} << (rank % 64);
     if ((waiting_[rank / 64] & bit) == 0) return;

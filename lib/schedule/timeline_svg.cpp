@@ -13,15 +13,15 @@
 namespace automodel::schedule {
 namespace {
 
-constexpr double kLeft = 104;                                             // labels of the ranks
-constexpr double kRight = 64;                                             // busy share of the ranks
+constexpr double kLeft = 104;                                             // rank labels
+constexpr double kRight = 64;                                             // busy percentage of the ranks
 constexpr double kTop = 66;                                               // title
 constexpr double kLane = 26;                                              // height of a lane
 constexpr double kStrip = 8;                                              // height of the communication strip
 constexpr double kGap = 8;                                                // between ranks
 constexpr double kCharacter = 6.2;                                        // width of a digit in a box
 constexpr std::array<std::string_view, 3> kUnits = {" s", " ms", " us"};  // of the time axis
-constexpr std::size_t kMostTips = 6000;                                   // boxes; larger charts come without tool tips
+constexpr std::size_t kMostTips = 6000;                                   // boxes; larger charts have no tooltips
 
 struct Kind {
   std::string_view label;
@@ -71,7 +71,7 @@ std::string in_xml(std::string_view text) {
   return out;
 }
 
-/// Per cent of lightness: dark for the first stage of a rank, light for the last.
+/// Lightness in percent: dark for the first stage of a rank, light for the last.
 double lightness(int local_index, int stages) {
   return stages < 2 ? 47 : 40 + 36.0 * local_index / (stages - 1);
 }
@@ -101,7 +101,7 @@ class Chart {
     for (int rank = 0; rank < timeline.shape.ranks; ++rank)
       most_local_ = std::max(most_local_, static_cast<int>(timeline.placement.stages_of(rank).size()));
     if (timeline.makespan > 0) {
-      // Boxes wide enough for their number where the page allows it, never so narrow that they vanish.
+      // Boxes are wide enough for their number if the page allows, and never so narrow that they vanish.
       const double wanted = 19 / shortest;
       const double page = std::max(2400 / timeline.makespan, 4 / shortest);
       scale_ = std::clamp(wanted, std::min(900 / timeline.makespan, page), std::min(page, 40000 / timeline.makespan));
@@ -114,7 +114,7 @@ class Chart {
   double width() const { return std::max(right_, kLeft + 600) + kRight; }
   double height() const { return bottom_ + 66; }
 
-  /// `top`: where in the file it begins.
+  /// `top`: vertical offset of the chart in the file.
   std::string draw(double top) {
     put("<svg xmlns=\"http://www.w3.org/2000/svg\" {2}width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
         "{1:.0f}\" "
@@ -186,7 +186,7 @@ class Chart {
     return event.lane == Lane::kCommunication ? 55 : lightness(local_index(event), local_stages(event));
   }
 
-  /// Boxes of one colour stand in one group, so that the colour is written once.
+  /// Groups boxes by colour, so that each colour is written only once.
   void boxes() {
     const auto shades = static_cast<std::size_t>(most_local_);
     std::vector<std::vector<const Event*>> groups(kKinds * shades);
@@ -233,7 +233,7 @@ class Chart {
     out_ += "<g stroke=\"#1c1c1c\" stroke-width=\"2.5\" stroke-linecap=\"round\">\n";
     for (const Event& event : timeline_.events) {
       if (!event.paired || event.action.op() != Op::kForward) continue;
-      // The backward follows its forward at once; the line crosses the border between them.
+      // The backward directly follows its forward; the line crosses the boundary between them.
       const double reach = (event.end - event.start) * scale_ * 0.4;
       put("<path d=\"M{:.2f} {:.1f}h{:.2f}\"/>\n", x(event.end) - reach, y(event) + kLane - 3, 2 * reach);
     }
@@ -250,7 +250,7 @@ class Chart {
         break;
       }
     put("<g stroke=\"#aaaaaa\" stroke-width=\"1\"><path d=\"M{:.1f} {:.1f}H{:.2f}\"/>", kLeft, bottom_ + 2, right_);
-    // The ticks share one unit of time.
+    // All ticks use the same time unit.
     const std::size_t unit = timeline_.makespan >= 1 ? 0 : timeline_.makespan >= 1e-3 ? 1 : 2;
     const double per_second = options_.in_seconds ? std::pow(1000.0, static_cast<double>(unit)) : 1;
     std::string labels;

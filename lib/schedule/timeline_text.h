@@ -1,4 +1,4 @@
-// A small timeline for the terminal.
+// A compact timeline for the terminal.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace automodel::schedule {
 
-/// One line per rank, one column for each unit of time (the shortest computation), for example
+/// One line per rank, one column per unit of time (the shortest computation), for example
 ///   rank 0  F0 F1 .. .. B0 -- B1 --
 ///   rank 1  .. F0 B0 -- F1 B1 -- ..
-/// ".." is idle, "--" continues the computation to its left. The stage stands in front ("2F0") where ranks have
-/// several. Lines end at `width` characters with "...". Computations only.
+/// ".." is idle, "--" continues the computation to its left. Actions are prefixed with the stage ("2F0") if ranks have
+/// several. Lines are cut at `width` characters with "...". Shows computations only.
 std::string timeline_text(const Timeline& timeline, std::size_t width = 120);
 
 }  // namespace automodel::schedule

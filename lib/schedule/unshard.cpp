@@ -8,21 +8,21 @@
 namespace automodel::schedule {
 namespace {
 
-/// Up to four stages, packed so that the many lists of a row cost nothing to copy.
+/// Up to four stages, packed into 64 bits so that the many lists of a row are cheap to copy.
 class StageList {
  public:
   static constexpr std::size_t kCapacity = 4;
 
   std::size_t size() const { return size_; }
   Stage operator[](std::size_t i) const { return {static_cast<std::int32_t>(bits_ >> (kBits * i) & kMask)}; }
-  /// size() where it is not in the list.
+  /// Index of `stage`; size() if it is not in the list.
   std::size_t find(Stage stage) const {
     std::size_t i = 0;
     while (i < size_ && (*this)[i] != stage) ++i;
     return i;
   }
   bool contains(Stage stage) const { return find(stage) != size_; }
-  /// In any order.
+  /// Compares as sets.
   bool same_stages(const StageList& other) const {
     if (size_ != other.size_) return false;
     for (std::size_t i = 0; i < size_; ++i)
@@ -30,7 +30,7 @@ class StageList {
     return true;
   }
   void shorten(std::size_t size) { size_ = std::min(size_, size); }
-  /// The stages before place `at` move back by one, over what stood there.
+  /// Inserts `stage` at the front: the elements before index `at` shift back by one, overwriting the one at `at`.
   void put_first(Stage stage, std::size_t at) {
     const std::uint64_t before = (std::uint64_t{1} << (kBits * at)) - 1;
     const std::uint64_t after = at + 1 < kCapacity ? ~std::uint64_t{0} << (kBits * (at + 1)) : 0;
@@ -47,15 +47,16 @@ class StageList {
   std::size_t size_ = 0;
 };
 
-/// The distinct stages that a row uses next, in order of their next use. Built from the end of the row: the stages of a
-/// slot move to the front. Stages beyond the kept ones can only move further back, so they may be forgotten.
+/// The distinct stages that a row uses next, in order of next use. Built from the end of the row by moving the stages
+/// of each slot to the front. Stages beyond the capacity can only move further back, so they are dropped.
 class NextStages {
  public:
   void move_to_front(const Slot& slot, std::size_t step) {
     const auto actions = slot.actions();
     for (std::size_t i = actions.size(); i-- > 0;) move_to_front(actions[i].stage(), step);
   }
-  /// As many slots as it takes to see kWanted distinct stages, with all stages of these slots.
+  /// All stages of the upcoming slots up to the one in which the kWanted-th distinct stage appears. If that slot is an
+  /// overlapped pair, this can be one stage more than kWanted.
   StageList wanted() const {
     StageList out = kept_;
     if (out.size() > kWanted && used_at_[kWanted - 1] != used_at_[kWanted]) out.shorten(kWanted);
@@ -76,7 +77,7 @@ class NextStages {
   std::array<std::size_t, StageList::kCapacity> used_at_ = {};
 };
 
-/// From `step` on these stages are kept gathered; in the order in which they are gathered.
+/// From `step` on, these stages are kept gathered; listed in the order in which they are gathered.
 struct Change {
   std::size_t step = 0;
   StageList wanted = {};

@@ -8,7 +8,7 @@
 namespace automodel::schedule {
 namespace {
 
-/// What has been seen of one (stage, microbatch).
+/// Actions seen for one (stage, microbatch).
 enum Seen : std::uint8_t { kSeenF = 1, kSeenI = 2, kSeenW = 4, kSeenB = 8 };
 
 class Validator {
@@ -52,7 +52,7 @@ class Validator {
     for (std::size_t step = 0; step < schedule_[rank].size(); ++step) {
       const Slot& slot = schedule_[rank][step];
       idle = idle && slot.is_bubble();
-      // Both halves of an overlap are judged by what stood before it: they run together.
+      // The halves of an overlap run together, so each is checked only against earlier slots.
       if (slot.is_overlap() && slot.actions()[0].stage() == slot.actions()[1].stage() &&
           slot.actions()[0].microbatch() == slot.actions()[1].microbatch())
         problems_.cell("schedule-order", rank, step, fmt::format("the backward of {} needs its forward", to_text(slot)),
@@ -102,7 +102,7 @@ class Validator {
     };
     if (purpose_ == Purpose::kEvaluation && action.op() != Op::kForward)
       return wrong("schedule-backward-in-evaluation", "in a table for evaluation");
-    // A duplicate is not recorded again: it would only repeat problems of the same cause.
+    // A duplicate is not recorded, since that would only cause follow-up problems.
     if (action.op() == Op::kForward) {
       if ((seen & kSeenF) != 0) return wrong("schedule-duplicate", "appears twice");
       seen |= kSeenF;

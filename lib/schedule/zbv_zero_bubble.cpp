@@ -1,6 +1,6 @@
-// ZB-V of the zero-bubble paper (arXiv 2401.10241, section 6): the first stage of a rank on the way down, the second on
-// the way up, and W right after I once the pipeline is full. The order needs 2 * ranks - 1 microbatches; with fewer the
-// surplus ones are idle steps, as in torch.
+// ZB-V of the zero-bubble paper (arXiv 2401.10241, section 6): a rank's first stage is on the way down the V, its
+// second on the way up, and W directly follows I once the pipeline is full. The order needs 2 * ranks - 1 microbatches;
+// with fewer, the missing ones become idle steps, as in torch.
 #include <algorithm>
 #include <array>
 
@@ -38,7 +38,7 @@ class Builder {
 Row zbv_row(const Request& request, int rank) {
   using enum Op;
   const int planned = std::max(2 * request.ranks - 1, request.microbatches);
-  const int below = request.ranks - rank;  // ranks from this one to the turn of the V
+  const int below = request.ranks - rank;  // ranks from this one (inclusive) to the turn of the V
   Builder row(request, rank, planned);
   // Fill.
   for (int i = 0; i < 2 * below - 1; ++i) row.add(kForward, 0);

@@ -17,7 +17,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   if (spec.tied_embeddings)
     config.bad_value("tie_word_embeddings", "'tie_word_embeddings' is true",
                      "the rows of this family's head are normalised: false");
-  // The larger model of the family uses ALiBi instead of RoPE; only its size tells.
+  // The family's larger model uses ALiBi instead of RoPE, which only its size reveals.
   if (spec.hidden == 5120) spec.plan_only = "its attention is biased by distance (ALiBi), which is not supported";
 }
 

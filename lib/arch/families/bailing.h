@@ -1,4 +1,4 @@
-// What the Ling families share: names of modules.
+// Module names shared by the Ling families.
 #pragma once
 
 #include "arch/families/decoder.h"

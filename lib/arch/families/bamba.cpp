@@ -13,7 +13,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.partial_rotary = 0.5;
   defaults.kv_heads = 8;
   read_decoder(config, spec, defaults);
-  spec.rope.rotary_dim = spec.head_dim / 2;  // whatever partial_rotary_factor says
+  spec.rope.rotary_dim = spec.head_dim / 2;  // regardless of partial_rotary_factor
   spec.mlp_bias = config.boolean({"mlp_bias"}, false);
   spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
   read_mamba(config, spec, kBambaKeys, {});

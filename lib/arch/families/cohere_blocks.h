@@ -1,11 +1,11 @@
-// What Cohere's families share.
+// Shared by Cohere's families.
 #pragma once
 
 #include "arch/families/decoder.h"
 
 namespace automodel::arch {
 
-/// read_decoder for parallel blocks with one LayerNorm, turned pairs of neighbours and scaled logits.
+/// read_decoder() for parallel blocks with one LayerNorm, interleaved RoPE and scaled logits.
 inline void read_cohere(ConfigReader& config, ModelSpec& spec, DecoderDefaults defaults) {
   defaults.max_positions = 8192;
   defaults.norm_key = "layer_norm_eps";

@@ -222,7 +222,7 @@ void lay_out_xielu(std::string_view module, LayerBuilder& layer) {
                   .initial = Initial::kValue,
                   .start = start});
   };
-  const double beta = 0.5, alpha = 0.8;  // softplus(alpha_p) and beta + softplus(alpha_n) begin as alpha
+  const double beta = 0.5, alpha = 0.8;  // softplus(alpha_p) and beta + softplus(alpha_n) start at alpha
   number("alpha_p", {1}, true, std::log(std::expm1(alpha)));
   number("alpha_n", {1}, true, std::log(std::expm1(alpha - beta)));
   number("beta", {}, false, beta);

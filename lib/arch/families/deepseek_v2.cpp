@@ -19,7 +19,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   moe.shared_ffn = moe.ffn * config.integer({"n_shared_experts"}, 2, 0, 256);
   moe.shared_bias = spec.mlp_bias;
   moe.float_router = true;
-  moe.normalize_top_k = false;  // whatever norm_topk_prob says
+  moe.normalize_top_k = false;  // regardless of norm_topk_prob
   moe.scaling = config.number({"routed_scaling_factor"}, 1.0);
   const auto method = config.text({"topk_method"}, "greedy");
   const int groups = config.integer({"n_group"}, 1, 1, kMostLayers);

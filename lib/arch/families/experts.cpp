@@ -13,7 +13,7 @@ namespace automodel::arch {
 
 namespace {
 
-/// Also where it is a list with a number for each layer.
+/// Also accepts a list with one number per layer.
 int required_top_k(ConfigReader& config, Keys keys) {
   for (const auto key : keys)
     if (config.is_list(key)) return uniform(config, key, 1);

@@ -1,4 +1,4 @@
-// What the mixture-of-experts families share.
+// Shared by the mixture-of-experts families.
 #pragma once
 
 #include <string_view>
@@ -9,8 +9,8 @@
 
 namespace automodel::arch {
 
-/// Number of experts, experts per token and the auxiliary loss (`router_aux_loss_coef`, with this default). Every layer
-/// becomes one with experts.
+/// Reads the number of experts, experts per token and the auxiliary loss coefficient (`router_aux_loss_coef`, with this
+/// default). All layers become MoE layers.
 MixtureOfExperts& read_experts(ConfigReader& config, ModelSpec& spec, Keys count_keys, double aux_loss_coefficient,
                                Keys top_k_keys = {"num_experts_per_tok"});
 
@@ -25,22 +25,22 @@ struct SigmoidDefaults {
   int ffn = 0;  ///< 0: required
 };
 /// The keys of such a family: n_routed_experts, moe_intermediate_size, n_shared_experts, n_group, topk_group,
-/// norm_topk_prob, routed_scaling_factor. Every layer becomes one with experts.
+/// norm_topk_prob, routed_scaling_factor. All layers become MoE layers.
 MixtureOfExperts& read_sigmoid_experts(ConfigReader& config, ModelSpec& spec, const SigmoidDefaults& defaults);
 /// DeepSeek-V3's router: sigmoid scores, a selection bias, a float32 projection.
 void set_sigmoid_router(MixtureOfExperts& moe);
-/// A whole number, or a list of equal ones: sizes that a config gives for each layer.
+/// An integer, or a list of equal integers, for sizes that a config may give per layer.
 int uniform(ConfigReader& config, std::string_view key, int otherwise);
-/// Refuses a config whose key, true by default, is false.
+/// Rejects a config that sets this key, true by default, to false.
 void require_true(ConfigReader& config, const char* key);
 /// The first `dense` layers have no experts.
 void leave_dense(ModelSpec& spec, int dense);
-/// `mlp_layer_types` ("dense", "sparse") where the config has it, else first_k_dense_replace with this default.
+/// `mlp_layer_types` ("dense", "sparse") if the config has it, else first_k_dense_replace with this default.
 void read_mlp_layer_types(ConfigReader& config, ModelSpec& spec, int dense);
-/// Qwen's rule: experts in every decoder_sparse_step-th layer but those of mlp_only_layers.
+/// Qwen's rule: experts in every decoder_sparse_step-th layer except those in mlp_only_layers.
 void read_sparse_steps(ConfigReader& config, ModelSpec& spec);
 
-/// What the modules of experts are called below the layer.
+/// Names of the expert modules, relative to the layer.
 struct ExpertNames {
   std::string_view router = "mlp.gate";
   std::string_view router_bias = "mlp.gate.e_score_correction_bias";
@@ -58,9 +58,9 @@ inline constexpr ExpertNames kMixtralExperts = {.router = "block_sparse_moe.gate
                                                 .up = "w3",
                                                 .down = "w2"};
 
-/// Router, experts one by one and, where the spec has them, shared experts.
+/// Router, individual experts and, if the spec has them, shared experts.
 void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer, const ExpertNames& names);
-/// The same under the names of most families.
+/// The same with the names of most families.
 void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer);
 
 }  // namespace automodel::arch

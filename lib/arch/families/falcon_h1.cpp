@@ -17,7 +17,7 @@ void read_scales(ConfigReader& config, ModelSpec& spec) {
   scales.state_out = config.number({"ssm_out_multiplier"}, 1.0);
   spec.embedding_scale = config.number({"embedding_multiplier"}, 1.0);
   spec.logit_scale = config.number({"lm_head_multiplier"}, 1.0);
-  // A factor of the keys is one of the scores.
+  // Scaling the keys is the same as scaling the scores.
   spec.attention_scale = config.number({"key_multiplier"}, 1.0) / std::sqrt(spec.head_dim);
   if (const auto state = config.numbers("ssm_multipliers"); state.size() == scales.state.size())
     std::copy(state.begin(), state.end(), scales.state.begin());

@@ -12,7 +12,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.head_dim = 256;
   defaults.tied = true;
   defaults.pad_token = 0;
-  // Published configs also have the exact "gelu" as hidden_act, which transformers replaces.
+  // Published configs may have the exact "gelu" as hidden_act, which transformers replaces by the tanh form.
   defaults.activation_key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
   defaults.activation = "gelu_pytorch_tanh";
   read_decoder(config, spec, defaults);

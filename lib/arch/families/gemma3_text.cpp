@@ -11,7 +11,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.max_positions = 131072;
   defaults.rope_theta = 1'000'000.0;
   defaults.head_dim = 256;
-  // The text_config of the published multimodal models holds only what differs from the class's defaults.
+  // The text_config of the published multimodal models contains only what differs from the class's defaults.
   defaults.vocab = 262208;
   defaults.heads = 8;
   defaults.kv_heads = 4;

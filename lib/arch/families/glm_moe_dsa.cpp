@@ -12,8 +12,8 @@
 namespace automodel::arch {
 namespace glm_moe_dsa {
 
-/// Layers that choose tokens themselves: indexer_types, else index_topk_pattern ("FSSF"), else each
-/// index_topk_freq-th one from index_skip_topk_offset on and all before.
+/// Reads which layers have their own indexer: indexer_types, else index_topk_pattern ("FSSF"), else all layers before
+/// index_skip_topk_offset and every index_topk_freq-th one counted from the last of those.
 void read_choosing_layers(ConfigReader& config, ModelSpec& spec) {
   auto& chooses = spec.index->layers;
   const int every = std::max(1, config.integer({"index_topk_freq"}, 1, 0, kMostLayers));

@@ -6,7 +6,7 @@
 
 namespace automodel::arch {
 
-/// embedding_multiplier, attention_multiplier (the scale of the scores itself), residual_multiplier, logits_scaling.
+/// embedding_multiplier, attention_multiplier (replaces the usual score scale), residual_multiplier, logits_scaling.
 inline void read_granite_scales(ConfigReader& config, ModelSpec& spec) {
   spec.embedding_scale = config.number({"embedding_multiplier"}, 1.0);
   spec.attention_scale = config.number({"attention_multiplier"}, 1.0);

@@ -41,7 +41,7 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 extern const Family kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", "Granite 3 with experts", granitemoe::read,
                                    granitemoe::lay_out_layer};
-/// The same with a shared expert; with hybrid layers the family is another one.
+/// The same with a shared expert. With hybrid layers it is a different family.
 extern const Family kGraniteMoeShared = {"granitemoeshared", "GraniteMoeSharedForCausalLM",
                                          "Granite 3 with experts and a shared one", granitemoe::read,
                                          granitemoe::lay_out_layer};

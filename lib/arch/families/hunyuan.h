@@ -1,11 +1,12 @@
-// What the families of Hunyuan share.
+// Shared by the Hunyuan families.
 #pragma once
 
 #include "arch/families/decoder.h"
 
 namespace automodel::arch {
 
-/// Norms of heads after RoPE; attention_bias; RoPE "dynamic" with `alpha`: a larger base, whatever `factor` says.
+/// Head norms after RoPE; attention_bias; "dynamic" RoPE with `alpha`, which means a larger base regardless of
+/// `factor`.
 void read_hunyuan(ConfigReader& config, ModelSpec& spec);
 
 inline constexpr LayerNames kHunyuanNames = {.query_norm = "self_attn.query_layernorm",

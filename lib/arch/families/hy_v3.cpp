@@ -31,7 +31,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   if (config.boolean({"qk_norm"}, true)) spec.head_norm.emplace();
   read_router(config, spec);
   spec.mtp_layers = config.integer({"num_nextn_predict_layers"}, 0, 0, kMostLayers);
-  // Where sums are taken in float32; here a product's own sums always are.
+  // Where to accumulate in float32. Here matmuls always do.
   config.pass_over({"enable_moe_fp32_combine", "enable_lm_head_fp32", "enable_attention_fp32_softmax"});
 }
 

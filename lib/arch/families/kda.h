@@ -1,4 +1,4 @@
-// What Kimi-Linear and Ling share: Kimi Delta Attention in most layers, latent attention in the others, experts with a
+// Shared by Kimi-Linear and Ling: Kimi Delta Attention in most layers, latent attention in the others, experts with a
 // sigmoid router.
 #pragma once
 
@@ -8,12 +8,13 @@
 
 namespace automodel::arch {
 
-/// The keys that only these families have for their experts.
+/// Reads the expert keys specific to these families.
 MixtureOfExperts& read_kimi_experts(ConfigReader& config, ModelSpec& spec);
-/// Heads, their width and the taps, where the config has them, else these.
+/// Reads heads, head width and convolution taps, with these defaults.
 void read_channel_delta(ConfigReader& config, ModelSpec& spec, int heads, int width, int taps);
 
-/// What the modules of such a layer are called. A product without the name of its low rank is one matrix.
+/// Module names of such a layer. A projection whose `_down` name is empty is a single matrix instead of a low-rank
+/// pair.
 struct ChannelDeltaNames {
   std::string_view module, output;
   std::string_view decay_down = "", decay, gate_down = "", gate;

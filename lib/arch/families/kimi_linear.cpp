@@ -4,7 +4,7 @@
 namespace automodel::arch {
 namespace kimi_linear {
 
-/// Layers by linear_attn_config, which counts them from 1, unless layer_types names them.
+/// Layer kinds from linear_attn_config, which counts layers from 1, unless layer_types gives them.
 void read_kinds(ConfigReader& config, ModelSpec& spec, ConfigReader* section) {
   read_attention_interval(config, spec, Mixer::kChannelDelta, 4);
   if (section == nullptr) return;

@@ -8,7 +8,7 @@
 namespace automodel::arch {
 namespace {
 
-/// Width^-1/2, corrected for a context stretched by YaRN as DeepSeek does.
+/// Head width^-1/2 with DeepSeek's correction for a context extended by YaRN.
 double attention_scale(const ModelSpec& spec) {
   const double scale = 1 / std::sqrt(spec.latent->nope_dim + spec.latent->rope_dim);
   if (spec.rope.kind == RopeKind::kDefault || !spec.rope.mscale_all_dim || spec.rope.factor <= 1) return scale;
@@ -31,7 +31,7 @@ void read_latent_decoder(ConfigReader& config, ModelSpec& spec, DecoderDefaults 
   defaults.rotated_dim = latent.rope_dim;
   defaults.head_dim = latent.nope_dim + latent.rope_dim;
   read_decoder(config, spec, defaults);
-  // transformers writes head_dim = qk_rope_head_dim; the heads' widths are those of the latent attention.
+  // transformers writes head_dim = qk_rope_head_dim; the actual head widths are those of latent attention.
   spec.head_dim = latent.nope_dim + latent.rope_dim;
   spec.kv_heads = spec.heads;
   spec.attention_scale = attention_scale(spec);

@@ -35,7 +35,7 @@ void read_common(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& g
                     "use_pos_enc", "full_attn_idxs"});
 }
 
-/// The width of the MLP as the model was built: two thirds of the one given, times a factor, up to a multiple.
+/// The model's actual MLP width: two thirds of the given one, times a factor, rounded up to a multiple.
 int adjusted_width(ConfigReader& config, int given) {
   const bool adjust = config.boolean({"block_auto_adjust_ff_dim"}, true);
   const int multiple = config.integer({"block_multiple_of"}, 256, 1, kMostWidth);

@@ -5,7 +5,7 @@ namespace automodel::arch {
 namespace mamba2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
-  // Without attention and feed-forward blocks: their sizes are those of a state's head, and used by nothing.
+  // No attention or feed-forward blocks: their sizes are set to those of a state head and are not used.
   spec.hidden = config.integer({"hidden_size"}, 4096, 1, kMostWidth);
   spec.layers = config.integer({"num_hidden_layers"}, 64, 1, kMostLayers);
   spec.vocab = config.integer({"vocab_size"}, 32768, 1, kMostVocab);
@@ -20,7 +20,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.initializer_range = 0.1;
   read_training_details(config, spec, defaults);
-  spec.pad_token = std::nullopt;  // its embedding is trained as any other
+  spec.pad_token = std::nullopt;  // its embedding is trained like any other
   auto& state = read_mamba(config, spec,
                            {.heads = "num_heads",
                             .head_dim = "head_dim",

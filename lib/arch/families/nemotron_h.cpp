@@ -10,7 +10,7 @@
 namespace automodel::arch {
 namespace nemotron_h {
 
-/// What a layer is: a mixer alone, or a feed-forward block alone.
+/// Layer kinds: each layer is either a mixer or a feed-forward block.
 struct Kind {
   std::string_view word, older;
   char letter;  ///< in hybrid_override_pattern
@@ -24,7 +24,7 @@ constexpr std::array kKinds = {
     Kind{"moe", "moe", 'E', Mixer::kNone, true},
 };
 
-/// One word per layer; of a pattern the letters.
+/// One word per layer; for hybrid_override_pattern its letters.
 std::vector<std::string> read_words(ConfigReader& config, std::string_view& key) {
   key = config.has("layers_block_type") ? "layers_block_type" : "hybrid_override_pattern";
   config.pass_over({"hybrid_override_pattern"});
@@ -53,7 +53,7 @@ void read_kinds(ConfigReader& config, ModelSpec& spec) {
   }
 }
 
-/// The number of layers may follow from their list.
+/// The number of layers, if given only by the list of kinds.
 int layers_of(ConfigReader& config) {
   std::string_view key;
   return static_cast<int>(read_words(config, key).size());
@@ -73,7 +73,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   config.pass_over({"hidden_dropout", "mamba_hidden_act", "mamba_proj_bias", "attention_head_dim", "n_shared_experts",
                     "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
                     "time_step_limit", "sliding_window", "norm_eps", "rms_norm_eps", "rope_theta"});
-  spec.pad_token = std::nullopt;  // its embedding is trained as any other
+  spec.pad_token = std::nullopt;  // its embedding is trained like any other
   spec.rope.kind = RopeKind::kNone;
   spec.gated_mlp = false;
   spec.mlp_bias = config.boolean({"mlp_bias"}, false);

@@ -10,14 +10,14 @@ namespace nemotron_nas {
 
 constexpr std::string_view kModelType = "nemotron-nas";
 
-/// Llama's rule for the width of an MLP, as a factor of the residual stream's.
+/// Llama's rule for an MLP's width, from a factor of the hidden size.
 int width_of(double factor, int hidden) {
   constexpr int kUnit = 256;
   const auto width = static_cast<int>(2 * factor * hidden / 3);
   return (width + kUnit - 1) / kUnit * kUnit;
 }
 
-/// True where a block is more than there or not there.
+/// Rejects block options other than present or absent; returns whether it did.
 bool refuse_others(ConfigReader& block, std::initializer_list<std::string_view> unknown) {
   for (const auto key : unknown)
     if (block.has(key)) {

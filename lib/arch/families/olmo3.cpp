@@ -10,7 +10,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.rope_theta = 500'000.0;
   defaults.pad_token = 1;
   read_decoder(config, spec, defaults);
-  // An old rope_scaling is for the full-attention layers alone.
+  // A transformers 4 rope_scaling applies only to the full-attention layers.
   spec.sliding_rope = read_sliding_rope(config, spec, spec.rope.theta);
   spec.input_norms = false;
   spec.branch_norms = true;

@@ -7,7 +7,7 @@
 namespace automodel::arch {
 namespace phimoe {
 
-/// LongRoPE here always goes by short_factor; cosines and sines have a scale for short and one for long texts.
+/// LongRoPE always uses short_factor here; cosines and sines have one scale for short and one for long sequences.
 void read_scales(ConfigReader& config, Rope& rope) {
   if (rope.kind != RopeKind::kLongRope) return;
   auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");

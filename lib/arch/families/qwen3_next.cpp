@@ -47,7 +47,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_sparse_steps(config, spec);
 }
 
-/// Rows of both products go by head of keys: queries, keys, values and gates of it, then rates and decays of it.
+/// Rows of both projections are grouped by key head: its queries, keys, values and gates in the first, its rates and
+/// decays in the second.
 void lay_out_joined(const ModelSpec& spec, LayerBuilder& layer) {
   const auto& state = *spec.recurrence;
   layer.linear(Part::kStateIn, "linear_attn.in_proj_qkvz", spec.hidden, 2 * (state.key_width() + state.value_width()));

@@ -1,4 +1,4 @@
-// What Qwen3-Next and Qwen 3.5 share: layers of a gated delta rule, every fourth one attention with a gate.
+// Shared by Qwen3-Next and Qwen 3.5: gated delta rule layers, with gated attention in every fourth layer.
 #pragma once
 
 #include "arch/families/recurrent.h"
@@ -6,7 +6,7 @@
 namespace automodel::arch {
 
 void read_gated_decoder(ConfigReader& config, ModelSpec& spec, int kv_heads);
-/// Experts with a shared one that a number a token switches.
+/// Experts plus a shared expert gated by one scalar per token.
 void read_switched_experts(ConfigReader& config, ModelSpec& spec);
 LayOut switched_experts();
 

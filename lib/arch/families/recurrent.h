@@ -1,4 +1,4 @@
-// What families with recurrent mixers share.
+// Shared by families with recurrent mixers.
 #pragma once
 
 #include <string_view>
@@ -7,21 +7,21 @@
 
 namespace automodel::arch {
 
-/// Layers of attention, every `interval`-th one, and of `mixer`: what layer_types says, else full_attention_interval
-/// with this default.
+/// Sets each layer's mixer from layer_types or, if absent, attention in every full_attention_interval-th layer (default
+/// `interval`) and `mixer` elsewhere.
 void read_attention_interval(ConfigReader& config, ModelSpec& spec, Mixer mixer, int interval);
 
-/// Reports heads that do not serve groups of keys evenly.
+/// Reports a number of heads that is not a multiple of the number of groups.
 void check_state(ConfigReader& config, const ModelSpec& spec, std::string_view heads_key, std::string_view groups_key);
 
 /// The keys of Qwen3-Next's gated delta rule: linear_{num_key_heads,num_value_heads,key_head_dim,value_head_dim,
 /// conv_kernel_dim}.
 void read_gated_delta(ConfigReader& config, ModelSpec& spec);
-/// What both its ways to store the first product have in common: convolution, decays, norm, last product, below
-/// "linear_attn".
+/// The modules that both ways of storing the input projection share: convolution, decays, norm and output projection,
+/// below "linear_attn".
 void lay_out_gated_delta(const ModelSpec& spec, LayerBuilder& layer);
 
-/// Under which keys a config gives the sizes of Mamba-2.
+/// Config keys for the sizes of Mamba-2.
 struct MambaKeys {
   std::string_view heads, head_dim, groups, state, taps, conv_bias;
   std::string_view in_bias, out_bias;
@@ -38,7 +38,7 @@ struct MambaDefaults {
   int heads = 128, head_dim = 64, groups = 1, state = 256, taps = 4;
 };
 Recurrence& read_mamba(ConfigReader& config, ModelSpec& spec, const MambaKeys& keys, const MambaDefaults& defaults);
-/// time_step_limit: [least, most].
+/// Reads time_step_limit: [least, most].
 void read_step_limit(ConfigReader& config, ModelSpec& spec);
 /// `module`.{in_proj,conv1d,A_log,D,dt_bias,norm,out_proj}.
 void lay_out_mamba(const ModelSpec& spec, LayerBuilder& layer, std::string_view module);

@@ -15,7 +15,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.pad_token = 128004;
   read_decoder(config, spec, defaults);
   const int interval = config.integer({"no_rope_layer_interval"}, 4, 1, kMostLayers);
-  const auto given = config.integers("no_rope_layers");  // 1: with RoPE
+  const auto given = config.integers("no_rope_layers");  // despite the name, 1 means with RoPE
   if (!given.empty() && given.size() != static_cast<std::size_t>(spec.layers))
     config.bad_value("no_rope_layers", fmt::format("'no_rope_layers' names {} layers", given.size()),
                      fmt::format("it must name each of the {} layers", spec.layers));

@@ -12,7 +12,7 @@ bool has_any(const ConfigReader& config, Keys keys) {
   return false;
 }
 
-/// Experts where the config has keys that most families spell alike.
+/// Reads experts if the config has the keys that most families use.
 void read_possible_experts(ConfigReader& config, ModelSpec& spec) {
   const Keys counts = {"num_experts", "num_local_experts", "n_routed_experts"};
   if (!has_any(config, counts) || !config.has("num_experts_per_tok")) return;
