@@ -28,6 +28,7 @@
 #include "train/rank_meter.h"
 #include "train/run.h"
 #include "train/stop_signal.h"
+#include "train/tensor_memory.h"
 #include "train/verify_run.h"
 
 namespace {
@@ -80,6 +81,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(ExitCode::kBadInput);
   }
   if (std::string_view(argv[1]) == "--load-cuda-half") return load_cuda_half_alone();
+  train::keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // exceeding the file size limit becomes an error with a cause instead of a signal
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto take = [&](const char* flag) {

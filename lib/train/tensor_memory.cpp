@@ -1,7 +1,10 @@
 #include "train/tensor_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdlib>
+#include <limits>
 
 #include <malloc.h>
 
@@ -52,6 +55,16 @@ class CountingAllocator : public c10::Allocator {
 };
 
 }  // namespace
+
+void keep_freed_memory() {
+  constexpr std::array kSettings = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_",
+                                    "GLIBC_TUNABLES"};
+  if (std::ranges::any_of(kSettings, [](const char* each) { return std::getenv(each) != nullptr; })) return;
+  // Setting one threshold stops glibc from adapting the other. It would raise this one to 32 MiB, its maximum, as
+  // blocks of that size are freed; larger blocks are mapped one by one either way.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
 
 void count_tensor_memory() {
   if (counting.load() != nullptr) return;
