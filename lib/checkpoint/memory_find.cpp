@@ -188,16 +188,19 @@ void MemoryCopies::bring_together(const Candidate& candidate, const std::vector<
   std::vector<std::unique_ptr<CopyPart>> sent;
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  for (int host = 0; host < hosts_.count(); ++host)
-    for (int part = 0; part < candidate.ranks; ++part) {
-      if (has(host, part)) continue;
-      const int from = hosts_.worker(candidate.source(part, host, hosts_.count()), part);
-      const int to = hosts_.worker(host, part);
-      if (to == world_.rank()) incoming.push_back({part, from});
-      if (from != world_.rank()) continue;
-      sent.push_back(std::make_unique<CopyPart>(read_record(folder, part, files)));
-      outgoing.push_back({sent.back().get(), to});
-    }
+  // A record may have been damaged or deleted since verify().
+  together(*group_, [&] {
+    for (int host = 0; host < hosts_.count(); ++host)
+      for (int part = 0; part < candidate.ranks; ++part) {
+        if (has(host, part)) continue;
+        const int from = hosts_.worker(candidate.source(part, host, hosts_.count()), part);
+        const int to = hosts_.worker(host, part);
+        if (to == world_.rank()) incoming.push_back({part, from});
+        if (from != world_.rank()) continue;
+        sent.push_back(std::make_unique<CopyPart>(read_record(folder, part, files)));
+        outgoing.push_back({sent.back().get(), to});
+      }
+  });
   exchange_together(*group_, folder, files, outgoing, incoming);
   together(*group_, [&] {
     if (hosts_.first() && empty) commit(root_, candidate.name);

@@ -75,7 +75,7 @@ void StderrTail::read() {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return;
     std::string text(buffer.data(), static_cast<std::size_t>(count));
-    if (!ranks_started_) take_mark(text);
+    if (!ranks_started_ || in_mark_line_) take_mark(text);
     for (std::size_t done = 0; done < text.size();) {
       const auto out = write(STDERR_FILENO, text.data() + done, text.size() - done);
       if (out < 0 && errno == EINTR) continue;
@@ -88,12 +88,17 @@ void StderrTail::read() {
 }
 
 void StderrTail::take_mark(std::string& text) {
-  const auto mark = text.find(kStartMark.front());
-  if (mark == std::string::npos) return;
-  const auto before = text.rfind('\n', mark), after = text.find('\n', mark);
-  const auto begin = before == std::string::npos ? 0 : before + 1;
-  text.erase(begin, after == std::string::npos ? after : after + 1 - begin);
-  ranks_started_ = true;
+  std::size_t begin = 0;
+  if (!ranks_started_) {
+    const auto mark = text.find(kStartMark.front());
+    if (mark == std::string::npos) return;
+    const auto before = text.rfind('\n', mark);
+    if (before != std::string::npos) begin = before + 1;
+    ranks_started_ = true;
+  }
+  const auto end = text.find('\n', begin);
+  in_mark_line_ = end == std::string::npos;
+  text.erase(begin, in_mark_line_ ? end : end + 1 - begin);
 }
 
 std::string StderrTail::finish() {

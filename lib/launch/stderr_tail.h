@@ -31,11 +31,13 @@ class StderrTail {
 
  private:
   void read();
-  /// Removes the start mark's line from `text`, including what a launcher put before the mark.
+  /// Removes the start mark's line from `text`, including what a launcher put before the mark. If the line does not end
+  /// in `text`, the next call removes the rest.
   void take_mark(std::string& text);
 
   int reading_ = -1, writing_ = -1;
   std::atomic<bool> ended_ = false, ranks_started_ = false;
+  bool in_mark_line_ = false;
   std::string tail_ = {};
   bool cause_was_last_ = true;
   std::thread thread_ = {};

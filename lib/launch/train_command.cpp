@@ -43,7 +43,7 @@ int cannot_start(const std::string& program, const std::string& hint) {
 /// core of the very thread they wait for, and a step takes many times as long (docs/performance.md). libgomp reads this
 /// variable when it is loaded, so setting it in the worker would be too late.
 void let_threads_sleep() {
-  constexpr const char* kSpins = "1000";  // number of spins before a thread sleeps
+  constexpr const char* kSpins = "1000";  // iterations of the busy-wait loop before a thread sleeps
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", kSpins, 0);
 }
 

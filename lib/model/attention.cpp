@@ -18,7 +18,7 @@ namespace {
 using arch::Part;
 
 /// Rotates the first table.width() elements of every head.
-at::Tensor turn(const at::Tensor& x, RopeTable& table, const Microbatch& microbatch) {
+at::Tensor rotated(const at::Tensor& x, RopeTable& table, const Microbatch& microbatch) {
   const auto angles = table.angles(microbatch.reach());
   const auto rotate = [&](const at::Tensor& part) {
     return ops::rope(part, angles.cos, angles.sin, microbatch.positions, table.interleaved());
@@ -141,8 +141,8 @@ class Attention : public Block {
     if (spec_.qkv_clip > 0)
       for (auto* each : {&q, &k, &v}) *each = at::clamp(*each, -spec_.qkv_clip, spec_.qkv_clip);
     if (table_ != nullptr) {
-      q = turn(q, *table_, microbatch);
-      k = turn(k, *table_, microbatch);
+      q = rotated(q, *table_, microbatch);
+      k = rotated(k, *table_, microbatch);
     }
     if (late) norm();
     if (spec_.query_growth != 0) q = q * growth_of_queries(spec_, microbatch.positions).to(q.scalar_type());

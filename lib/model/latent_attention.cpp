@@ -61,8 +61,9 @@ class LatentAttention : public Block {
     const auto q = ops::split(wide_q.view({batch, tokens, heads_, nope + rope}), {nope, rope});
     const auto kv = ops::split(wide_kv.view({batch, tokens, heads_, nope + latent_.v_dim}), {nope, latent_.v_dim});
     const auto key_part =
-        turn(shared_key.reshape({batch, tokens, 1, rope}), microbatch).expand({batch, tokens, heads_, rope});
-    auto out = attend(at::cat({q[0], turn(q[1], microbatch)}, -1), at::cat({kv[0], key_part}, -1), kv[1], microbatch);
+        rotated(shared_key.reshape({batch, tokens, 1, rope}), microbatch).expand({batch, tokens, heads_, rope});
+    auto out =
+        attend(at::cat({q[0], rotated(q[1], microbatch)}, -1), at::cat({kv[0], key_part}, -1), kv[1], microbatch);
     if (!gate_.weights.empty()) out = out * at::sigmoid(tensor.column(y, drawn(gate_, microbatch))).unsqueeze(3);
     return tensor.row(out.reshape({batch, tokens, heads_ * latent_.v_dim}), drawn(output_, microbatch));
   }
@@ -91,7 +92,7 @@ class LatentAttention : public Block {
     return found->second;
   }
 
-  at::Tensor turn(const at::Tensor& x, const Microbatch& microbatch) const {
+  at::Tensor rotated(const at::Tensor& x, const Microbatch& microbatch) const {
     if (context_.rope == nullptr) return x;
     const auto angles = context_.rope->angles(microbatch.reach());
     return ops::rope(x, angles.cos, angles.sin, microbatch.positions, context_.rope->interleaved());

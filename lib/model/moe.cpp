@@ -36,7 +36,7 @@ struct Portion {
   at::Tensor weights = {};  ///< [tokens, k]
   at::Tensor place = {};    ///< sorted position of each token's choices: [tokens * k]
   ExpertRoute route = {};
-  TravellingRows rows = {};
+  RowsInFlight rows = {};
 };
 
 class Moe : public Block {

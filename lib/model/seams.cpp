@@ -29,9 +29,9 @@ ExpertRoute ExpertSeam::route(const at::Tensor& counts) {
   return {.rows = {.counts = {begin, begin + known.size(0)}}};
 }
 
-at::Tensor ExpertSeam::arrive(const TravellingRows& travelling, std::function<void()> departed) {
-  if (!departed) return travelling.rows;
-  return ops::tap({travelling.rows}, std::move(departed))[0];
+at::Tensor ExpertSeam::arrive(const RowsInFlight& in_flight, std::function<void()> departed) {
+  if (!departed) return in_flight.rows;
+  return ops::tap({in_flight.rows}, std::move(departed))[0];
 }
 
 }  // namespace automodel::model

@@ -99,7 +99,7 @@ struct ExpertRoute {
 };
 
 /// Rows in flight; arrive() completes them.
-struct TravellingRows {
+struct RowsInFlight {
   at::Tensor rows = {};    ///< part of the graph; contents undefined until arrive()
   at::Tensor copies = {};  ///< for rows that arrive in parts to be summed: the row of each part; else undefined
   std::shared_ptr<void> state = {};
@@ -119,8 +119,8 @@ class ExpertSeam {
   virtual ExpertRoute route(const at::Tensor& counts);
   /// Sends rows to the experts or, with `back`, their results to where the tokens are. Gradients travel in the opposite
   /// direction: the backward pass of arrive() sends them, then calls `departed`; that of send() waits for them.
-  virtual TravellingRows send(const at::Tensor& x, const ExpertRoute& /*route*/, bool /*back*/) { return {x, {}, {}}; }
-  virtual at::Tensor arrive(const TravellingRows& travelling, std::function<void()> departed);
+  virtual RowsInFlight send(const at::Tensor& x, const ExpertRoute& /*route*/, bool /*back*/) { return {x, {}, {}}; }
+  virtual at::Tensor arrive(const RowsInFlight& in_flight, std::function<void()> departed);
   /// All-reduces (sums) `values` over the ranks that have different tokens of the same microbatch.
   virtual void sum_over_tokens(at::Tensor /*values*/) {}
 };

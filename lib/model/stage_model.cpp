@@ -175,7 +175,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   if (options_.autocast)
     for (const auto& weight : weights_.all())
       if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() >= 2)
-        weight->parameter.product_type = options_.autocast;
+        weight->parameter.matmul_type = options_.autocast;
   if (options_.float8) set_float8(layout);
   set_quantized();
   for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = options_.fused_accumulation;
@@ -210,7 +210,7 @@ void StageModel::set_quantized() {
     const ops::QuantizedFormat format{.bits = weight->info.bits, .small_scales = options_.adapters->base->small_scales};
     weight->parameter.quantized = std::make_shared<const ops::QuantizedLayout>(
         format, weight->full[0], weight->full[1], part_of(weight->slice, weight->full), options_.type);
-    weight->parameter.product_type = options_.quantized.value_or(options_.type);
+    weight->parameter.matmul_type = options_.quantized.value_or(options_.type);
   }
 }
 

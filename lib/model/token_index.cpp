@@ -43,7 +43,7 @@ TokenIndex::TokenIndex(const BlockContext& context, int layer) : index_(&*contex
 }
 
 /// Rotates the first table.width() elements of every head: [batch, tokens, heads, width].
-at::Tensor TokenIndex::turned(const at::Tensor& x, const Microbatch& microbatch) const {
+at::Tensor TokenIndex::rotated(const at::Tensor& x, const Microbatch& microbatch) const {
   if (table_ == nullptr) return x;
   const auto angles = table_->angles(microbatch.reach());
   const auto parts = ops::split(x, {table_->width(), x.size(-1) - table_->width()});
@@ -57,9 +57,9 @@ at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, cons
   const auto batch = y.size(0), tokens = y.size(1);
   const auto heads = std::int64_t{index_->heads}, dim = std::int64_t{index_->dim};
   const auto type = ops::compute_type(y.scalar_type());
-  const auto q = turned(product(low_q, *query_).view({batch, tokens, heads, dim}), microbatch).to(type);
+  const auto q = rotated(product(low_q, *query_).view({batch, tokens, heads, dim}), microbatch).to(type);
   const auto normed = ops::layer_norm(product(y, *key_), key_norm_, key_norm_bias_, kKeyNormEps);
-  const auto k = turned(normed.unsqueeze(2), microbatch).to(type).squeeze(2);
+  const auto k = rotated(normed.unsqueeze(2), microbatch).to(type).squeeze(2);
   const auto weights = at::matmul(y.to(type), weights_->dense().to(type).t()) / std::sqrt(static_cast<double>(heads));
   const auto places = at::arange(tokens, at::TensorOptions().dtype(at::kLong).device(y.device()));
   auto may = places.unsqueeze(0).le(places.unsqueeze(1)).unsqueeze(0);

@@ -29,7 +29,7 @@ class TokenIndex {
   at::Tensor choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const;
 
  private:
-  at::Tensor turned(const at::Tensor& x, const Microbatch& microbatch) const;
+  at::Tensor rotated(const at::Tensor& x, const Microbatch& microbatch) const;
 
   const arch::TokenIndex* index_ = nullptr;
   RopeTable* table_ = nullptr;

@@ -77,7 +77,7 @@ Qkv split(const at::Tensor& qkv, const JoinedHeads& layout) {
   return {view(0, layout.heads), view(layout.heads, layout.groups), view(layout.heads + layout.groups, layout.groups)};
 }
 /// Queries and keys of a joined projection as one view, since both are rotated.
-at::Tensor turned_part(const at::Tensor& qkv, const JoinedHeads& layout) {
+at::Tensor rotated_part(const at::Tensor& qkv, const JoinedHeads& layout) {
   const auto heads = layout.heads + layout.groups;
   return qkv.narrow(2, 0, heads * layout.width).view({qkv.size(0), qkv.size(1), heads, layout.width});
 }
@@ -92,7 +92,7 @@ class RopeAttentionBackward : public Backward {
     auto dqkv = at::empty(qkv_.sizes(), qkv_.options());
     ops::backward(gradients[0].contiguous().view(whole_.out.sizes()), split(qkv_, layout_), whole_, options_,
                   split(dqkv, layout_));
-    rope_in_place(turned_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1, layout_.interleaved);
+    rope_in_place(rotated_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1, layout_.interleaved);
     return {dqkv};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override {
@@ -108,36 +108,36 @@ class RopeAttentionBackward : public Backward {
 };
 
 /// True if PyTorch's own scaled_dot_product_attention is used.
-bool pytorch_serves(const at::Tensor& q, std::int64_t tokens, const AttentionShape& shape,
-                    const AttentionOptions& options) {
+bool uses_pytorch(const at::Tensor& q, std::int64_t tokens, const AttentionShape& shape,
+                  const AttentionOptions& options) {
   const bool whole = (options.window == 0 || options.window >= tokens) && !options.segments.defined() &&
                      !options.chosen.defined() && options.sinks == nullptr;
   return attention_kernel(q, shape, {.softcap = options.softcap}, whole) == AttentionKernel::kPyTorch;
 }
-/// Backward of turned_in_place(): rotates the gradients of queries and keys back, in place if contiguous.
-class TurnBackward : public Backward {
+/// Backward of rotated_in_place(): rotates the gradients of queries and keys back, in place if contiguous.
+class RotateBackward : public Backward {
  public:
-  explicit TurnBackward(JoinedHeads layout) : layout_(std::move(layout)) {}
+  explicit RotateBackward(JoinedHeads layout) : layout_(std::move(layout)) {}
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
     const auto dqkv = gradients[0].contiguous();
-    rope_in_place(turned_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1, layout_.interleaved);
+    rope_in_place(rotated_part(dqkv, layout_), layout_.cos, layout_.sin, layout_.positions, -1, layout_.interleaved);
     return {dqkv};
   }
-  const char* name() const override { return "turn"; }
+  const char* name() const override { return "rotate"; }
 
  private:
   JoinedHeads layout_;
 };
-at::Tensor turned_in_place(const at::Tensor& qkv, const JoinedHeads& layout) {
+at::Tensor rotated_in_place(const at::Tensor& qkv, const JoinedHeads& layout) {
   at::Tensor out;
   {
     NoGraph guard;
     out = qkv.detach();
-    rope_in_place(turned_part(out, layout), layout.cos, layout.sin, layout.positions, 1, layout.interleaved);
+    rope_in_place(rotated_part(out, layout), layout.cos, layout.sin, layout.positions, 1, layout.interleaved);
   }
-  if (records({qkv})) record({out}, {qkv}, std::make_unique<TurnBackward>(layout));
+  if (records({qkv})) record({out}, {qkv}, std::make_unique<RotateBackward>(layout));
   return out;
 }
 
@@ -178,7 +178,7 @@ void accumulate_sinks(const AttentionOptions& options, const at::Tensor& gradien
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
   AUTOMODEL_CHECK(q.size(2) % k.size(2) == 0, "query heads are a multiple of key heads");
-  if (pytorch_serves(q, q.size(1), {q.size(2), k.size(2), q.size(3), v.size(3)}, options))
+  if (uses_pytorch(q, q.size(1), {q.size(2), k.size(2), q.size(3), v.size(3)}, options))
     return pytorch_attention(q, k, v, options);
   const auto here = with_documents(options, q);
   at::Tensor dq, dk, dv;
@@ -212,27 +212,27 @@ at::Tensor attention_after(const at::Tensor& q, const std::pair<at::Tensor, at::
 }
 
 at::Tensor rope_attention(const at::Tensor& qkv, const JoinedHeads& layout, const AttentionOptions& options) {
-  if (pytorch_serves(qkv, qkv.size(1), {layout.heads, layout.groups, layout.width, layout.width}, options)) {
+  if (uses_pytorch(qkv, qkv.size(1), {layout.heads, layout.groups, layout.width, layout.width}, options)) {
     const auto batch = qkv.size(0), tokens = qkv.size(1), width = layout.width;
     const std::vector<std::int64_t> widths = {layout.heads * width, layout.groups * width, layout.groups * width};
-    const auto parts = split(turned_in_place(qkv, layout), widths);
+    const auto parts = split(rotated_in_place(qkv, layout), widths);
     const auto heads = [&](const at::Tensor& part) { return part.reshape({batch, tokens, -1, width}); };
     return attention(heads(parts[0]), heads(parts[1]), heads(parts[2]), options)
         .reshape({batch, tokens, layout.heads * width});
   }
   const auto here = with_documents(options, qkv);
   BlockResult result;
-  at::Tensor turned, out;
+  at::Tensor rotated, out;
   {
     NoGraph guard;
-    turned = qkv.detach();
-    rope_in_place(turned_part(turned, layout), layout.cos, layout.sin, layout.positions, 1, layout.interleaved);
-    const auto parts = split(turned, layout);
+    rotated = qkv.detach();
+    rope_in_place(rotated_part(rotated, layout), layout.cos, layout.sin, layout.positions, 1, layout.interleaved);
+    const auto parts = split(rotated, layout);
     result = forward(parts.q, parts.k, parts.v, here);
     out = result.out.reshape({qkv.size(0), qkv.size(1), layout.heads * layout.width});
   }
   if (records({qkv}))
-    record({out}, {qkv}, std::make_unique<RopeAttentionBackward>(turned, layout, std::move(result), here));
+    record({out}, {qkv}, std::make_unique<RopeAttentionBackward>(rotated, layout, std::move(result), here));
   return out;
 }
 

@@ -26,7 +26,7 @@ AttentionShape shape_of(const Qkv& in) {
 BlockResult nothing(const at::Tensor& q, const at::Tensor& v) {
   const auto type = q.options().dtype(compute_type(q.scalar_type()));
   return {at::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options()),
-          at::full({q.size(0), q.size(1), q.size(2)}, kNothingSeen, type)};
+          at::full({q.size(0), q.size(1), q.size(2)}, kMaskedLogSum, type)};
 }
 
 /// Slices of queries (or their results), of keys (or values), and of options, to a piece; offsets become relative to
@@ -125,8 +125,8 @@ AttentionKernel attention_kernel(const at::Tensor& x, const AttentionShape& shap
   return lost ? AttentionKernel::kComposed : AttentionKernel::kFlash;
 }
 
-at::Tensor pairs_that_see(const BlockOptions& options, std::int64_t query, std::int64_t queries, std::int64_t key,
-                          std::int64_t keys, at::Device device) {
+at::Tensor visibility_mask(const BlockOptions& options, std::int64_t query, std::int64_t queries, std::int64_t key,
+                           std::int64_t keys, at::Device device) {
   at::Tensor mask;
   const bool begins = query + queries - 1 - options.before > key, ends = query + options.after < key + keys - 1;
   if (begins || ends) {
@@ -199,8 +199,8 @@ void absorb_sinks(BlockResult& whole, const at::Tensor& sinks) {
 
 at::Tensor sinks_gradient(const at::Tensor& gradient, const BlockResult& whole, const at::Tensor& sinks) {
   const auto type = whole.logsum.scalar_type();
-  const auto along = (gradient.to(type) * whole.out.to(type)).sum(-1);  // [batch, queries, heads]
-  return ((sinks.to(type) - whole.logsum).exp_() * along).sum(at::IntArrayRef({0, 1})).neg_();
+  const auto out_dot_dout = (gradient.to(type) * whole.out.to(type)).sum(-1);  // [batch, queries, heads]
+  return ((sinks.to(type) - whole.logsum).exp_() * out_dot_dout).sum(at::IntArrayRef({0, 1})).neg_();
 }
 
 }  // namespace automodel::ops

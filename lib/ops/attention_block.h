@@ -40,7 +40,7 @@ struct BlockResult {
 
 /// A logsum below that of any real score. Where a query sees no key of a block, its logsum is at most half of this, and
 /// `out` is finite and gets weight 0 when blocks are joined.
-inline constexpr double kNothingSeen = -1e30;
+inline constexpr double kMaskedLogSum = -1e30;
 
 /// The implementations of attention.
 enum class AttentionKernel : std::uint8_t {

@@ -8,8 +8,8 @@ namespace automodel::ops {
 
 /// Everything that hides keys in queries [query, query + queries) and keys [key, key + keys) of a block, its own mask
 /// included, as one mask: bool [batch or 1, 1, queries, keys], true where visible; undefined if nothing is hidden.
-at::Tensor pairs_that_see(const BlockOptions& options, std::int64_t query, std::int64_t queries, std::int64_t key,
-                          std::int64_t keys, at::Device device);
+at::Tensor visibility_mask(const BlockOptions& options, std::int64_t query, std::int64_t queries, std::int64_t key,
+                           std::int64_t keys, at::Device device);
 
 BlockResult flash_block(const Qkv& in, const BlockOptions& options);  ///< also accepts a cut that has `starts`
 void flash_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
@@ -19,12 +19,12 @@ BlockResult host_block(const Qkv& in, const BlockOptions& options);
 void host_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
                          const BlockOptions& options, const Qkv& out);
 
-/// True where host_block()'s own tiled passes support the block: types with a one-call GEMM (has_host_product), no
+/// True where host_block()'s own tiled passes support the block: types with a one-call GEMM (has_host_matmul), no
 /// mask, no softcap.
-bool tiles_serve(const Qkv& in, const BlockOptions& options);
-/// True where the tiled forward pass, given tiles_serve(), is never slower than LibTorch's: where it runs on our own
-/// GEMM kernels.
-bool tiles_lead(const Qkv& in);
+bool tiles_supported(const Qkv& in, const BlockOptions& options);
+/// True where the tiled forward pass, given tiles_supported(), is never slower than LibTorch's: where it runs on our
+/// own GEMM kernels.
+bool tiles_preferred(const Qkv& in);
 BlockResult tiled_block(const Qkv& in, const BlockOptions& options);
 void tiled_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
                           const BlockOptions& options, const Qkv& out);

@@ -54,9 +54,9 @@ class ScoreChunks {
       auto scores = scores_of(chunk);
       auto weights = (scores - rows(whole.logsum.unsqueeze(3), chunk)).exp_();
       part(dv, chunk).add_(at::matmul(weights.to(narrow_type).transpose(2, 3), dout));
-      const auto along = (dout.to(type_) * rows(whole.out, chunk).to(type_)).sum(-1, true);
+      const auto out_dot_dout = (dout.to(type_) * rows(whole.out, chunk).to(type_)).sum(-1, true);
       auto dscores = at::matmul(dout, part(v_, chunk).transpose(2, 3)).to(type_);
-      dscores.sub_(along).mul_(weights);
+      dscores.sub_(out_dot_dout).mul_(weights);
       if (options_.softcap > 0)  // masked scores have weight 0 already
         dscores.mul_(scores.div_(options_.softcap).clamp_(-1, 1).square_().neg_().add_(1));
       const auto narrow_scores = dscores.mul_(options_.scale).to(narrow_type);
@@ -105,9 +105,9 @@ class ScoreChunks {
     auto scores = at::matmul(rows(in_.q, chunk), part(k_, chunk).transpose(2, 3)).to(type_);
     scores.mul_(options_.scale);
     if (options_.softcap > 0) scores.div_(options_.softcap).tanh_().mul_(options_.softcap);
-    const auto mask = pairs_that_see(options_, chunk.query, chunk.queries, chunk.key, chunk.keys, scores.device());
+    const auto mask = visibility_mask(options_, chunk.query, chunk.queries, chunk.key, chunk.keys, scores.device());
     if (mask.defined())
-      scores.unflatten(2, {members_, chunk.queries}).masked_fill_(mask.unsqueeze(2).logical_not(), kNothingSeen);
+      scores.unflatten(2, {members_, chunk.queries}).masked_fill_(mask.unsqueeze(2).logical_not(), kMaskedLogSum);
     return scores;
   }
 

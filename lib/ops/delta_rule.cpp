@@ -64,9 +64,9 @@ class Delta {
     const auto fit = [&](const at::Tensor& factor) { return channels_ ? factor : factor.unsqueeze(4); };
     in_ = fit(decays_.in), out_ = fit(decays_.out);
     pass_ = (channels_ ? decays_.pass : decays_.pass.unsqueeze(3)).unsqueeze(4);
-    asking_ = heads(q_.x) * in_;
-    meeting_ = heads(k_.x) * in_;
-    sending_ = heads(k_.x) * out_;
+    decayed_queries_ = heads(q_.x) * in_;
+    decayed_keys_in_ = heads(k_.x) * in_;
+    decayed_keys_out_ = heads(k_.x) * out_;
     const auto lower = (key_scores_ * rate_).tril(-1);
     solve_ = at::linalg_solve_triangular(lower, at::eye(chunks_.size, lower.options()), /*upper=*/false,
                                          /*left=*/true, /*unitriangular=*/true);
@@ -74,7 +74,7 @@ class Delta {
   }
 
   void result(const at::Tensor& out) const {
-    chunks_.join(multiply(asking_, states_).add_(multiply(query_scores_, corrections_)), out);
+    chunks_.join(multiply(decayed_queries_, states_).add_(multiply(query_scores_, corrections_)), out);
   }
 
   /// Overwrites the gradients in `out`, except those of queries and keys, to which it adds because several slices may
@@ -94,9 +94,9 @@ class Delta {
       return;
     }
     factors_ = pair_factors(decays_.sum, masks_.pairs);
-    const auto turned = k_.x.transpose(3, 4);
-    query_scores_ = heads(multiply(q_.x, turned)) * factors_;
-    key_scores_ = heads(multiply(k_.x, turned)) * factors_;
+    const auto transposed = k_.x.transpose(3, 4);
+    query_scores_ = heads(multiply(q_.x, transposed)) * factors_;
+    key_scores_ = heads(multiply(k_.x, transposed)) * factors_;
   }
 
   /// Runs over the chunks in order: the incoming state of each, and its corrections.
@@ -110,11 +110,11 @@ class Delta {
       const auto state = states_.select(2, n);
       auto error = errors_.select(2, n), correction = corrections_.select(2, n);
       error.copy_(v_.select(2, n));
-      if (n > 0) error.sub_(multiply(meeting_.select(2, n), state));
+      if (n > 0) error.sub_(multiply(decayed_keys_in_.select(2, n), state));
       correction.copy_(multiply(solve_.select(2, n), error * rate_.select(2, n)));
       if (n + 1 == chunks_.count) break;
       states_.select(2, n + 1)
-          .copy_(multiply(sending_.select(2, n).transpose(2, 3), correction))
+          .copy_(multiply(decayed_keys_out_.select(2, n).transpose(2, 3), correction))
           .addcmul_(state, pass_.select(2, n));
     }
   }
@@ -127,17 +127,17 @@ class Delta {
   Back run_back(const at::Tensor& dy) const {
     Back out{at::zeros(states_.sizes(), states_.options()), at::empty(v_.sizes(), v_.options())};
     const auto direct = multiply(query_scores_.transpose(3, 4), dy);
-    const auto asked = multiply(asking_.transpose(3, 4), dy);
+    const auto from_queries = multiply(decayed_queries_.transpose(3, 4), dy);
     for (std::int64_t n = chunks_.count - 1; n >= 0; --n) {
       const auto leaving = out.states.select(2, n);
-      const auto du = direct.select(2, n) + multiply(sending_.select(2, n), leaving);
+      const auto du = direct.select(2, n) + multiply(decayed_keys_out_.select(2, n), leaving);
       const auto solved = multiply(solve_.select(2, n).transpose(2, 3), du);
       out.solved.select(2, n).copy_(solved);
       if (n == 0) break;
       out.states.select(2, n - 1)
-          .copy_(asked.select(2, n))
+          .copy_(from_queries.select(2, n))
           .addcmul_(leaving, pass_.select(2, n))
-          .sub_(multiply(meeting_.select(2, n).transpose(2, 3), solved * rate_.select(2, n)));
+          .sub_(multiply(decayed_keys_in_.select(2, n).transpose(2, 3), solved * rate_.select(2, n)));
     }
     return out;
   }
@@ -153,8 +153,9 @@ class Delta {
   at::Tensor in_, out_, pass_;                      ///< [b, h, n, c, 1 or k], [b, h, n, 1 or k, 1]
   at::Tensor factors_, query_scores_, key_scores_;  ///< [b, h, n, c, c]; factors_ only for a decay shared by all
                                                     ///< channels
-  at::Tensor asking_, meeting_, sending_;           ///< decayed queries (reading the incoming state), keys (reading
-                                                    ///< it) and keys (writing the outgoing state): [b, h, n, c, k]
+  at::Tensor decayed_queries_;                      ///< queries that read the incoming state: [b, h, n, c, k]
+  at::Tensor decayed_keys_in_;                      ///< keys that read the incoming state: [b, h, n, c, k]
+  at::Tensor decayed_keys_out_;                     ///< keys that write the outgoing state: [b, h, n, c, k]
   at::Tensor solve_;                                ///< inverse of I + M: [b, h, n, c, c]
   at::Tensor states_, corrections_, errors_;        ///< [b, h, n, k, v], [b, h, n, c, v] twice
 };
@@ -164,21 +165,21 @@ void Delta::gradients(const at::Tensor& result_gradient, const DeltaTokens& out)
   const auto back = run_back(dy);
   const auto dv = back.solved * rate_;
   const auto from_state = states_.transpose(3, 4);
-  const auto dasking = multiply(dy, from_state);
-  const auto dmeeting = multiply(dv, from_state).neg_();
-  const auto dsending = multiply(corrections_, back.states.transpose(3, 4));
+  const auto ddecayed_queries = multiply(dy, from_state);
+  const auto ddecayed_keys_in = multiply(dv, from_state).neg_();
+  const auto ddecayed_keys_out = multiply(corrections_, back.states.transpose(3, 4));
   const auto dquery_scores = multiply(dy, corrections_.transpose(3, 4)).mul_(masks_.pairs);
   // (I + M) U = R: the gradient of M is minus the gradient of R times U^T.
   const auto dlower = multiply(back.solved, corrections_.transpose(3, 4)).tril_(-1).neg_();
   const auto drate = (dlower * key_scores_).sum(4) + (back.solved * errors_).sum(4);
   const auto dkey_scores = (dlower * rate_).mul_(masks_.pairs);
 
-  auto dq = groups(dasking * in_), dk = groups(dmeeting * in_ + dsending * out_);
+  auto dq = groups(ddecayed_queries * in_), dk = groups(ddecayed_keys_in * in_ + ddecayed_keys_out * out_);
   const auto width = [&](const at::Tensor& x) { return channels_ ? x : x.sum(4); };
-  const auto sent = width(dsending * sending_);
-  auto dsum = width(dasking * asking_ + dmeeting * meeting_) - sent;
+  const auto from_keys_out = width(ddecayed_keys_out * decayed_keys_out_);
+  auto dsum = width(ddecayed_queries * decayed_queries_ + ddecayed_keys_in * decayed_keys_in_) - from_keys_out;
   auto last = dsum.select(3, chunks_.size - 1);
-  last += sent.sum(3);
+  last += from_keys_out.sum(3);
   const auto kept = states_ * back.states * pass_;
   last += channels_ ? kept.sum(4) : kept.flatten(3, 4).sum(3);
   if (channels_) {

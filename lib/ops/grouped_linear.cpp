@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "ops/graph.h"
 #include "ops/grouped_product.h"
-#include "ops/host_product.h"
+#include "ops/host_matmul.h"
 
 namespace automodel::ops {
 namespace {
@@ -36,7 +36,7 @@ void stacked_product(at::Tensor out, const at::Tensor& x, const at::Tensor& weig
                      const std::optional<at::ScalarType>& type) {
   if (type && *type != x.scalar_type())
     out.copy_(at::mm(x.to(*type), weight.to(*type)));
-  else if (!host_product_with_weight(out, x, weight))
+  else if (!host_matmul_with_weight(out, x, weight))
     at::mm_out(out, x, weight);
 }
 
@@ -52,7 +52,7 @@ at::Tensor forward(const at::Tensor& x, const GroupedLinear& layer, const Rows& 
     auto out = y.narrow(0, first, count);
     const auto in = x.narrow(0, first, count);
     if (layer.stacked != nullptr) {
-      stacked_product(out, in, weight_of(layer, group), layer.stacked->product_type);
+      stacked_product(out, in, weight_of(layer, group), layer.stacked->matmul_type);
       if (layer.bias != nullptr) out.add_(layer.bias->value.select(0, group));
     } else {
       const auto& linear = layer.each[static_cast<std::size_t>(group)];
@@ -84,9 +84,9 @@ std::vector<at::Tensor> weights_of_groups(const GroupedLinear& layer) {
 }
 
 /// x as the device's grouped GEMM can read it: contiguous and aligned.
-at::Tensor laid_out(const at::Tensor& x) {
+at::Tensor contiguous_aligned(const at::Tensor& x) {
   const auto out = x.contiguous();
-  return takes_as_it_lies(out) ? out : out.clone(at::MemoryFormat::Contiguous);
+  return is_readable_in_place(out) ? out : out.clone(at::MemoryFormat::Contiguous);
 }
 
 /// The group of each of the n rows.
@@ -129,7 +129,7 @@ class DeviceGroupsBackward : public Backward {
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>& needed) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
-    const auto gradient = laid_out(gradients[0]);
+    const auto gradient = contiguous_aligned(gradients[0]);
     at::Tensor dx;
     if (needed[0]) dx = input_gradient_on_device(gradient, layer_, ends_).to(input_type_);
     if (layer_.bias != nullptr) accumulate_group_sums(*layer_.bias, gradient, ends_);
@@ -163,7 +163,7 @@ class GroupedLinearBackward : public Backward {
       if (dx.defined()) {
         auto out = dx.narrow(0, first, count);
         if (layer_.stacked != nullptr)
-          stacked_product(out, part, weight_of(layer_, group).t(), layer_.stacked->product_type);
+          stacked_product(out, part, weight_of(layer_, group).t(), layer_.stacked->matmul_type);
         else
           out.copy_(input_gradient(part, layer_.each[static_cast<std::size_t>(group)]));
       }
@@ -214,7 +214,7 @@ bool needs_counts(const GroupedLinear& layer) {
   };
   const auto as_stored = [](const Parameter* weight) {
     return weight->value.defined() && !weight->float8 && !weight->fused_accumulation &&
-           weight->product_type.value_or(weight->value.scalar_type()) == weight->value.scalar_type();
+           weight->matmul_type.value_or(weight->value.scalar_type()) == weight->value.scalar_type();
   };
   const auto weights = parameters_of(layer);
   if (!takes_groups(layer.groups()) || !std::all_of(layer.each.begin(), layer.each.end(), plain) ||
@@ -223,7 +223,7 @@ bool needs_counts(const GroupedLinear& layer) {
   const auto stacks = weights_of_groups(layer);
   constexpr std::int64_t kPack = 8;
   return stacks.empty() || !std::all_of(stacks.begin(), stacks.end(), [](const at::Tensor& stack) {
-           return takes_as_it_lies(stack) && stack.size(1) % kPack == 0 && stack.size(2) % kPack == 0;
+           return is_readable_in_place(stack) && stack.size(1) % kPack == 0 && stack.size(2) % kPack == 0;
          });
 }
 
@@ -240,7 +240,7 @@ at::Tensor grouped_linear(const at::Tensor& x, const GroupedLinear& layer, const
     const auto& any = layer.stacked != nullptr ? *layer.stacked : *layer.each.front().weights.front();
     AUTOMODEL_CHECK(any.value.defined(), "experts need their weights here");
     input = x.detach().to(any.value.scalar_type()).contiguous();
-    if (on_device) input = laid_out(input);
+    if (on_device) input = contiguous_aligned(input);
     y = on_device ? forward_on_device(input, layer, rows.ends) : forward(input, layer, kept);
   }
   if (records({x}) && on_device)

@@ -33,7 +33,7 @@ bool takes_groups(std::int64_t groups) {
   return groups < 1024;
 }
 
-bool takes_as_it_lies(const at::Tensor& x) {
+bool is_readable_in_place(const at::Tensor& x) {
   constexpr std::int64_t kBytes = 16;
   const std::int64_t elements = kBytes / static_cast<std::int64_t>(x.element_size());
   if (reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % kBytes != 0) return false;

@@ -18,7 +18,7 @@ GroupedProduct grouped_product(const at::Tensor& x);
 bool takes_groups(std::int64_t groups);
 /// Whether it can read x [..., rows, columns] in place: rows or columns contiguous, address and other strides multiples
 /// of 16 bytes.
-bool takes_as_it_lies(const at::Tensor& x);
+bool is_readable_in_place(const at::Tensor& x);
 
 /// For tests: from now on CPU tensors use this; null: none.
 void grouped_product_on_host_with(GroupedProduct product);

@@ -23,16 +23,16 @@ at::Tensor member_rows(const at::Tensor& x, std::int64_t groups, std::int64_t g)
 }
 
 /// The mask arguments of LibTorch's kernel.
-struct Sight {
+struct FlashMask {
   bool causal = false;
   std::optional<at::Tensor> added = {};  ///< additive mask of the scores
-  Sight(const Qkv& in, const BlockOptions& options) {
+  FlashMask(const Qkv& in, const BlockOptions& options) {
     const auto queries = in.q.size(1), keys = in.k.size(1);
     causal = !options.mask.defined() && options.after == 0 && options.before >= queries - 1;
     if (causal) return;
-    const auto mask = pairs_that_see(options, 0, queries, 0, keys, in.q.device());
+    const auto mask = visibility_mask(options, 0, queries, 0, keys, in.q.device());
     // Not -inf: a row that sees nothing must stay finite.
-    if (mask.defined()) added = at::zeros(mask.sizes(), in.q.options()).masked_fill_(mask.logical_not(), kNothingSeen);
+    if (mask.defined()) added = at::zeros(mask.sizes(), in.q.options()).masked_fill_(mask.logical_not(), kMaskedLogSum);
   }
 };
 
@@ -54,17 +54,17 @@ bool hides_vectors() {
 
 /// Calls the kernel once per head of a group, so that shared keys and values are never copied.
 BlockResult host_block(const Qkv& in, const BlockOptions& options) {
-  if ((needs_mask(in, options) || hides_vectors() || tiles_lead(in)) && tiles_serve(in, options))
+  if ((needs_mask(in, options) || hides_vectors() || tiles_preferred(in)) && tiles_supported(in, options))
     return tiled_block(in, options);
   const auto& [q, k, v] = in;
   const auto groups = k.size(2), per_group = q.size(2) / groups;
-  const Sight sight(in, options);
+  const FlashMask mask(in, options);
   const auto keys = k.transpose(1, 2), values = v.transpose(1, 2);
   BlockResult result;
   if (per_group > 1) result.out = at::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
   for (std::int64_t g = 0; g < per_group; ++g) {
     auto [out, logsum] = at::_scaled_dot_product_flash_attention_for_cpu(member(q, groups, g), keys, values, 0.0,
-                                                                         sight.causal, sight.added, options.scale);
+                                                                         mask.causal, mask.added, options.scale);
     if (per_group > 1) {
       if (g == 0) result.logsum = at::empty({q.size(0), q.size(1), q.size(2)}, logsum.options());
       member(result.out, groups, g).copy_(out);
@@ -79,17 +79,17 @@ BlockResult host_block(const Qkv& in, const BlockOptions& options) {
 
 void host_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
                          const BlockOptions& options, const Qkv& results) {
-  if (tiles_serve(in, options)) return tiled_block_backward(gradient, in, whole, options, results);
+  if (tiles_supported(in, options)) return tiled_block_backward(gradient, in, whole, options, results);
   const auto& [q, k, v] = in;
   const auto& [dq, dk, dv] = results;
   const auto groups = k.size(2), per_group = q.size(2) / groups;
-  const Sight sight(in, options);
+  const FlashMask mask(in, options);
   const auto keys = k.transpose(1, 2), values = v.transpose(1, 2);
   const auto out = whole.out.to(q.scalar_type()), dout = gradient.to(q.scalar_type());
   for (std::int64_t g = 0; g < per_group; ++g) {
     auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         member(dout, groups, g), member(q, groups, g), keys, values, member(out, groups, g),
-        member_rows(whole.logsum, groups, g), 0.0, sight.causal, sight.added, options.scale);
+        member_rows(whole.logsum, groups, g), 0.0, mask.causal, mask.added, options.scale);
     member(dq, groups, g).copy_(gq);
     if (g == 0) {
       dk.copy_(gk.transpose(1, 2));

@@ -9,7 +9,7 @@
 
 #include "ops/attention_kernels.h"
 #include "ops/element_type.h"
-#include "ops/host_product.h"
+#include "ops/host_matmul.h"
 #include "ops/kernels/kernels.h"
 
 namespace automodel::ops {
@@ -27,22 +27,22 @@ constexpr std::int64_t kQueries = 128,
 /// fast.
 template <class T>
 std::int64_t tile_queries() {
-  return has_own_product<T>() ? kQueries / 2 : kQueries;
+  return has_own_matmul<T>() ? kQueries / 2 : kQueries;
 }
 
 /// One head of a tensor [batch, tokens, heads, width], contiguous in the last dimension: rows of tokens with leading
-/// dimension `distance`.
+/// dimension `stride`.
 template <class T>
 struct Head {
   T* data;
-  std::int64_t distance, width;
+  std::int64_t stride, width;
   Head(const at::Tensor& x, std::int64_t row, std::int64_t head)
       : data(const_cast<T*>(x.const_data_ptr<std::remove_const_t<T>>()) + row * x.stride(0) + head * x.stride(2)),
-        distance(x.stride(1)),
+        stride(x.stride(1)),
         width(x.size(3)) {}
-  T* at(std::int64_t token) const { return data + token * distance; }
-  Lying<std::remove_const_t<T>> from(std::int64_t token, bool turned = false) const {
-    return {at(token), distance, turned};
+  T* at(std::int64_t token) const { return data + token * stride; }
+  MatrixView<std::remove_const_t<T>> from(std::int64_t token, bool transposed = false) const {
+    return {at(token), stride, transposed};
   }
 };
 
@@ -94,10 +94,10 @@ struct ForwardTile {
   void run(const Head<const T>& q, const Head<const T>& k, const Head<const T>& v, std::int64_t query,
            std::int64_t queries, std::int64_t keys, const BlockOptions& options) {
     const auto& kernel = loops<T>();
-    std::fill(rows.begin(), rows.end(), SoftmaxRow{static_cast<float>(kNothingSeen), 0});
+    std::fill(rows.begin(), rows.end(), SoftmaxRow{static_cast<float>(kMaskedLogSum), 0});
     bool fresh = true;
     for_keys(query, queries, keys, options, [&](const Tile& tile) {
-      host_product(scores.data, tile.keys, true, q.from(query), k.from(tile.key, true), queries, q.width, tile.keys);
+      host_matmul(scores.data, tile.keys, true, q.from(query), k.from(tile.key, true), queries, q.width, tile.keys);
       for (std::int64_t i = 0; i < queries; ++i) {
         const auto [begin, end] = tile.seen(i, options);
         auto* row = weights.data + i * tile.keys;
@@ -108,8 +108,8 @@ struct ForwardTile {
                                            rows[static_cast<std::size_t>(i)], row + begin, end - begin);
         if (!fresh && factor != 1) kernel.scale(sums.data + i * v.width, factor, v.width);
       }
-      host_product(sums.data, v.width, fresh, Lying<T>{weights.data, tile.keys}, v.from(tile.key), queries, tile.keys,
-                   v.width);
+      host_matmul(sums.data, v.width, fresh, MatrixView<T>{weights.data, tile.keys}, v.from(tile.key), queries,
+                  tile.keys, v.width);
       fresh = false;
     });
   }
@@ -141,16 +141,16 @@ struct BackwardGroup {
 
   /// Adds one head's share to dk and dv, and writes its dq.
   void add_head(const Head<const T>& q, const Head<const T>& k, const Head<const T>& v, const Head<const T>& out,
-                const Head<const T>& dout, const float* logsum, std::int64_t logsum_distance, const Head<T>& to) {
+                const Head<const T>& dout, const float* logsum, std::int64_t logsum_stride, const Head<T>& to) {
     const auto& kernel = loops<T>();
     const auto scale = static_cast<float>(options.scale);
     for (std::int64_t query = 0, step = tile_queries<T>(); query < queries; query += step) {
       const auto rows = std::min(step, queries - query);
       bool fresh = true;
       for_keys(query, rows, keys, options, [&](const Tile& tile) {
-        host_product(scores.data, tile.keys, true, q.from(query), k.from(tile.key, true), rows, width, tile.keys);
-        host_product(dweights.data, tile.keys, true, dout.from(query), v.from(tile.key, true), rows, value_width,
-                     tile.keys);
+        host_matmul(scores.data, tile.keys, true, q.from(query), k.from(tile.key, true), rows, width, tile.keys);
+        host_matmul(dweights.data, tile.keys, true, dout.from(query), v.from(tile.key, true), rows, value_width,
+                    tile.keys);
         for (std::int64_t i = 0; i < rows; ++i) {
           const auto [begin, end] = tile.seen(i, options);
           const auto at = i * tile.keys;
@@ -158,17 +158,17 @@ struct BackwardGroup {
             clear(row, 0, begin);
             clear(row, end, tile.keys);
           }
-          const auto along = kernel.dot(out.at(query + i), dout.at(query + i), value_width);
+          const auto out_dot_dout = kernel.dot(out.at(query + i), dout.at(query + i), value_width);
           kernel.gradient(scores.data + at + begin, dweights.data + at + begin, scale,
-                          logsum[(query + i) * logsum_distance], along, weights.data + at + begin,
+                          logsum[(query + i) * logsum_stride], out_dot_dout, weights.data + at + begin,
                           dscores.data + at + begin, end - begin);
         }
-        host_product(dv.data + tile.key * value_width, value_width, false, Lying<T>{weights.data, tile.keys, true},
-                     dout.from(query), tile.keys, rows, value_width);
-        host_product(dk.data + tile.key * width, width, false, Lying<T>{dscores.data, tile.keys, true}, q.from(query),
-                     tile.keys, rows, width);
-        host_product(dq.data, width, fresh, Lying<T>{dscores.data, tile.keys}, k.from(tile.key), rows, tile.keys,
-                     width);
+        host_matmul(dv.data + tile.key * value_width, value_width, false, MatrixView<T>{weights.data, tile.keys, true},
+                    dout.from(query), tile.keys, rows, value_width);
+        host_matmul(dk.data + tile.key * width, width, false, MatrixView<T>{dscores.data, tile.keys, true},
+                    q.from(query), tile.keys, rows, width);
+        host_matmul(dq.data, width, fresh, MatrixView<T>{dscores.data, tile.keys}, k.from(tile.key), rows, tile.keys,
+                    width);
         fresh = false;
       });
       for (std::int64_t i = 0; i < rows; ++i) kernel.narrow(dq.data + i * width, 1, to.at(query + i), width);
@@ -197,7 +197,7 @@ BlockResult forward(const Qkv& in, const BlockOptions& options) {
         const bool any = sum != 0;  // whether the query sees any key
         loops<T>().narrow(work.sums.data + i * width, any ? 1 / sum : 0, out.at(query + i), width);
         logsum[(row * queries + query + i) * heads + head] =
-            any ? largest + std::log(sum) : static_cast<float>(kNothingSeen);
+            any ? largest + std::log(sum) : static_cast<float>(kMaskedLogSum);
       }
     }
   });
@@ -232,26 +232,26 @@ void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whol
   });
 }
 
-/// Calls run<T>() for the type of these tensors; false if there is no host_product() for it.
+/// Calls run<T>() for the type of these tensors; false if there is no host_matmul() for it.
 template <class Run>
 bool with_type(const Qkv& in, Run&& run) {
   const auto type = in.q.scalar_type();
   if (!in.q.is_cpu() || in.k.scalar_type() != type || in.v.scalar_type() != type) return false;
-  if (type == at::kBFloat16 && has_host_product<c10::BFloat16>()) return run.template operator()<c10::BFloat16>();
-  if (type == at::kFloat && has_host_product<float>()) return run.template operator()<float>();
+  if (type == at::kBFloat16 && has_host_matmul<c10::BFloat16>()) return run.template operator()<c10::BFloat16>();
+  if (type == at::kFloat && has_host_matmul<float>()) return run.template operator()<float>();
   return false;
 }
 
 }  // namespace
 
-bool tiles_serve(const Qkv& in, const BlockOptions& options) {
+bool tiles_supported(const Qkv& in, const BlockOptions& options) {
   const auto last = [](const at::Tensor& x) { return x.stride(3) == 1 || x.size(3) == 1; };
   return !options.mask.defined() && options.softcap == 0 && last(in.q) && last(in.k) && last(in.v) &&
          with_type(in, []<class T>() { return true; });
 }
 
-bool tiles_lead(const Qkv& in) {
-  return with_type(in, []<class T>() { return has_own_product<T>(); });
+bool tiles_preferred(const Qkv& in) {
+  return with_type(in, []<class T>() { return has_own_matmul<T>(); });
 }
 
 BlockResult tiled_block(const Qkv& in, const BlockOptions& options) {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "ops/graph.h"
-#include "ops/host_product.h"
+#include "ops/host_matmul.h"
 
 namespace automodel::ops {
 namespace {
@@ -43,14 +43,14 @@ void for_each_weight(const Linear& layer, Run&& run) {
 
 /// If every weight needs a GEMM of its own (autocast or 8-bit operands): the type of the GEMMs that are not 8-bit.
 std::optional<at::ScalarType> apart_in(const Linear& layer, at::ScalarType type) {
-  const auto asked = layer.weights.front()->product_type;
+  const auto asked = layer.weights.front()->matmul_type;
   const bool float8 = std::any_of(layer.weights.begin(), layer.weights.end(),
                                   [](const Parameter* weight) { return weight->float8.has_value(); });
   return asked || float8 ? std::optional(asked.value_or(type)) : std::nullopt;
 }
 
 void plain_product_into(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
-  if (!host_product_with_weight(out, x, weight)) at::mm_out(out, x, weight);
+  if (!host_matmul_with_weight(out, x, weight)) at::mm_out(out, x, weight);
 }
 
 void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {

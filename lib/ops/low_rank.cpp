@@ -89,7 +89,7 @@ at::Tensor dropped(const at::Tensor& x, const LowRank& term, const Linear& layer
 
 /// Matmul in the parameter's product type; the result has the type of x.
 at::Tensor times(const at::Tensor& x, const Parameter& weight, bool transposed) {
-  const auto type = weight.product_type.value_or(weight.type());
+  const auto type = weight.matmul_type.value_or(weight.type());
   const auto w = weight.dense().to(type);
   return at::mm(x.to(type), transposed ? w.t() : w).to(x.scalar_type());
 }
@@ -200,7 +200,7 @@ void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer) {
       return;
     }
     const auto low = lowered(x, term, layer);
-    if (!term.b->product_type && !drops(term, layer, false))
+    if (!term.b->matmul_type && !drops(term, layer, false))
       at::addmm_out(part, part, low, term.b->value.t());
     else
       part.add_(dropped(times(low, *term.b, true), term, layer, false));
@@ -217,7 +217,7 @@ void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, cons
       dx.add_(dropped(times(low, *term.a, false) + times(changed, weight, layer.transposed), term, layer, true));
       return;
     }
-    if (!term.a->product_type && !drops(term, layer, true))
+    if (!term.a->matmul_type && !drops(term, layer, true))
       at::addmm_out(dx, dx, low, term.a->value);
     else
       dx.add_(dropped(times(low, *term.a, false), term, layer, true));

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "ops/graph.h"
 #include "ops/grouped_product.h"
-#include "ops/host_product.h"
+#include "ops/host_matmul.h"
 
 namespace automodel::ops {
 namespace {
@@ -39,7 +39,7 @@ at::Tensor joined(const std::vector<at::Tensor>& parts) {
 /// out = a^T b if fresh, otherwise out += a^T b. With `fused`, low-precision operands must be accumulated in `out`'s
 /// type; without, they may be.
 void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b, bool fused) {
-  if (host_product(out, fresh, a, b)) return;
+  if (host_matmul(out, fresh, a, b)) return;
   const auto type = out.scalar_type();
   if (type != a.scalar_type() && fused && !a.is_cpu()) {
     if (fresh)
@@ -168,7 +168,7 @@ void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gr
     const auto type = only.fused_accumulation ? only.grad.scalar_type() : whole_x.scalar_type();
     return accumulate(only, float8_weight_gradient(whole_gradient, whole_x, type, *only.float8));
   }
-  const auto type = parameters.front()->product_type.value_or(whole_x.scalar_type());
+  const auto type = parameters.front()->matmul_type.value_or(whole_x.scalar_type());
   const auto gradient = whole_gradient.to(type), x = whole_x.to(type);
   bool all_trained = true, same_age = true;
   std::vector<at::Tensor> grads;
@@ -207,7 +207,7 @@ void accumulate_stacked(Parameter& parameter, const at::Tensor& x, const at::Ten
   if (!parameter.trained()) return;
   NoGraph guard;
   make_defined(parameter);
-  const auto type = parameter.product_type.value_or(x.scalar_type());
+  const auto type = parameter.matmul_type.value_or(x.scalar_type());
   std::int64_t first = 0;
   for (std::size_t g = 0; g < rows.size(); first += rows[g++])
     if (rows[g] > 0)

@@ -27,7 +27,7 @@ struct Parameter {
   at::Tensor value = {};
   at::Tensor grad = {};
   /// Matmuls with this parameter run in this type; results have the type of the other operand (autocast).
-  std::optional<at::ScalarType> product_type = {};
+  std::optional<at::ScalarType> matmul_type = {};
   /// Matmuls with this parameter use 8-bit operands.
   std::optional<Float8Rule> float8 = {};
   /// Stored quantized: `value` is undefined, and GEMMs use dense(). Null: not quantized.

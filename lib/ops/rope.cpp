@@ -76,9 +76,9 @@ void rope_in_place(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin, c
       const C* sine = sin.const_data_ptr<C>();
       const auto* position = where.const_data_ptr<std::int64_t>();
       at::parallel_for(0, rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        const auto turn = interleaved ? rope_kernels<T>().rotate_neighbours : rope_kernels<T>().rotate;
-        turn(data + begin * row_stride, row_stride, head_stride, cosine, sine, position + begin, end - begin, heads,
-             width, sign);
+        const auto rotate = interleaved ? rope_kernels<T>().rotate_neighbours : rope_kernels<T>().rotate;
+        rotate(data + begin * row_stride, row_stride, head_stride, cosine, sine, position + begin, end - begin, heads,
+               width, sign);
       });
     });
     return;

@@ -29,7 +29,7 @@ double work_of(const Matrix& matrix) {
 
 /// Greedy balancing: the most expensive matrix first, each to the least loaded rank. The result is the same on every
 /// rank.
-std::vector<int> deal(const std::vector<Matrix>& matrices, const std::vector<std::size_t>& which, int ranks) {
+std::vector<int> assign_owners(const std::vector<Matrix>& matrices, const std::vector<std::size_t>& which, int ranks) {
   auto order = which;
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return work_of(matrices[a]) > work_of(matrices[b]); });
@@ -51,9 +51,9 @@ at::Tensor changed(const at::Tensor& flat, const std::vector<std::int64_t>& shap
 }
 
 /// Messages of one all-to-all. send() and expect() must be called in the same order on both sides.
-class Mail {
+class AllToAll {
  public:
-  explicit Mail(int ranks) : in_(static_cast<std::size_t>(ranks)), counts_(static_cast<std::size_t>(ranks)) {}
+  explicit AllToAll(int ranks) : in_(static_cast<std::size_t>(ranks)), counts_(static_cast<std::size_t>(ranks)) {}
   void send(int to, const at::Tensor& flat) { in_[static_cast<std::size_t>(to)].push_back(flat); }
   void expect(int from, const at::Tensor& into) {
     counts_[static_cast<std::size_t>(from)] += into.numel();
@@ -95,11 +95,11 @@ MatrixExchange::MatrixExchange(std::vector<Matrix> matrices, MatrixGroups groups
   if (groups_.shard) shard_rank_ = groups_.shard->rank();
   std::vector<std::size_t> all(matrices_.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  owners_ = deal(matrices_, all, shards());
+  owners_ = assign_owners(matrices_, all, shards());
   std::vector<std::size_t> cut;
   for (const auto index : all)
     if (owners_[index] == shard_rank_ && !matrices_[index].slices.empty()) cut.push_back(index);
-  tensor_owners_ = deal(matrices_, cut, std::max<int>(1, static_cast<int>(groups_.tensor_members.size())));
+  tensor_owners_ = assign_owners(matrices_, cut, std::max<int>(1, static_cast<int>(groups_.tensor_members.size())));
   if (groups_.tensor) {
     const auto& members = groups_.tensor_members;
     const auto here = std::find(members.begin(), members.end(), groups_.tensor->rank());
@@ -127,41 +127,41 @@ std::pair<std::int64_t, std::int64_t> MatrixExchange::held(std::size_t index, in
 /// Collects this rank's tensor-parallel part of the matrices that it owns among the shards; undefined for the others.
 std::vector<at::Tensor> MatrixExchange::collect(const at::Tensor& buffer) const {
   std::vector<at::Tensor> parts(matrices_.size());
-  Mail mail(shards());
+  AllToAll messages(shards());
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     const auto& matrix = matrices_[i];
     const auto [first, length] = held(i, shard_rank_);
     if (owners_[i] == shard_rank_)
       parts[i] = at::empty({matrix.length}, buffer.options());
     else if (length > 0 && groups_.sharded)
-      mail.send(owners_[i], buffer.narrow(0, matrix.offset + first - groups_.begin, length));
+      messages.send(owners_[i], buffer.narrow(0, matrix.offset + first - groups_.begin, length));
     if (owners_[i] != shard_rank_) continue;
     if (length > 0)
       parts[i].narrow(0, first, length).copy_(buffer.narrow(0, matrix.offset + first - groups_.begin, length));
     for (int rank = 0; groups_.sharded && rank < shards(); ++rank)
       if (const auto [from, count] = held(i, rank); rank != shard_rank_ && count > 0)
-        mail.expect(rank, parts[i].narrow(0, from, count));
+        messages.expect(rank, parts[i].narrow(0, from, count));
   }
-  if (groups_.sharded && shards() > 1) mail.exchange(*groups_.shard, buffer.options());
+  if (groups_.sharded && shards() > 1) messages.exchange(*groups_.shard, buffer.options());
   return parts;
 }
 
 /// The inverse of collect().
 void MatrixExchange::distribute(const at::Tensor& buffer, const std::vector<at::Tensor>& parts) const {
-  Mail mail(shards());
+  AllToAll messages(shards());
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     const auto [first, length] = held(i, shard_rank_);
     const auto here = length > 0 ? buffer.narrow(0, matrices_[i].offset + first - groups_.begin, length) : at::Tensor();
     if (owners_[i] != shard_rank_) {
-      if (length > 0) mail.expect(owners_[i], here);
+      if (length > 0) messages.expect(owners_[i], here);
       continue;
     }
     if (length > 0) here.copy_(parts[i].narrow(0, first, length));
     for (int rank = 0; rank < shards(); ++rank)
       if (const auto [from, count] = held(i, rank); rank != shard_rank_ && count > 0)
-        mail.send(rank, parts[i].narrow(0, from, count));
+        messages.send(rank, parts[i].narrow(0, from, count));
   }
-  if (shards() > 1) mail.exchange(*groups_.shard, buffer.options());
+  if (shards() > 1) messages.exchange(*groups_.shard, buffer.options());
 }
 
 /// Changes the owned matrices of which tensor-parallel ranks hold slices.
@@ -174,7 +174,7 @@ void MatrixExchange::change_sliced(std::vector<at::Tensor>& parts, const Change&
     std::vector<at::Tensor> slices;  ///< by member
   };
   std::vector<Whole> wholes;
-  Mail there(groups_.tensor->size()), back(groups_.tensor->size());
+  AllToAll there(groups_.tensor->size()), back(groups_.tensor->size());
   at::TensorOptions device = options;
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     if (tensor_owners_[i] < 0) continue;

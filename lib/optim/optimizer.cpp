@@ -30,7 +30,7 @@ double clip_factor(double norm, double max_norm) {
   return std::min(1.0, max_norm / (norm + 1e-6));
 }
 
-bool takes_whole(const plan::OptimizerPlan& plan, const arch::Parameter& parameter) {
+bool needs_whole_matrix(const plan::OptimizerPlan& plan, const arch::Parameter& parameter) {
   return plan.takes_matrices() && parameter.trained() && arch::is_hidden_matrix(parameter);
 }
 

@@ -42,14 +42,14 @@ struct Target {
   std::function<at::Tensor()> gradient = {};  ///< reduced gradient of the same elements
   std::vector<Range> ranges = {};
   bool expert = false;  ///< counted in the sum over expert parameters
-  /// The unit's matrices that the optimizer changes as a whole (takes_whole()), whether parts of them are on this rank
-  /// or not.
+  /// The unit's matrices that the optimizer changes as a whole (needs_whole_matrix()), whether parts of them are on
+  /// this rank or not.
   std::vector<Matrix> matrices = {};
   MatrixGroups groups = {};
 };
 
 /// Whether this optimizer needs the whole of `parameter` to update any part of it.
-bool takes_whole(const plan::OptimizerPlan& plan, const arch::Parameter& parameter);
+bool needs_whole_matrix(const plan::OptimizerPlan& plan, const arch::Parameter& parameter);
 
 /// An optimizer state, which checkpoints store along with the master values.
 struct State {
@@ -59,7 +59,7 @@ struct State {
   at::Tensor tensor = {};  ///< for elements [first, first + numel) of the target's buffers
   std::int64_t first = 0;
   Of of = Of::kAll;
-  /// `whole`: takes_whole() of the parameter.
+  /// `whole`: needs_whole_matrix() of the parameter.
   bool belongs_to(bool whole) const { return of == Of::kAll || whole == (of == Of::kMatrices); }
 };
 
@@ -79,7 +79,7 @@ class Optimizer {
   /// Number of steps so far, for bias correction.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  /// Names of the states of a trained parameter; `whole`: takes_whole() of the parameter.
+  /// Names of the states of a trained parameter; `whole`: needs_whole_matrix() of the parameter.
   std::vector<std::string> state_names(bool whole = false) const;
   /// Type of the state `name`, for masters of type `master`.
   at::ScalarType state_type(std::string_view name, at::ScalarType master) const;

@@ -78,8 +78,6 @@ void read_events(const fs::path& path, RunFiles& out) {
       else if (key != "step")
         event.fields.emplace_back(key, text_of(value));
     }
-    // The recipe of a start applies from that event's step.
-    if (!out.recipes.empty() && event.event == "start") out.recipes.back().first = step_of(record);
     out.events.push_back(std::move(event));
   });
 }

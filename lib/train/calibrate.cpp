@@ -94,8 +94,7 @@ model::Microbatch tokens_of(const plan::ModelChoice& model, std::int64_t rows, s
 /// Measurements of one model with one microbatch size.
 class Meter {
  public:
-  Meter(const estimate::EstimatedPlan& plan, const config::Recipe& recipe, comm::World& world)
-      : plan_(plan), recipe_(recipe), world_(world), model_(*plan.model) {
+  Meter(const estimate::EstimatedPlan& plan, comm::World& world) : plan_(plan), world_(world), model_(*plan.model) {
     const auto alone = world.group({world.rank()}, "alone");
     groups_.dense.shard = groups_.expert.shard = alone;
     out_.model = estimate::widths_text(model_.spec);
@@ -268,7 +267,6 @@ class Meter {
   }
 
   const estimate::EstimatedPlan& plan_;
-  const config::Recipe& recipe_;
   comm::World& world_;
   const plan::ModelChoice& model_;
   Groups groups_ = {};
@@ -281,7 +279,7 @@ estimate::Sample measure(const config::LoadedRecipe& loaded, comm::World& world)
   auto made = estimate::make_plan(loaded, {});
   if (made.plan) made.problems = estimate::check_measurable(*made.plan);
   agree(world, loaded, std::move(made.problems), made.exit == ExitCode::kOk ? ExitCode::kBadInput : made.exit);
-  return Meter(*made.plan, loaded.recipe, world).run();
+  return Meter(*made.plan, world).run();
 }
 
 /// A Llama of usual proportions.

@@ -132,12 +132,12 @@ parallel::WeightSource magnitudes_over(const plan::TrainingPlan& plan, parallel:
     whole.parameter.shape = whole.full;
     const auto columns = whole.full[1];
     const auto lengths = [&](std::int64_t row, std::int64_t rows) {
-      const bool turned = whole.info.transposed;  // then any row needs the whole matrix
+      const bool transposed = whole.info.transposed;  // then any row needs the whole matrix
       const auto values =
-          at::empty({turned ? whole.full[0] * columns : rows * columns}, at::TensorOptions().dtype(type));
-      base(whole, turned ? 0 : row * columns, values);
+          at::empty({transposed ? whole.full[0] * columns : rows * columns}, at::TensorOptions().dtype(type));
+      base(whole, transposed ? 0 : row * columns, values);
       const auto matrix = values.view({-1, columns}).to(c10::promoteTypes(type, at::kFloat));
-      return turned ? matrix.square().sum(0).sqrt().narrow(0, row, rows) : matrix.square().sum(1).sqrt();
+      return transposed ? matrix.square().sum(0).sqrt().narrow(0, row, rows) : matrix.square().sum(1).sqrt();
     };
     constexpr std::int64_t kRows = 1024;  // rows at a time
     for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))

@@ -145,28 +145,28 @@ std::vector<RankSample> measure_ranks(comm::World& world) {
   return out;
 }
 
-std::vector<std::vector<std::string>> odd_ones(const std::vector<RankSample>& samples) {
+std::vector<std::vector<std::string>> outliers(const std::vector<RankSample>& samples) {
   std::vector<std::vector<std::string>> out(samples.size());
   for (const auto& [name, value] : kMeasures) {
     std::vector<double> all;
     for (const auto& sample : samples) all.push_back(sample.*value);
     if (all.empty()) continue;
-    // Upper median, so that one of two ranks can be odd.
+    // Upper median, so that one of two ranks can be an outlier.
     const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
     std::nth_element(all.begin(), middle, all.end());
     for (std::size_t rank = 0; rank < samples.size(); ++rank)
-      if (samples[rank].*value * kOdd < *middle) out[rank].emplace_back(name);
+      if (samples[rank].*value * kOutlierFactor < *middle) out[rank].emplace_back(name);
   }
   return out;
 }
 
 std::string to_text(const std::vector<RankSample>& samples) {
-  const auto odd = odd_ones(samples);
+  const auto behind = outliers(samples);
   TextTable table({"rank", "host", "compute", "memory", "links", ""});
   std::string found;
   for (std::size_t rank = 0; rank < samples.size(); ++rank) {
     const auto& sample = samples[rank];
-    const auto what = fmt::format("{}", fmt::join(odd[rank], ", "));
+    const auto what = fmt::format("{}", fmt::join(behind[rank], ", "));
     table.add({std::to_string(rank), sample.host, fmt::format("{:.3g} GFLOP/s", sample.flops / 1e9),
                fmt::format("{:.3g} GB/s", sample.memory / 1e9),
                sample.link > 0 ? fmt::format("{:.3g} GB/s", sample.link / 1e9) : "",
@@ -181,7 +181,7 @@ std::string to_text(const std::vector<RankSample>& samples) {
 }
 
 std::string to_json(const std::vector<RankSample>& samples) {
-  const auto odd = odd_ones(samples);
+  const auto behind = outliers(samples);
   JsonWriter json;
   json.begin_object();
   json.key("ranks");
@@ -195,7 +195,7 @@ std::string to_json(const std::vector<RankSample>& samples) {
     json.member("link_bytes_per_second", samples[rank].link);
     json.key("odd");
     json.begin_array();
-    for (const auto& each : odd[rank]) json.value(each);
+    for (const auto& each : behind[rank]) json.value(each);
     json.end_array();
     json.end_object();
   }
@@ -210,8 +210,8 @@ ExitCode run_rank_meter(comm::World& world, bool json) {
   const auto samples = measure_ranks(world);
   const auto text = json ? to_json(samples) : to_text(samples);
   if (world.rank() == 0) std::fwrite(text.data(), 1, text.size(), stdout);
-  const auto odd = odd_ones(samples);
-  const bool any = std::any_of(odd.begin(), odd.end(), [](const auto& each) { return !each.empty(); });
+  const auto behind = outliers(samples);
+  const bool any = std::any_of(behind.begin(), behind.end(), [](const auto& each) { return !each.empty(); });
   return any ? ExitCode::kEnvironment : ExitCode::kOk;
 }
 

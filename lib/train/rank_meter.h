@@ -20,14 +20,15 @@ struct RankSample {
 /// with the same local number on different hosts. Rank 0 gets the samples, the others nothing.
 std::vector<RankSample> measure_ranks(comm::World& world);
 
-/// For each rank, in which of "compute", "memory", "links" it is slower than the median by a factor of more than kOdd.
-inline constexpr double kOdd = 1.5;
-std::vector<std::vector<std::string>> odd_ones(const std::vector<RankSample>& samples);
+/// For each rank, in which of "compute", "memory", "links" it is slower than the median by a factor of more than
+/// kOutlierFactor.
+inline constexpr double kOutlierFactor = 1.5;
+std::vector<std::vector<std::string>> outliers(const std::vector<RankSample>& samples);
 
 std::string to_text(const std::vector<RankSample>& samples);
 std::string to_json(const std::vector<RankSample>& samples);
 
-/// Measures, and prints on rank 0. Returns kEnvironment if any rank is odd.
+/// Measures, and prints on rank 0. Returns kEnvironment if any rank is an outlier.
 ExitCode run_rank_meter(comm::World& world, bool json);
 
 }  // namespace automodel::train

@@ -77,6 +77,7 @@ void Reports::validation(const metrics::ValidationRecord& record, const std::str
 }
 
 void Reports::ranks(const metrics::RankTimes& times) {
+  if (!console_) return;
   if (stream_ != nullptr) stream_->ranks(times);
   if (!recipe_.logging->jsonl()) return;
   if (!ranks_) ranks_.emplace(folder_ / "ranks.jsonl", first_step_);

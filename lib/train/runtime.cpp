@@ -244,7 +244,7 @@ void Runtime::add_matrices(optim::Target& target, const parallel::UnitStorage& s
   const bool apart = unit.expert ? place_.expert.tensor_size > 1 : place_.tp_size > 1;
   for (std::size_t i = 0; i < unit.weights.size(); ++i) {
     const auto& weight = *unit.weights[i];
-    if (!weight.trained || !optim::takes_whole(plan_.optimizer, weight.info)) continue;
+    if (!weight.trained || !optim::needs_whole_matrix(plan_.optimizer, weight.info)) continue;
     optim::Matrix matrix{.name = weight.info.fqn,
                          .shape = weight.full,
                          .offset = storage.offset_of(i),

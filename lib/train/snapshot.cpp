@@ -66,7 +66,7 @@ Snapshot::Snapshot(Runtime& runtime, at::ScalarType stored)
         // Experts have no replicas along the tensor axis: the expert grid assigns them.
         if (!segment.weight->expert && !first_of_its_kind(*segment.weight, runtime.place().tp)) continue;
         buffer.shares.push_back({segment.weight, segment.first + begin - segment.offset, begin, end - begin,
-                                 segment.weight->trained, takes_whole(segment.weight->info)});
+                                 segment.weight->trained, needs_whole_matrix(segment.weight->info)});
       }
       buffers_.push_back(std::move(buffer));
     }
@@ -76,8 +76,8 @@ bool Snapshot::adapters_only() const {
   return runtime_.plan().adapters.has_value();
 }
 
-bool Snapshot::takes_whole(const arch::Parameter& parameter) const {
-  return optim::takes_whole(runtime_.plan().optimizer, parameter);
+bool Snapshot::needs_whole_matrix(const arch::Parameter& parameter) const {
+  return optim::needs_whole_matrix(runtime_.plan().optimizer, parameter);
 }
 
 Snapshot::Host Snapshot::on_host(Buffer& buffer, std::size_t which, const at::Tensor& live, std::int64_t first,
@@ -172,7 +172,7 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
     if (stored_ != master_ && !info.frozen)
       states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});
     if (!info.trained()) continue;
-    for (const auto& state : optimizer.state_names(takes_whole(info)))
+    for (const auto& state : optimizer.state_names(needs_whole_matrix(info)))
       states.push_back({state_name(info.fqn, state), element_type(optimizer.state_type(state, master_)), shape});
   }
   // The PEFT library reads only a single file.

@@ -45,7 +45,7 @@ class Snapshot {
     std::int64_t offset;  ///< in the buffer
     std::int64_t length;
     bool trained;
-    bool whole;  ///< optim::takes_whole()
+    bool whole;  ///< optim::needs_whole_matrix()
   };
   struct Buffer {
     std::int64_t begin = 0, end = 0;  ///< elements of the target's buffers that this rank writes
@@ -60,7 +60,7 @@ class Snapshot {
   };
 
   bool adapters_only() const;
-  bool takes_whole(const arch::Parameter& parameter) const;
+  bool needs_whole_matrix(const arch::Parameter& parameter) const;
   /// Adds pieces for the shares' values, or for a state if one is named; `chosen` selects shares (default: all).
   void add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, const Host& host, std::string_view state,
                   const std::function<bool(const Share&)>& chosen = {}) const;

@@ -1,12 +1,16 @@
 #include "launch/stderr_tail.h"
 
+#include <cstdio>
 #include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/start_mark.h"
+#include "temporary_folder.h"
 
 namespace automodel::launch {
 namespace {
@@ -14,6 +18,7 @@ namespace {
 struct Said {
   std::string cause;
   bool last = true, started = false;
+  std::string forwarded = {};
 };
 
 /// Of a program that writes this to standard error.
@@ -53,6 +58,51 @@ TEST_CASE("ranks tell that they have started in a line that nobody sees") {
     CHECK(all.cause == "last");
     CHECK(said(before + mark + "error[io]: no\n").cause == "error[io]: no");
   }
+}
+
+/// The same of a program that writes the pieces one after the other, far enough apart to be read one by one.
+Said said_in_pieces(const std::vector<std::string>& pieces) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "forwarded";
+  std::fflush(stderr);
+  const int own = dup(STDERR_FILENO), file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  Said out;
+  {
+    StderrTail tail;
+    const pid_t child = fork();
+    if (child == 0) {
+      tail.become_stderr();
+      for (const auto& piece : pieces) {
+        if (write(STDERR_FILENO, piece.data(), piece.size()) != static_cast<ssize_t>(piece.size())) _exit(1);
+        usleep(60000);
+      }
+      _exit(0);
+    }
+    dup2(file, STDERR_FILENO);
+    tail.start();
+    waitpid(child, nullptr, 0);
+    out.cause = tail.finish();
+    out.started = tail.ranks_started();
+    dup2(own, STDERR_FILENO);
+  }
+  close(own);
+  close(file);
+  out.forwarded = folder.read("forwarded");
+  return out;
+}
+
+TEST_CASE("the start mark's line is removed however the pipe divides it") {
+  const std::string mark(1, kStartMark.front());
+  for (const std::string before : {"0: ", "[1,0]<stderr>:"})
+    for (const auto& pieces : std::vector<std::vector<std::string>>{{"a\n" + before + mark, "\nb\n"},
+                                                                    {"a\n" + before + mark, " \r\nb\n"},
+                                                                    {"a\n" + before + mark, " ", "\nb\n"},
+                                                                    {"a\n" + before + mark + "\n", "b\n"}}) {
+      const auto all = said_in_pieces(pieces);
+      CHECK(all.started);
+      CHECK(all.forwarded == "a\nb\n");
+      CHECK(all.cause == "b");
+    }
 }
 
 }  // namespace

@@ -31,7 +31,7 @@
 #include "ops/embedding.h"
 #include "ops/graph.h"
 #include "ops/grouped_linear.h"
-#include "ops/host_product.h"
+#include "ops/host_matmul.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
@@ -370,7 +370,7 @@ TEST_CASE("fused accumulation sums low-precision products in the gradient's type
   };
   for (const int times : {1, 3}) {
     CHECK(error(true, times) < 1e-6);
-    if (!has_host_product()) CHECK(error(false, times) > 1e-4);  // each product was rounded to bfloat16
+    if (!has_host_matmul()) CHECK(error(false, times) > 1e-4);  // each product was rounded to bfloat16
   }
   Parameter experts{
       .name = "e", .shape = {2, 8, 4}, .grad = at::zeros({2, 8, 4}, at::kFloat), .fused_accumulation = true};
@@ -383,7 +383,7 @@ TEST_CASE("products of stacked experts run in the type of autocast", "[ops]") {
   Parameter weight = make({2, 6, 5}, at::kFloat);
   const std::vector<std::int64_t> rows = {3, 4};
   const auto run = [&](std::optional<at::ScalarType> type) {
-    weight.product_type = type;
+    weight.matmul_type = type;
     weight.fresh = true;
     const auto x = leaf(at::arange(42, at::kFloat).view({7, 6}).div(17).sin());
     const auto y = grouped_linear(x, GroupedLinear{.stacked = &weight}, {rows});

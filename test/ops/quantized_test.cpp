@@ -152,11 +152,11 @@ TEST_CASE("a part has the numbers of the whole, wherever it is cut", "[ops]") {
 TEST_CASE("products take a weight of few bits as the numbers that it stands for", "[ops]") {
   const auto whole = weight(24, 96, at::kBFloat16);
   for (const auto& format : {QuantizedFormat{4, true}, QuantizedFormat{8, false}})
-    for (const auto product_type : {at::kBFloat16, at::kFloat}) {
+    for (const auto matmul_type : {at::kBFloat16, at::kFloat}) {
       const auto layout = std::make_shared<const QuantizedLayout>(layout_of(format, whole, at::kBFloat16));
-      Parameter parameter{.name = "w", .shape = {24, 96}, .product_type = product_type, .quantized = layout};
+      Parameter parameter{.name = "w", .shape = {24, 96}, .matmul_type = matmul_type, .quantized = layout};
       parameter.packed = packed(*layout, whole);
-      Parameter plain{.name = "w", .shape = {24, 96}, .product_type = product_type};
+      Parameter plain{.name = "w", .shape = {24, 96}, .matmul_type = matmul_type};
       plain.value = dense(*layout, parameter.packed).view({24, 96});
       const auto x = at::randn({7, 96}).to(at::kBFloat16), g = at::randn({7, 24}).to(at::kBFloat16);
       CHECK(at::equal(linear(x, {&parameter}), linear(x, {&plain})));

@@ -188,9 +188,51 @@ TEST_CASE("ticks are round numbers inside the axis") {
   CHECK(ticks(0, 10, 6) == std::vector<double>{0, 2, 4, 6, 8, 10});
 }
 
+TEST_CASE("a start without a recipe leaves the recipe of an earlier start at its step") {
+  test::TemporaryFolder folder;
+  folder.write("run/training.jsonl", "{\"step\": 0, \"loss\": 1.0}\n");
+  folder.write("run/events.jsonl",
+               "{\"event\": \"start\", \"recipe\": \"{\\\"seed\\\": 1}\", \"step\": 4}\n"
+               "{\"event\": \"start\", \"step\": 9}\n");
+  const auto run = read_run(folder.path() / "run");
+  REQUIRE(run.recipes.size() == 1);
+  CHECK(run.recipes[0].first == 4);
+}
+
+TEST_CASE("traces of other tools give no lanes, whatever their types") {
+  const auto lanes_of = [](const std::string& events) {
+    const std::string name = R"({"ph":"M","pid":0,"name":"process_name","args":{"name":"planned"}})";
+    return read_trace(fmt::format(R"({{"traceEvents":[{},{}]}})", name, events), "trace.json").lanes.size();
+  };
+  const std::string good = R"({"ph":"X","pid":0,"tid":0,"ts":1,"dur":1,"name":"0F0","cat":"forward"})";
+  CHECK(lanes_of(good) == 1);
+  for (const char* event : {R"({"ph":"X","pid":"Spark","tid":0,"ts":1,"dur":1,"name":"a","cat":"forward"})",
+                            R"({"ph":"X","pid":4294967296,"tid":0,"ts":1,"dur":1,"name":"a","cat":"forward"})",
+                            R"({"ph":"X","pid":0,"tid":"python","ts":1,"dur":1,"name":"a","cat":"forward"})",
+                            R"({"ph":"X","pid":0,"tid":-3,"ts":1,"dur":1,"name":"a","cat":"forward"})",
+                            R"({"ph":"X","pid":0,"tid":140163,"ts":1,"dur":1,"name":"a","cat":"forward"})",
+                            R"({"ph":"X","pid":0,"tid":0,"ts":"1","dur":1,"name":"a","cat":"forward"})",
+                            R"({"ph":"X","pid":0,"tid":0,"ts":1,"dur":null,"name":"a","cat":"forward"})",
+                            R"({"ph":"X","pid":0,"tid":0,"ts":1,"dur":1,"name":7,"cat":"forward"})",
+                            R"({"ph":"X","pid":0,"tid":0,"ts":1,"dur":1,"name":"a","cat":[]})",
+                            R"({"ph":"X","pid":0,"tid":0,"ts":1,"dur":1,"name":"a","cat":"cpu_op"})",
+                            R"({"ph":"X","pid":0,"tid":0,"ts":1})", R"({"ph":1,"pid":0})", R"({"ph":"M"})", "3"}) {
+    INFO(event);
+    CHECK(lanes_of(event) == 0);
+    CHECK(lanes_of(good + "," + event) == 0);
+  }
+  for (const char* event : {R"({"ph":"M","pid":1,"name":"process_name"})", R"({"ph":"M","pid":1,"name":3})",
+                            R"({"ph":"M","pid":1,"name":"process_name","args":{"name":5}})",
+                            R"({"ph":"M","pid":1,"name":"process_name","args":[]})"}) {
+    INFO(event);
+    CHECK(lanes_of(event) == 0);
+  }
+}
+
 TEST_CASE("automodel report writes the page, and refuses what is no run") {
   test::TemporaryFolder folder;
   write_run(folder, "run", 20);
+  folder.write("run/profile.json", R"({"traceEvents":[{"ph":"X","pid":"Spark","tid":"0","ts":"now"}]})");
   CHECK(test::run_program(folder, "report run").out == "run/report.html\n");
   CHECK(folder.read("run/report.html").starts_with("<!doctype html>"));
   CHECK(test::run_program(folder, "report run run -o both.html").code == 0);

@@ -11,21 +11,21 @@ namespace automodel::train {
 namespace {
 
 using nlohmann::json;
-using Odd = std::vector<std::vector<std::string>>;
+using Outliers = std::vector<std::vector<std::string>>;
 
-TEST_CASE("a rank is odd that is behind the others") {
+TEST_CASE("a rank that is behind the others is an outlier") {
   const RankSample usual{"a", 1e12, 1e11, 1e10};
   std::vector<RankSample> samples(4, usual);
-  CHECK(odd_ones(samples) == Odd(4));
+  CHECK(outliers(samples) == Outliers(4));
   samples[2].flops = 0.6e12;
   samples[3] = {"b", 0.9e12, 1e11, 0.5e10};
-  CHECK(odd_ones(samples) == Odd{{}, {}, {"compute"}, {"links"}});
+  CHECK(outliers(samples) == Outliers{{}, {}, {"compute"}, {"links"}});
   const auto text = to_text(samples);
   CHECK(text.find("problem  rank 2 (host a) is behind the others in compute\n") != std::string::npos);
   CHECK(text.find("problem  rank 3 (host b) is behind the others in links\n") != std::string::npos);
   CHECK(json::parse(to_json(samples)).at("ranks").at(3).at("odd") == json{"links"});
   // One of two.
-  CHECK(odd_ones({usual, {"a", 1e12, 0.5e11, 1e10}}) == Odd{{}, {"memory"}});
+  CHECK(outliers({usual, {"a", 1e12, 0.5e11, 1e10}}) == Outliers{{}, {"memory"}});
   // A rank alone has nobody to be compared with.
   CHECK(to_text({{"a", 1e12, 1e11, 0}}).find("ok ") != std::string::npos);
 }

@@ -30,12 +30,12 @@ float attention_weights(const float* scores, float scale, SoftmaxRow& row, T* we
 }
 
 template <class T>
-void attention_gradient(const float* scores, const float* dweights, float scale, float logsum, float along, T* weights,
-                        T* dscores, std::int64_t n) {
+void attention_gradient(const float* scores, const float* dweights, float scale, float logsum, float out_dot_dout,
+                        T* weights, T* dscores, std::int64_t n) {
   for (std::int64_t c = 0; c < n; ++c) {
     const float weight = fast_exp(scale * scores[c] - logsum);
     weights[c] = rounded<T>(weight);
-    dscores[c] = rounded<T>(scale * weight * (dweights[c] - along));
+    dscores[c] = rounded<T>(scale * weight * (dweights[c] - out_dot_dout));
   }
 }
 

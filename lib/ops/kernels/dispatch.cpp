@@ -5,10 +5,10 @@ namespace automodel::ops {
 
 namespace avx512 {
 Kernels table(const char* name);
-ProductKernels<float> float_products();
+MatmulKernels<float> float_matmuls();
 }  // namespace avx512
 namespace avx512_bfloat16 {
-ProductKernels<c10::BFloat16> bfloat16_products();
+MatmulKernels<c10::BFloat16> bfloat16_matmuls();
 }
 namespace avx2 {
 Kernels table(const char* name);
@@ -22,8 +22,8 @@ const Kernels& kernels() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
       auto table = avx512::table("avx512");
-      table.product_float = avx512::float_products();
-      if (processor().bfloat16 != BFloat16Unit::kNone) table.product_bfloat16 = avx512_bfloat16::bfloat16_products();
+      table.matmul_float = avx512::float_matmuls();
+      if (processor().bfloat16 != BFloat16Unit::kNone) table.matmul_bfloat16 = avx512_bfloat16::bfloat16_matmuls();
       return table;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table("avx2");

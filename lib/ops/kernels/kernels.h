@@ -105,42 +105,42 @@ struct AttentionKernels {
   /// weights = exp(scale * scores - largest); updates `row` with these keys. Returns the factor by which sums over
   /// earlier keys must be rescaled.
   float (*weights)(const float* scores, float scale, SoftmaxRow& row, T* weights, std::int64_t n);
-  /// weights = exp(scale * scores - logsum), dscores = scale * weights * (dweights - along), where `along` is the dot
-  /// product of the query's output and its gradient.
-  void (*gradient)(const float* scores, const float* dweights, float scale, float logsum, float along, T* weights,
-                   T* dscores, std::int64_t n);
+  /// weights = exp(scale * scores - logsum), dscores = scale * weights * (dweights - out_dot_dout), where
+  /// `out_dot_dout` is the dot product of the query's output and its gradient.
+  void (*gradient)(const float* scores, const float* dweights, float scale, float logsum, float out_dot_dout,
+                   T* weights, T* dscores, std::int64_t n);
   float (*dot)(const T* a, const T* b, std::int64_t n);
   void (*narrow)(const float* x, float factor, T* out, std::int64_t n);  ///< out = x * factor, rounded to T
   void (*scale)(float* x, float factor, std::int64_t n);
 };
 
-/// An output matrix, row-major with leading dimension `distance` (in elements).
+/// An output matrix, row-major with leading dimension `stride` (in elements).
 template <class T>
-struct RowsOf {
+struct OutputMatrix {
   T* data;
-  std::int64_t distance;
+  std::int64_t stride;
 };
-/// An input matrix, row-major with leading dimension `distance` (in elements), or, `turned`, the transpose of such a
+/// An input matrix, row-major with leading dimension `stride` (in elements), or, `transposed`, the transpose of such a
 /// matrix.
 template <class T>
-struct Lying {
+struct MatrixView {
   const T* data;
-  std::int64_t distance;
-  bool turned = false;
+  std::int64_t stride;
+  bool transposed = false;
 };
-/// Size of a GEMM's workspace in floats; it must be aligned to 64 bytes.
-inline constexpr std::int64_t kProductRoom = 160 * 1024;
-/// GEMM: out [rows, columns] = a [rows, inner] b [inner, columns], or += if not `fresh`. Sizes must be above 0; `room`
-/// is the workspace.
+/// Size of a GEMM's workspace in floats.
+inline constexpr std::int64_t kMatmulWorkspace = 160 * 1024;
+/// GEMM: out [rows, columns] = a [rows, inner] b [inner, columns], or += if not `fresh`. Sizes must be above 0.
+/// `workspace`: kMatmulWorkspace floats, aligned to 64 bytes.
 template <class T, class Out>
-using Product = void (*)(RowsOf<Out> out, bool fresh, const Lying<T>& a, const Lying<T>& b, std::int64_t rows,
-                         std::int64_t inner, std::int64_t columns, float* room);
+using Matmul = void (*)(OutputMatrix<Out> out, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
+                        std::int64_t rows, std::int64_t inner, std::int64_t columns, float* workspace);
 /// GEMM kernels; null where a library's GEMM is at least as good.
 template <class T>
-struct ProductKernels {
-  Product<T, float> sum = nullptr;
-  Product<T, T> rounded = nullptr;  ///< rounds once, at the end. If T is not float: requires `fresh` and inner <=
-                                    ///< `depth`
+struct MatmulKernels {
+  Matmul<T, float> sum = nullptr;
+  Matmul<T, T> rounded = nullptr;  ///< rounds once, at the end. If T is not float: requires `fresh` and inner <=
+                                   ///< `depth`
   std::int64_t depth = 0;
 };
 
@@ -169,8 +169,8 @@ struct Kernels {
   CrossEntropyKernels<c10::BFloat16> cross_entropy_bfloat16;
   AttentionKernels<float> attention_float;
   AttentionKernels<c10::BFloat16> attention_bfloat16;
-  ProductKernels<float> product_float;
-  ProductKernels<c10::BFloat16> product_bfloat16;
+  MatmulKernels<float> matmul_float;
+  MatmulKernels<c10::BFloat16> matmul_bfloat16;
   OptimizerKernels<float> optimizer_float;
   OptimizerKernels<double> optimizer_double;
   const char* instruction_set;

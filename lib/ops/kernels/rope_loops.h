@@ -16,7 +16,7 @@ void rope_rotate_with(T* x, std::int64_t row_stride, std::int64_t head_stride, c
                       std::int64_t heads, std::int64_t width, double sign) {
   using C = typename Compute<T>::type;
   const std::int64_t half = width / 2, apart = step == 1 ? half : 1;
-  const C turn = static_cast<C>(sign);
+  const C direction = static_cast<C>(sign);
   for (std::int64_t r = 0; r < rows; ++r) {
     const C* cosine = cos + position[r] * half;
     const C* sine = sin + position[r] * half;
@@ -27,7 +27,7 @@ void rope_rotate_with(T* x, std::int64_t row_stride, std::int64_t head_stride, c
       for (std::int64_t i = 0; i < half; ++i) {
         const C a = static_cast<C>(first[step * i]);
         const C b = static_cast<C>(second[step * i]);
-        const C s = turn * sine[i];
+        const C s = direction * sine[i];
         first[step * i] = rounded<T>(a * cosine[i] - b * s);
         second[step * i] = rounded<T>(b * cosine[i] + a * s);
       }

@@ -60,8 +60,8 @@ Kernels table(const char* name) {
           .cross_entropy_bfloat16 = loss<B>(),
           .attention_float = attention<float>(),
           .attention_bfloat16 = attention<B>(),
-          .product_float = {},
-          .product_bfloat16 = {},
+          .matmul_float = {},
+          .matmul_bfloat16 = {},
           .optimizer_float = {adam<float>, sum_of_squares<float>},
           .optimizer_double = {adam<double>, sum_of_squares<double>},
           .instruction_set = name};

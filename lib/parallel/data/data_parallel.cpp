@@ -88,7 +88,7 @@ void DataParallel::after_backward(int unit) {
 void DataParallel::start_reduce(UnitStorage& storage, bool last) {
   if (!storage.unit().trained()) return;
   storage.start_reduce(last);
-  auto* const before = std::exchange(travelling_, &storage);
+  auto* const before = std::exchange(in_flight_, &storage);
   if (before == nullptr || before == &storage || !options_.shard_gradients) return;
   before->advance_reduce();
   auto* const earlier = std::exchange(arrived_, before);
@@ -106,7 +106,7 @@ void DataParallel::weight_gradients_done() {
 
 void DataParallel::begin_step() {
   last_backward_ = false;
-  travelling_ = arrived_ = nullptr;
+  in_flight_ = arrived_ = nullptr;
   for (auto& storage : storages_) storage->begin_step();
 }
 

@@ -78,8 +78,8 @@ class DataParallel : public model::UnitObserver {
   std::map<std::tuple<bool, bool, bool, std::int64_t>, GatherBuffers> buffers_;
   std::vector<std::unique_ptr<UnitStorage>> storages_;
   bool last_backward_ = false;
-  UnitStorage* travelling_ = nullptr;  ///< unit whose reduction was started last
-  UnitStorage* arrived_ = nullptr;     ///< the one before it, whose sum over replicas may still be in flight
+  UnitStorage* in_flight_ = nullptr;  ///< unit whose reduction was started last
+  UnitStorage* arrived_ = nullptr;    ///< the one before it, whose sum over replicas may still be in flight
 };
 
 }  // namespace automodel::parallel

@@ -171,22 +171,22 @@ void UnitStorage::start_reduce(bool last) {
   ops::NoGraph guard;
   zero_untouched();
   const bool alone = groups_.shard->size() == 1 && !groups_.replicate;
-  auto travelling = grads_.scalar_type() == options_.reduce ? grads_ : grads_.to(options_.reduce);
+  auto whole = grads_.scalar_type() == options_.reduce ? grads_ : grads_.to(options_.reduce);
   if (!sharded_) {
     if (!alone) {
       const auto piece =
-          std::max<std::int64_t>(1, options_.bucket_bytes / static_cast<std::int64_t>(travelling.element_size()));
+          std::max<std::int64_t>(1, options_.bucket_bytes / static_cast<std::int64_t>(whole.element_size()));
       for (std::int64_t begin = 0; begin < padded_; begin += piece)
-        reducing_.push_back(groups_.shard->all_reduce(travelling.narrow(0, begin, std::min(piece, padded_ - begin)),
-                                                      comm::ReduceOp::kSum));
+        reducing_.push_back(
+            groups_.shard->all_reduce(whole.narrow(0, begin, std::min(piece, padded_ - begin)), comm::ReduceOp::kSum));
     }
-    in_flight_ = {travelling};
+    in_flight_ = {whole};
   } else if (options_.shard_gradients && groups_.shard->size() == 1) {
-    in_flight_ = {travelling};  // the only shard is the whole
+    in_flight_ = {whole};  // the only shard is the whole
   } else {
-    auto part = at::empty({shard_}, travelling.options());
-    reducing_.push_back(groups_.shard->reduce_scatter(part, travelling, comm::ReduceOp::kSum));
-    in_flight_ = {part, travelling};
+    auto part = at::empty({shard_}, whole.options());
+    reducing_.push_back(groups_.shard->reduce_scatter(part, whole, comm::ReduceOp::kSum));
+    in_flight_ = {part, whole};
   }
   reduced_ = last;
 }

@@ -74,8 +74,8 @@ class FinishBackward : public ops::Backward {
 
 }  // namespace
 
-model::TravellingRows start_exchange(const std::shared_ptr<comm::Communicator>& group, const at::Tensor& x, Rows sent,
-                                     Rows received) {
+model::RowsInFlight start_exchange(const std::shared_ptr<comm::Communicator>& group, const at::Tensor& x, Rows sent,
+                                   Rows received) {
   auto exchange = std::make_shared<Exchange>(Exchange{group, std::move(sent), std::move(received)});
   at::Tensor rows;
   {
@@ -86,16 +86,16 @@ model::TravellingRows start_exchange(const std::shared_ptr<comm::Communicator>& 
   return {rows, {}, exchange};
 }
 
-at::Tensor finish_exchange(const model::TravellingRows& travelling, std::function<void()> departed) {
-  const auto exchange = std::static_pointer_cast<Exchange>(travelling.state);
+at::Tensor finish_exchange(const model::RowsInFlight& in_flight, std::function<void()> departed) {
+  const auto exchange = std::static_pointer_cast<Exchange>(in_flight.state);
   exchange->finish();
   at::Tensor rows;
   {
     ops::NoGraph guard;
-    rows = travelling.rows.detach();
+    rows = in_flight.rows.detach();
   }
-  if (ops::records({travelling.rows}))
-    ops::record({rows}, {travelling.rows},
+  if (ops::records({in_flight.rows}))
+    ops::record({rows}, {in_flight.rows},
                 std::make_unique<FinishBackward>(exchange, rows.detach(), std::move(departed)));
   return rows;
 }

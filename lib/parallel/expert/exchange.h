@@ -14,10 +14,10 @@
 namespace automodel::parallel {
 
 /// x [sum of `sent`, width]; rows are ordered by destination rank, those of the result by source rank.
-model::TravellingRows start_exchange(const std::shared_ptr<comm::Communicator>& group, const at::Tensor& x,
-                                     std::vector<std::int64_t> sent, std::vector<std::int64_t> received);
+model::RowsInFlight start_exchange(const std::shared_ptr<comm::Communicator>& group, const at::Tensor& x,
+                                   std::vector<std::int64_t> sent, std::vector<std::int64_t> received);
 
 /// The received rows. The backward pass sends their gradients, then calls `departed` (may be empty).
-at::Tensor finish_exchange(const model::TravellingRows& travelling, std::function<void()> departed);
+at::Tensor finish_exchange(const model::RowsInFlight& in_flight, std::function<void()> departed);
 
 }  // namespace automodel::parallel

@@ -88,22 +88,21 @@ model::ExpertRoute ExpertParallel::route(const at::Tensor& rows) {
   return out;
 }
 
-model::TravellingRows ExpertParallel::send(const at::Tensor& x, const model::ExpertRoute& route, bool back) {
+model::RowsInFlight ExpertParallel::send(const at::Tensor& x, const model::ExpertRoute& route, bool back) {
   if (group_->size() == 1) return ExpertSeam::send(x, route, back);
   if (!back)
     return start_exchange(group_, route.copies.defined() ? at::index_select(x, 0, route.copies) : x, route.sent,
                           route.received);
-  auto travelling = start_exchange(group_, x, route.received, route.sent);
-  travelling.copies = route.copies;
-  return travelling;
+  auto in_flight = start_exchange(group_, x, route.received, route.sent);
+  in_flight.copies = route.copies;
+  return in_flight;
 }
 
-at::Tensor ExpertParallel::arrive(const model::TravellingRows& travelling, std::function<void()> departed) {
-  if (group_->size() == 1) return ExpertSeam::arrive(travelling, std::move(departed));
-  auto rows = finish_exchange(travelling, std::move(departed));
-  if (!travelling.copies.defined()) return rows;
-  return at::zeros({rows.size(0) / options_.tensor, rows.size(1)}, rows.options())
-      .index_add(0, travelling.copies, rows);
+at::Tensor ExpertParallel::arrive(const model::RowsInFlight& in_flight, std::function<void()> departed) {
+  if (group_->size() == 1) return ExpertSeam::arrive(in_flight, std::move(departed));
+  auto rows = finish_exchange(in_flight, std::move(departed));
+  if (!in_flight.copies.defined()) return rows;
+  return at::zeros({rows.size(0) / options_.tensor, rows.size(1)}, rows.options()).index_add(0, in_flight.copies, rows);
 }
 
 void ExpertParallel::sum_over_tokens(at::Tensor values) {

@@ -35,8 +35,8 @@ class ExpertParallel : public model::ExpertSeam {
   int parts() const override { return options_.overlap ? 2 : 1; }
   bool late_weight_gradients() const override { return options_.late_weight_gradients; }
   model::ExpertRoute route(const at::Tensor& counts) override;
-  model::TravellingRows send(const at::Tensor& x, const model::ExpertRoute& route, bool back) override;
-  at::Tensor arrive(const model::TravellingRows& travelling, std::function<void()> departed) override;
+  model::RowsInFlight send(const at::Tensor& x, const model::ExpertRoute& route, bool back) override;
+  at::Tensor arrive(const model::RowsInFlight& in_flight, std::function<void()> departed) override;
   void sum_over_tokens(at::Tensor values) override;
 
  private:

@@ -59,17 +59,17 @@ class Rule {
 
   model::Placement product() const {
     const bool bias = parameter_.fqn.ends_with(".bias");
-    const bool turned = parameter_.transposed;
+    const bool transposed = parameter_.transposed;
     if (style_ == TensorStyle::kColwise && of_keys() && spec_.kv_heads < place_.size) return shared_head();
     if (divides_columns(style_)) {
       if (parameter_.part == Part::kStateDecayRate) return cut(leading_ones(), {});
       const auto sections =
           style_ == TensorStyle::kColwise ? arch::joined_sections(spec_, parameter_.part) : std::vector<std::int64_t>{};
-      return cut(turned && !bias ? 1 : 0, sections);
+      return cut(transposed && !bias ? 1 : 0, sections);
     }
     if (divides_rows(style_))  // the bias is added to the sum: with sequence parallelism, to different tokens on
                                // each rank
-      return bias ? whole(plan_.sequence_parallel) : cut(turned ? 0 : 1, {});
+      return bias ? whole(plan_.sequence_parallel) : cut(transposed ? 0 : 1, {});
     return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
   }
 

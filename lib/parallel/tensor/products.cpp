@@ -95,16 +95,16 @@ class ColumnBackward : public ops::Backward {
     if (needs_x && overlap.gather_in_backward) inputs.emplace(group_, x_);
     at::Tensor dx;
     comm::WorkPtr sum;
-    at::Tensor travelling;
+    at::Tensor to_scatter;
     if (overlap.scatter_in_backward) {
       dx = sum_shares(group_, x_, [&](int rank) {
         return unflat(ops::input_gradient(flat(share_of(shaped, rank, group_.size())), layer_), x_);
       });
     } else {
       const auto all = unflat(ops::input_gradient(gradient, layer_), shaped);
-      travelling = all.unflatten(1, {group_.size(), x_.size(1)}).transpose(0, 1).contiguous();
+      to_scatter = all.unflatten(1, {group_.size(), x_.size(1)}).transpose(0, 1).contiguous();
       dx = at::empty(x_.sizes(), all.options());
-      sum = group_.reduce_scatter(dx, travelling, comm::ReduceOp::kSum);
+      sum = group_.reduce_scatter(dx, to_scatter, comm::ReduceOp::kSum);
       if (!overlap.scatter_under_weights) wait(sum);
     }
     if (needs_x) {

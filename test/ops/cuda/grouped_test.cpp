@@ -225,8 +225,8 @@ TEST_CASE("what the grouped product cannot take needs the host's counts", "[devi
   CHECK(needs(each_in(at::kDouble)));
   CHECK(needs(each_in(at::kHalf), Layout::kStacked));
   CHECK(needs([](Storage& s) { s.parameters[0]->fused_accumulation = true; }));
-  CHECK(needs([](Storage& s) { s.parameters[1]->product_type = at::kFloat; }));
-  CHECK_FALSE(needs([](Storage& s) { s.parameters[1]->product_type = at::kBFloat16; }));
+  CHECK(needs([](Storage& s) { s.parameters[1]->matmul_type = at::kFloat; }));
+  CHECK_FALSE(needs([](Storage& s) { s.parameters[1]->matmul_type = at::kBFloat16; }));
   CHECK(needs([](Storage& s) { s.parameters[2]->float8 = Float8Rule{}; }));
   CHECK(needs([](Storage& s) { s.parameters[2]->value = s.parameters[2]->value.clone(); }));  // lies elsewhere
   CHECK(needs([](Storage& s) { s.layer.each[1].adapters.resize(2); }));

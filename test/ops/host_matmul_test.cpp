@@ -1,5 +1,5 @@
 // Products of bfloat16 summed in float32, and those of float32 with kernels of their own, against the same in double.
-#include "ops/host_product.h"
+#include "ops/host_matmul.h"
 
 #include <cstdint>
 #include <limits>
@@ -61,7 +61,7 @@ Parameter weight_of(std::int64_t rows, std::int64_t columns) {
 
 }  // namespace
 
-TEST_CASE("weight gradients of bfloat16 operands are summed in float32", "[host product]") {
+TEST_CASE("weight gradients of bfloat16 operands are summed in float32", "[host matmul]") {
   at::manual_seed(1);
   for (const auto& [n, rows, columns] : kSizes) {
     INFO(n << " x " << rows << " x " << columns);
@@ -77,7 +77,7 @@ TEST_CASE("weight gradients of bfloat16 operands are summed in float32", "[host 
   }
 }
 
-TEST_CASE("operands may be parts of matrices, turned, repeated or empty", "[host product]") {
+TEST_CASE("operands may be parts of matrices, transposed, repeated or empty", "[host matmul]") {
   at::manual_seed(2);
   const std::int64_t n = 37, rows = 24, columns = 19;
   const auto dy = bfloat16s({n, rows}), x = bfloat16s({n, columns});
@@ -103,7 +103,7 @@ TEST_CASE("operands may be parts of matrices, turned, repeated or empty", "[host
   CHECK(w.grad.equal(before));
 }
 
-TEST_CASE("rows of several weights that lie apart or together", "[host product]") {
+TEST_CASE("rows of several weights that lie apart or together", "[host matmul]") {
   at::manual_seed(3);
   const std::int64_t n = 50, columns = 32;
   const auto dy = bfloat16s({n, 40}), x = bfloat16s({n, columns});
@@ -120,7 +120,7 @@ TEST_CASE("rows of several weights that lie apart or together", "[host product]"
   }
 }
 
-TEST_CASE("a stack of experts' weights, some without rows", "[host product]") {
+TEST_CASE("a stack of experts' weights, some without rows", "[host matmul]") {
   at::manual_seed(4);
   const std::vector<std::int64_t> rows = {9, 0, 21, 1};
   Parameter stack{.name = "w",
@@ -141,21 +141,21 @@ TEST_CASE("a stack of experts' weights, some without rows", "[host product]") {
   }
 }
 
-TEST_CASE("one call computes it where the processor can, and touches nothing else", "[host product]") {
+TEST_CASE("one call computes it where the processor can, and touches nothing else", "[host matmul]") {
   at::manual_seed(5);
   const auto a = bfloat16s({33, 10}), b = bfloat16s({33, 14});
   const auto around = at::full({14, 20}, 3.0, at::kFloat);
   const auto out = around.narrow(0, 2, 10).narrow(1, 3, 14);
-  const bool done = host_product(out, true, a, b);
-  CHECK(done == has_host_product());
+  const bool done = host_matmul(out, true, a, b);
+  CHECK(done == has_host_matmul());
   if (done) {
     require_sum(out, at::zeros({10, 14}), a, b);
     out.fill_(3.0);
   }
   CHECK(around.eq(3.0).all().item<bool>());
-  CHECK_FALSE(host_product(out, true, a.to(at::kFloat), b.to(at::kFloat)));
-  CHECK_FALSE(host_product(out.to(at::kDouble), true, a, b));
-  CHECK_FALSE(host_product(at::zeros({14, 10}).t(), true, a, b));
+  CHECK_FALSE(host_matmul(out, true, a.to(at::kFloat), b.to(at::kFloat)));
+  CHECK_FALSE(host_matmul(out.to(at::kDouble), true, a, b));
+  CHECK_FALSE(host_matmul(at::zeros({14, 10}).t(), true, a, b));
 }
 
 namespace {
@@ -183,7 +183,7 @@ constexpr Size kFloatSizes[] = {{3, 70, 90},    {23, 64, 64},   {24, 64, 64},   
 
 }  // namespace
 
-TEST_CASE("linear layers of float32 give the products of double", "[host product]") {
+TEST_CASE("linear layers of float32 give the products of double", "[host matmul]") {
   at::manual_seed(6);
   for (const auto& [n, inputs, outputs] : kFloatSizes) {
     INFO(n << " x " << inputs << " x " << outputs);
@@ -208,7 +208,7 @@ TEST_CASE("linear layers of float32 give the products of double", "[host product
   }
 }
 
-TEST_CASE("linear layers of bfloat16 round each sum once", "[host product]") {
+TEST_CASE("linear layers of bfloat16 round each sum once", "[host matmul]") {
   at::manual_seed(9);
   for (const auto& [n, inputs, outputs] : kFloatSizes) {
     INFO(n << " x " << inputs << " x " << outputs);
@@ -240,29 +240,29 @@ bool all_are(double value, const at::Tensor& x) {
 /// Every way in which operands can lie, with odd sizes, tails, several parts of the inner dimension.
 template <class T>
 void check_layouts(at::ScalarType type) {
-  if (!has_host_product<T>()) return;
+  if (!has_host_matmul<T>()) return;
   at::manual_seed(10);
   for (const auto& [rows, inner, columns] :
        {Size{1, 1, 1}, Size{3, 2, 5}, Size{14, 33, 32}, Size{15, 7, 33}, Size{40, 32, 70}, Size{129, 65, 47},
         Size{31, 4500, 35}, Size{500, 900, 9}})
-    for (const bool turned_a : {false, true})
-      for (const bool turned_b : {false, true}) {
-        CAPTURE(rows, inner, columns, turned_a, turned_b);
-        const auto laid = [&](std::int64_t first, std::int64_t second, bool turned) -> at::Tensor {
-          return at::randn(turned ? std::vector{second, first + 3} : std::vector{first, second + 3}).to(type);
+    for (const bool transposed_a : {false, true})
+      for (const bool transposed_b : {false, true}) {
+        CAPTURE(rows, inner, columns, transposed_a, transposed_b);
+        const auto laid = [&](std::int64_t first, std::int64_t second, bool transposed) -> at::Tensor {
+          return at::randn(transposed ? std::vector{second, first + 3} : std::vector{first, second + 3}).to(type);
         };
-        const at::Tensor a = laid(rows, inner, turned_a), b = laid(inner, columns, turned_b);
-        const auto operand = [](const at::Tensor& x, bool turned) {
-          return Lying<T>{x.const_data_ptr<T>(), x.size(1), turned};
+        const at::Tensor a = laid(rows, inner, transposed_a), b = laid(inner, columns, transposed_b);
+        const auto operand = [](const at::Tensor& x, bool transposed) {
+          return MatrixView<T>{x.const_data_ptr<T>(), x.size(1), transposed};
         };
-        const auto upright = [](const at::Tensor& x, bool turned, std::int64_t first, std::int64_t second) {
-          return (turned ? x.t() : x).narrow(0, 0, first).narrow(1, 0, second);
+        const auto upright = [](const at::Tensor& x, bool transposed, std::int64_t first, std::int64_t second) {
+          return (transposed ? x.t() : x).narrow(0, 0, first).narrow(1, 0, second);
         };
-        const auto left = upright(a, turned_a, rows, inner), right = upright(b, turned_b, inner, columns);
+        const auto left = upright(a, transposed_a, rows, inner), right = upright(b, transposed_b, inner, columns);
         at::Tensor around = at::full({rows, columns + 20}, 2.0, at::kFloat);
         for (const bool fresh : {false, true}) {
-          host_product(around.mutable_data_ptr<float>() + 1, columns + 20, fresh, operand(a, turned_a),
-                       operand(b, turned_b), rows, inner, columns);
+          host_matmul(around.mutable_data_ptr<float>() + 1, columns + 20, fresh, operand(a, transposed_a),
+                      operand(b, transposed_b), rows, inner, columns);
           const auto before = at::full({rows, columns}, fresh ? 0.0 : 2.0, at::kFloat);
           require_float_sum(around.narrow(1, 1, columns), before, left.t(), right);
         }
@@ -273,12 +273,12 @@ void check_layouts(at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("sums of products with operands that lie in any way", "[host product]") {
+TEST_CASE("sums of products with operands that lie in any way", "[host matmul]") {
   check_layouts<float>(at::kFloat);
   check_layouts<c10::BFloat16>(at::kBFloat16);
 }
 
-TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[host product]") {
+TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[host matmul]") {
   at::manual_seed(7);
   const std::int64_t n = 75, rows = 90, columns = 110;
   const auto dy = at::randn({n, 3 * rows}).narrow(1, rows, rows), x = at::randn({n, columns + 9}).narrow(1, 5, columns);
@@ -295,27 +295,27 @@ TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[hos
   require_float_sum(product(x, Linear{.weights = {&w}}), at::zeros({n, rows}), x.t(), w.value.t());
 }
 
-TEST_CASE("kernels of float32 add in one order, however a product is divided", "[host product]") {
+TEST_CASE("kernels of float32 add in one order, however a product is divided", "[host matmul]") {
   at::manual_seed(8);
   const std::int64_t n = 150, inputs = 1100, outputs = 300;
   const auto x = at::randn({n, inputs}), w = at::randn({outputs, inputs}), dy = at::randn({n, outputs});
   auto whole = at::empty({n, outputs}), gradient = at::zeros({outputs, inputs});
-  if (!host_product_with_weight(whole, x, w.t())) {
+  if (!host_matmul_with_weight(whole, x, w.t())) {
     SUCCEED("no kernel for this processor");
     return;
   }
-  REQUIRE(host_product(gradient, true, dy, x));
+  REQUIRE(host_matmul(gradient, true, dy, x));
   auto part = at::empty({61, 100});
-  REQUIRE(host_product_with_weight(part, x.narrow(0, 47, 61), w.narrow(0, 177, 100).t()));
+  REQUIRE(host_matmul_with_weight(part, x.narrow(0, 47, 61), w.narrow(0, 177, 100).t()));
   CHECK(part.equal(whole.narrow(0, 47, 61).narrow(1, 177, 100)));
   auto rows = at::empty({100, inputs - 500});
-  REQUIRE(host_product(rows, true, dy.narrow(1, 111, 100), x.narrow(1, 500, inputs - 500)));
+  REQUIRE(host_matmul(rows, true, dy.narrow(1, 111, 100), x.narrow(1, 500, inputs - 500)));
   CHECK(rows.equal(gradient.narrow(0, 111, 100).narrow(1, 500, inputs - 500)));
   const auto threads = at::get_num_threads();
   at::set_num_threads(threads == 1 ? 3 : 1);
   auto again = at::empty({n, outputs}), gradient_again = at::empty({outputs, inputs});
-  REQUIRE(host_product_with_weight(again, x, w.t()));
-  REQUIRE(host_product(gradient_again, true, dy, x));
+  REQUIRE(host_matmul_with_weight(again, x, w.t()));
+  REQUIRE(host_matmul(gradient_again, true, dy, x));
   at::set_num_threads(threads);
   CHECK(again.equal(whole));
   CHECK(gradient_again.equal(gradient));

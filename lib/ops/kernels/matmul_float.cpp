@@ -4,7 +4,7 @@
 #include <immintrin.h>
 
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/product_tiles.h"
+#include "ops/kernels/matmul_tiles.h"
 
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
@@ -14,16 +14,16 @@ struct Float {
   static constexpr std::int64_t kNumbers = 1;
   static __m512 multiply_add(__m512 a, __m512 b, __m512 sums) { return _mm512_fmadd_ps(a, b, sums); }
   static __m512 load(const float* x, std::int64_t count) { return _mm512_maskz_loadu_ps(lanes(count), x); }
-  static __m512 load_across(const float* x, std::int64_t /*distance*/, std::int64_t /*rows*/, std::int64_t columns) {
+  static __m512 load_strided(const float* x, std::int64_t /*stride*/, std::int64_t /*rows*/, std::int64_t columns) {
     return load(x, columns);
   }
 };
 
 }  // namespace
 
-ProductKernels<float> float_products();
-ProductKernels<float> float_products() {
-  return {product<Float, float>, product<Float, float>, kDepth};
+MatmulKernels<float> float_matmuls();
+MatmulKernels<float> float_matmuls() {
+  return {matmul<Float, float>, matmul<Float, float>, kDepth};
 }
 
 }  // namespace automodel::ops::AUTOMODEL_ISA

@@ -1,10 +1,10 @@
-// bfloat16 GEMM for AVX512-BF16, whose dot-product instruction multiplies pairs and accumulates both products.
+// bfloat16 GEMM for AVX512-BF16, whose dot-matmul instruction multiplies pairs and accumulates both products.
 #include <cstdint>
 
 #include <immintrin.h>
 
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/product_tiles.h"
+#include "ops/kernels/matmul_tiles.h"
 
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
@@ -19,11 +19,11 @@ struct Pair {
     const auto there = count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1U;
     return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(there, x));
   }
-  static __m512 load_across(const Number* x, std::int64_t distance, std::int64_t rows, std::int64_t columns) {
+  static __m512 load_strided(const Number* x, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
     const auto there = lanes(columns);
     const auto first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x));
     if (rows < 2) return _mm512_castsi512_ps(first);
-    const auto second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x + distance));
+    const auto second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x + stride));
     return _mm512_castsi512_ps(_mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
   }
   static __m256i rounded(__m512 sums) { return (__m256i)_mm512_cvtneps_pbh(sums); }
@@ -31,9 +31,9 @@ struct Pair {
 
 }  // namespace
 
-ProductKernels<c10::BFloat16> bfloat16_products();
-ProductKernels<c10::BFloat16> bfloat16_products() {
-  return {product<Pair, float>, product<Pair, c10::BFloat16>, kDepth * Pair::kNumbers};
+MatmulKernels<c10::BFloat16> bfloat16_matmuls();
+MatmulKernels<c10::BFloat16> bfloat16_matmuls() {
+  return {matmul<Pair, float>, matmul<Pair, c10::BFloat16>, kDepth * Pair::kNumbers};
 }
 
 }  // namespace automodel::ops::AUTOMODEL_ISA

@@ -1,4 +1,4 @@
-#include "ops/host_product.h"
+#include "ops/host_matmul.h"
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,7 @@ using Bits = c10::BFloat16;
 /// cblas_gemm_bf16bf16f32 of MKL, which LibTorch links and exports: layout, transa, transb, m, n, k, alpha, a, lda, b,
 /// ldb, beta, c, ldc. Looked up at run time, because other builds of LibTorch lack it.
 using Gemm = void (*)(int, int, int, int, int, int, float, const Bits*, int, const Bits*, int, float, float*, int);
-constexpr int kRowsFirst = 101, kAsItLies = 111, kTransposed = 112;
+constexpr int kRowMajor = 101, kNoTranspose = 111, kTranspose = 112;
 
 Gemm find_gemm() {
   // On processors of other vendors MKL uses slower code.
@@ -41,20 +41,21 @@ bool fits(std::int64_t number) {
   return number <= std::numeric_limits<int>::max();
 }
 
-bool rows_lie(const at::Tensor& x) {
+bool is_row_major(const at::Tensor& x) {
   return (x.stride(1) == 1 || x.size(1) <= 1) && (x.stride(0) >= x.size(1) || x.size(0) <= 1);
 }
 
-std::int64_t distance_of_rows(const at::Tensor& x) {
+std::int64_t row_stride(const at::Tensor& x) {
   return std::max<std::int64_t>({1, x.size(1), x.size(0) > 1 ? x.stride(0) : 0});
 }
 
 /// x as a GEMM operand. If neither x nor its transpose is row-major, it is copied; `copy` owns the copy.
-Lying<Bits> lying(const at::Tensor& x, at::Tensor& copy) {
-  if (rows_lie(x)) return {x.const_data_ptr<Bits>(), distance_of_rows(x)};
-  if (const auto turned = x.t(); rows_lie(turned)) return {x.const_data_ptr<Bits>(), distance_of_rows(turned), true};
+MatrixView<Bits> view_of(const at::Tensor& x, at::Tensor& copy) {
+  if (is_row_major(x)) return {x.const_data_ptr<Bits>(), row_stride(x)};
+  if (const auto transposed = x.t(); is_row_major(transposed))
+    return {x.const_data_ptr<Bits>(), row_stride(transposed), true};
   copy = x.contiguous();
-  return {copy.const_data_ptr<Bits>(), distance_of_rows(copy)};
+  return {copy.const_data_ptr<Bits>(), row_stride(copy)};
 }
 
 /// The GEMMs of a linear layer: x W^T, dY W and dY^T X, for a weight stored as [outputs, inputs].
@@ -67,7 +68,7 @@ struct Tokens {
 };
 template <class T>
 struct Choice {
-  ProductKernels<T> kernel;
+  MatmulKernels<T> kernel;
   std::array<Tokens, kKinds> tokens;
 };
 
@@ -92,7 +93,7 @@ template <>
 const Choice<float>& choice() {
   static const Choice<float> found = [] {
     if (!kernels_allowed()) return Choice<float>{};
-    const auto& kernel = kernels().product_float;
+    const auto& kernel = kernels().matmul_float;
     if (!processor().intel) return Choice<float>{kernel, {kFromFew, kFromFew, Tokens{kFewTokens, 768}}};
     return Choice<float>{{.rounded = kernel.rounded}, {Tokens{kFewTokens, 256}, Tokens{}, Tokens{kFewTokens, 192}}};
   }();
@@ -100,45 +101,46 @@ const Choice<float>& choice() {
 }
 
 /// Without AMX, oneDNN has only the same instructions as our kernel, and repacks the weight for every GEMM. Weight
-/// gradients are accumulated in float32 instead, by host_product().
+/// gradients are accumulated in float32 instead, by host_matmul().
 template <>
 const Choice<Bits>& choice() {
   static const Choice<Bits> found = [] {
     if (!kernels_allowed() || gemm() != nullptr) return Choice<Bits>{};
-    return Choice<Bits>{kernels().product_bfloat16, {kFromFew, kFromFew, Tokens{}}};
+    return Choice<Bits>{kernels().matmul_bfloat16, {kFromFew, kFromFew, Tokens{}}};
   }();
   return found;
 }
 
 /// This thread's GEMM workspace.
-float* product_room() {
+float* matmul_workspace() {
   struct alignas(64) Line {
     std::array<float, 16> lanes;
   };
-  thread_local const std::unique_ptr<Line[]> room(new Line[kProductRoom / 16]);
-  return room[0].lanes.data();
+  thread_local const std::unique_ptr<Line[]> workspace(new Line[kMatmulWorkspace / 16]);
+  return workspace[0].lanes.data();
 }
 
 /// Splits the rows of a weight gradient, or the columns of other GEMMs, among threads.
 template <class T, class Out>
-void run_divided(Product<T, Out> run, RowsOf<Out> out, bool fresh, const Lying<T>& a, const Lying<T>& b,
+void run_divided(Matmul<T, Out> run, OutputMatrix<Out> out, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
                  std::int64_t rows, std::int64_t inner, std::int64_t columns) {
   constexpr std::int64_t kPiece = 32;  // columns per panel
-  const auto whole = a.turned ? rows : columns;
+  const auto whole = a.transposed ? rows : columns;
   at::parallel_for(0, (whole + kPiece - 1) / kPiece, 1, [&](std::int64_t from, std::int64_t to) {
     const auto first = from * kPiece, size = std::min(whole, to * kPiece) - first;
-    if (a.turned)
-      run({out.data + first * out.distance, out.distance}, fresh, {a.data + first, a.distance, true}, b, size, inner,
-          columns, product_room());
+    if (a.transposed)
+      run({out.data + first * out.stride, out.stride}, fresh, {a.data + first, a.stride, true}, b, size, inner, columns,
+          matmul_workspace());
     else
-      run({out.data + first, out.distance}, fresh, a,
-          {b.data + (b.turned ? first * b.distance : first), b.distance, b.turned}, rows, inner, size, product_room());
+      run({out.data + first, out.stride}, fresh, a,
+          {b.data + (b.transposed ? first * b.stride : first), b.stride, b.transposed}, rows, inner, size,
+          matmul_workspace());
   });
 }
 
 template <class T>
 bool rows_of(const at::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == c10::CppTypeToScalarType<T>::value && rows_lie(x);
+  return x.is_cpu() && x.scalar_type() == c10::CppTypeToScalarType<T>::value && is_row_major(x);
 }
 
 /// A GEMM of a linear layer with all operands of type T, by our kernel; false, having done nothing, if the kernel does
@@ -152,60 +154,60 @@ bool computed(Kind kind, at::Tensor& out, bool fresh, const at::Tensor& a, const
   if (!tokens[kind].hold(a.size(0)) || weight.size(0) < kSmallWeight || weight.size(1) < kSmallWeight) return false;
   if (!std::is_same_v<T, float> && inner > kernel.depth) return false;
   if (!rows_of<T>(out) || !rows_of<T>(a) || !rows_of<T>(b)) return false;
-  run_divided(kernel.rounded, RowsOf<T>{out.mutable_data_ptr<T>(), distance_of_rows(out)}, fresh,
-              Lying<T>{a.const_data_ptr<T>(), distance_of_rows(a), gradient},
-              Lying<T>{b.const_data_ptr<T>(), distance_of_rows(b), kind == kForward}, out.size(0), inner, out.size(1));
+  run_divided(kernel.rounded, OutputMatrix<T>{out.mutable_data_ptr<T>(), row_stride(out)}, fresh,
+              MatrixView<T>{a.const_data_ptr<T>(), row_stride(a), gradient},
+              MatrixView<T>{b.const_data_ptr<T>(), row_stride(b), kind == kForward}, out.size(0), inner, out.size(1));
   return true;
 }
 
 }  // namespace
 
-bool host_product_with_weight(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
+bool host_matmul_with_weight(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
   if (!x.is_cpu()) return false;
-  const bool turned = !rows_lie(weight);
-  const auto kind = turned ? kForward : kInputGradient;
-  const auto lies = turned ? weight.t() : weight;
-  return computed<float>(kind, out, true, x, lies) || computed<Bits>(kind, out, true, x, lies);
+  const bool transposed = !is_row_major(weight);
+  const auto kind = transposed ? kForward : kInputGradient;
+  const auto stored = transposed ? weight.t() : weight;
+  return computed<float>(kind, out, true, x, stored) || computed<Bits>(kind, out, true, x, stored);
 }
 
 template <class T>
-bool has_own_product() {
+bool has_own_matmul() {
   return choice<T>().kernel.sum != nullptr;
 }
 
 template <class T>
-bool has_host_product() {
-  return (std::is_same_v<T, Bits> && gemm() != nullptr) || has_own_product<T>();
+bool has_host_matmul() {
+  return (std::is_same_v<T, Bits> && gemm() != nullptr) || has_own_matmul<T>();
 }
 
 template <class T>
-void host_product(float* out, std::int64_t distance, bool fresh, const Lying<T>& a, const Lying<T>& b,
-                  std::int64_t rows, std::int64_t inner, std::int64_t columns) {
-  if (has_own_product<T>()) {
-    run_divided(choice<T>().kernel.sum, RowsOf<float>{out, distance}, fresh, a, b, rows, inner, columns);
+void host_matmul(float* out, std::int64_t stride, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
+                 std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+  if (has_own_matmul<T>()) {
+    run_divided(choice<T>().kernel.sum, OutputMatrix<float>{out, stride}, fresh, a, b, rows, inner, columns);
     return;
   }
   if constexpr (std::is_same_v<T, Bits>) {
     const auto whole = [](std::int64_t number) { return static_cast<int>(number); };
-    gemm()(kRowsFirst, a.turned ? kTransposed : kAsItLies, b.turned ? kTransposed : kAsItLies, whole(rows),
-           whole(columns), whole(inner), 1, a.data, whole(a.distance), b.data, whole(b.distance), fresh ? 0.0F : 1.0F,
-           out, whole(distance));
+    gemm()(kRowMajor, a.transposed ? kTranspose : kNoTranspose, b.transposed ? kTranspose : kNoTranspose, whole(rows),
+           whole(columns), whole(inner), 1, a.data, whole(a.stride), b.data, whole(b.stride), fresh ? 0.0F : 1.0F, out,
+           whole(stride));
   }
 }
 
-template bool has_own_product<float>();
-template bool has_own_product<Bits>();
-template bool has_host_product<float>();
-template bool has_host_product<Bits>();
-template void host_product(float*, std::int64_t, bool, const Lying<float>&, const Lying<float>&, std::int64_t,
-                           std::int64_t, std::int64_t);
-template void host_product(float*, std::int64_t, bool, const Lying<Bits>&, const Lying<Bits>&, std::int64_t,
-                           std::int64_t, std::int64_t);
+template bool has_own_matmul<float>();
+template bool has_own_matmul<Bits>();
+template bool has_host_matmul<float>();
+template bool has_host_matmul<Bits>();
+template void host_matmul(float*, std::int64_t, bool, const MatrixView<float>&, const MatrixView<float>&, std::int64_t,
+                          std::int64_t, std::int64_t);
+template void host_matmul(float*, std::int64_t, bool, const MatrixView<Bits>&, const MatrixView<Bits>&, std::int64_t,
+                          std::int64_t, std::int64_t);
 
-bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
+bool host_matmul(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
   if (computed<float>(kWeightGradient, out, fresh, a, b)) return true;
   if (!out.is_cpu() || out.scalar_type() != at::kFloat || a.scalar_type() != at::kBFloat16 ||
-      b.scalar_type() != at::kBFloat16 || !has_host_product() || !rows_lie(out))
+      b.scalar_type() != at::kBFloat16 || !has_host_matmul() || !is_row_major(out))
     return false;
   const auto rows = out.size(0), columns = out.size(1), inner = a.size(0);
   if (rows == 0 || columns == 0) return true;
@@ -214,13 +216,13 @@ bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Ten
     return true;
   }
   at::Tensor left, right;
-  auto turned = lying(a, left);
-  turned.turned = !turned.turned;
-  const auto other = lying(b, right);
-  const auto distance = distance_of_rows(out);
-  for (const auto size : {rows, columns, inner, turned.distance, other.distance, distance})
+  auto a_transposed = view_of(a, left);
+  a_transposed.transposed = !a_transposed.transposed;
+  const auto b_view = view_of(b, right);
+  const auto stride = row_stride(out);
+  for (const auto size : {rows, columns, inner, a_transposed.stride, b_view.stride, stride})
     if (!fits(size)) return false;
-  host_product(out.mutable_data_ptr<float>(), distance, fresh, turned, other, rows, inner, columns);
+  host_matmul(out.mutable_data_ptr<float>(), stride, fresh, a_transposed, b_view, rows, inner, columns);
   return true;
 }
 

@@ -3,13 +3,13 @@
 // of additions depends on the inner dimension alone, not on how rows and columns are divided. Operands are packed into
 // 32-bit lanes: one float, or two bfloat16 that are neighbours in the inner dimension.
 //
-// A class `Lane` defines the contents of a lane (product_float.cpp, product_bfloat16.cpp):
+// A class `Lane` defines the contents of a lane (matmul_float.cpp, matmul_bfloat16.cpp):
 //   Number, kNumbers             the element type, and how many are in a lane
 //   multiply_add(a, b, sums)     sums + a b
 //   load(x, count)               16 lanes from `count` contiguous numbers, zero-padded
-//   load_across(x, distance, rows, columns)
+//   load_strided(x, stride, rows, columns)
 //                                one lane for each of `columns` columns (at most 16), holding the first kNumbers of the
-//                                rows x, x + distance, ...; `rows` of them exist
+//                                rows x, x + stride, ...; `rows` of them exist
 //   rounded(sums)                16 sums rounded to 16-bit numbers
 #pragma once
 
@@ -29,7 +29,7 @@ namespace {
 constexpr std::int64_t kLanes = 16, kBlock = 14, kPanel = 2 * kLanes, kDepth = 1024;
 /// Capacity (in floats) for the operand that is packed as a whole; the other one is packed one block or panel at a
 /// time.
-constexpr std::int64_t kHeld = kProductRoom - kPanel * kDepth;
+constexpr std::int64_t kHeld = kMatmulWorkspace - kPanel * kDepth;
 static_assert(kBlock * kDepth + kLanes <= kPanel * kDepth && kHeld > kPanel * kDepth + kLanes);
 
 inline __mmask16 lanes(std::int64_t count) {
@@ -39,7 +39,7 @@ inline __mmask16 lanes(std::int64_t count) {
 template <class Lane>
 using NumberOf = typename Lane::Number;
 template <class Lane>
-using MatrixOf = Lying<NumberOf<Lane>>;
+using MatrixOf = MatrixView<NumberOf<Lane>>;
 
 using Square = __m512[16];  // NOLINT(modernize-avoid-c-arrays): std::array takes the type without its attributes
 
@@ -84,15 +84,15 @@ std::int64_t lanes_for(std::int64_t numbers) {
 /// Packs rows of x, transposing: out[i * step + r] = lane i of row r, for `rows` (at most 16) rows of `inner` numbers.
 /// Every store writes 16 lanes, so that zeros fill each packed line up to there, also past the end of the last line.
 template <class Lane>
-void lay_turned(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t rows, std::int64_t inner, float* out,
-                std::int64_t step) {
+void pack_transposed(const NumberOf<Lane>* x, std::int64_t stride, std::int64_t rows, std::int64_t inner, float* out,
+                     std::int64_t step) {
   for (std::int64_t i = 0, n = lanes_for<Lane>(inner); i < n; i += kLanes) {
     const auto left = inner - i * Lane::kNumbers;
     Square square;
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < 16; ++r) {
       const auto row = static_cast<std::int64_t>(r);
-      square[r] = row < rows ? Lane::load(x + row * distance + i * Lane::kNumbers, left) : _mm512_setzero_ps();
+      square[r] = row < rows ? Lane::load(x + row * stride + i * Lane::kNumbers, left) : _mm512_setzero_ps();
     }
     transpose(square);
     const auto count = static_cast<std::size_t>(std::min(kLanes, n - i));
@@ -105,30 +105,30 @@ void lay_turned(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t row
 /// Packs columns of x: out[i * step + r] = lane i of column r, for `columns` columns of `inner` numbers; zero-padded as
 /// above.
 template <class Lane>
-void lay_straight(const NumberOf<Lane>* x, std::int64_t distance, std::int64_t columns, std::int64_t inner, float* out,
-                  std::int64_t step) {
-  for (std::int64_t i = 0; i < inner; i += Lane::kNumbers, x += Lane::kNumbers * distance, out += step)
-    _mm512_storeu_ps(out, Lane::load_across(x, distance, inner - i, columns));
+void pack_direct(const NumberOf<Lane>* x, std::int64_t stride, std::int64_t columns, std::int64_t inner, float* out,
+                 std::int64_t step) {
+  for (std::int64_t i = 0; i < inner; i += Lane::kNumbers, x += Lane::kNumbers * stride, out += step)
+    _mm512_storeu_ps(out, Lane::load_strided(x, stride, inner - i, columns));
 }
 
 /// Packs `count` rows of a matrix, from `first` on, into a block for tiles.
 template <class Lane>
-void lay_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
-  if (a.turned)
-    lay_straight<Lane>(a.data + first, a.distance, count, inner, out, count);
+void pack_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
+  if (a.transposed)
+    pack_direct<Lane>(a.data + first, a.stride, count, inner, out, count);
   else
-    lay_turned<Lane>(a.data + first * a.distance, a.distance, count, inner, out, count);
+    pack_transposed<Lane>(a.data + first * a.stride, a.stride, count, inner, out, count);
 }
 
 /// Packs the panel of kPanel columns from `first` on, of which `count` exist.
 template <class Lane>
-void lay_columns(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
+void pack_panel(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
   for (std::int64_t half = 0; half < kPanel; half += kLanes)
-    if (b.turned)
-      lay_turned<Lane>(b.data + (first + half) * b.distance, b.distance, std::min(kLanes, count - half), inner,
-                       out + half, kPanel);
+    if (b.transposed)
+      pack_transposed<Lane>(b.data + (first + half) * b.stride, b.stride, std::min(kLanes, count - half), inner,
+                            out + half, kPanel);
     else
-      lay_straight<Lane>(b.data + first + half, b.distance, count - half, inner, out + half, kPanel);
+      pack_direct<Lane>(b.data + first + half, b.stride, count - half, inner, out + half, kPanel);
 }
 
 /// Prefetch cursor over the source of the next panel: every 8 steps, a tile prefetches the cache lines at `first` and
@@ -142,7 +142,7 @@ struct Ahead {
 template <class Lane, class Out>
 struct Tile {
   Out* out;
-  std::int64_t distance;
+  std::int64_t stride;
   std::int64_t columns;  ///< number that exist, of kPanel
   bool fresh;
   Ahead<Lane> ahead;
@@ -163,7 +163,7 @@ template <class Lane, class Out, int kRows>
 void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>& at) {
   Out* line = at.out;
 #pragma GCC unroll 1
-  for (int r = 0; r < kRows; ++r, line += at.distance) {
+  for (int r = 0; r < kRows; ++r, line += at.stride) {
     _mm_prefetch(line, _MM_HINT_T0);
     if (sizeof(Out) == sizeof(float)) _mm_prefetch(line + kLanes, _MM_HINT_T0);
   }
@@ -192,7 +192,7 @@ void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>&
   const auto first = lanes(at.columns), second = lanes(at.columns - kLanes);
   line = at.out;
 #pragma GCC unroll 14
-  for (int r = 0; r < kRows; ++r, line += at.distance) {
+  for (int r = 0; r < kRows; ++r, line += at.stride) {
     if constexpr (std::is_same_v<Out, float>) {
       put(line, first, at.fresh, left[r]);
       put(line + kLanes, second, at.fresh, right[r]);
@@ -231,80 +231,81 @@ void run_tile(std::int64_t rows, const float* a, const float* b, std::int64_t n,
 }
 
 /// What row block `i` prefetches of the panel of columns from `first` on: the first 8 blocks together cover all of it.
-/// Otherwise a cursor that stays on `room`, so that the tile needs no branch.
+/// Otherwise a cursor that stays on `workspace`, so that the tile needs no branch.
 template <class Lane>
 Ahead<Lane> ahead_of(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t columns, std::int64_t i,
-                     const float* room) {
-  if (first >= columns || i >= 8) return {reinterpret_cast<const NumberOf<Lane>*>(room)};
-  if (b.turned) return {b.data + (first + 4 * i) * b.distance, kLanes * Lane::kNumbers, kPanel * Lane::kNumbers};
-  return {b.data + first + i * Lane::kNumbers * b.distance, Lane::kNumbers == 1 ? kLanes : b.distance,
-          8 * Lane::kNumbers * b.distance};
+                     const float* workspace) {
+  if (first >= columns || i >= 8) return {reinterpret_cast<const NumberOf<Lane>*>(workspace)};
+  if (b.transposed) return {b.data + (first + 4 * i) * b.stride, kLanes * Lane::kNumbers, kPanel * Lane::kNumbers};
+  return {b.data + first + i * Lane::kNumbers * b.stride, Lane::kNumbers == 1 ? kLanes : b.stride,
+          8 * Lane::kNumbers * b.stride};
 }
 
 /// Packs all of `a`, then `b`, which comes from memory, panel by panel; the tiles of one panel prefetch the next.
 template <class Lane, class Out>
-void across(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
-            std::int64_t inner, std::int64_t columns, float* room) {
-  float* const panel = room;
-  float* const held = room + kPanel * kDepth;
+void multiply_prepacked_a(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b,
+                          std::int64_t rows, std::int64_t inner, std::int64_t columns, float* workspace) {
+  float* const panel = workspace;
+  float* const held = workspace + kPanel * kDepth;
   const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
   for (std::int64_t i = 0; i < blocks; ++i) {
     const auto [first, size] = part(rows, blocks, i);
-    lay_rows<Lane>(a, first, size, inner, held + first * n);
+    pack_rows<Lane>(a, first, size, inner, held + first * n);
   }
   for (std::int64_t j = 0; j < columns; j += kPanel) {
-    lay_columns<Lane>(b, j, columns - j, inner, panel);
+    pack_panel<Lane>(b, j, columns - j, inner, panel);
     for (std::int64_t i = 0; i < blocks; ++i) {
       const auto [first, size] = part(rows, blocks, i);
       run_tile<Lane, Out>(size, held + first * n, panel, n,
-                          {out.data + first * out.distance + j, out.distance, columns - j, fresh,
-                           ahead_of<Lane>(b, j + kPanel, columns, i, room)});
+                          {out.data + first * out.stride + j, out.stride, columns - j, fresh,
+                           ahead_of<Lane>(b, j + kPanel, columns, i, workspace)});
     }
   }
 }
 
-/// Packs all of `b`, then `a` block by block; tiles run along the rows of `out`, so that it is read and written once.
+/// Packs all of `b`, then `a` block by block; tiles run along the rows of `out`, so that it is read and written
+/// once.
 template <class Lane, class Out>
-void along(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
-           std::int64_t inner, std::int64_t columns, float* room) {
-  float* const block = room;
-  float* const held = room + kPanel * kDepth;
+void multiply_prepacked_b(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b,
+                          std::int64_t rows, std::int64_t inner, std::int64_t columns, float* workspace) {
+  float* const block = workspace;
+  float* const held = workspace + kPanel * kDepth;
   const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
-  for (std::int64_t j = 0; j < columns; j += kPanel) lay_columns<Lane>(b, j, columns - j, inner, held + j * n);
+  for (std::int64_t j = 0; j < columns; j += kPanel) pack_panel<Lane>(b, j, columns - j, inner, held + j * n);
   for (std::int64_t i = 0; i < blocks; ++i) {
     const auto [first, size] = part(rows, blocks, i);
-    lay_rows<Lane>(a, first, size, inner, block);
+    pack_rows<Lane>(a, first, size, inner, block);
     for (std::int64_t j = 0; j < columns; j += kPanel)
       run_tile<Lane, Out>(size, block, held + j * n, n,
-                          {out.data + first * out.distance + j, out.distance, columns - j, fresh,
-                           ahead_of<Lane>(b, columns, columns, i, room)});
+                          {out.data + first * out.stride + j, out.stride, columns - j, fresh,
+                           ahead_of<Lane>(b, columns, columns, i, workspace)});
   }
 }
 
 template <class Lane>
 MatrixOf<Lane> from(const MatrixOf<Lane>& x, std::int64_t row, std::int64_t column) {
-  return {x.data + (x.turned ? column * x.distance + row : row * x.distance + column), x.distance, x.turned};
+  return {x.data + (x.transposed ? column * x.stride + row : row * x.stride + column), x.stride, x.transposed};
 }
 
 template <class Lane, class Out>
-void product(RowsOf<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
-             std::int64_t inner, std::int64_t columns, float* room) {
+void matmul(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
+            std::int64_t inner, std::int64_t columns, float* workspace) {
   const auto steps = lanes_for<Lane>(inner), depths = parts(steps, kDepth);
   for (std::int64_t d = 0; d < depths; ++d) {
     const auto [step, n] = part(steps, depths, d);
     const auto begin = step * Lane::kNumbers, numbers = std::min(inner - begin, n * Lane::kNumbers);
     const bool first = fresh && d == 0;
-    if (a.turned) {  // weight gradient: `out` is the large operand
+    if (a.transposed) {  // weight gradient: `out` is the large operand
       const auto wide = kHeld / n / kPanel * kPanel;
       for (std::int64_t j = 0; j < columns; j += wide)
-        along<Lane, Out>({out.data + j, out.distance}, first, from<Lane>(a, 0, begin), from<Lane>(b, begin, j), rows,
-                         numbers, std::min(wide, columns - j), room);
+        multiply_prepacked_b<Lane, Out>({out.data + j, out.stride}, first, from<Lane>(a, 0, begin),
+                                        from<Lane>(b, begin, j), rows, numbers, std::min(wide, columns - j), workspace);
     } else {
       const auto groups = parts(rows, (kHeld - kLanes) / n);
       for (std::int64_t g = 0; g < groups; ++g) {
         const auto [row, size] = part(rows, groups, g);
-        across<Lane, Out>({out.data + row * out.distance, out.distance}, first, from<Lane>(a, row, begin),
-                          from<Lane>(b, begin, 0), size, numbers, columns, room);
+        multiply_prepacked_a<Lane, Out>({out.data + row * out.stride, out.stride}, first, from<Lane>(a, row, begin),
+                                        from<Lane>(b, begin, 0), size, numbers, columns, workspace);
       }
     }
   }
