@@ -22,26 +22,23 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-struct BeforeLine {
+/// What is called with each line. The mutex also keeps lines of several threads apart.
+struct Hooks {
   std::mutex mutex = {};
-  std::function<void()> hook = {};
+  std::function<void()> before_line = {};
+  std::function<void(std::string_view)> listener = {};
 };
-BeforeLine& before_line() {
-  static BeforeLine one;
+Hooks& hooks() {
+  static Hooks one;
   return one;
-}
-
-std::function<void(std::string_view)>& listener() {
-  static std::function<void(std::string_view)> hook;
-  return hook;
 }
 
 void write(spdlog::level::level_enum level, std::string_view start, std::string_view message) {
   if (!logger().should_log(level)) return;
-  const std::lock_guard lock(before_line().mutex);
-  if (before_line().hook) before_line().hook();
+  const std::lock_guard lock(hooks().mutex);
+  if (hooks().before_line) hooks().before_line();
   logger().log(level, "{}{}", start, message);
-  if (level >= spdlog::level::warn && listener()) listener()(message);
+  if (level >= spdlog::level::warn && hooks().listener) hooks().listener(message);
 }
 
 }  // namespace
@@ -57,11 +54,12 @@ void set_level(Level level) {
 }
 
 void set_before_line(std::function<void()> hook) {
-  const std::lock_guard lock(before_line().mutex);
-  before_line().hook = std::move(hook);
+  const std::lock_guard lock(hooks().mutex);
+  hooks().before_line = std::move(hook);
 }
 void set_listener(std::function<void(std::string_view)> hook) {
-  listener() = std::move(hook);
+  const std::lock_guard lock(hooks().mutex);
+  hooks().listener = std::move(hook);
 }
 void debug(std::string_view message) {
   write(spdlog::level::debug, "", message);

@@ -245,9 +245,12 @@ RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, 
   const auto& asked = recipe.model_parallel->recompute_modules();
   const std::string key = "model_parallel.recompute_modules";
   if (asked.empty()) return out;
-  if (training)
-    report.refuse_plan("unsupported", key, "recomputation of parts of layers can be planned but not trained",
-                       "set distributed.activation_checkpointing: selective, which recomputes the MLP");
+  report.plan_only(training, "recomputation of parts of layers",
+                   {"unsupported",
+                    "recomputation of parts of layers can be planned but not trained",
+                    "set distributed.activation_checkpointing: selective, which recomputes the MLP",
+                    {},
+                    key});
   if (recipe.distributed->checkpointing() != config::ActivationCheckpointing::kOff) {
     report.warn("no-effect", key, "activation_checkpointing decides what is recomputed",
                 "remove distributed.activation_checkpointing, or recompute_modules");

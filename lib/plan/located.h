@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "config/recipe.h"
@@ -22,6 +23,12 @@ class Located {
     ++refused_plans_;
     refuse(std::move(id), std::move(key), std::move(message), std::move(help));
   }
+  /// For a setting that can be planned but not trained: `refusal` for a run, otherwise listed with its reason.
+  void plan_only(bool training, std::string reason, Diagnostic refusal) {
+    if (!training) return unsupported_.push_back({std::move(refusal.key), std::move(reason), {}});
+    ++refused_plans_;
+    place(problems_, std::move(refusal));
+  }
   void warn(std::string id, std::string key, std::string message, std::string help) {
     place(warnings_, {std::move(id), std::move(message), std::move(help), {}, std::move(key)});
   }
@@ -38,6 +45,8 @@ class Located {
   bool ok() const { return problems_.empty(); }
   Diagnostics& problems() { return problems_; }
   Diagnostics& warnings() { return warnings_; }
+  /// Settings passed to plan_only().
+  const std::vector<config::IgnoredKey>& unsupported() const { return unsupported_; }
   bool given(const std::string& key) const { return origins_.find(key) != nullptr; }
 
  private:
@@ -55,6 +64,7 @@ class Located {
   const config::Origins& origins_;
   Diagnostics problems_ = {};
   Diagnostics warnings_ = {};
+  std::vector<config::IgnoredKey> unsupported_ = {};
   std::size_t refused_plans_ = 0;
 };
 

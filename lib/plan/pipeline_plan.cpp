@@ -282,10 +282,13 @@ class PipelinePlanning {
     else if (wanted.layout)
       layout_ = place_layers(wanted, problems);
     report_.refuse_all(std::move(problems), kSection);
-    if (request_.training && layout_ && wanted.mtp_layers > 0)
-      report_.refuse_plan("unsupported", kStageLayoutKey,
-                          "multi-token-prediction layers (m) can be planned but not trained",
-                          "leave them out of the layout: the model trains without them");
+    if (layout_ && wanted.mtp_layers > 0)
+      report_.plan_only(request_.training, "multi-token-prediction layers (m)",
+                        {"unsupported",
+                         "multi-token-prediction layers (m) can be planned but not trained",
+                         "leave them out of the layout: the model trains without them",
+                         {},
+                         kStageLayoutKey});
     return report_.ok();
   }
 

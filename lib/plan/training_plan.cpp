@@ -1,6 +1,7 @@
 #include "plan/training_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -386,10 +387,13 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     check_megatron(loaded, *sizes, plan.types, report);
     if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
     warn_of_idle_sections(recipe, *sizes, report);
-    if (model && !model->spec.plan_only.empty() && request.training)
-      report.refuse_plan("unsupported-model", "model",
-                         "this model can be planned but not trained: " + model->spec.plan_only,
-                         "known families: see docs/models.md");
+    if (model && !model->spec.plan_only.empty())
+      report.plan_only(request.training, model->spec.plan_only,
+                       {"unsupported-model",
+                        "this model can be planned but not trained: " + model->spec.plan_only,
+                        "known families: see docs/models.md",
+                        {},
+                        "model"});
     if (model) {
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
@@ -423,8 +427,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     costs.check_machine(plan, recipe, report);
     plan.ignored = loaded.ignored;
     plan.unsupported = loaded.unsupported;
-    if (plan.model && !plan.model->spec.plan_only.empty())
-      plan.unsupported.emplace_back(config::IgnoredKey{"model", plan.model->spec.plan_only, {}});
+    std::ranges::copy(report.unsupported(), std::back_inserter(plan.unsupported));
     plan.warnings = report.warnings();
     if (report.ok()) result.plan = std::move(plan);
   }

@@ -44,10 +44,12 @@ needs_torch() {
   for word in "$@"; do
     case "$word" in
       train|verify|generate|--calibrate|*.yaml|*.yml) return 0 ;;
-      plan|config|schema|slurm|checkpoint|tokenize|completion|doctor|-h|--help|--version) break ;;
+      plan|config|schema|slurm|checkpoint|data|report|tokenize|completion|doctor|-h|--help|--version) break ;;
     esac
   done
-  for word in "$@"; do [ "$word" = --calibrate ] && return 0; done
+  for word in "$@"; do
+    case "$word" in --calibrate|--ranks) return 0 ;; esac
+  done
   return 1
 }
 if [ -n "$torch" ]; then

@@ -191,6 +191,9 @@ TEST_CASE("multi-token prediction in a layout is planned, and refused where it w
                   "h100", "", 128, 8, 4);
   };
   const auto without = planned(text("Ett|t|t|ttL")), with = planned(text("Ett|t|t|ttmL"));
+  CHECK(without.unsupported.empty());
+  REQUIRE(with.unsupported.size() == 1);
+  CHECK(with.unsupported[0].key == "distributed.pipeline.pipeline_model_parallel_layout");
   const auto elements = [](const EstimatedPlan& plan) { return stage_elements(plan, 3).total(); };
   const auto& shares = without.shares.layer(5);
   CHECK(elements(with) - elements(without) == Approx(shares.dense + shares.expert + 2 * 256 * 256));

@@ -179,6 +179,8 @@ TEST_CASE("parts of a layer that are computed again are not kept, and take time"
   CHECK(less("[core_attn]") == Approx(layers * layer * 1024));
   CHECK(less("[moe]") == Approx(layers * layer * 4 * (1024 + 3 * 512)));
   CHECK(plan("[moe]").plan->estimate->time.step > all->estimate->time.step);
+  REQUIRE(plan("[moe]").plan->unsupported.size() == 1);
+  CHECK(plan("[moe]").plan->unsupported[0].key == "model_parallel.recompute_modules");
   CHECK(to_text(plan("[moe]", true).problems).find("can be planned but not trained") != std::string::npos);
   CHECK(plan("[]", true).problems.empty());
 }

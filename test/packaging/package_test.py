@@ -81,6 +81,8 @@ with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
     open_to_all(unpacked)
     program = unpacked / "bin/automodel"
     assert "plan of r.yaml" in run([program, "plan", "r.yaml"], work)
+    assert "label" in run([program, "data", "r.yaml", "--rows", "1"], work)  # a command that needs no LibTorch
+    assert "there is no LibTorch" in run([program, "doctor", "--ranks"], work, code=4)
     nothing = run([program, "train", "r.yaml"], work, code=4)
     assert "there is no LibTorch 2.11.0; looked in" in nothing and str(unpacked / "libtorch") in nothing, nothing
     wrong = run([program, "train", "r.yaml"], work, {"AUTOMODEL_MPI": "/nowhere"}, code=4)
