@@ -16,7 +16,7 @@ SYNC = "  __syncthreads();\n"
 # (file, kernels, cases of the test, text, what it becomes)
 FAULTS = [
     ("device.h", "norm", "*RMSNorm*", "part[threadIdx.x / kLanes] = x;\n" + SYNC, "part[threadIdx.x / kLanes] = x;\n"),
-    ("device.h", "norm", "*LayerNorm*", SYNC[:-1] + "  // the next sum", "  // the next sum"),
+    ("device.h", "norm", "*LayerNorm*", SYNC[:-1] + "  // `part`", "  // `part`"),
     ("device.h", "norm", "*RMSNorm*", "int apart = kLanes / 2", "int apart = kLanes / 4"),
     ("device.h", "norm", "*RMSNorm*", "total += part[warp]", "total += part[0]"),
     ("device.h", "norm", "*RMSNorm*", "bool wide = columns % kWide == 0;", "bool wide = true;"),
@@ -64,7 +64,7 @@ FAULTS = [
     ("dropout.cu", "dropout", "*dropout*", "column + kColumns && c < in.columns", "column + kColumns"),
     ("routing.cu", "routing", "*router*", "score > best)", "score >= best)"),
     ("routing.cu", "routing", "*router*", "(other == best && where < place)", "(other == best)"),
-    ("routing.cu", "routing", "*router*", "  if (row >= rows) return;  // the whole warp\n", ""),
+    ("routing.cu", "routing", "*router*", "  if (row >= rows) return;", ""),
     ("routing.cu", "routing", "*sorts*", "of_warp[warp] = __popc(lanes);\n  " + SYNC, "of_warp[warp] = __popc(lanes);\n"),
     ("routing.cu", "routing", "*sorts*", "  " + SYNC[:-1] + "  // of_warp is", "  // of_warp is"),
     ("routing.cu", "routing", "*sorts*", "c < count && choices[c] == expert", "choices[c] == expert"),
