@@ -15,6 +15,7 @@
 #include "arch/model_spec.h"
 #include "model/blocks.h"
 #include "model/weights.h"
+#include "ops/factor.h"
 #include "ops/offload.h"
 
 namespace automodel::model {
@@ -79,8 +80,8 @@ enum class Keep {
 /// How one forward pass runs.
 struct ForwardOptions {
   /// Factor of the loss: 1 / label tokens. Its gradient is computed with it.
-  double loss_scale = 1;
-  double seed = 1;  ///< what the backward pass will start with
+  ops::Factor loss_scale = 1;
+  ops::Factor seed = 1;  ///< what the backward pass will start with
   Keep keep = Keep::kAll;
 };
 

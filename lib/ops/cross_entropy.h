@@ -5,16 +5,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/factor.h"
+
 namespace automodel::ops {
 
 /// Sum over rows of cross-entropy times `scale` (1 / label tokens of the global batch), as a float64 tensor of one
 /// element that gradients flow from. logits [..., vocabulary] are consumed: their memory becomes the gradient. labels
 /// int64 [...]; rows whose label is `ignore` do not count. Without a graph nothing but the sum is computed.
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore = -100);
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Factor& scale,
+                         std::int64_t ignore = -100);
 
 /// The same for a matrix of logits and without a graph: the sum itself, not scaled; where `gradient`, logits become
 /// scale * (softmax - onehot). `cap` > 0: each logit x counts as cap tanh(x / cap), on devices with kernels of ours.
-at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore,
+at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, const Factor& scale, std::int64_t ignore,
                                   bool gradient, double cap = 0);
 
 // Logits whose vocabulary several ranks share: what each computes before and after they exchange statistics. `logits`

@@ -14,6 +14,7 @@
 #include <ATen/Version.h>
 
 #include "base/processor.h"
+#include "ops/kernels/device.h"
 #include "ops/kernels/kernels.h"
 
 namespace automodel::ops {
@@ -160,7 +161,7 @@ bool computed(Kind kind, at::Tensor& out, bool fresh, const at::Tensor& a, const
 }  // namespace
 
 bool host_product_with_weight(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
-  if (!x.is_cpu()) return false;
+  if (!x.is_cpu() || device_kernels(x) != nullptr) return false;
   const bool turned = !rows_lie(weight);
   const auto kind = turned ? kForward : kInputGradient;
   const auto lies = turned ? weight.t() : weight;
@@ -202,6 +203,7 @@ template void host_product(float*, std::int64_t, bool, const Lying<Bits>&, const
                            std::int64_t, std::int64_t);
 
 bool host_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
+  if (device_kernels(a) != nullptr) return false;  // a GPU computes, or stands in for the CPU in a test
   if (computed<float>(kWeightGradient, out, fresh, a, b)) return true;
   if (!out.is_cpu() || out.scalar_type() != at::kFloat || a.scalar_type() != at::kBFloat16 ||
       b.scalar_type() != at::kBFloat16 || !has_host_product() || !rows_lie(out))

@@ -35,6 +35,9 @@ class DataParallel : public model::UnitObserver {
   void begin_step();
   /// The backward pass that begins now is a stage's last of the step: units may be reduced as they become ready.
   void last_backward() { last_backward_ = true; }
+  /// Values are whole and gradients can be added to, in memory that stays: until reduce() no event has anything to do.
+  /// Not with shard_gradients.
+  void settle();
   /// Called before and after deferred weight gradients are computed.
   void weight_gradients_begin();
   void weight_gradients_done();
