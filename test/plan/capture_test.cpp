@@ -86,7 +86,7 @@ TEST_CASE("what a captured microbatch cannot contain is said", "[plan]") {
   CHECK(says(why_not({.distributed = "strategy: fsdp2"}), "sharded"));
   CHECK(says(why_not({.distributed = "strategy: megatron_fsdp, zero_dp_strategy: 2, dp_size: 2", .ranks = 2}),
              "sharded"));
-  CHECK(says(why_not({.model = "model_type: mixtral, num_local_experts: 4, num_experts_per_tok: 2"}), "experts"));
+  CHECK(says(why_not({.model = "model_type: mixtral, num_local_experts: 4, num_experts_per_tok: 2"}), "each expert"));
   CHECK(says(why_not({.model = "model_type: lfm2, layer_types: [conv, full_attention, conv, full_attention], "
                                "conv_L_cache: 3, block_auto_adjust_ff_dim: false"}),
              "attention and feed-forward"));
