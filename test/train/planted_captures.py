@@ -34,7 +34,8 @@ FAULTS = [
     ("lib/parallel/data/unit_storage.cpp", "*to the bit", "  ops::NoGraph guard;\n  zero_untouched();\n}",
      "  for (auto* weight : unit_.weights) weight->parameter.fresh = false;\n}"),
     # Shapes, and what is none.
-    (CAPTURED, "*other shapes*", "data.ids.sizes() == other.ids.sizes()", "true"),
+    (CAPTURED, "*other shapes*",
+     "data.ids.sizes() == other.ids.sizes() && data.length == other.length &&\n           data.reach() == other.reach()", "true"),
     (CAPTURED, "packs*", "if (depends_on_host(data)) return nullptr;", "if (data.draw) return nullptr;"),
     # The loss of the last microbatch for all of them.
     (CAPTURED, "*to the bit", "return shape->loss.clone();", "return shape->loss;"),

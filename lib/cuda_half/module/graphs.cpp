@@ -1,6 +1,6 @@
 #include "cuda_half/module/graphs.h"
 
-#include <optional>
+#include <exception>
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -68,7 +68,7 @@ class GraphCapture : public ops::WorkCapture {
  private:
   c10::cuda::CUDAStream side_ = c10::cuda::getStreamFromPool();
   /// Of all graphs: one replay follows the other, and nothing of a replay is left when it ends.
-  at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
+  c10::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
 }  // namespace
