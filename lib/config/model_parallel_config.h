@@ -214,6 +214,11 @@ struct ModelParallelConfig {
   Field<bool> cpu_offloading_double_buffering{"cpu_offloading_double_buffering", false, "Two buffers for reloading."};
   Field<bool> cpu_offloading_retain_pinned_cpu_buffers{"cpu_offloading_retain_pinned_cpu_buffers", false,
                                                        "Keep page-locked buffers between steps."};
+  // CUDA graphs (TransformerConfig's)
+  Field<bool> enable_cuda_graph{
+      "enable_cuda_graph", false,
+      "On a GPU, capture forward and backward of a microbatch once as a CUDA graph and replay "
+      "it, where nothing inside it communicates. Not run on a GPU yet."};
   // Timing
   Field<bool> barrier_with_L1_time{"barrier_with_L1_time", true, "Barrier before timers.",
                                    Ignored{"timers need no barrier"}};

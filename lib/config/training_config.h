@@ -160,7 +160,9 @@ struct AdamFields {
   Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};
   Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
                                      Ignored{"the optimizer is always fused"}};
-  Field<bool> capturable{"capturable", false, "CUDA graphs.", Ignored{"steps are not captured in CUDA graphs"}};
+  Field<bool> capturable{"capturable", false, "CUDA graphs.",
+                         Ignored{"the optimizer's step is not captured; model_parallel.enable_cuda_graph captures "
+                                 "microbatches"}};
 };
 struct AdamWConfig : AdamFields {
   using IsSection = void;

@@ -109,6 +109,7 @@ const Loaded& loaded() {
     if (out.half != nullptr) {
       comm::use_nccl(*out.half->nccl);
       ops::use_kernels(*out.half->kernels);
+      ops::use_capture(out.half->capture);
     }
     return out;
   }();

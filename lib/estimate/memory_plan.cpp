@@ -77,6 +77,12 @@ class RankWalk {
     evaluation.buffers = messages();
     auto& checkpoint = at(Phase::kCheckpoint);
     checkpoint.gradients = between_steps();
+    // The memory of captured microbatches is theirs between steps as well.
+    if (plan_.levers.captured)
+      for (const auto phase : {Phase::kEvaluation, Phase::kCheckpoint}) {
+        at(phase).activations += steady.activations;
+        at(phase).logits += steady.logits;
+      }
     for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
       (plan_.cuda ? at(phase).host : at(phase).buffers) += snapshot();
     // These are files, not tensors: on a CPU they add to the program's own memory.
@@ -280,7 +286,8 @@ class RankWalk {
     const double old = s.offloaded || !steady || bytes_.by_unit ? 0 : reduced();
     const int passes = plan_.batch.runs * plan_.batch.microbatches;
     adds_up_ = s.defer_reduction && !(bytes_.by_unit && passes == 1);
-    most_ = now_ = {};
+    most_ = now_ = graph_ = {};
+    most_gradients_ = 0;
     now_gathered_ = most_gathered_ = 0;
     is_gathered_.assign(costs_.size(), false);
     has_sums_.assign(costs_.size(), false);
@@ -304,13 +311,16 @@ class RankWalk {
     else
       now_.gradients += reduced();
     note(0, 0, 0);
-    return most_;
+    if (!plan_.levers.captured) return most_;
+    return {graph_.activations, graph_.logits, most_gradients_};
   }
 
   void note(double activations, double logits, double gradients) {
     const Moment here{now_.activations + activations, now_.logits + logits, now_.gradients + gradients};
     if (here.sum() > most_.sum()) most_ = here;
     most_activations_ = std::max(most_activations_, here.activations);
+    most_gradients_ = std::max(most_gradients_, here.gradients);
+    if (here.activations + here.logits > graph_.activations + graph_.logits) graph_ = here;
   }
 
   void follow(const schedule::Action& action) {
@@ -382,7 +392,8 @@ class RankWalk {
   std::vector<StageElements> elements_ = {};
   StageElements total_ = {};
   Moment most_ = {}, now_ = {};
-  double most_activations_ = 0;
+  double most_activations_ = 0, most_gradients_ = 0;
+  Moment graph_ = {};  ///< when activations and logits are the most: what captured microbatches keep
   double now_gathered_ = 0, most_gathered_ = 0;                              ///< elements of gathered stages
   std::vector<bool> has_gradients_ = {}, has_sums_ = {}, is_gathered_ = {};  ///< by stage
 };

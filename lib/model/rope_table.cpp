@@ -117,6 +117,7 @@ RopeTable::RopeTable(Rope rope, int max_positions, at::ScalarType type, at::Devi
 RopeTable::Angles RopeTable::angles(std::int64_t length) {
   auto& entry = made_[length_class(rope_, max_positions_, length)];
   if (entry.cos.defined() && entry.cos.size(0) >= length) return entry;
+  if (entry.cos.defined()) replaced_.push_back(entry);
   const auto rows = std::max<std::int64_t>(length, std::min<std::int64_t>(max_positions_, 2 * length));
   const auto [inverse, scaling] = frequencies(rope_, max_positions_, length);
   const auto half = static_cast<std::int64_t>(inverse.size());

@@ -40,6 +40,7 @@ class RopeTable {
   int max_positions_;
   at::ScalarType type_;
   at::Device device_;
+  std::vector<Angles> replaced_ = {};         // captured work may read them
   std::map<std::int64_t, Angles> made_ = {};  // by length_class()
 };
 

@@ -18,7 +18,8 @@ at::Tensor TensorSeam::norm_of_heads(const at::Tensor& x, ops::Parameter& weight
   return ops::rms_norm(x, weight, eps, offset);
 }
 
-at::Tensor TensorSeam::loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
+at::Tensor TensorSeam::loss(const at::Tensor& logits, const at::Tensor& labels, const ops::Factor& scale,
+                            std::int64_t ignore) {
   return ops::cross_entropy(logits, labels, scale, ignore);
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/attention.h"
+#include "ops/factor.h"
 #include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/linear_cross_entropy.h"
@@ -52,7 +53,8 @@ class TensorSeam {
   virtual at::Tensor embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
                            std::int64_t padding);
   /// Cross-entropy of logits whose vocabulary may be split across ranks; see ops::cross_entropy.
-  virtual at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore);
+  virtual at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, const ops::Factor& scale,
+                          std::int64_t ignore);
   /// column() by the head and loss() fused, in chunks of tokens; see ops::linear_cross_entropy. Sets `loss.first`,
   /// `columns` and `gather`.
   virtual at::Tensor head_loss(const at::Tensor& x, const ops::Linear& head, const at::Tensor& labels,

@@ -378,8 +378,8 @@ std::shared_ptr<RouterStatistics> StageModel::statistics(const Microbatch& micro
   if (spec_.router_sums() == 0) return nullptr;
   // Microbatches are weighted by their label tokens, like the rest of the loss.
   return std::make_shared<RouterStatistics>(spec_.moe->experts, spec_.moe->aux_loss_coefficient,
-                                            static_cast<double>(microbatch.label_tokens) * options.loss_scale,
-                                            options.seed, options_.device);
+                                            static_cast<double>(microbatch.label_tokens) * options.loss_scale.value,
+                                            options.seed.value, options_.device);
 }
 
 void StageModel::sum_statistics(RouterStatistics& routers) {

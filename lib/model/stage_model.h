@@ -15,6 +15,7 @@
 #include "arch/model_spec.h"
 #include "model/blocks.h"
 #include "model/weights.h"
+#include "ops/factor.h"
 #include "ops/offload.h"
 
 namespace automodel::model {
@@ -82,8 +83,8 @@ enum class Keep {
 /// Options of one forward pass.
 struct ForwardOptions {
   /// Factor of the loss, included in its gradient: 1 / label tokens.
-  double loss_scale = 1;
-  double seed = 1;  ///< the gradient of the loss that the backward pass will start from
+  ops::Factor loss_scale = 1;
+  ops::Factor seed = 1;  ///< the gradient of the loss that the backward pass will start from
   Keep keep = Keep::kAll;
 };
 

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "ops/element_type.h"
+#include "ops/factor.h"
 #include "ops/graph.h"
 
 namespace automodel::ops {
@@ -53,7 +54,8 @@ double fused(at::Tensor logits, const at::Tensor& labels, double scale, std::int
   return total;
 }
 
-at::Tensor composed(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore, bool gradient) {
+at::Tensor composed(at::Tensor logits, const at::Tensor& labels, const Factor& scale, std::int64_t ignore,
+                    bool gradient) {
   const auto logs = at::log_softmax(logits, -1, compute_type(logits.scalar_type()));
   const auto counted = labels.ne(ignore);
   const auto safe = labels.masked_fill(counted.logical_not(), 0).unsqueeze(1);
@@ -62,7 +64,8 @@ at::Tensor composed(at::Tensor logits, const at::Tensor& labels, double scale, s
   if (gradient) {
     auto soft = logs.exp();
     soft.scatter_add_(1, safe, at::full_like(safe, -1, soft.options()));
-    soft.mul_(scale).masked_fill_(counted.logical_not().unsqueeze(1), 0);
+    soft.mul_(scale.value).masked_fill_(counted.logical_not().unsqueeze(1), 0);
+    if (scale.device.defined()) soft.mul_(scale.device);
     logits.copy_(soft);
   }
   return total;
@@ -88,28 +91,29 @@ class CrossEntropyBackward : public Backward {
 
 }  // namespace
 
-at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore,
+at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, const Factor& scale, std::int64_t ignore,
                                   bool gradient, double cap) {
   if (const auto* device = device_kernels(logits); device != nullptr && logits.is_contiguous()) {
     const auto losses = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
     device->cross_entropy(element_of(logits), logits_of(logits, labels, 0, logits.size(1), cap),
-                          losses.mutable_data_ptr<double>(), ignore, scale, gradient, device->stream());
+                          losses.mutable_data_ptr<double>(), ignore, scale.value, scale.address(), gradient,
+                          device->stream());
     return losses.sum();
   }
   AUTOMODEL_CHECK(cap == 0, kNoCap);
-  if (has_kernel(logits) && logits.is_contiguous())
-    return at::full({}, fused(logits, labels, scale, ignore, gradient), at::TensorOptions().dtype(at::kDouble));
+  if (has_kernel(logits) && logits.is_contiguous() && !scale.device.defined())
+    return at::full({}, fused(logits, labels, scale.value, ignore, gradient), at::TensorOptions().dtype(at::kDouble));
   return composed(logits, labels, scale, ignore, gradient);
 }
 
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Factor& scale, std::int64_t ignore) {
   const bool recorded = records({logits});
   at::Tensor matrix, loss;
   {
     NoGraph guard;
     matrix = logits.detach().reshape({-1, logits.size(-1)});
     const auto flat = labels.reshape({-1}).contiguous();
-    loss = cross_entropy_in_place(matrix, flat, scale, ignore, recorded) * scale;
+    loss = scale.of(cross_entropy_in_place(matrix, flat, scale, ignore, recorded));
   }
   if (recorded) record({loss}, {logits}, std::make_unique<CrossEntropyBackward>(matrix, logits.sizes().vec()));
   return loss;

@@ -5,17 +5,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/factor.h"
+
 namespace automodel::ops {
 
 /// Sum over rows of cross-entropy times `scale` (1 / label tokens of the global batch), as a one-element float64 tensor
 /// of the graph. logits [..., vocabulary] are consumed: their memory becomes the gradient. labels int64 [...]; rows
 /// whose label is `ignore` do not count. Without a graph only the sum is computed.
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore = -100);
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Factor& scale,
+                         std::int64_t ignore = -100);
 
 /// The same for a matrix of logits and without a graph: returns the unscaled sum; with `gradient`, logits become
 /// scale * (softmax - onehot). `cap` > 0: each logit x counts as cap tanh(x / cap); only on devices with our own
 /// kernels.
-at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore,
+at::Tensor cross_entropy_in_place(at::Tensor logits, const at::Tensor& labels, const Factor& scale, std::int64_t ignore,
                                   bool gradient, double cap = 0);
 
 // Vocabulary-parallel logits: what each rank computes before and after the exchange of statistics. `logits` [rows,

@@ -14,6 +14,7 @@
 #include <ATen/Version.h>
 
 #include "base/processor.h"
+#include "ops/kernels/device.h"
 #include "ops/kernels/kernels.h"
 
 namespace automodel::ops {
@@ -163,7 +164,7 @@ bool computed(Kind kind, at::Tensor& out, bool fresh, const at::Tensor& a, const
 }  // namespace
 
 bool host_matmul_with_weight(at::Tensor out, const at::Tensor& x, const at::Tensor& weight) {
-  if (!x.is_cpu()) return false;
+  if (!x.is_cpu() || device_kernels(x) != nullptr) return false;
   const bool transposed = !is_row_major(weight);
   const auto kind = transposed ? kForward : kInputGradient;
   const auto stored = transposed ? weight.t() : weight;
@@ -205,6 +206,7 @@ template void host_matmul(float*, std::int64_t, bool, const MatrixView<Bits>&, c
                           std::int64_t, std::int64_t);
 
 bool host_matmul(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
+  if (device_kernels(a) != nullptr) return false;  // a GPU computes this, or its emulation in a test
   if (computed<float>(kWeightGradient, out, fresh, a, b)) return true;
   if (!out.is_cpu() || out.scalar_type() != at::kFloat || a.scalar_type() != at::kBFloat16 ||
       b.scalar_type() != at::kBFloat16 || !has_host_matmul() || !is_row_major(out))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -17,6 +18,8 @@
 
 namespace automodel::ops {
 namespace {
+
+constexpr const char* kKnown = "ranks that share a vocabulary know the factor of the loss";
 
 /// The layer, with gradient buffers for accumulation over chunks: 16-bit ones are replaced by float32 until the last
 /// chunk, and GEMM results are never rounded before they are added.
@@ -104,30 +107,35 @@ class SoftCaps {
 at::Tensor loss_of(at::Tensor& logits, const at::Tensor& labels, const HeadLoss& loss, bool gradient) {
   SoftCaps caps(logits, loss.caps, !loss.output || *loss.output == logits.scalar_type());
   if (loss.output) logits = logits.to(*loss.output);
-  const double scale = loss.scale * loss.seed, cap = caps.in_kernel();
+  const auto scale = loss.scale.times(loss.seed);
+  const double cap = caps.in_kernel();
   at::Tensor losses;
   if (loss.gather) {
     const auto all = loss.gather(logit_statistics(logits, labels, loss.first, loss.columns, cap));
-    const auto joined = join_statistics(all, labels, scale, loss.ignore);
+    AUTOMODEL_CHECK(!scale.device.defined(), kKnown);
+    const auto joined = join_statistics(all, labels, scale.value, loss.ignore);
     losses = joined.losses.sum();
-    if (gradient) logit_gradient(logits, labels, loss.first, loss.columns, joined.shares, scale, cap);
+    if (gradient) logit_gradient(logits, labels, loss.first, loss.columns, joined.shares, scale.value, cap);
   } else {
     losses = cross_entropy_in_place(logits, labels, scale, loss.ignore, gradient, cap);
   }
   if (gradient) caps.back(logits);
-  return losses * loss.scale;
+  return loss.scale.of(losses);
 }
 
 class LinearCrossEntropyBackward : public Backward {
  public:
-  LinearCrossEntropyBackward(at::Tensor dx, double seed, at::ScalarType type, std::vector<std::int64_t> shape)
-      : dx_(std::move(dx)), seed_(seed), type_(type), shape_(std::move(shape)) {}
+  LinearCrossEntropyBackward(at::Tensor dx, const Factor& seed, at::ScalarType type, std::vector<std::int64_t> shape)
+      : dx_(std::move(dx)),
+        seed_(seed.device.defined() ? std::nullopt : std::optional(seed.value)),
+        type_(type),
+        shape_(std::move(shape)) {}
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
-    if (gradients[0].is_cpu() && device_kernels(gradients[0]) == nullptr)  // on a device this check would
-                                                                           // synchronise
-      AUTOMODEL_CHECK(gradients[0].item<double>() == seed_, "a joined loss goes backward with another seed");
+    if (seed_ && gradients[0].is_cpu() &&
+        device_kernels(gradients[0]) == nullptr)  // on a device this check would synchronise
+      AUTOMODEL_CHECK(gradients[0].item<double>() == *seed_, "a joined loss goes backward with another seed");
     return {dx_.view(shape_).to(type_)};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(dx_); }
@@ -135,7 +143,7 @@ class LinearCrossEntropyBackward : public Backward {
 
  private:
   at::Tensor dx_;
-  double seed_;
+  std::optional<double> seed_;  ///< absent: the device alone knows
   at::ScalarType type_;
   std::vector<std::int64_t> shape_;
 };

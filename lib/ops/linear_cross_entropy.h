@@ -8,13 +8,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/factor.h"
 #include "ops/linear.h"
 
 namespace automodel::ops {
 
 struct HeadLoss {
-  double scale = 1;                           ///< factor of the loss: 1 / label tokens of the global batch
-  double seed = 1;                            ///< the gradient that the backward pass will start from
+  Factor scale = 1;                           ///< factor of the loss: 1 / label tokens of the global batch
+  Factor seed = 1;                            ///< the gradient that the backward pass will start from
   std::int64_t ignore = -100;                 ///< rows with this label are ignored
   std::int64_t rows = 256;                    ///< tokens per chunk
   double logit_scale = 1;                     ///< factor of the logits

@@ -71,6 +71,11 @@ void Executor::set_message(const MessageShape& shape) {
   evaluation_links_.set_message(shape);
 }
 
+void Executor::capture(std::unique_ptr<ops::WorkCapture> capture) {
+  AUTOMODEL_CHECK(training_.placement.stages() == 1, "microbatches of a pipeline are not captured");
+  captured_ = std::make_unique<CapturedMicrobatches>(*stages_.front(), std::move(capture));
+}
+
 Stage& Executor::stage(schedule::Stage number) {
   return *stages_[static_cast<std::size_t>(training_.placement.local_index(number))];
 }
@@ -95,6 +100,7 @@ void Executor::forward(const Action& action, Run& run) {
   data.routers = here.model().statistics(data, options);
   if (data.routers && input.side.defined()) data.routers->set_before(input.side);
   if (run.training) data.loads = here.model().next_loads();
+  if (run.training && captured_) return run.losses.push_back(captured_->run(microbatch, data, options));
   if (data.routers && run.training) run.routers[{action.stage().value, microbatch}] = data.routers;
   const auto output = here.forward(microbatch, data, input.value, options);
   if (last_stage)
@@ -104,6 +110,7 @@ void Executor::forward(const Action& action, Run& run) {
 }
 
 void Executor::backward(const Action& action, Run& run) {
+  if (captured_) return;  // with the forward pass
   Stage& here = stage(action.stage());
   const int microbatch = action.microbatch().value;
   const bool last_stage = action.stage().value + 1 == training_.placement.stages();
@@ -195,7 +202,10 @@ LossSum Executor::run(const std::vector<model::Microbatch>& microbatches, const 
     for (const auto& action : slot.actions())
       if (action.op() == Op::kFullBackward || action.op() == Op::kBackwardWeight)
         ++run.backwards_left[static_cast<std::size_t>(training_.placement.local_index(action.stage()))];
-  for (auto* each : stages_) each->begin(training_.shape.microbatches);
+  for (auto* each : stages_) {
+    each->begin(training_.shape.microbatches);
+    if (captured_ && each->sharding() != nullptr) each->sharding()->settle();
+  }
   walk(row, run);
   return sum_of(run.losses);
 }

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "comm/communicator.h"
+#include "pipeline/captured_microbatches.h"
 #include "pipeline/links.h"
 #include "pipeline/stage.h"
 #include "schedule/placement.h"
@@ -64,6 +65,12 @@ class Executor {
   /// Adds one; they are called in the order in which they were added.
   void add_watch(Watch watch) { watches_.push_back(std::move(watch)); }
 
+  /// From now on forward and backward of a microbatch are one: captured work where its shape allows. For a single
+  /// stage.
+  void capture(std::unique_ptr<ops::WorkCapture> capture);
+  /// Null where microbatches are not captured.
+  const CapturedMicrobatches* captured() const { return captured_.get(); }
+
   /// Forward and backward of all microbatches. Returns the losses of microbatches whose last stage is here, times their
   /// factors.
   LossSum run(const std::vector<model::Microbatch>& microbatches, const RunOptions& options);
@@ -94,6 +101,7 @@ class Executor {
   Links training_links_, evaluation_links_;
   MessageShape message_ = {};
   std::vector<Watch> watches_ = {};
+  std::unique_ptr<CapturedMicrobatches> captured_ = {};
 };
 
 /// Divides the accumulated gradients of a stage by `divisor`: scale_grads_by_divisor of NeMo AutoModel's and PyTorch's

@@ -25,6 +25,9 @@ class StageSharding {
   /// A W action begins, and is done.
   virtual void weight_gradients_begin() = 0;
   virtual void weight_gradients_done() = 0;
+  /// For a run of captured microbatches, where none of the events above happens but REDUCE_GRAD: values are there, and
+  /// gradients have memory and a content to add to, zero where nothing was added yet.
+  virtual void settle() = 0;
 };
 
 class Stage {

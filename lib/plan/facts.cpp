@@ -173,6 +173,9 @@ constexpr std::array kExecution = {
                               "Tokens of a chunk of the head's product and loss (0: as many as make logits about as "
                               "large as the hidden states, at least 256); null: logits are whole."),
     fact<&Levers::offloading>("offloading", "Activations in host memory: of how many layers, and how."),
+    fact<&Levers::captured>("captured",
+                            "Forward and backward of a microbatch are captured as a CUDA graph and replayed."),
+    fact<&Levers::not_captured>("not_captured", "Why not, where the recipe asks for it; null: captured, or not asked."),
 };
 
 constexpr std::array kWeights = {

@@ -94,6 +94,9 @@ struct Levers {
   double router_bias_step = 0;
   /// Head and loss are computed in chunks of this many tokens (0: chosen by arch::loss_chunk()); empty: not chunked.
   std::optional<std::int64_t> loss_chunk = {};
+  /// Forward and backward of a microbatch are captured once as a CUDA graph and replayed (plan/capture_choice.h).
+  bool captured = false;
+  std::optional<std::string> not_captured = {};  ///< why not, where the recipe asks for it
 };
 
 /// Context that the options are checked against.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "config/optimizer_basics.h"
+#include "plan/capture_choice.h"
 #include "plan/costs.h"
 #include "plan/facts.h"
 #include "plan/lr_schedule.h"
@@ -424,6 +425,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     else if (plan.pipelined)
       check_schedule_name(loaded, report);
     check_token_index(plan, report);
+    if (report.ok()) choose_capture(plan, loaded, report);
     costs.check_machine(plan, recipe, report);
     plan.ignored = loaded.ignored;
     plan.unsupported = loaded.unsupported;

@@ -173,6 +173,9 @@ std::string batch_text(const plan::TrainingPlan& plan) {
     out += fmt::format(
         "\noffload   activations of the first {} layers are kept in host memory until their backward pass{}",
         plan.levers.offloading->layers, plan.levers.offloading->double_buffering ? ", come back into two buffers" : "");
+  if (plan.levers.captured)
+    out += "\ngraphs    forward and backward of a microbatch are captured once for each shape, and replayed";
+  if (plan.levers.not_captured) out += "\ngraphs    none: " + *plan.levers.not_captured;
   return out + "\n";
 }
 

@@ -119,10 +119,11 @@ void LocalStage::last_backward() {
 
 Runtime::Runtime(const plan::TrainingPlan& plan, comm::World& world, const parallel::WeightSource& source,
                  RuntimeOptions options)
-    : plan_(plan), world_(world), options_(options) {
+    : plan_(plan), world_(world), options_(std::move(options)) {
   make_groups();
   make_seams();
   make_stages(source);
+  make_capture();
   make_optimizer();
 }
 
@@ -236,6 +237,12 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
   executor_->add_watch([this](const schedule::Slot& slot) {
     if (!slot.is_bubble()) world_.activity().begin_action(schedule::to_text(slot));
   });
+}
+
+void Runtime::make_capture() {
+  if (!plan_.levers.captured) return;
+  const auto& make = options_.capture || world_.device().is_cpu() ? options_.capture : ops::loaded_capture();
+  if (make) executor_->capture(make());
 }
 
 /// The matrices of a unit that the optimizer updates as wholes, and the ranks that hold parts of them.

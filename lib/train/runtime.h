@@ -8,6 +8,7 @@
 
 #include "comm/world.h"
 #include "model/stage_model.h"
+#include "ops/captured_work.h"
 #include "ops/offload.h"
 #include "optim/optimizer.h"
 #include "parallel/context/context_parallel.h"
@@ -46,6 +47,8 @@ struct Place {
 struct RuntimeOptions {
   /// Offload activations to separate host memory even if the device is the CPU.
   bool offload_on_cpu = false;
+  /// Captures microbatches (plan::Levers::captured) on any device; empty: the program's CUDA half does, on GPUs.
+  ops::MakeCapture capture = {};
 };
 
 /// True on the tensor-parallel rank that counts and saves replicated values; not for experts, which have their own
@@ -99,6 +102,7 @@ class Runtime {
   void make_seams();
   model::StageOptions stage_options() const;
   void make_stages(const parallel::WeightSource& source);
+  void make_capture();
   void make_optimizer();
   void add_matrices(optim::Target& target, const parallel::UnitStorage& storage) const;
   void sum_partial_gradients();
@@ -138,6 +142,7 @@ class LocalStage : public pipeline::StageSharding {
   void reshard() override { data_parallel_.reshard(); }
   void reduce(bool last) override;
   void last_backward() override;
+  void settle() override { data_parallel_.settle(); }
   void weight_gradients_begin() override { data_parallel_.weight_gradients_begin(); }
   void weight_gradients_done() override { data_parallel_.weight_gradients_done(); }
   /// All gradients are reduced when this returns, and divided.

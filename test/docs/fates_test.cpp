@@ -118,6 +118,7 @@ const std::map<std::string, Example> kExamples = {
      {.value = "true", .model_parallel = "cpu_offloading: true, cpu_offloading_num_layers: 2"}},
     {"cpu_offloading_retain_pinned_cpu_buffers",
      {.value = "true", .model_parallel = "cpu_offloading: true, cpu_offloading_num_layers: 2"}},
+    {"enable_cuda_graph", {.value = "true"}},
     {"barrier_with_L1_time", {.value = "false"}},
     {"recompute_modules", {.value = "[mlp, core_attn]"}},
     {"cp_comm_type", {.value = "a2a", .distributed = "cp_size: 2"}},

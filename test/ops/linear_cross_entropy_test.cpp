@@ -80,7 +80,7 @@ Results results(Head& head, const at::Tensor& x, const at::Tensor& labels, const
       loss = cross_entropy(logits, labels, how.scale, how.ignore);
     }
     out.loss += loss.item<double>();
-    run_backward(Origin(loss), at::ones({}, at::kDouble) * how.seed);
+    run_backward(Origin(loss), at::ones({}, at::kDouble) * how.seed.value);
     dx.push_back(in.grad());
   }
   out.gradients.push_back(at::stack(dx));

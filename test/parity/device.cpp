@@ -130,6 +130,9 @@ const Task kMagnitudes = {"llama with adapters and magnitudes", kDense.model,
 const Task kChunks = {"llama, the loss in chunks", kDense.model, "loss_fn: {_target_: fused_linear_ce}\n"};
 const Task kOffloaded = {"llama, activations on the host", kDense.model, "",
                          "cpu_offloading: true, cpu_offloading_num_layers: 3"};
+/// Four microbatches a step: two run as usual, then one is captured, and replayed for the rest of the three steps.
+const Task kCaptured = {"llama, captured", kDense.model, "", "enable_cuda_graph: true"};
+const Task kCapturedGemma = {"gemma2, captured", kGemma.model, "", "enable_cuda_graph: true"};
 
 void on_every_type(comm::World& world, const std::string& distributed, int local_batch, const Task& task = kDense) {
   check(world, "float64", 1e-9, task, distributed, local_batch);
@@ -225,6 +228,11 @@ const std::vector<test::RankCase> kCases = {
     {"magnitudes", alone<kMagnitudes>, 1, 1},
     {"the loss in chunks", alone<kChunks>, 1, 1},
     {"activations on the host", alone<kOffloaded>, 1, 1},
+    {"captured microbatches",
+     [](comm::World& world) {
+       for (const auto& task : {kCaptured, kCapturedGemma}) on_every_type(world, "strategy: ddp", 2, task);
+     },
+     1, 1},
     {"recomputation",
      [](comm::World& world) { on_every_type(world, "strategy: fsdp2, activation_checkpointing: full", 8); }, 1, 1},
     {"a pipeline",

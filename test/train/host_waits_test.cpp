@@ -1,7 +1,6 @@
 // How often the host waits for a GPU inside the microbatches of a step, and fetches from it: asked on the CPU, with the
 // kernels for GPUs emulated and every operation that goes through ATen's dispatcher looked at. What reads a tensor's
 // memory behind the dispatcher's back is not seen.
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -55,22 +54,30 @@ bool fetches(const at::RecordFunction& call) {
 
 std::mutex mutex;
 std::map<std::string, int> counted;
-std::atomic<bool> counting = false;
+thread_local bool counting = false;  // ranks are threads: rank 0 counts
 
-/// What was asked for in a step of `microbatches` microbatches, by name.
-std::map<std::string, int> asked(const std::string& model, bool packed, int microbatches) {
+struct Run {
+  std::string model = {};
+  bool packed = false;
+  int ranks = 1;
+  std::string mesh = {};  ///< more keys of `distributed`
+  std::string more = {};  ///< sections of the recipe
+};
+
+/// What rank 0 asked for in a step of `microbatches` microbatches, by name.
+std::map<std::string, int> asked(const Run& run, int microbatches) {
   const std::string text = fmt::format(
       "device: cpu\n"
       "model: {{config: {{{}, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 3, num_attention_heads: 4, "
       "num_key_value_heads: 2, vocab_size: 67, max_position_embeddings: 32}}, torch_dtype: bfloat16}}\n"
       "dataset: {{_target_: mock, vocab_size: 67, seq_length: 16, num_samples: 64}}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: 2, max_steps: 10, num_epochs: null}}\n"
-      "distributed: {{strategy: ddp}}\n",
-      model, 2 * microbatches);
+      "distributed: {{strategy: ddp{}}}\n{}",
+      run.model, 2 * run.ranks * microbatches, run.mesh, run.more);
   const auto loaded = config::read_recipe(text, "waits.yaml", {}, [](const std::string&) { return std::nullopt; });
   REQUIRE(loaded.problems.empty());
   std::map<std::string, int> out;
-  const auto outcome = comm::run_ranks(1, [&](comm::World& world) {
+  const auto outcome = comm::run_ranks(run.ranks, [&](comm::World& world) {
     const train::Setup setup(loaded, world);
     train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}));
     train::Trainer trainer(runtime, *setup.rates);
@@ -78,16 +85,16 @@ std::map<std::string, int> asked(const std::string& model, bool packed, int micr
       const auto plan = setup.steps->plan(step);
       auto batches = setup.loader->load(plan.epoch, plan.step_in_epoch);
       for (auto& batch : batches) {
-        batch.needs_segments = packed;
-        for (std::size_t i = 0; packed && i < batch.segments.size(); ++i)
+        batch.needs_segments = run.packed;
+        for (std::size_t i = 0; run.packed && i < batch.segments.size(); ++i)
           batch.segments[i] = 1 + (i % 16 > 4 + i / 16 % 2 ? 1 : 0);
       }
-      counted.clear();
-      counting = step == 1;
+      counting = step == 1 && world.rank() == 0;
+      if (counting) counted.clear();
       trainer.step(step, batches, false);
       counting = false;
     }
-    out = counted;
+    if (world.rank() == 0) out = counted;
   });
   INFO(outcome.text);
   REQUIRE(outcome.ok());
@@ -95,7 +102,7 @@ std::map<std::string, int> asked(const std::string& model, bool packed, int micr
 }
 
 /// What a further run of one microbatch asks for: the loss is fetched once in a step.
-std::map<std::string, int> asked_by_each(const std::string& model, bool packed = false) {
+std::map<std::string, int> asked_by_each(const Run& run) {
   const auto handle = at::addGlobalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
         if (counting && (waits(call) || fetches(call))) {
@@ -106,8 +113,8 @@ std::map<std::string, int> asked_by_each(const std::string& model, bool packed =
       })
           .needsInputs(true)
           .scopes({at::RecordScope::FUNCTION}));
-  const auto one = asked(model, packed, 1);
-  auto three = asked(model, packed, 3);
+  const auto one = asked(run, 1);
+  const auto three = asked(run, 3);
   at::removeCallback(handle);
   CHECK(one.at("aten::_local_scalar_dense") > 0);  // the loss and the norm: the observer sees what there is
   std::map<std::string, int> out;
@@ -117,6 +124,10 @@ std::map<std::string, int> asked_by_each(const std::string& model, bool packed =
     if (more != 0) out[name] = more / 2;
   }
   return out;
+}
+
+std::map<std::string, int> asked_by_each(const std::string& model, bool packed = false) {
+  return asked_by_each(Run{.model = model, .packed = packed});
 }
 
 using Asked = std::map<std::string, int>;
@@ -169,6 +180,16 @@ TEST_CASE("routers' auxiliary loss never makes the host wait", "[train]") {
 TEST_CASE("experts whose products need the host's counts ask for them once a layer", "[train]") {
   // The exceptions of docs/gpu.md; here a width that is no multiple of 16 bytes.
   CHECK(asked_by_each(experts(12, kBalanced)) == Asked{{"aten::to", 2}});
+}
+
+TEST_CASE("experts on several ranks make the host wait once for each layer and part of a microbatch", "[train]") {
+  // What travels must be known; two of the three layers have experts.
+  Run run{.model = experts(16), .ranks = 2, .mesh = ", ep_size: 2"};
+  CHECK(asked_by_each(run) == Asked{{"aten::to", 2}});
+  run.model = experts(16, kBalanced);
+  CHECK(asked_by_each(run) == Asked{{"aten::to", 2}});
+  run.more = "model_parallel: {overlap_moe_expert_parallel_comm: true}\n";
+  CHECK(asked_by_each(run) == Asked{{"aten::to", 4}});
 }
 
 }  // namespace automodel

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include "cuda_half/module/graphs.h"
 #include "cuda_half/stamp.h"
 #include "ops/kernels/cuda/table.h"
 
@@ -30,7 +31,7 @@ extern "C" {
 
 const automodel::CudaHalf* automodel_cuda_half(void) {
   using namespace automodel;  // NOLINT(google-build-using-namespace)
-  static const CudaHalf kHalf = {&comm::nccl_calls(), &ops::cuda::kernels(), versions};
+  static const CudaHalf kHalf = {&comm::nccl_calls(), &ops::cuda::kernels(), make_graph_capture, versions};
   return &kHalf;
 }
 }

@@ -1,9 +1,11 @@
 // The seam between the program and its CUDA half. Both sides are C++ of one build: the stamp says whether they are.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "comm/nccl/nccl.h"
+#include "ops/captured_work.h"
 #include "ops/kernels/device.h"
 
 namespace automodel {
@@ -11,7 +13,8 @@ namespace automodel {
 struct CudaHalf {
   const comm::NcclCalls* nccl;
   const ops::DeviceKernels* kernels;
-  std::string (*versions)();  ///< "CUDA 13.0, NCCL 2.28.9"
+  std::unique_ptr<ops::WorkCapture> (*capture)();  ///< CUDA graphs
+  std::string (*versions)();                       ///< "CUDA 13.0, NCCL 2.28.9"
 };
 
 }  // namespace automodel

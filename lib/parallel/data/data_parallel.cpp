@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "ops/parameter.h"
 
 namespace automodel::parallel {
@@ -102,6 +103,11 @@ void DataParallel::weight_gradients_begin() {
 void DataParallel::weight_gradients_done() {
   if (options_.defer_reduction || !options_.shard_gradients || last_backward_ || options_.whole_stage) return;
   for (auto storage = storages_.rbegin(); storage != storages_.rend(); ++storage) start_reduce(**storage, false);
+}
+
+void DataParallel::settle() {
+  AUTOMODEL_CHECK(!options_.shard_gradients, "sharded gradients have no memory that stays");
+  for (auto& storage : storages_) storage->settle();
 }
 
 void DataParallel::begin_step() {

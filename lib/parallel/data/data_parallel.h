@@ -36,6 +36,9 @@ class DataParallel : public model::UnitObserver {
   /// The backward pass that begins now is the stage's last one in this step: units may be reduced as soon as they are
   /// ready.
   void last_backward() { last_backward_ = true; }
+  /// Makes values whole and gradients ready to be accumulated into, in memory that stays: until reduce() no event has
+  /// anything to do. Not with shard_gradients.
+  void settle();
   /// Call before and after computing deferred weight gradients.
   void weight_gradients_begin();
   void weight_gradients_done();

@@ -164,6 +164,14 @@ void UnitStorage::zero_untouched() {
   }
 }
 
+void UnitStorage::settle() {
+  finish_publish();
+  if (!trained_) return;
+  need_gradients();
+  ops::NoGraph guard;
+  zero_untouched();
+}
+
 void UnitStorage::start_reduce(bool last) {
   if (!trained_ || reduced_) return;
   finish_reduce();

@@ -72,6 +72,8 @@ class UnitStorage {
   void advance_reduce();
   /// Waits until gradient() has the reduced gradients.
   void finish_reduce();
+  /// Published values are here, and gradients that nothing was added to are zero.
+  void settle();
   bool reduced() const { return reduced_; }
 
   // What the optimizer works on.

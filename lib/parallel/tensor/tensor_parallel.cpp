@@ -147,9 +147,11 @@ at::Tensor TensorParallel::embed(const at::Tensor& ids, ops::Parameter& table, c
   return leave(ops::embedding_shard(ids, table, anchor, first, padding));
 }
 
-at::Tensor TensorParallel::loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) {
+at::Tensor TensorParallel::loss(const at::Tensor& logits, const at::Tensor& labels, const ops::Factor& scale,
+                                std::int64_t ignore) {
   if (!head_divided_) return TensorSeam::loss(logits, labels, scale, ignore);
-  return vocabulary_loss(*group_, logits, labels, scale, ignore, VocabularyShare::of(vocab_, size(), rank()));
+  AUTOMODEL_CHECK(!scale.device.defined(), "ranks that share a vocabulary know the factor of the loss");
+  return vocabulary_loss(*group_, logits, labels, scale.value, ignore, VocabularyShare::of(vocab_, size(), rank()));
 }
 
 at::Tensor TensorParallel::head_loss(const at::Tensor& x, const ops::Linear& head, const at::Tensor& labels,

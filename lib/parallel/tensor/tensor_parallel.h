@@ -36,7 +36,8 @@ class TensorParallel : public model::TensorSeam {
   at::Tensor tokens(const at::Tensor& x) override;
   at::Tensor embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
                    std::int64_t padding) override;
-  at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, double scale, std::int64_t ignore) override;
+  at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, const ops::Factor& scale,
+                  std::int64_t ignore) override;
   at::Tensor head_loss(const at::Tensor& x, const ops::Linear& head, const at::Tensor& labels,
                        const ops::HeadLoss& loss) override;
   at::Tensor whole_logits(const at::Tensor& logits) override;

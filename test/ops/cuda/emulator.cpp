@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -209,6 +210,8 @@ void seed(std::uint64_t seed) {
 
 void run(unsigned blocks, unsigned threads, std::size_t shared_bytes, void (*start)(const void*), const void* arguments,
          std::size_t size) {
+  static std::mutex one_kernel;  // ranks of a test are threads, and have one machine
+  const std::lock_guard lock(one_kernel);
   auto& m = machine();
   m.start = start;
   m.arguments = arguments;

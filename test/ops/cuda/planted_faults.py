@@ -41,6 +41,7 @@ FAULTS = [
     ("loss.cu", "loss", "*cross-entropy*", SYNC + "  mine = {largest", "  mine = {largest"),
     ("loss.cu", "loss", "*cross-entropy*", "if (c + i == label)", "if (c == label)"),
     ("loss.cu", "loss", "*cross-entropy*", "if (gradient) fill_zero<T, N>(row, columns);", ""),
+    ("loss.cu", "loss", "*cross-entropy*", "scale * *factor : scale", "scale : scale"),
     ("loss.cu", "loss", "*shared vocabulary*", "c < stride; c += kThreads", "c < stride - 1; c += kThreads"),
     ("loss.cu", "loss", "*shared vocabulary*", "in.stride % 16 == 0 ? in.columns : 1", "in.columns"),
     ("loss.cu", "loss", "*-inf*", "logits[i] == kNothing ? C(0) : ", ""),

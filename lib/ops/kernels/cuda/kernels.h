@@ -72,9 +72,10 @@ struct Logits {
   const std::int64_t* labels;
   double cap;
 };
-/// CrossEntropyKernels::run over a whole vocabulary; losses [rows], 0 where ignored.
-void cross_entropy(Element element, const Logits& in, double* losses, std::int64_t ignore, double scale, bool gradient,
-                   Stream stream);
+/// CrossEntropyKernels::run over a whole vocabulary; losses [rows], 0 where ignored. Gradients are multiplied by
+/// `scale` and, unless it is null, by *factor.
+void cross_entropy(Element element, const Logits& in, double* losses, std::int64_t ignore, double scale,
+                   const double* factor, bool gradient, Stream stream);
 /// CrossEntropyKernels::statistics and gradient; out [rows, 3] and shares [rows, 2] in the compute type.
 void logit_statistics(Element element, const Logits& in, void* out, Stream stream);
 void logit_gradient(Element element, const Logits& in, const void* shares, double scale, Stream stream);

@@ -86,7 +86,8 @@ __device__ void gradient_of_row(T* row, std::int64_t columns, std::int64_t label
 
 template <class T, int N>
 __global__ void whole_row(T* logits, std::int64_t stride, std::int64_t columns, const std::int64_t* labels,
-                          double* losses, std::int64_t ignore, Compute<T> scale, Compute<T> cap, bool gradient) {
+                          double* losses, std::int64_t ignore, double scale, const double* factor, Compute<T> cap,
+                          bool gradient) {
   using C = Compute<T>;
   T* row = logits + blockIdx.x * stride;
   const std::int64_t label = labels[blockIdx.x];
@@ -101,7 +102,8 @@ __global__ void whole_row(T* logits, std::int64_t stride, std::int64_t columns, 
   if (threadIdx.x == 0)
     losses[blockIdx.x] =
         static_cast<double>(all.largest) - static_cast<double>(chosen) + log(static_cast<double>(all.sum));
-  if (gradient) gradient_of_row<T, N>(row, columns, label, all.largest, scale / all.sum, scale, cap);
+  const C times = static_cast<C>(factor != nullptr ? scale * *factor : scale);
+  if (gradient) gradient_of_row<T, N>(row, columns, label, all.largest, times / all.sum, times, cap);
 }
 
 template <class T, int N>
@@ -139,14 +141,13 @@ void for_row_width(const Logits& in, const Run& run) {
 
 }  // namespace
 
-void cross_entropy(Element element, const Logits& in, double* losses, std::int64_t ignore, double scale, bool gradient,
-                   Stream stream) {
+void cross_entropy(Element element, const Logits& in, double* losses, std::int64_t ignore, double scale,
+                   const double* factor, bool gradient, Stream stream) {
   for_element(element, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     for_row_width<T>(in, [&](auto width) {
       launch(whole_row<T, decltype(width)::value>, in.rows, 0, stream, static_cast<T*>(in.logits), in.stride,
-             in.columns, in.labels, losses, ignore, static_cast<Compute<T>>(scale), static_cast<Compute<T>>(in.cap),
-             gradient);
+             in.columns, in.labels, losses, ignore, scale, factor, static_cast<Compute<T>>(in.cap), gradient);
     });
   });
 }
