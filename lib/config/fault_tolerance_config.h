@@ -57,7 +57,7 @@ struct FaultToleranceConfig {
   Field<std::optional<SlowRankConfig>> slow_rank{
       "slow_rank", SlowRankConfig{},
       "When a rank is reported as slow (once, with its host and the phase of the step); null: never."};
-  Field<int> max_bad_steps{"max_bad_steps", 10, "Number of consecutive bad steps after which the run stops.",
+  Field<int> max_bad_steps{"max_bad_steps", 10, "Maximum number of consecutive bad steps; one more stops the run.",
                            at_least<1>};
 };
 

@@ -181,8 +181,9 @@ struct ModelParallelConfig {
                                    Ignored{"each step uses the length of its batches"}};
   Field<bool> overlap_p2p_comm{"overlap_p2p_comm", false, "Overlap pipeline communication with computation.",
                                Ignored{"communication between stages always overlaps with computation"}};
-  Field<bool> batch_p2p_comm{"batch_p2p_comm", true, "Send and receive in batches.",
-                             Ignored{"receives are always posted ahead, and simultaneous sends are always batched"}};
+  Field<bool> batch_p2p_comm{
+      "batch_p2p_comm", true, "Send and receive in batches.",
+      Ignored{"receives are always posted ahead, and sends that belong together are issued together"}};
   Field<bool> batch_p2p_sync{"batch_p2p_sync", true, "Synchronise the device after a batch.",
                              Ignored{"it works around a defect of old PyTorch releases"}};
   Field<bool> use_ring_exchange_p2p{"use_ring_exchange_p2p", false, "Custom PyTorch build.",

@@ -124,9 +124,10 @@ class PipelinePlanning {
     const auto& name = *settings_.pp_schedule_csv();
     const auto path = find_beside(name, recipe_.folder());
     if (!path) {
-      report_.refuse(
-          "missing-file", "distributed.pipeline.pp_schedule_csv", fmt::format("the schedule '{}' is not a file", name),
-          "a CSV file in PyTorch's format; relative paths are beside the recipe or in the working directory");
+      report_.refuse("missing-file", "distributed.pipeline.pp_schedule_csv",
+                     fmt::format("the schedule '{}' is not a file", name),
+                     "give a CSV file in PyTorch's format; relative paths are resolved beside the recipe, then in the "
+                     "working directory");
       return false;
     }
     table_path_ = name;
@@ -277,7 +278,7 @@ class PipelinePlanning {
     if (wanted.layout && model_ != nullptr && has_mtp(*wanted.layout)) wanted.mtp_layers = model_->spec.mtp_layers;
     if (wanted.layout && model_ == nullptr)
       problems.push_back({"missing-key",
-                          "a layout for a model whose sizes are unknown",
+                          "a layout needs a model with known sizes",
                           "give --model.config PATH (a config.json)",
                           {},
                           "pipeline_model_parallel_layout"});

@@ -348,7 +348,7 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
     const std::int64_t unit = std::int64_t{sizes.tp} * sizes.cp, down = length.tokens / unit * unit;
     report.refuse_plan("indivisible", length.key,
                        fmt::format("{} tokens per sequence and rank are not divisible by tp_size {}", tokens, sizes.tp),
-                       fmt::format("nearest are {} and {}", down, down + unit));
+                       fmt::format("nearest valid values: {} and {}", down, down + unit));
   }
   return plan;
 }

@@ -54,13 +54,13 @@ std::optional<mesh::MeshSizes> plan_mesh(const config::LoadedRecipe& loaded, con
   return out;
 }
 
-/// "nearest are 4 and 8": the divisors of `whole` on either side of `size`.
+/// "nearest valid values: 4 and 8": the divisors of `whole` on either side of `size`.
 std::string nearest_divisors(int whole, int size) {
   int down = std::min(size, whole), up = size;
   while (whole % down != 0) --down;
   while (up < whole && whole % up != 0) ++up;
-  return up <= whole && whole % up == 0 ? fmt::format("nearest are {} and {}", down, up)
-                                        : fmt::format("nearest is {}", down);
+  return up <= whole && whole % up == 0 ? fmt::format("nearest valid values: {} and {}", down, up)
+                                        : fmt::format("nearest valid value: {}", down);
 }
 
 /// Expert-parallel ranks must hold equal numbers of experts, or equal parts of their width.
@@ -211,7 +211,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
     report.refuse("indivisible", "step_scheduler.global_batch_size",
                   fmt::format("global_batch_size {} is not a multiple of local_batch_size {} x data-parallel size {}",
                               batch.global, batch.local, sizes.dp()),
-                  down > 0 ? fmt::format("nearest are {} and {}", down, down + unit)
+                  down > 0 ? fmt::format("nearest valid values: {} and {}", down, down + unit)
                            : fmt::format("at least {}, or a smaller local_batch_size", unit));
   } else {
     batch.runs = batch.global / unit;
@@ -245,7 +245,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
     report.refuse(
         "indivisible", key,
         fmt::format("sequences of {} tokens cannot be divided evenly into 2 x cp_size = {} chunks", length, chunks),
-        fmt::format("nearest are {} and {}", down, down + chunks));
+        fmt::format("nearest valid values: {} and {}", down, down + chunks));
   }
   return batch;
 }
