@@ -237,8 +237,7 @@ class SectionReading {
     if (earlier != nullptr && field.type->dump(value, Keys::kAll) != said)
       return reader_.report(
           "duplicate-key", entry.where, path,
-          fmt::format("'{}' and '{}' are the same key, but have different values", earlier->key, entry.key),
-          "keep one");
+          fmt::format("'{}' and '{}' are the same key with different values", earlier->key, entry.key), "keep one");
     if (!field.check) return;
     if (const auto reason = field.check(value); !reason.empty())
       reader_.report("bad-value", entry.value.where, path,
