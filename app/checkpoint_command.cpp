@@ -138,7 +138,7 @@ int export_folder(const Options& options) {
     const auto dtype = parse_dtype(options.dtype);
     const auto type = dtype ? checkpoint::element_type_of(*dtype) : std::nullopt;
     if (!type || !checkpoint::is_weight_type(*type))
-      throw wrong_words(fmt::format("'{}' is not a type for weights", options.dtype),
+      throw wrong_words(fmt::format("'{}' is not a dtype for weights", options.dtype),
                         "float32, bfloat16, float16 or float64");
     wanted.type = type;
   }

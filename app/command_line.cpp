@@ -131,7 +131,7 @@ void add_checkpoint_options(CLI::App& sub, Options& options) {
       ->check(CLI::IsMember({"ls", "verify", "export"}));
   sub.add_option("DIR", options.folder, "A checkpoint, or a folder of checkpoints")->required();
   sub.add_option("OUTPUT", options.output, "export: the new folder");
-  sub.add_option("--dtype", options.dtype, "export: type of the weights (default: as stored)")->type_name("DTYPE");
+  sub.add_option("--dtype", options.dtype, "export: dtype of the weights (default: as stored)")->type_name("DTYPE");
   sub.add_flag("--merge", options.merge, "export: merge LoRA adapters into their base model");
   sub.add_option("--base", options.base, "export --merge: folder of the base model")->type_name("DIR");
 }
@@ -160,7 +160,7 @@ void add_generate_options(CLI::App& sub, Options& options) {
       ->check(CLI::Range(0, 1 << 30, "COUNT"))
       ->capture_default_str();
   sub.add_option("--tokenizer", options.tokenizer, "Folder with tokenizer.json, or bytes (default: the model's)");
-  sub.add_option("--dtype", options.dtype, "Type to compute in (default: type of the weights)")->type_name("DTYPE");
+  sub.add_option("--dtype", options.dtype, "Dtype to compute in (default: that of the weights)")->type_name("DTYPE");
   sub.add_option("--device", options.device, "Where to compute")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();

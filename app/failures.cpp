@@ -113,7 +113,7 @@ int plan_failures(const Options& options, const config::LoadedRecipe& loaded, es
   const int per_host =
       options.gpus_per_node.value_or(std::min(world, whole.estimate ? whole.estimate->hardware.per_node : world));
   if (world % per_host != 0 || world == per_host)
-    throw wrong_words(fmt::format("{} ranks do not fill several hosts of {}", world, per_host),
+    throw wrong_words(fmt::format("{} ranks do not fill two or more hosts of {} ranks each", world, per_host),
                       "--world-size gives the number of ranks, --gpus-per-node the number per host");
   std::vector<AfterLoss> rows;
   for (int lost = 1; lost <= std::min(kMostLost, world / per_host - 1); ++lost)

@@ -68,7 +68,7 @@ config::GenerateRequest request_of(const Options& options) {
   out.device() = options.device;
   if (!options.dtype.empty()) {
     if (!parse_dtype(options.dtype))
-      throw wrong_words(fmt::format("'{}' is not a type", options.dtype), "float32, bfloat16, float16 or float64");
+      throw wrong_words(fmt::format("'{}' is not a dtype", options.dtype), "float32, bfloat16, float16 or float64");
     out.dtype() = options.dtype;
   }
   out.tp_size() = options.tp_size;

@@ -56,9 +56,9 @@ Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
              "hardware.memory"}};
   if (memory.fit != estimate::Fit::kDoesNotFit) return {};
   return {{"does-not-fit",
-           fmt::format("pp rank {} needs {} at its peak ({}); there are {}", rank.pp_rank,
+           fmt::format("pp rank {} needs {} at its peak ({}); the device has {}", rank.pp_rank,
                        format_bytes(rank.most().total()), estimate::name_of(rank.peak), format_bytes(*memory.capacity)),
-           "automodel plan RECIPE --search names plans that fit",
+           "automodel plan RECIPE --search finds plans that fit",
            {},
            "hardware.memory"}};
 }

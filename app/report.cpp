@@ -52,7 +52,7 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file)
     throw Error(ExitCode::kEnvironment, {"cannot-write",
                                          fmt::format("'{}' cannot be written", path),
-                                         "choose a folder that exists and is yours",
+                                         "choose an existing folder that you can write to",
                                          {"command line", 0, 0},
                                          ""});
 }

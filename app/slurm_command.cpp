@@ -140,7 +140,7 @@ void check_words(const Options& options) {
   const auto check = [](const char* option, const std::string& value) {
     if (std::ranges::all_of(value, [](unsigned char c) { return std::isgraph(c) != 0; })) return;
     throw wrong_words(fmt::format("{} '{}' has a space or a control character", option, value),
-                      "an #SBATCH line takes one word");
+                      "an #SBATCH option takes a single word");
   };
   check("--partition", options.partition);
   check("--account", options.account);
@@ -148,7 +148,7 @@ void check_words(const Options& options) {
   check("--job-name", options.job_name);
   check("--logs", options.logs);
   if (!options.mounts.empty() && options.container.empty())
-    throw wrong_words("--mount is for a container", "add --container IMAGE, or leave --mount out");
+    throw wrong_words("--mount needs a container", "add --container IMAGE, or leave --mount out");
   if (!options.container.empty() && options.launcher == "mpirun")
     throw wrong_words("--container needs srun (pyxis)", "leave --launcher mpirun out");
   if (!options.container.empty() && options.max_restarts.value_or(0) > 0)

@@ -37,7 +37,7 @@ std::string decode_line(const json& value, int line, const Options& options, con
   for (const auto& id : value) {
     if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= tokenizer.vocab_size())
       refuse_line(line, fmt::format("{} is not a token id", id.is_primitive() ? id.dump() : "a list"),
-                  fmt::format("ids lie between 0 and {}", tokenizer.vocab_size() - 1));
+                  fmt::format("ids are from 0 to {}", tokenizer.vocab_size() - 1));
     ids.push_back(id.get<tokenizer::Id>());
   }
   return json(tokenizer.decode(ids, options.skip_special)).dump();

@@ -132,7 +132,7 @@ class Survivors {
     const auto seen = fmt::format("{} of {} hosts answer ({}), with {} of {} ranks", there.size(), whole_.hosts.size(),
                                   there.empty() ? "none" : launch::names_of(there), left, whole_.ranks);
     if (left < least_) {
-      why = fmt::format("{}; --min-ranks asks for {}", seen, least_);
+      why = fmt::format("{}; --min-ranks requires {}", seen, least_);
       return std::nullopt;
     }
     const auto smaller =
@@ -172,9 +172,9 @@ std::optional<Survivors> survivors_of(const config::LoadedRecipe& loaded, const 
   auto job = launch::take_apart(starter);
   if (job.hosts.empty()) {
     if (options.min_ranks)
-      throw wrong_words("--min-ranks continues on the remaining hosts, and no hosts are named",
+      throw wrong_words("--min-ranks continues on the remaining hosts, but no hosts are named",
                         "--start-with \"mpirun -np 16 --hostfile HOSTS\", or \"srun\" in a Slurm allocation");
-    err("fault_tolerance.min_ranks does not act: no hosts are named (--start-with \"mpirun -np 16 --hostfile "
+    err("fault_tolerance.min_ranks has no effect: no hosts are named (--start-with \"mpirun -np 16 --hostfile "
         "HOSTS\")\n");
     return std::nullopt;
   }

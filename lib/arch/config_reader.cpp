@@ -105,7 +105,7 @@ int ConfigReader::required(Keys keys, int least, int most) {
   std::string_view key;
   if (const Json* value = find(keys, key)) return whole(key, *value, least, most).value_or(least);
   refuse("missing-key", *keys.begin(), fmt::format("'{}' is missing", *keys.begin()),
-         fmt::format("the model's configuration must give it, a whole number of at least {}", least));
+         fmt::format("the model's configuration must give it: a whole number of at least {}", least));
   return least;
 }
 

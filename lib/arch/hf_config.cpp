@@ -96,7 +96,7 @@ std::optional<Json> parse_json(std::string_view text, std::string_view file, Dia
     if (document.is_object()) return document;
     errors.push_back({"bad-json", "the configuration is not a JSON object", "", {std::string(file), 1, 1}});
   } catch (const Json::parse_error& error) {
-    errors.push_back({"bad-json", "the configuration is not valid JSON", "it stops making sense here",
+    errors.push_back({"bad-json", "the configuration is not valid JSON", "parsing failed here",
                       place_of_byte(file, text, error.byte)});
   } catch (const Json::exception&) {  // a number outside the range of double
     errors.push_back({"bad-json", "the configuration holds a number that is out of range", "", {std::string(file)}});
@@ -207,7 +207,7 @@ class Parser {
     finish(top, document, *family, spec);
     if (options_.strict_keys) config.refuse_unread();
     if (out_.errors.empty() && element_estimate(spec) > 4e18)
-      config.bad_value("hidden_size", "these sizes give more parameters than can be counted", "check the sizes");
+      config.bad_value("hidden_size", "these sizes imply more parameters than can be counted", "check the sizes");
     if (out_.errors.empty()) out_.spec = std::move(spec);
   }
 
@@ -220,7 +220,7 @@ class Parser {
     const auto known = family_names();
     const auto near = nearest(spec.model_type, known);
     const auto help =
-        fmt::format("{}known are {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(known));
+        fmt::format("{}known: {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(known));
     if (!options_.allow_unknown_family) {
       config.refuse("unknown-model-type", "model_type", message, help);
       return nullptr;
@@ -240,8 +240,7 @@ class Parser {
     if (!spec.nested_in.empty()) {
       out_.towers = towers_of(source_.text, spec.hidden);
       warn("multimodal", fmt::format("this {} model is planned but cannot be trained: {}", spec.nested_in, towers()),
-           "estimates take one image of the config's size for each sequence; what is unknown is left out of them",
-           "text_config");
+           "estimates assume one image of the configured size per sequence and omit what is unknown", "text_config");
       if (spec.plan_only.empty()) spec.plan_only = fmt::format("it is the text part of a {} model", spec.nested_in);
     }
     if (!top.has("quantization_config")) return;

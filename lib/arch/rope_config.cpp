@@ -59,7 +59,7 @@ std::vector<double> read_factors(ConfigReader& scaling, std::string_view key, in
                    fmt::format("longrope needs it: a list of {} numbers", wanted));
   else if (out.size() != wanted)
     scaling.bad_value(key, fmt::format("'{}' has {} numbers", key, out.size()),
-                      fmt::format("it needs one for each pair of rotated dimensions, {}", wanted));
+                      fmt::format("it needs one for each pair of rotated dimensions: {}", wanted));
   return out;
 }
 

@@ -90,8 +90,8 @@ std::string join(const std::vector<std::string_view>& words, std::string_view se
 std::string suggestion(std::string_view word, const std::vector<std::string_view>& known, std::size_t most) {
   if (known.empty()) return "";
   if (const auto near = nearest(word, known); !near.empty()) return "did you mean '" + std::string(near) + "'?";
-  if (known.size() <= most) return "known are " + join(known);
-  return "known are " + join({known.begin(), known.begin() + static_cast<std::ptrdiff_t>(most)}) + ", ...";
+  if (known.size() <= most) return "known: " + join(known);
+  return "known: " + join({known.begin(), known.begin() + static_cast<std::ptrdiff_t>(most)}) + ", ...";
 }
 
 }  // namespace automodel

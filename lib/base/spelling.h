@@ -15,7 +15,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t li
 /// plausible typo. An abbreviation (lr for learning_rate, or the reverse) beats any edit distance.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known);
 
-/// "did you mean 'x'?" or, if nothing is near, "known are a, b, c" (at most `most` of them); empty for an empty list.
+/// "did you mean 'x'?" or, if nothing is near, "known: a, b, c" (at most `most` of them); empty for an empty list.
 std::string suggestion(std::string_view word, const std::vector<std::string_view>& known, std::size_t most = 24);
 
 /// "a, b, c".

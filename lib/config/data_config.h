@@ -56,16 +56,16 @@ struct EnumNames<SampleTruncation> {
 struct TextDatasetConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("text")};
-  static constexpr std::string_view kDoc = "Plain text, joined and cut into sequences.";
+  static constexpr std::string_view kDoc = "Plain text, concatenated and split into sequences.";
   Field<PathList> paths{
       "paths|path", {}, "Files, folders and globs; relative to the recipe's folder, else to the working directory."};
   Field<std::optional<std::string>> tokenizer{
       "tokenizer", "bytes",
-      "A folder with tokenizer.json, or `bytes` for a byte-level vocabulary (256 bytes and 3 specials)."};
-  Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
-  Field<bool> cache{"cache", true, "Keep the tokens on disk, under a name made of the content of all files."};
-  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt,
-                                              "Where; null: automodel/tokens in the user's cache folder."};
+      "A folder with tokenizer.json, or `bytes` for a byte-level vocabulary (256 bytes and 3 special tokens)."};
+  Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens per sequence.", at_least<1>};
+  Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
+  Field<std::optional<std::string>> cache_dir{
+      "cache_dir", std::nullopt, "Folder of that cache; null: automodel/tokens in the user's cache folder."};
 };
 
 struct JsonlDatasetConfig {
@@ -79,20 +79,21 @@ struct JsonlDatasetConfig {
       "tokenizer", std::nullopt,
       "A folder with tokenizer.json, a model's name in the Hugging Face cache, or `bytes`; null: the model's."};
   Field<std::optional<std::string>> chat_template{
-      "chat_template", std::nullopt, "A Jinja file; null: the tokenizer's own, or prompt and response as they are."};
+      "chat_template", std::nullopt,
+      "A Jinja file; null: the tokenizer's own; if it has none, prompt and response are used as they are."};
   Field<std::optional<int>> seq_length{"seq_length|seq_len", std::nullopt,
-                                       "Longest row accepted; null: what the model takes.", at_least<1>};
-  Field<bool> truncation{"truncation", false, "Cut rows that are longer, instead of refusing them."};
+                                       "Maximum row length in tokens; null: the model's maximum.", at_least<1>};
+  Field<bool> truncation{"truncation", false, "Truncate longer rows instead of refusing them."};
   Field<bool> mask_prompt{"mask_prompt|answer_only_loss_mask", true,
-                          "Only the answers count in the loss; else every token does."};
+                          "Compute the loss on the answers only; if false, on every token."};
   Field<std::map<std::string, std::string>> column_mapping{
-      "column_mapping", {}, "Keys of the rows where they are not `prompt`, `response` or `messages`."};
-  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Rows are filled to a multiple of this.", at_least<1>};
-  Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",
+      "column_mapping", {}, "Names of the rows' keys, if not `prompt`, `response` or `messages`."};
+  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Pad rows to a multiple of this.", at_least<1>};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
                           at_least<0>};
-  Field<bool> cache{"cache", true, "Keep the tokens on disk, under a name made of the content of all files."};
-  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt,
-                                              "Where; null: automodel/tokens in the user's cache folder."};
+  Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
+  Field<std::optional<std::string>> cache_dir{
+      "cache_dir", std::nullopt, "Folder of that cache; null: automodel/tokens in the user's cache folder."};
 };
 
 struct NanogptDatasetConfig {
@@ -102,13 +103,13 @@ struct NanogptDatasetConfig {
       std::string_view("nemo_automodel.components.datasets.llm.nanogpt_dataset.NanogptDataset")};
   static constexpr std::string_view kDoc = "Token files (.bin) of modded-nanogpt, llm.c and nanoGPT.";
   Field<PathList> paths{"path|paths|file_pattern", {}, "Files, folders and globs."};
-  Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
+  Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens per sequence.", at_least<1>};
   Field<std::optional<std::string>> dtype{"dtype", std::nullopt,
-                                          "Type of the tokens of files without a header: uint16 or uint32."};
+                                          "Dtype of the tokens in files without a header: uint16 or uint32."};
   Field<Value> shuffle_files{"shuffle_files", nullptr, "Shuffle files.",
                              Ignored{"dataloader.shuffle shuffles the sequences of all files together"}};
-  Field<Value> align_to_bos{"align_to_bos", false, "Begin each sequence at a document.",
-                            Unsupported{"a sequence begins where the one before it ends"}};
+  Field<Value> align_to_bos{"align_to_bos", false, "Start every sequence at the beginning of a document.",
+                            Unsupported{"a sequence begins where the previous one ends"}};
   Field<Value> bos_token{"bos_token", nullptr, "Token that begins a document.", Ignored{"only align_to_bos needs it"}};
 };
 
@@ -120,19 +121,19 @@ struct MegatronDatasetConfig {
       std::string_view("nemo_automodel.components.datasets.llm.megatron_dataset.MegatronPretrainingConfig")};
   static constexpr std::string_view kDoc = "Megatron's indexed token files (.bin and .idx).";
   Field<PathList> paths{"path|paths", {}, "Prefixes, .bin or .idx files, folders and globs."};
-  Field<int> seq_length{"seq_length|seq_len", 2048, "Tokens of a sequence.", at_least<1>};
+  Field<int> seq_length{"seq_length|seq_len", 2048, "Tokens per sequence.", at_least<1>};
   Field<std::optional<std::string>> split{
       "split", std::nullopt,
-      "Shares of the documents for training, validation and test: 900,50,50; null: all of them."};
-  Field<std::string> part{"splits_to_build", "train", "The share that is taken: train, validation or test."};
+      "Proportions of documents for training, validation and test, for example 900,50,50; null: all documents."};
+  Field<std::string> part{"splits_to_build", "train", "Which of these parts to use: train, validation or test."};
   Field<Value> texts_tokenizer{"tokenizer", nullptr, "Tokenizer of the texts.", Ignored{"the files hold ids"}};
-  Field<Value> index_mapping_dir{"index_mapping_dir", nullptr, "Folder for orders of samples.",
-                                 Ignored{"orders are computed, not kept"}};
-  Field<Value> num_train_samples{"num_train_samples", nullptr, "Samples of training.",
-                                 Ignored{"an epoch is the whole share; step_scheduler.max_steps ends a run"}};
-  Field<Value> num_val_samples{"num_val_samples", nullptr, "Samples of a validation.",
-                               Ignored{"a validation reads its whole share"}};
-  Field<Value> num_test_samples{"num_test_samples", nullptr, "Samples of a test.", Ignored{"nothing tests"}};
+  Field<Value> index_mapping_dir{"index_mapping_dir", nullptr, "Folder for sample orders.",
+                                 Ignored{"sample orders are computed, not stored"}};
+  Field<Value> num_train_samples{"num_train_samples", nullptr, "Training samples.",
+                                 Ignored{"an epoch is the whole part; step_scheduler.max_steps ends a run"}};
+  Field<Value> num_val_samples{"num_val_samples", nullptr, "Samples per validation.",
+                               Ignored{"validation reads its whole part"}};
+  Field<Value> num_test_samples{"num_test_samples", nullptr, "Test samples.", Ignored{"there is no test phase"}};
 };
 
 struct TokensDatasetConfig {
@@ -141,10 +142,10 @@ struct TokensDatasetConfig {
   static constexpr std::string_view kDoc = "JSON lines of token ids: {\"input_ids\": [...], \"labels\": [...]}.";
   Field<PathList> paths{"path|paths", {}, "JSONL files."};
   Field<std::optional<int>> seq_length{"seq_length|seq_len", std::nullopt,
-                                       "Longest row accepted; null: what the model takes.", at_least<1>};
-  Field<int> pad_token_id{"pad_token_id", 0, "Token that shorter rows of a batch are filled with.", at_least<0>};
-  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Rows are filled to a multiple of this.", at_least<1>};
-  Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",
+                                       "Maximum row length in tokens; null: the model's maximum.", at_least<1>};
+  Field<int> pad_token_id{"pad_token_id", 0, "Token with which shorter rows of a batch are padded.", at_least<0>};
+  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Pad rows to a multiple of this.", at_least<1>};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
                           at_least<0>};
 };
 
@@ -154,48 +155,51 @@ struct MockDatasetConfig {
       std::string_view("mock"),
       std::string_view("nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset")};
   static constexpr std::string_view kDoc = "Random tokens from the seed.";
-  Field<int> vocab_size{"vocab_size", 1024, "Tokens are drawn from 0 to this.", at_least<1>};
-  Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens of a sequence.", at_least<1>};
-  Field<int> num_samples{"num_samples", 1'000'000, "Sequences of an epoch.", at_least<1>};
+  Field<int> vocab_size{"vocab_size", 1024, "Tokens are drawn from 0 up to, but not including, this.", at_least<1>};
+  Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens per sequence.", at_least<1>};
+  Field<int> num_samples{"num_samples", 1'000'000, "Sequences per epoch.", at_least<1>};
   Field<int> batch_size{"batch_size", 1, "Sequences that NeMo AutoModel's iterator yields.",
-                        Ignored{"step_scheduler.local_batch_size says how many sequences a rank takes"}};
+                        Ignored{"step_scheduler.local_batch_size sets the number of sequences per rank"}};
 };
 
 struct SentencesDatasetConfig {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("nemo_automodel.components.datasets.llm.mock.build_unpacked_dataset")};
-  static constexpr std::string_view kDoc = "Rows of random tokens and random lengths, those of NeMo AutoModel.";
+  static constexpr std::string_view kDoc = "Random tokens in rows of random length; the same rows as NeMo AutoModel's.";
   Field<int> num_sentences{"num_sentences", 10, "Rows.", at_least<1>};
-  Field<double> mean_len{"mean_len", 20.0, "Mean length, the end of a row apart."};
+  Field<double> mean_len{"mean_len", 20.0, "Mean length, not counting the end token."};
   Field<double> std_len{"std_len", 6.0, "Standard deviation of lengths."};
-  Field<int> vocab_size{"vocab_size", 100, "Tokens are drawn from 2 to this; 1 ends a row.", at_least<3>};
-  Field<int> max_sentence_len{"max_sentence_len", 64, "Most tokens of a row, its end apart.", at_least<1>};
+  Field<int> vocab_size{"vocab_size", 100,
+                        "Tokens are drawn from 2 up to, but not including, this; 1 is the end token.", at_least<3>};
+  Field<int> max_sentence_len{"max_sentence_len", 64, "Maximum length of a row, not counting the end token.",
+                              at_least<1>};
   Field<int> seed{"seed", 0, "Seed of the rows.", at_least<0>};
 };
 
 /// Fields common to all row datasets.
 struct RowDatasetFields {
-  Field<std::optional<std::string>> split{"split", "train",
-                                          "Rows: train, train[:1000], train[10%:20%], or several with + between."};
+  Field<std::optional<std::string>> split{
+      "split", "train", "Rows to use: train, train[:1000], train[10%:20%], or several joined with +."};
   Field<TokenizerSource> tokenizer{
       "tokenizer",
       {},
       "A folder, a model's name in the Hugging Face cache, or a mapping with the arguments "
       "of from_pretrained; null: the model's."};
-  Field<std::optional<int>> seq_length{"seq_length", std::nullopt, "Tokens that truncation and padding go to.",
-                                       at_least<1>};
-  Field<SamplePadding> padding{"padding", SamplePadding::kBatch,
-                               "max_length: every row to seq_length; else rows to the longest of their batch."};
-  Field<SampleTruncation> truncation{"truncation", SampleTruncation::kNone, "Cut rows to seq_length."};
+  Field<std::optional<int>> seq_length{"seq_length", std::nullopt,
+                                       "Target length of truncation and padding, in tokens.", at_least<1>};
+  Field<SamplePadding> padding{
+      "padding", SamplePadding::kBatch,
+      "max_length: pad every row to seq_length; otherwise pad to the longest row of the batch."};
+  Field<SampleTruncation> truncation{"truncation", SampleTruncation::kNone, "Truncate rows to seq_length."};
   Field<std::optional<std::string>> chat_template{
       "chat_template", std::nullopt,
-      "A Jinja file, a JSON file with one, or a template's text; null: the tokenizer's."};
-  Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",
+      "A Jinja file, a JSON file with a template, or the template itself; null: the tokenizer's."};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
                           at_least<0>};
-  Field<bool> cache{"cache", true, "Keep the tokens on disk, under a name made of the content of all files."};
-  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt,
-                                              "Where; null: automodel/tokens in the user's cache folder."};
+  Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
+  Field<std::optional<std::string>> cache_dir{
+      "cache_dir", std::nullopt, "Folder of that cache; null: automodel/tokens in the user's cache folder."};
 };
 
 struct SquadDatasetConfig : RowDatasetFields {
@@ -205,9 +209,10 @@ struct SquadDatasetConfig : RowDatasetFields {
   static constexpr std::string_view kDoc =
       "Questions about texts: rows with context, question and answers, as in SQuAD.";
   Field<std::string> dataset_name{"dataset_name", "squad", "A folder, or a repository in the Hugging Face cache."};
-  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
-                                                  "The first rows of the split, where it is not sliced.", at_least<1>};
-  Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"types are chosen by the model and its precision"}};
+  Field<std::optional<int>> limit_dataset_samples{
+      "limit_dataset_samples", std::nullopt, "Use only this many rows, from the first, unless the split is sliced.",
+      at_least<1>};
+  Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"dtypes follow from the model and its mixed precision"}};
 };
 
 struct HellaSwagDatasetConfig {
@@ -217,19 +222,20 @@ struct HellaSwagDatasetConfig {
   static constexpr std::string_view kDoc = "Sentences and their endings: rows with ctx, endings and label.";
   Field<std::string> path_or_dataset{"path_or_dataset", "", "A folder, or a repository in the Hugging Face cache."};
   Field<std::optional<std::string>> split{"split", "train",
-                                          "Rows: train, validation, train[:1000], or several with + between."};
+                                          "Rows to use: train, validation, train[:1000], or several joined with +."};
   Field<TokenizerSource> tokenizer{
       "tokenizer",
       {},
       "A folder, a model's name in the Hugging Face cache, or a mapping with the arguments "
       "of from_pretrained; null: the model's."};
-  Field<Value> num_samples_limit{"num_samples_limit", nullptr, "The first rows of the split: an integer."};
-  Field<bool> pad_to_max_length{"pad_to_max_length", true, "Fill all rows to the longest of the split."};
-  Field<int> max_bad_rows{"max_bad_rows", 0, "Rows with problems that are left out before the run is refused.",
+  Field<Value> num_samples_limit{"num_samples_limit", nullptr,
+                                 "Use only this many rows of the split, from the first: an integer."};
+  Field<bool> pad_to_max_length{"pad_to_max_length", true, "Pad all rows to the longest of the split."};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
                           at_least<0>};
-  Field<bool> cache{"cache", true, "Keep the tokens on disk, under a name made of the content of all files."};
-  Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt,
-                                              "Where; null: automodel/tokens in the user's cache folder."};
+  Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
+  Field<std::optional<std::string>> cache_dir{
+      "cache_dir", std::nullopt, "Folder of that cache; null: automodel/tokens in the user's cache folder."};
 };
 
 struct ColumnMappedDatasetConfig : RowDatasetFields {
@@ -241,20 +247,20 @@ struct ColumnMappedDatasetConfig : RowDatasetFields {
       std::string_view("nemo_automodel.components.datasets.llm.ColumnMappedTextInstructionDataset"),
       std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
                        "ColumnMappedTextInstructionIterableDataset")};
-  static constexpr std::string_view kDoc = "Instructions: columns that stand for context, question and answer.";
+  static constexpr std::string_view kDoc = "Instructions with columns mapped to context, question and answer.";
   Field<PathList> path_or_dataset_id{
       "path_or_dataset_id", {}, "Files, or a folder or repository in the Hugging Face cache."};
   Field<std::map<std::string, std::string>> column_mapping{
-      "column_mapping", {}, "answer, and context or question or both, each with the name of its column."};
+      "column_mapping", {}, "Column names for answer and for context, question or both."};
   Field<std::optional<std::string>> name{"name", std::nullopt, "Configuration of the repository."};
   Field<bool> answer_only_loss_mask{"answer_only_loss_mask", true,
-                                    "Only the answers count in the loss; else every token does."};
-  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt, "The first rows.",
-                                                  at_least<1>};
+                                    "Compute the loss on the answers only; if false, on every token."};
+  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
+                                                  "Use only this many rows, from the first.", at_least<1>};
   Field<bool> use_hf_chat_template{
       "use_hf_chat_template", false,
-      "Context, question and answer as a conversation, where the tokenizer has a template."};
-  Field<bool> repeat_on_exhaustion{"repeat_on_exhaustion", true, "Begin again after the last row.",
+      "Render context, question and answer as a conversation if the tokenizer has a chat template."};
+  Field<bool> repeat_on_exhaustion{"repeat_on_exhaustion", true, "Start over after the last row.",
                                    [](const bool& value) -> std::string {
                                      return value ? "" : "must be true: an epoch is all rows, max_steps ends a run";
                                    }};
@@ -266,21 +272,22 @@ struct ChatDatasetConfig : RowDatasetFields {
       std::string_view("chat"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),
       std::string_view("nemo_automodel.components.datasets.llm.ChatDataset")};
   static constexpr std::string_view kDoc =
-      "Conversations: messages as OpenAI's or conversations as ShareGPT's, with tools and reasoning.";
+      "Conversations in OpenAI's format (messages) or ShareGPT's (conversations), with tools and reasoning.";
   Field<PathList> path_or_dataset_id{
       "path_or_dataset_id",
       {},
       "JSON files, Parquet files or their folder, or a repository in the Hugging Face cache."};
   Field<std::optional<std::string>> name{"name", std::nullopt, "Configuration of the repository."};
   Field<std::optional<std::int64_t>> shuffle_seed{
-      "shuffle_seed", std::nullopt, "Shuffle the split once with this seed, before it is sliced; not local JSON."};
-  Field<bool> mask_reasoning_content{"mask_reasoning_content", false, "Reasoning does not count in the loss."};
-  Field<bool> mask_history{"mask_history", false, "Only the last turn counts in the loss."};
-  Field<bool> skip_invalid_samples{"skip_invalid_samples", false, "Leave out lines that are not JSON."};
+      "shuffle_seed", std::nullopt,
+      "Shuffle the split once with this seed, before it is sliced; does not apply to local JSON."};
+  Field<bool> mask_reasoning_content{"mask_reasoning_content", false, "Exclude reasoning from the loss."};
+  Field<bool> mask_history{"mask_history", false, "Compute the loss on the last turn only."};
+  Field<bool> skip_invalid_samples{"skip_invalid_samples", false, "Skip lines that are not valid JSON."};
   Field<Value> unshifted{"unshifted", false, "Rows without labels.",
-                         Unsupported{"rows without labels train nothing here"}};
+                         Unsupported{"rows without labels cannot be trained on"}};
   Field<Value> start_of_turn_token{"start_of_turn_token", nullptr, "Token that begins a turn.",
-                                   Ignored{"what counts in the loss is found from the template"}};
+                                   Ignored{"label tokens are determined from the chat template"}};
 };
 
 struct AgentChatDatasetConfig : RowDatasetFields {
@@ -288,24 +295,25 @@ struct AgentChatDatasetConfig : RowDatasetFields {
   static constexpr std::array targets = {
       std::string_view("agent_chat"),
       std::string_view("nemo_automodel.components.datasets.llm.agent_chat.make_agent_chat_dataset")};
-  static constexpr std::string_view kDoc = "Conversations with calls of tools and their responses, turn by turn.";
+  static constexpr std::string_view kDoc = "Conversations with tool calls and their responses, turn by turn.";
   Field<std::optional<std::string>> dataset_name{"dataset_name", std::nullopt,
                                                  "A folder, or a repository in the Hugging Face cache."};
   Field<PathList> paths{"path", {}, "JSON files."};
   Field<std::optional<std::string>> revision{"revision", std::nullopt, "Branch, ref or commit of the repository."};
-  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
-                                                  "The first rows of the split, where it is not sliced.", at_least<1>};
-  Field<bool> filter_no_assistant{"filter_no_assistant", false, "Leave out rows without a turn of the assistant."};
-  Field<bool> filter_overlong{"filter_overlong", false, "Leave out rows that are longer than seq_length.",
-                              Ignored{"NeMo AutoModel counts after cutting, so that no row is left out there either"}};
+  Field<std::optional<int>> limit_dataset_samples{
+      "limit_dataset_samples", std::nullopt, "Use only this many rows, from the first, unless the split is sliced.",
+      at_least<1>};
+  Field<bool> filter_no_assistant{"filter_no_assistant", false, "Skip rows without an assistant turn."};
+  Field<bool> filter_overlong{"filter_overlong", false, "Skip rows longer than seq_length.",
+                              Ignored{"NeMo AutoModel compares lengths after truncation, so it skips no rows either"}};
   Field<bool> trim_incomplete_last_turn{"trim_incomplete_last_turn", false,
-                                        "Leave out everything after the assistant's last turn."};
-  Field<bool> mask_reasoning_content{"mask_reasoning_content", false, "Reasoning does not count in the loss."};
-  Field<bool> train_on_last_turn_only{"train_on_last_turn_only", false, "Only the last turn counts in the loss."};
+                                        "Drop everything after the assistant's last turn."};
+  Field<bool> mask_reasoning_content{"mask_reasoning_content", false, "Exclude reasoning from the loss."};
+  Field<bool> train_on_last_turn_only{"train_on_last_turn_only", false, "Compute the loss on the last turn only."};
   Field<bool> drop_history_reasoning_content{"drop_history_reasoning_content", false,
-                                             "Leave out the reasoning of all turns but the last."};
+                                             "Drop the reasoning of all turns but the last."};
   Field<bool> truncate_history{"truncate_history", false,
-                               "Leave out the oldest exchanges until a row fits into seq_length."};
+                               "Drop the oldest exchanges until the row fits in seq_length."};
 };
 
 struct XlamDatasetConfig : RowDatasetFields {
@@ -315,9 +323,10 @@ struct XlamDatasetConfig : RowDatasetFields {
   static constexpr std::string_view kDoc = "Function calls: rows with query, tools and answers, as in xLAM.";
   Field<std::string> dataset_name{"dataset_name", "Salesforce/xlam-function-calling-60k",
                                   "A folder, or a repository in the Hugging Face cache."};
-  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
-                                                  "The first rows of the split, where it is not sliced.", at_least<1>};
-  Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"types are chosen by the model and its precision"}};
+  Field<std::optional<int>> limit_dataset_samples{
+      "limit_dataset_samples", std::nullopt, "Use only this many rows, from the first, unless the split is sliced.",
+      at_least<1>};
+  Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"dtypes follow from the model and its mixed precision"}};
 };
 
 /// NeMo AutoModel datasets that are not implemented here: a recipe using one can be planned but not trained.
@@ -325,10 +334,10 @@ template <const auto& kTargets>
 struct ForeignDatasetConfig {
   using IsSection = void;
   static constexpr auto targets = kTargets;
-  static constexpr std::string_view kDoc = "Data that only plans know.";
-  static constexpr std::string_view kPlanOnly = "this data set is not read here";
+  static constexpr std::string_view kDoc = "Data sets that can be planned but not trained.";
+  static constexpr std::string_view kPlanOnly = "this data set can be planned but not trained";
   Field<std::optional<int>> seq_length{"seq_length|seq_len|sequence_length|max_length", std::nullopt,
-                                       "Tokens of a sequence, for estimates.", at_least<1>};
+                                       "Tokens per sequence, for estimates.", at_least<1>};
   Field<Value> rest{Rest{[](std::string_view) { return true; }}, {}, "Everything else."};
 };
 
@@ -351,19 +360,19 @@ struct EnumNames<PackingStrategy> {
 struct PackedSequenceConfig {
   using IsSection = void;
   Field<int> packed_sequence_size{"packed_sequence_size", 0,
-                                  "Tokens of a pack of several rows, which do not see each other; 0: no packs.",
+                                  "Tokens per pack of several rows, which do not attend to each other; 0: no packing.",
                                   at_least<0>};
   Field<PackingStrategy> packing_strategy{
       "packing_strategy", PackingStrategy::kThd,
-      "thd: rows one after another, in their order; neat: the longest first, each into the emptiest pack."};
-  Field<std::optional<int>> max_packs{"max_packs", std::nullopt, "No more packs than this.", at_least<1>};
-  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Each row of a thd pack is filled to a multiple of this.",
+      "thd: rows in their order; neat: the longest row first, each into the emptiest pack."};
+  Field<std::optional<int>> max_packs{"max_packs", std::nullopt, "Maximum number of packs.", at_least<1>};
+  Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Pad each row of a thd pack to a multiple of this.",
                                 at_least<1>};
-  Field<bool> drop_long_samples{"drop_long_samples", true,
-                                "Leave out rows that are longer than a pack; else they are refused."};
+  Field<bool> drop_long_samples{"drop_long_samples", true, "Skip rows longer than a pack; if false, refuse them."};
   Field<Value> split_across_pack{"split_across_pack", nullptr, "Older option.", Ignored{"a row is always in one pack"}};
-  Field<Value> prepacked{"prepacked", nullptr, "Packs made before.", Ignored{"packing takes no time worth keeping"}};
-  Field<int> num_proc{"num_proc", 1, "Processes.", Ignored{"packing takes no time worth dividing"}};
+  Field<Value> prepacked{"prepacked", nullptr, "Packs made beforehand.",
+                         Ignored{"packing is too fast to be worth storing"}};
+  Field<int> num_proc{"num_proc", 1, "Processes.", Ignored{"packing is too fast to be worth parallelizing"}};
 };
 
 struct DataloaderConfig {
@@ -373,11 +382,11 @@ struct DataloaderConfig {
   Field<std::optional<bool>> shuffle{"shuffle", std::nullopt,
                                      "Shuffle each epoch; null: yes for training, no for validation."};
   Field<std::optional<int>> batch_size{
-      "batch_size", std::nullopt,
-      "Sequences a rank loads at once: step_scheduler.local_batch_size, also in validation.", at_least<1>};
+      "batch_size", std::nullopt, "Sequences per batch and rank: step_scheduler.local_batch_size, also in validation.",
+      at_least<1>};
   Field<int> num_workers{"num_workers", 0, "Loader processes.", Ignored{"one thread prepares the next batch"}};
   Field<bool> pin_memory{"pin_memory", false, "Page-locked batches.",
-                         Ignored{"batches are page-locked where the device is CUDA"}};
+                         Ignored{"batches are page-locked if the device is CUDA"}};
   Field<bool> persistent_workers{"persistent_workers", false, "Keep loader processes.",
                                  Ignored{"one thread prepares the next batch"}};
   Field<std::optional<int>> prefetch_factor{"prefetch_factor", std::nullopt, "Batches ahead.",
@@ -385,12 +394,12 @@ struct DataloaderConfig {
   Field<bool> drop_last{"drop_last", false, "Drop the last, smaller batch of an epoch."};
   Field<Value> collate_fn{"collate_fn", nullptr, "Python function.",
                           Ignored{"rows are padded to the longest of a batch"}};
-  Field<bool> group_by_length{"group_by_length", false, "Batch rows of like length."};
+  Field<bool> group_by_length{"group_by_length", false, "Batch rows of similar length."};
   Field<int> shuffle_buffer_size{"shuffle_buffer_size", 10000, "Buffer of a streaming shuffle.",
                                  Ignored{"shuffling is a permutation of the whole epoch; it needs no buffer"}};
-  Field<std::optional<std::string>> dataloader_type{
-      "dataloader_type", std::nullopt, "Megatron's kind of sampler: single or cyclic.",
-      Ignored{"data is read in order, or shuffled where shuffle says so"}};
+  Field<std::optional<std::string>> dataloader_type{"dataloader_type", std::nullopt,
+                                                    "Megatron's kind of sampler: single or cyclic.",
+                                                    Ignored{"data is read in order, or shuffled if shuffle is set"}};
 };
 
 }  // namespace automodel::config

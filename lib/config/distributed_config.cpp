@@ -85,7 +85,8 @@ void read_layers_per_stage(Reader& reader, const Node& node, const std::string& 
   const auto read_count = [&](const Node& item) -> std::optional<int> {
     const auto number = item.kind == Node::Kind::kScalar ? parse_integer(item.text) : std::nullopt;
     if (!number || *number < 1 || *number > 1'000'000) {
-      reader.mismatch(item, path, "a positive number of layers, auto, null, or a list with the layers of every stage");
+      reader.mismatch(item, path,
+                      "a positive number of layers, auto, null, or a list of every stage's number of layers");
       return std::nullopt;
     }
     return static_cast<int>(*number);
@@ -202,7 +203,7 @@ Diagnostics check(const DistributedConfig& config) {
   if (const auto* megatron = std::get_if<MegatronFSDPConfig>(&config.strategy())) {
     if (const int level = megatron->zero_dp_strategy(); name_of_level(level).empty())
       add("bad-value", "zero_dp_strategy", fmt::format("zero_dp_strategy must be 0, 1, 2 or 3, got {}", level),
-          "0 shards nothing, 1 optimizer states, 2 and gradients, 3 and parameters");
+          "0 shards nothing, 1 optimizer states, 2 also gradients, 3 also parameters");
   }
   if (config.pipeline() && config.pipeline()->pp_recv_buffer_pool_slack() < 0)
     add("bad-value", "pipeline.pp_recv_buffer_pool_slack",

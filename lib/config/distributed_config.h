@@ -57,19 +57,19 @@ struct PipelineConfig {
   Field<std::optional<std::string>> pp_schedule{
       "pp_schedule", "1f1b",
       "Pipeline schedule, by PyTorch's name or the names that NeMo AutoModel's documentation uses."};
-  Field<std::optional<std::string>> pp_schedule_csv{
-      "pp_schedule_csv", std::nullopt, "Takes the schedule from this CSV file (PyTorch's format) instead."};
-  Field<int> pp_microbatch_size{"pp_microbatch_size", 1, "Sequences in a microbatch.", at_least<1>};
-  Field<int> pp_batch_size{"pp_batch_size", 1, "Sequences in one gradient accumulation step.",
+  Field<std::optional<std::string>> pp_schedule_csv{"pp_schedule_csv", std::nullopt,
+                                                    "Read the schedule from this CSV file (PyTorch's format) instead."};
+  Field<int> pp_microbatch_size{"pp_microbatch_size", 1, "Sequences per microbatch.", at_least<1>};
+  Field<int> pp_batch_size{"pp_batch_size", 1, "Sequences per gradient accumulation step.",
                            Ignored{"it is always step_scheduler.local_batch_size"}};
   Field<LayersPerStage> layers_per_stage{
       "layers_per_stage",
       {},
-      "Layers of a pipeline stage: a number (decides how many stages there are), `auto` (stages balanced by cost), a "
-      "list with the layers of every stage, or null (one or two stages per rank, by the schedule)."};
+      "Layers per pipeline stage: a number (which determines the number of stages), `auto` (stages balanced by cost), "
+      "a list of every stage's number of layers, or null (one or two stages per rank, depending on the schedule)."};
   Field<std::optional<Rounding>> round_virtual_stages_to_pp_multiple{
       "round_virtual_stages_to_pp_multiple", std::nullopt,
-      "Rounds the number of stages that layers_per_stage gives to a multiple of pp_size."};
+      "Round the number of stages that follows from layers_per_stage up or down to a multiple of pp_size."};
   Field<std::optional<std::vector<std::vector<std::string>>>> module_fqns_per_model_part{
       "module_fqns_per_model_part", std::nullopt,
       "The modules of every stage, by fully qualified name, instead of an even split."};
@@ -84,16 +84,15 @@ struct PipelineConfig {
   Field<bool> patch_stage_backward_maybe_with_nosync{
       "patch_stage_backward_maybe_with_nosync", false, "Skip gradient synchronisation inside PyTorch's stage.",
       Ignored{"gradients are reduced by the schedule's own REDUCE_GRAD action"}};
-  Field<std::optional<DType>> dtype{
-      "dtype", std::nullopt, "Type of the activations that stages exchange; null means the type they are computed in."};
+  Field<std::optional<DType>> dtype{"dtype", std::nullopt,
+                                    "Dtype of activations sent between stages; null: the dtype they are computed in."};
   Field<bool> scale_grads_in_schedule{"scale_grads_in_schedule", false,
-                                      "Mean over microbatches of each microbatch's mean loss, divided at the "
-                                      "reduction, instead of the mean over all label tokens."};
+                                      "Use the mean over microbatches of each one's mean loss (gradients are divided "
+                                      "at the reduction) instead of the mean over all label tokens."};
   Field<Value> loss_fn{"loss_fn", nullptr, "Set at run time in Python.",
                        Ignored{"the loss is the section loss_fn at the top of the recipe"}};
-  Field<std::optional<int>> pp_seq_len{"pp_seq_len", std::nullopt,
-                                       "Sequence length that stages are planned for; null takes it from the data.",
-                                       at_least<1>};
+  Field<std::optional<int>> pp_seq_len{
+      "pp_seq_len", std::nullopt, "Sequence length that stages are planned for; null: from the data.", at_least<1>};
   Field<bool> pp_recv_buffer_pool{"pp_recv_buffer_pool", false, "Bound the receive buffers.",
                                   Ignored{"receive buffers always come from a pool sized by the schedule"}};
   Field<int> pp_recv_buffer_pool_slack{"pp_recv_buffer_pool_slack", 2, "Spare buffers of that pool.",
@@ -109,14 +108,13 @@ struct EnumNames<PrecisionClass> {
 struct MixedPrecisionPolicy {
   using IsSection = void;
   Field<PythonClass<PrecisionClass>> target{"_target_", {}, "torch.distributed.fsdp.MixedPrecisionPolicy"};
-  Field<std::optional<DType>> param_dtype{"param_dtype", std::nullopt,
-                                          "Type of the parameters that are computed with."};
-  Field<std::optional<DType>> reduce_dtype{"reduce_dtype", std::nullopt, "Type that gradients are reduced in."};
+  Field<std::optional<DType>> param_dtype{"param_dtype", std::nullopt, "Dtype of the parameters used in computation."};
+  Field<std::optional<DType>> reduce_dtype{"reduce_dtype", std::nullopt, "Dtype in which gradients are reduced."};
   Field<std::optional<DType>> output_dtype{"output_dtype", std::nullopt,
-                                           "Type that a stage's output is cast to: messages between stages, logits."};
-  Field<bool> cast_forward_inputs{"cast_forward_inputs", true,
-                                  "Cast what a stage receives to param_dtype; else its residual stream keeps the type "
-                                  "of the message."};
+                                           "Dtype to which a stage's output is cast: messages between stages, logits."};
+  Field<bool> cast_forward_inputs{
+      "cast_forward_inputs", true,
+      "Cast a stage's inputs to param_dtype; if false, its residual stream keeps the dtype of the message."};
 
   /// NeMo AutoModel's default: bfloat16 parameters, float32 reduction.
   static MixedPrecisionPolicy standard();
@@ -134,9 +132,9 @@ struct OffloadPolicy {
   Field<PythonClass<OffloadClass>> target{
       "_target_",
       {},
-      "torch.distributed.fsdp.CPUOffloadPolicy, or OffloadPolicy, its base class that offloads nothing."};
+      "torch.distributed.fsdp.CPUOffloadPolicy, or its base class OffloadPolicy, which offloads nothing."};
   Field<bool> pin_memory{"pin_memory", true, "Page-locked host memory.",
-                         Ignored{"offloaded buffers are ordinary memory"}};
+                         Ignored{"offloaded buffers are in pageable memory"}};
 };
 
 struct FrameSharding {
@@ -176,23 +174,24 @@ struct FSDP2Config {
                                 "Shard norms and residuals over tp ranks along the sequence."};
   Field<Value> tp_plan{"tp_plan|tp_shard_plan", nullptr,
                        "Tensor-parallel style of every module (a mapping of name patterns to styles), or the name of a "
-                       "plan; null takes the family's own."};
+                       "plan; null: the family's own."};
   Field<bool> patch_is_packed_sequence{
       "patch_is_packed_sequence", false, "Patch transformers.",
-      Ignored{"packed sequences are known from the data, without a look at the device"}};
+      Ignored{"packed sequences are known from the data, without reading from the device"}};
   Field<std::optional<MixedPrecisionPolicy>> mp_policy{
       "mp_policy", MixedPrecisionPolicy::standard(),
-      "Types of parameters, reduction and outputs. A recipe that does not set it gets the default on CUDA and the "
-      "model's own type on CPU."};
+      "Dtypes of parameters, reduction and outputs. If not set: the default on CUDA, the model's own dtype on CPU."};
   Field<std::optional<OffloadPolicy>> offload_policy{
       "offload_policy", std::nullopt, "Keep sharded parameters, gradients and optimizer states in host memory."};
-  Field<std::optional<DType>> autocast_dtype{
-      "autocast_dtype", std::nullopt, "Type that matrix products run in while the residual stream keeps its own."};
+  Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt,
+                                             "Dtype of matmuls; the residual stream keeps its own."};
   Field<ActivationCheckpointing> activation_checkpointing{
       "activation_checkpointing", ActivationCheckpointing::kOff,
       "Recompute activations in the backward pass: off, full (whole layers) or selective."};
   Field<CheckpointingScope> activation_checkpointing_scope{
-      "activation_checkpointing_scope", {}, "Towers that recompute: all, or language, vision, audio, multimodal."};
+      "activation_checkpointing_scope",
+      {},
+      "Towers whose activations are recomputed: all, or language, vision, audio, multimodal."};
   Field<bool> defer_fsdp_grad_sync{"defer_fsdp_grad_sync", true,
                                    "Reduce gradients only after the last microbatch of a step."};
   Field<std::optional<bool>> reshard_after_forward{
@@ -200,13 +199,13 @@ struct FSDP2Config {
       "Free gathered parameters after the forward pass; null: yes without a pipeline, no with one."};
   Field<bool> enable_async_tensor_parallel{
       "enable_async_tensor_parallel", false,
-      "Overlap tensor-parallel communication with matmuls; switches sequence_parallel on."};
+      "Overlap tensor-parallel communication with matmuls; implies sequence_parallel."};
   bool offloads() const { return offload_policy() && !offload_policy->target->is(OffloadClass::kNone); }
   Field<bool> enable_compile{"enable_compile", false, "torch.compile every layer.",
                              Ignored{"there is nothing to compile: the layers are compiled C++ already"}};
   Field<bool> enable_fsdp2_prefetch{
       "enable_fsdp2_prefetch", false,
-      "Gather the parameters of as many units ahead as the two depths say; without it the next one, as FSDP2 does."};
+      "Gather parameters ahead by the two depths below; if off, one unit ahead, as FSDP2 does."};
   Field<int> fsdp2_backward_prefetch_depth{"fsdp2_backward_prefetch_depth", 2,
                                            "Units gathered ahead in the backward pass.", at_least<0>};
   Field<int> fsdp2_forward_prefetch_depth{"fsdp2_forward_prefetch_depth", 1,
@@ -234,44 +233,44 @@ struct MegatronFSDPConfig {
   static constexpr std::array targets = {std::string_view("megatron_fsdp"), std::string_view("megatron-fsdp"),
                                          std::string_view("mfsdp"), std::string_view("nvfsdp")};
   static constexpr std::string_view kDoc =
-      "Megatron-FSDP: optimizer states, gradients and parameters sharded step by step (zero_dp_strategy).";
+      "Megatron-FSDP: shards optimizer states, then also gradients, then also parameters, depending on "
+      "zero_dp_strategy.";
   Field<std::optional<std::vector<std::string>>> megatron_fsdp_unit_modules{
       "megatron_fsdp_unit_modules|nvfsdp_unit_modules", std::nullopt,
-      "Module classes that are gathered and freed together under zero_dp_strategy 3: the model's decoder layer (as "
-      "with null); a list without it makes each stage one unit."};
-  Field<ShardingLevel> zero_dp_strategy{
-      "zero_dp_strategy|data_parallel_sharding_strategy",
-      {},
-      "What is sharded: 0 (no_shard) nothing, 1 (optim) optimizer states, 2 (optim_grads) and gradients, 3 "
-      "(optim_grads_params) and parameters."};
+      "Module classes gathered and freed together under zero_dp_strategy 3. Default: the model's decoder layer; a list "
+      "without it makes each stage one unit."};
+  Field<ShardingLevel> zero_dp_strategy{"zero_dp_strategy|data_parallel_sharding_strategy",
+                                        {},
+                                        "What is sharded: 0 (no_shard) nothing, 1 (optim) optimizer states, 2 "
+                                        "(optim_grads) also gradients, 3 (optim_grads_params) also parameters."};
   Field<bool> init_fsdp_with_meta_device{"init_fsdp_with_meta_device|init_nvfsdp_with_meta_device", false,
-                                         "Build without memory first.",
-                                         Ignored{"every rank makes only its own part of the weights from the start"}};
+                                         "Construct the model on the meta device.",
+                                         Ignored{"every rank creates only its own part of the weights from the start"}};
   Field<bool> sequence_parallel{"sequence_parallel", false,
                                 "Shard norms and residuals over tp ranks along the sequence."};
   Field<bool> grad_reduce_in_fp32{"grad_reduce_in_fp32", false,
-                                  "Reduce gradients in float32 whatever the parameters' type."};
+                                  "Reduce gradients in float32 regardless of the parameters' dtype."};
   Field<bool> preserve_fp32_weights{"preserve_fp32_weights", false,
-                                    "Keep float32 master weights beside low-precision parameters."};
-  Field<bool> overlap_grad_reduce{"overlap_grad_reduce", true, "Reduce gradients while the backward pass goes on."};
+                                    "Keep float32 master weights in addition to low-precision parameters."};
+  Field<bool> overlap_grad_reduce{"overlap_grad_reduce", true, "Reduce gradients during the backward pass."};
   Field<bool> overlap_param_gather{"overlap_param_gather", true, "Gather parameters ahead of their use."};
   Field<bool> check_for_nan_in_grad{"check_for_nan_in_grad", true,
-                                    "Stop before the optimizer where a gradient is not finite."};
+                                    "Stop before the optimizer step if a gradient is not finite."};
   Field<bool> report_nan_in_param_grad{"report_nan_in_param_grad", false,
                                        "Name the parameter whose gradient is not finite.",
                                        Ignored{"it is always named"}};
   Field<bool> average_in_collective{
       "average_in_collective", false, "Average inside the reduction.",
-      Ignored{"the divisor is in the loss before the backward pass; no average is taken afterwards"}};
+      Ignored{"the loss is divided before the backward pass; nothing is averaged afterwards"}};
   Field<bool> disable_bucketing{"disable_bucketing", false, "Reduce a whole stage's gradients at once."};
   Field<bool> calculate_per_token_loss{"calculate_per_token_loss", false, "Divide by tokens instead of sequences.",
                                        Ignored{"the loss is always the mean over all label tokens"}};
   Field<bool> keep_fp8_transpose_cache{"keep_fp8_transpose_cache|keep_fp8_transpose_cache_when_using_custom_fsdp",
                                        false, "Keep transposed FP8 weights.", Ignored{"there are no FP8 weights"}};
   Field<bool> nccl_ub{"nccl_ub", false, "Register NCCL user buffers.", Ignored{"no buffers are registered with NCCL"}};
-  Field<bool> fsdp_double_buffer{"fsdp_double_buffer", false,
-                                 "Two buffers that stay for gathered parameters of decoder layers, in turn, instead of "
-                                 "one for each gather."};
+  Field<bool> fsdp_double_buffer{
+      "fsdp_double_buffer", false,
+      "Gather decoder layers into two persistent buffers in turn, instead of allocating one per gather."};
   Field<ActivationCheckpointing> activation_checkpointing{"activation_checkpointing", ActivationCheckpointing::kOff,
                                                           "Recompute activations in the backward pass."};
   Field<Value> tp_plan{"tp_plan|tp_shard_plan", nullptr, "As with strategy fsdp2 (nvFSDP's tp_shard_plan)."};
@@ -286,7 +285,7 @@ struct DDPConfig {
       "activation_checkpointing", ActivationCheckpointing::kOff,
       "Recompute activations in the backward pass: off, full or selective."};
   Field<CheckpointingScope> activation_checkpointing_scope{
-      "activation_checkpointing_scope", {}, "Towers that recompute."};
+      "activation_checkpointing_scope", {}, "Towers whose activations are recomputed."};
   Field<bool> broadcast_buffers{"broadcast_buffers", false, "Broadcast buffers each step.",
                                 Ignored{"the models have no buffers that training changes"}};
   Field<bool> find_unused_parameters{"find_unused_parameters", false, "Look for parameters without gradient.",
@@ -297,7 +296,7 @@ struct DDPConfig {
                                              "Size of a gradient bucket in MiB; null: 25."};
   Field<bool> gradient_as_bucket_view{"gradient_as_bucket_view", false, "Gradients are views of the buckets.",
                                       Ignored{"they always are"}};
-  Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt, "Type that matrix products run in."};
+  Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt, "Dtype of matmuls."};
 };
 
 using Strategy = std::variant<FSDP2Config, MegatronFSDPConfig, DDPConfig>;
@@ -311,17 +310,17 @@ struct MoEParallelizerConfig {
   using IsSection = void;
   Field<bool> ignore_router_for_ac{"ignore_router_for_ac", true,
                                    "Keep the router's outputs where activations are recomputed.",
-                                   Ignored{"routing is recomputed with the layer, to the same bits"}};
+                                   Ignored{"routing is recomputed with the layer, bitwise identically"}};
   Field<bool> reshard_after_forward{"reshard_after_forward", false,
                                     "Free gathered expert parameters after the forward pass."};
-  Field<std::optional<DType>> lm_head_precision{"lm_head_precision", std::nullopt,
-                                                "Type of the head's product; null: the model's.",
-                                                Ignored{"the head computes in the model's type, its loss in float32"}};
+  Field<std::optional<DType>> lm_head_precision{
+      "lm_head_precision", std::nullopt, "Dtype of the head's matmul; null: the model's.",
+      Ignored{"the head's matmul runs in the model's dtype, the loss in float32"}};
   Field<bool> wrap_outer_model{"wrap_outer_model", true, "Wrap the outer module.",
                                Ignored{"sharding units are decoder layers and the rest of a stage"}};
   Field<std::optional<MixedPrecisionPolicy>> mp_policy{"mp_policy", std::nullopt,
-                                                       "Types for experts; null: the strategy's.",
-                                                       Ignored{"experts compute in the strategy's types"}};
+                                                       "Dtypes for experts; null: the strategy's.",
+                                                       Ignored{"experts use the strategy's dtypes"}};
 };
 
 /// Manager classes of NeMo AutoModel and nvFSDP that select a strategy.
@@ -345,22 +344,23 @@ std::string_view strategy_of(ManagerClass manager);
 /// The whole section.
 struct DistributedConfig {
   using IsSection = void;
-  Field<std::optional<int>> dp_size{"dp_size", std::nullopt,
-                                    "Data-parallel ranks; null: what the other sizes leave of the world."};
-  Field<std::optional<int>> dp_replicate_size{"dp_replicate_size", std::nullopt,
-                                              "Groups of ranks that hold a full copy each (HSDP); divides dp_size."};
+  Field<std::optional<int>> dp_size{
+      "dp_size", std::nullopt, "Data-parallel ranks; null: inferred from the number of ranks and the other sizes."};
+  Field<std::optional<int>> dp_replicate_size{
+      "dp_replicate_size", std::nullopt,
+      "Number of groups of ranks that each hold a full copy (HSDP); divides dp_size."};
   Field<std::optional<int>> tp_size{"tp_size", 1, "Tensor-parallel ranks."};
   Field<std::optional<int>> pp_size{"pp_size", 1, "Pipeline-parallel ranks."};
   Field<std::optional<int>> cp_size{"cp_size", 1, "Context-parallel ranks."};
-  Field<std::optional<int>> ep_size{"ep_size", 1, "Expert-parallel ranks, taken from dp, cp and tp."};
+  Field<std::optional<int>> ep_size{"ep_size", 1, "Expert-parallel ranks; reuses the ranks of dp, cp and tp."};
   Field<Strategy> strategy{Flat{}, FSDP2Config{}, "Data-parallel strategy and its options."};
   Field<std::optional<PipelineConfig>> pipeline{"pipeline", std::nullopt,
-                                                "Pipeline parallelism; needed where pp_size > 1."};
+                                                "Pipeline parallelism; required if pp_size > 1."};
   Field<std::optional<MoEParallelizerConfig>> moe{"moe", std::nullopt,
-                                                  "Mixture-of-experts options; read where ep_size > 1."};
+                                                  "Mixture-of-experts options; used if ep_size > 1."};
   Field<std::optional<Backend>> backend{"backend", std::nullopt, "Communication backend, as dist_env.backend."};
   Field<PythonClass<ManagerClass>> target{
-      "_target_", {}, "Class of NeMo AutoModel that selects the strategy where `strategy` is not given."};
+      "_target_", {}, "NeMo AutoModel class that selects the strategy if `strategy` is not given."};
   Field<Value> recursive{"_recursive_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
   Field<Value> convert{"_convert_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
 

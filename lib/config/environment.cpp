@@ -48,7 +48,7 @@ class Interpolation {
       const auto comma = inside.find(',');
       const std::string name(trimmed(inside.substr(0, comma)));
       if (inside.find("${") != std::string_view::npos)
-        problems_.push_back({"environment", fmt::format("'{}' has a reference inside a reference", reference),
+        problems_.push_back({"environment", fmt::format("'{}' nests one reference in another", reference),
                              "a default is plain text: ${VAR,default}", where_, ""});
       if (name.empty() || name_length(name) != name.size())
         out += reference;

@@ -13,27 +13,25 @@ namespace automodel::config {
 /// Selects modules including all their submodules. Exactly one of the two keys must be given.
 struct ModuleSelector {
   using IsSection = void;
-  Field<std::optional<std::string>> path{"path", std::nullopt, "Whole name of a module."};
-  Field<std::optional<std::string>> glob{"glob", std::nullopt,
-                                         "Pattern for whole names: * and ? stand for anything, dots too."};
+  Field<std::optional<std::string>> path{"path", std::nullopt, "Full name of a module."};
+  Field<std::optional<std::string>> glob{"glob", std::nullopt, "Pattern for full names; * and ? also match dots."};
 };
 
 struct FreezeConfig {
   using IsSection = void;
   Field<std::vector<ModuleSelector>> freeze_modules{
-      "freeze_modules", {}, "Modules that are frozen, with all below them: entries {path: ...} or {glob: ...}."};
+      "freeze_modules", {}, "Modules to freeze, including their submodules: entries {path: ...} or {glob: ...}."};
   Field<std::vector<ModuleSelector>> unfreeze_modules{
-      "unfreeze_modules", {}, "Exceptions: modules among these that are trained."};
-  Field<std::optional<bool>> freeze_vision_tower{"freeze_vision_tower", std::nullopt, "Images.",
-                                                 Ignored{"no tower of images is trained"}};
-  Field<std::optional<bool>> freeze_audio_tower{"freeze_audio_tower", std::nullopt, "Sounds.",
-                                                Ignored{"no tower of sounds is trained"}};
-  Field<std::optional<bool>> freeze_video_embedder{"freeze_video_embedder", std::nullopt, "Videos.",
-                                                   Ignored{"no embedder of videos is trained"}};
-  Field<std::optional<bool>> freeze_language_model{
-      "freeze_language_model", std::nullopt, "The tower of text.",
-      Ignored{"no module of a language model has such a name, in NeMo AutoModel neither; freeze_modules freezes its "
-              "parts"}};
+      "unfreeze_modules", {}, "Exceptions: modules within these that are trained."};
+  Field<std::optional<bool>> freeze_vision_tower{"freeze_vision_tower", std::nullopt, "Freeze the vision tower.",
+                                                 Ignored{"models with a vision tower are not trained"}};
+  Field<std::optional<bool>> freeze_audio_tower{"freeze_audio_tower", std::nullopt, "Freeze the audio tower.",
+                                                Ignored{"models with an audio tower are not trained"}};
+  Field<std::optional<bool>> freeze_video_embedder{"freeze_video_embedder", std::nullopt, "Freeze the video embedder.",
+                                                   Ignored{"models with a video embedder are not trained"}};
+  Field<std::optional<bool>> freeze_language_model{"freeze_language_model", std::nullopt, "Freeze the language tower.",
+                                                   Ignored{"no module of a language model has such a name, nor does "
+                                                           "one in NeMo AutoModel; freeze_modules freezes its parts"}};
   Field<std::optional<bool>> freeze_embeddings{
       "freeze_embeddings", std::nullopt, "Token embeddings.",
       Ignored{"NeMo AutoModel does not read it; freeze_modules: [{glob: '*embed_tokens'}] does it"}};

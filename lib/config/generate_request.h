@@ -17,15 +17,14 @@ struct GenerateRequest {
   Field<std::vector<std::string>> prompts{"prompts", {}, "Texts to continue."};
   Field<bool> chat{"chat", false, "Prompts are user messages; without any, lines of standard input are."};
   Field<std::optional<std::string>> system{"system", std::nullopt, "System message of the conversation."};
-  Field<int> max_new_tokens{"max_new_tokens", 256, "The most tokens that are added.", at_least<1>};
-  Field<double> temperature{"temperature", 0.0, "Sampling temperature; 0: always the likeliest token.", at_least<0>};
-  Field<int> top_k{"top_k", 0, "Only the k likeliest tokens are drawn; 0: all.", at_least<0>};
-  Field<double> top_p{"top_p", 1.0, "Only the likeliest tokens with this much probability together are drawn.",
-                      positive};
-  Field<int> seed{"seed", 42, "Of the draws.", at_least<0>};
+  Field<int> max_new_tokens{"max_new_tokens", 256, "Maximum number of new tokens.", at_least<1>};
+  Field<double> temperature{"temperature", 0.0, "Sampling temperature; 0: always the most likely token.", at_least<0>};
+  Field<int> top_k{"top_k", 0, "Sample from the k most likely tokens; 0: from all.", at_least<0>};
+  Field<double> top_p{"top_p", 1.0, "Sample from the most likely tokens whose probabilities add up to this.", positive};
+  Field<int> seed{"seed", 42, "Seed of the sampling.", at_least<0>};
   Field<bool> json{"json", false, "One JSON document instead of streamed text."};
   Field<std::string> device{"device", "auto", "auto, cpu or cuda."};
-  Field<std::optional<std::string>> dtype{"dtype", std::nullopt, "Type to compute in; null: that of the weights."};
+  Field<std::optional<std::string>> dtype{"dtype", std::nullopt, "Dtype to compute in; null: that of the weights."};
   Field<int> tp_size{"tp_size", 1, "Tensor-parallel ranks.", at_least<1>};
   Field<int> pp_size{"pp_size", 1, "Pipeline stages.", at_least<1>};
 };

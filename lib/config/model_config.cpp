@@ -93,8 +93,8 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
   }
   if (target != nullptr && !reads_folder(target->value.text))
     return reader.report("unknown-target", target->value.where, join_path(path, "_target_"),
-                         fmt::format("'{}' is not a configuration that can be read", target->value.text),
-                         "known is " + std::string(kAutoConfig[0]));
+                         fmt::format("'{}' cannot be read as a configuration", target->value.text),
+                         "known: " + std::string(kAutoConfig[0]));
   const bool any_model =
       target == nullptr || std::find(kAutoConfig.begin(), kAutoConfig.end(), target->value.text) != kAutoConfig.end();
   if (name == nullptr || name->value.kind != Node::Kind::kScalar || name->value.is_null())

@@ -52,9 +52,8 @@ struct MoeOverridesConfig {
   using IsSection = void;
   Field<std::optional<double>> gate_bias_update_factor{
       "gate_bias_update_factor", std::nullopt,
-      "After every optimizer step the correction bias of each router moves by this: up for experts with fewer tokens "
-      "of the global batch than the mean of the layer, down for those with more; null and 0: biases stay as the "
-      "checkpoint has them.",
+      "Step size of the router correction biases after every optimizer step: up for experts with fewer tokens of the "
+      "global batch than the layer's mean, down for those with more; null or 0 disables the update.",
       at_least<0>};
 };
 
@@ -64,19 +63,19 @@ bool is_hf_config_key(std::string_view key);
 struct ModelConfig {
   using IsSection = void;
   Field<ModelTarget> target{"_target_", ModelTarget::kAuto,
-                            "Weights from a folder (from_pretrained) or from the seed (from_config); auto: "
-                            "from_pretrained where pretrained_model_name_or_path is given."};
+                            "Read weights from a folder (from_pretrained) or initialise them from the seed "
+                            "(from_config); auto: from_pretrained if pretrained_model_name_or_path is given."};
   Field<std::optional<std::string>> pretrained_model_name_or_path{
       "pretrained_model_name_or_path", std::nullopt,
       "Folder with config.json and safetensors, or a model's name in the local Hugging Face cache (for `plan` also in "
       "the catalogue)."};
   Field<std::optional<ModelSource>> config{"config", std::nullopt,
                                            "Hugging Face configuration: inline keys, a folder, a config.json, or "
-                                           "AutoConfig.from_pretrained; weights come from the seed."};
+                                           "AutoConfig.from_pretrained; weights are initialised from the seed."};
   Field<AutoDType> torch_dtype{
       "torch_dtype|dtype",
       {},
-      "Type of the weights; auto: what config.json says, else bfloat16 on CUDA and float32 on CPU."};
+      "Dtype of the weights; auto: that of config.json, else bfloat16 on CUDA and float32 on CPU."};
   Field<std::optional<std::string>> attn_implementation{
       "attn_implementation", std::nullopt, "Attention kernel.",
       Ignored{"the fastest kernel for the device and mask is chosen"}};
@@ -86,19 +85,19 @@ struct ModelConfig {
                                 Ignored{"the fastest kernel for the device and mask is chosen"}};
   Field<Value> sdpa_method{"sdpa_method", nullptr, "Attention kernels to choose from.",
                            Ignored{"the fastest kernel for the device and mask is chosen"}};
-  Field<bool> force_hf{"force_hf", false, "Take transformers' class.",
+  Field<bool> force_hf{"force_hf", false, "Use transformers' class.",
                        Ignored{"there is one implementation of each family"}};
-  Field<bool> trust_remote_code{"trust_remote_code", false, "Run code of the model folder.",
-                                Ignored{"no code of a model folder is ever run"}};
+  Field<bool> trust_remote_code{"trust_remote_code", false, "Run code from the model folder.",
+                                Ignored{"code from a model folder is never run"}};
   Field<bool> output_hidden_states{"output_hidden_states", false, "Return hidden states.",
-                                   Ignored{"training needs the logits alone"}};
+                                   Ignored{"training needs only the logits"}};
   Field<bool> load_base_model{"load_base_model", true, "Read the weights; false leaves them at their initial values."};
   Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt, "Hugging Face cache to look in."};
   Field<std::optional<std::string>> revision{"revision", std::nullopt, "Revision in the cache."};
   Field<Value> backend{"backend", nullptr, "Kernels of NeMo AutoModel's own model classes.",
                        Ignored{"kernels are chosen for the device"}};
   Field<std::optional<MoeOverridesConfig>> moe_overrides{"moe_overrides", std::nullopt,
-                                                         "Settings of the layers with experts."};
+                                                         "Settings of mixture-of-experts layers."};
   Field<Value> quantization_config{"quantization_config", nullptr, "Quantized weights.",
                                    Ignored{"weights are not quantized"}};
   Field<Value> mtp_loss_scaling_factor{"mtp_loss_scaling_factor", nullptr, "Weight of multi-token prediction.",

@@ -51,7 +51,7 @@ class PostInit {
                     fmt::format("the nearest valid value is {}", base));
     if (base > 0 && *given % base != 0)
       return refuse(field, fmt::format("{} ({}) must be divisible by {} ({})", field, *given, base_field, base),
-                    fmt::format("nearest are {} and {}", *given / base * base, (*given / base + 1) * base));
+                    fmt::format("nearest valid values: {} and {}", *given / base * base, (*given / base + 1) * base));
     if (base > 0) derived = *given / base;
   }
   void deferral(int pp) {

@@ -76,13 +76,13 @@ struct ModelParallelConfig {
   Field<int> pipeline_model_parallel_size{"pipeline_model_parallel_size", 1,
                                           "Pipeline-parallel ranks; distributed.pp_size."};
   Field<std::optional<int>> virtual_pipeline_model_parallel_size{"virtual_pipeline_model_parallel_size", std::nullopt,
-                                                                 "Stages a pipeline rank has."};
+                                                                 "Stages per pipeline rank."};
   Field<bool> sequence_parallel{"sequence_parallel", false,
                                 "Shard norms and residuals over tp ranks along the sequence."};
   Field<int> context_parallel_size{"context_parallel_size", 1, "Context-parallel ranks; distributed.cp_size."};
   Field<std::optional<std::vector<int>>> hierarchical_context_parallel_sizes{
       "hierarchical_context_parallel_sizes", std::nullopt,
-      "Ranks of the all-to-all and of the point-to-point level; the product is cp_size."};
+      "Ranks of the all-to-all level and of the point-to-point level; their product is cp_size."};
   Field<std::optional<int>> max_seqlen_per_dp_cp_rank{"max_seqlen_per_dp_cp_rank", std::nullopt,
                                                       "Capacity of a rank for hybrid context parallelism.",
                                                       Ignored{"hybrid context parallelism is not supported"}};
@@ -90,7 +90,7 @@ struct ModelParallelConfig {
   Field<int> expert_model_parallel_size{"expert_model_parallel_size", 1, "Expert-parallel ranks; distributed.ep_size."};
   Field<std::optional<int>> expert_tensor_parallel_size{
       "expert_tensor_parallel_size", std::nullopt,
-      "Ranks that each hold a part of the width of the same experts; null: 1, experts stay whole."};
+      "Ranks over which each expert's width is split; null: 1 (experts stay whole)."};
   Field<std::optional<int>> expert_tensor_parallel_num_weight_shards{
       "expert_tensor_parallel_num_weight_shards", std::nullopt, "As tensor_parallel_num_weight_shards, for experts."};
   Field<int> expert_gtp_weight_remat_size{"expert_gtp_weight_remat_size", 1, "As gtp_weight_remat_size, for experts.",
@@ -99,17 +99,17 @@ struct ModelParallelConfig {
                               Ignored{"Megatron Core ignores it since 0.10; use expert_tensor_parallel_size"}};
   // Initialisation
   Field<bool> perform_initialization{"perform_initialization", true,
-                                     "Fill the weights; false leaves them zero (for loading a checkpoint)."};
-  Field<bool> use_cpu_initialization{"use_cpu_initialization", false, "Make initial weights on the CPU.",
+                                     "Initialise the weights; false leaves them zero (for loading a checkpoint)."};
+  Field<bool> use_cpu_initialization{"use_cpu_initialization", false, "Initialise the weights on the CPU.",
                                      Ignored{"initial weights are the same on every device and mesh already"}};
   // Training
   Field<bool> fp16{"fp16", false, "Compute in float16 with float32 master weights and a dynamic loss scale."};
   Field<bool> bf16{"bf16", false, "Compute in bfloat16 with float32 master weights."};
   Field<std::optional<DType>> params_dtype{"params_dtype", std::nullopt,
-                                           "Type of the weights; null: float32, or what fp16 and bf16 say."};
+                                           "Dtype of the weights; null: float32, or as set by fp16 or bf16."};
   Field<Callable> timers{"timers", {}, "Python object.", Ignored{"the program times itself"}};
   Field<Callable> finalize_model_grads_func{
-      "finalize_model_grads_func", {}, "Python function.", Ignored{"gradients are finished by the program"}};
+      "finalize_model_grads_func", {}, "Python function.", Ignored{"the program finalizes gradients itself"}};
   Field<Callable> grad_scale_func{
       "grad_scale_func",
       {},
@@ -120,18 +120,18 @@ struct ModelParallelConfig {
   Field<Callable> mtp_grad_scale_func{
       "mtp_grad_scale_func", {}, "Python function.", Ignored{"there are no multi-token-prediction layers"}};
   Field<Callable> no_sync_func{
-      "no_sync_func", {}, "Python function.", Ignored{"the schedule says when gradients are reduced"}};
+      "no_sync_func", {}, "Python function.", Ignored{"the schedule decides when gradients are reduced"}};
   Field<Callable> grad_sync_func{
-      "grad_sync_func", {}, "Python function.", Ignored{"the schedule says when gradients are reduced"}};
+      "grad_sync_func", {}, "Python function.", Ignored{"the schedule decides when gradients are reduced"}};
   Field<Callable> param_sync_func{
-      "param_sync_func", {}, "Python function.", Ignored{"the schedule says when parameters are gathered"}};
+      "param_sync_func", {}, "Python function.", Ignored{"the schedule decides when parameters are gathered"}};
   Field<bool> deterministic_mode{"deterministic_mode", false,
-                                 "On a GPU, only kernels that give the same bits in every run."};
-  Field<bool> enable_autocast{"enable_autocast", false, "Run matrix products in autocast_dtype."};
-  Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt, "Type of autocast; null: params_dtype."};
+                                 "On a GPU, use only kernels whose results are bitwise reproducible."};
+  Field<bool> enable_autocast{"enable_autocast", false, "Run matmuls in autocast_dtype."};
+  Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt, "Dtype of autocast; null: params_dtype."};
   Field<std::optional<int>> num_microbatches_with_partial_activation_checkpoints{
       "num_microbatches_with_partial_activation_checkpoints", std::nullopt,
-      "Microbatches in flight whose layers are not all recomputed."};
+      "Number of microbatches in flight whose layers are not recomputed."};
   // Optimizations
   Field<bool> gradient_accumulation_fusion{
       "gradient_accumulation_fusion", false,
@@ -156,7 +156,7 @@ struct ModelParallelConfig {
   Field<bool> cross_entropy_loss_fusion{"cross_entropy_loss_fusion", false, "Fused cross-entropy.",
                                         Ignored{"cross-entropy is always fused"}};
   Field<CrossEntropyFusion> cross_entropy_fusion_impl{"cross_entropy_fusion_impl", CrossEntropyFusion::kNative,
-                                                      "Whose kernel.", Ignored{"there is one implementation"}};
+                                                      "Kernel implementation.", Ignored{"there is one implementation"}};
   Field<bool> tp_comm_overlap_disable_qkv{"tp_comm_overlap_disable_qkv", false,
                                           "No overlap in the query, key and value projections."};
   Field<bool> tp_comm_overlap_disable_fc1{"tp_comm_overlap_disable_fc1", false,
@@ -167,22 +167,23 @@ struct ModelParallelConfig {
   Field<bool> overlap_moe_expert_parallel_comm{"overlap_moe_expert_parallel_comm", false,
                                                "Overlap expert all-to-all with computation."};
   Field<bool> delay_wgrad_compute{"delay_wgrad_compute", false,
-                                  "Compute weight gradients apart from input gradients, later."};
+                                  "Compute weight gradients separately from input gradients, later."};
   Field<bool> overlap_dispatch_backward_with_experts_wgrad{
       "overlap_dispatch_backward_with_experts_wgrad", false,
-      "Compute the experts' weight gradients while the dispatch's backward communicates."};
+      "Compute the experts' weight gradients during the communication of the dispatch's backward pass."};
   Field<bool> ep_overlap_early_attn_memory_release{"ep_overlap_early_attn_memory_release", false,
                                                    "Order of attention and MLP under that overlap.",
                                                    Ignored{"activations are freed as soon as their backward is done"}};
   // Pipeline parallelism
   Field<std::optional<DType>> pipeline_dtype{"pipeline_dtype", std::nullopt,
-                                             "Type of the activations that stages exchange."};
+                                             "Dtype of activations sent between stages."};
   Field<bool> variable_seq_lengths{"variable_seq_lengths", false, "The sequence length may change between steps.",
-                                   Ignored{"each step takes the length of its batches"}};
+                                   Ignored{"each step uses the length of its batches"}};
   Field<bool> overlap_p2p_comm{"overlap_p2p_comm", false, "Overlap pipeline communication with computation.",
-                               Ignored{"messages between stages always travel while ranks compute"}};
-  Field<bool> batch_p2p_comm{"batch_p2p_comm", true, "Send and receive in batches.",
-                             Ignored{"receives are always posted ahead, and what is sent together goes together"}};
+                               Ignored{"communication between stages always overlaps with computation"}};
+  Field<bool> batch_p2p_comm{
+      "batch_p2p_comm", true, "Send and receive in batches.",
+      Ignored{"receives are always posted ahead, and sends that belong together are issued together"}};
   Field<bool> batch_p2p_sync{"batch_p2p_sync", true, "Synchronise the device after a batch.",
                              Ignored{"it works around a defect of old PyTorch releases"}};
   Field<bool> use_ring_exchange_p2p{"use_ring_exchange_p2p", false, "Custom PyTorch build.",
@@ -197,7 +198,7 @@ struct ModelParallelConfig {
       Ignored{"communication overlaps computation in every phase of the schedule"}};
   Field<std::optional<int>> microbatch_group_size_per_vp_stage{
       "microbatch_group_size_per_vp_stage", std::nullopt,
-      "Microbatches that a stage runs in a row under Megatron's interleaving; null: pp_size."};
+      "Consecutive microbatches of a stage under Megatron's interleaving; null: pp_size."};
   Field<bool> mtp_standalone{"mtp_standalone", false, "Multi-token prediction on a stage of its own.",
                              Ignored{"there are no multi-token-prediction layers"}};
   // CPU offloading
@@ -207,10 +208,10 @@ struct ModelParallelConfig {
   Field<Callable> cpu_offloading_context{
       "_cpu_offloading_context", {}, "Python context.", Ignored{"internal to Megatron Core"}};
   Field<bool> cpu_offloading_activations{"cpu_offloading_activations", true, "Offload activations."};
-  Field<bool> cpu_offloading_weights{"cpu_offloading_weights", false, "Offload weights.",
-                                     Ignored{"Transformer Engine, which would do it, ignores it as well; "
-                                             "distributed.offload_policy keeps master values and gradients in host "
-                                             "memory"}};
+  Field<bool> cpu_offloading_weights{
+      "cpu_offloading_weights", false, "Offload weights.",
+      Ignored{"Transformer Engine, which would do it, ignores it as well; distributed.offload_policy keeps master "
+              "weights and gradients in host memory"}};
   Field<bool> cpu_offloading_double_buffering{"cpu_offloading_double_buffering", false, "Two buffers for reloading."};
   Field<bool> cpu_offloading_retain_pinned_cpu_buffers{"cpu_offloading_retain_pinned_cpu_buffers", false,
                                                        "Keep page-locked buffers between steps."};
@@ -229,9 +230,8 @@ struct ModelParallelConfig {
   Field<std::vector<RecomputeModule>> recompute_modules{
       "recompute_modules",
       {},
-      "Parts of a layer that are computed again in the backward pass instead of kept: core_attn, layernorm, "
-      "mla_up_proj, mlp, moe, moe_act, shared_experts. Planned, not trained; distributed.activation_checkpointing says "
-      "what is trained."};
+      "Parts of a layer that are recomputed in the backward pass instead of kept: core_attn, layernorm, mla_up_proj, "
+      "mlp, moe, moe_act, shared_experts. For planning only; training follows distributed.activation_checkpointing."};
 };
 
 /// Megatron Core's __post_init__: fills in derived fields, returns the errors it raises (`key` is the field), and

@@ -8,8 +8,8 @@ namespace automodel::config {
 struct NeftuneConfig {
   using IsSection = void;
   Field<double> noise_alpha{"noise_alpha", 5.0,
-                            "Every embedding gets uniform noise of at most alpha / sqrt(tokens of a sequence * hidden "
-                            "size), in training only; 0: none.",
+                            "Add uniform noise of at most alpha / sqrt(tokens per sequence * hidden size) to every "
+                            "embedding, in training only; 0: none.",
                             at_least<0>};
 };
 

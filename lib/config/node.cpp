@@ -193,7 +193,7 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
   TreeBuilder builder(file, problems);
   if (text.size() > kMaxBytes) {
     problems.push_back({"yaml-syntax",
-                        fmt::format("the text has {} bytes; more than {} are not read", text.size(), kMaxBytes),
+                        fmt::format("the text has {} bytes; at most {} are read", text.size(), kMaxBytes),
                         "",
                         {file, 1, 1},
                         ""});
@@ -223,7 +223,7 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
     else
       problems.push_back({"yaml-syntax",
                           error.msg,
-                          "YAML could not be read from here on",
+                          "invalid YAML from here on",
                           {file, error.mark.line + 1, error.mark.column + 1},
                           ""});
   }

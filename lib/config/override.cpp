@@ -79,7 +79,7 @@ class Placement {
     }
     if (node.kind == Node::Kind::kScalar) {
       if (!node.is_null()) {
-        refuse(fmt::format("'{}' goes through '{}', which is a single value", item_.key, node.written),
+        refuse(fmt::format("'{}' descends into '{}', which is a scalar", item_.key, node.written),
                "override that key itself");
         return nullptr;
       }

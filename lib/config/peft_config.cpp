@@ -49,7 +49,7 @@ Diagnostics check(const PeftConfig& config) {
     add("exclude_modules", "target_modules and exclude_modules cannot both be given",
         "target_modules names what gets an adapter, exclude_modules what gets none");
   if (config.match_all_linear() && (targets || excludes))
-    add("match_all_linear", "match_all_linear leaves nothing to choose, but modules are named as well",
+    add("match_all_linear", "match_all_linear selects every linear module, but modules are named as well",
         "remove match_all_linear, or the names");
   return problems;
 }

@@ -48,34 +48,34 @@ struct PeftConfig {
   Field<ModulePatterns> target_modules{
       "target_modules",
       {},
-      "Linear modules that get an adapter: fully qualified names, their last parts (q_proj), or patterns in which * "
-      "stands for anything. The experts of a layer are one module (*mlp.experts). Without any of the three keys: "
+      "Linear modules that get an adapter: fully qualified names, their last components (q_proj), or patterns with the "
+      "wildcard *. A layer's experts are one module (*mlp.experts). Default if none of the three keys is given: "
       "*_proj."};
   Field<ModulePatterns> exclude_modules{
-      "exclude_modules", {}, "The same names and patterns; all other linear modules get an adapter."};
-  Field<bool> match_all_linear{"match_all_linear", false, "Every linear module gets an adapter, the head too."};
+      "exclude_modules", {}, "Names and patterns of the same form; all other linear modules get an adapter."};
+  Field<bool> match_all_linear{"match_all_linear", false, "Every linear module gets an adapter, including the head."};
   Field<int> dim{"dim", 8, "Rank r of the adapters.", at_least<1>};
   Field<int> alpha{"alpha", 32, "Adapters are scaled by alpha / dim.", at_least<1>};
-  Field<bool> use_dora{"use_dora", false,
-                       "DoRA: the length of every row of W + alpha / dim * B A is trained beside A and B."};
-  Field<double> dropout{"dropout", 0.0, "Share of elements that dropout leaves out in training.", fraction};
-  Field<DropoutPosition> dropout_position{"dropout_position", DropoutPosition::kPost,
-                                          "What dropout acts on: an adapter's input (pre) or its result (post)."};
+  Field<bool> use_dora{"use_dora", false, "DoRA: also train the norm of each row of W + alpha / dim * B A."};
+  Field<double> dropout{"dropout", 0.0, "Dropout rate in training.", fraction};
+  Field<DropoutPosition> dropout_position{
+      "dropout_position", DropoutPosition::kPost,
+      "Where dropout is applied: to an adapter's input (pre) or its output (post)."};
   Field<AdapterInit> lora_A_init{"lora_A_init", AdapterInit::kXavier,
                                  "Initial values of A: xavier (normal, variance 2 / (in + dim)) or kaiming (uniform, "
-                                 "at most 1 / sqrt(in)); B begins as zero."};
+                                 "at most 1 / sqrt(in)); B is initialised to zero."};
   Field<std::optional<DType>> lora_dtype{
       "lora_dtype", std::nullopt,
-      "Type of the adapters in checkpoints; null: that of the model's weights. They compute in the model's type, with "
-      "masters as the strategy has them."};
+      "Dtype of the adapters in checkpoints; null: that of the model's weights. They are computed in the model's "
+      "dtype; the strategy decides about their master weights."};
   Field<bool> use_memory_efficient_lora{"use_memory_efficient_lora", true,
-                                        "Recompute the results of A instead of keeping them.",
-                                        Ignored{"results of A are always computed again in the backward pass"}};
+                                        "Recompute A's outputs instead of keeping them.",
+                                        Ignored{"A's outputs are always recomputed in the backward pass"}};
   Field<bool> use_triton{"use_triton", false, "Triton kernels, for CUDA.",
-                         Ignored{"there are no Triton kernels: A and B are matrix products on every device"}};
+                         Ignored{"there are no Triton kernels: A and B are ordinary matmuls on every device"}};
   Field<bool> moe_rank_scaling{"moe_rank_scaling", false,
-                               "Adapters of experts have rank dim / experts of a token, at least 1."};
-  Field<std::string> expert_weight_format{"expert_weight_format", "unquantized", "Type of frozen experts.",
+                               "Adapters of experts have rank dim / (experts per token), at least 1."};
+  Field<std::string> expert_weight_format{"expert_weight_format", "unquantized", "Format of frozen experts.",
                                           Ignored{"experts are not quantized"}};
 };
 

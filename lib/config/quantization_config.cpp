@@ -10,7 +10,7 @@ Diagnostics check(const QuantizationConfig& config) {
   if (config.load_in_4bit() && config.quant_type() == FourBitType::kFp4)
     problems.push_back({"unsupported-option",
                         "4-bit weights are nf4; fp4 is not supported",
-                        "bnb_4bit_quant_type: nf4 loses less",
+                        "set bnb_4bit_quant_type: nf4, which is more accurate",
                         {},
                         "bnb_4bit_quant_type"});
   return problems;

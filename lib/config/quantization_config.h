@@ -22,18 +22,16 @@ struct EnumNames<FourBitType> {
 struct QuantizationConfig {
   using IsSection = void;
   Field<bool> load_in_4bit{"load_in_4bit", false,
-                           "Weights of linear modules outside of experts, routers and the head are kept in 4 bits: "
-                           "blocks of 64 with a scale each, as bitsandbytes has them."};
+                           "Keep weights of linear modules, except experts, routers and the head, in 4 bits: blocks of "
+                           "64 with one scale each, as bitsandbytes does."};
   Field<bool> load_in_8bit{"load_in_8bit", false,
-                           "The same in 8 bits, a scale a row; products run in the model's type."};
-  Field<FourBitType> quant_type{"bnb_4bit_quant_type", FourBitType::kNf4, "Which 16 numbers 4 bits stand for."};
+                           "The same in 8 bits with one scale per row; matmuls run in the model's dtype."};
+  Field<FourBitType> quant_type{"bnb_4bit_quant_type", FourBitType::kNf4, "Which 16 values the 4-bit codes represent."};
   Field<bool> double_quant{"bnb_4bit_use_double_quant", true,
-                           "The scales of 4-bit blocks are kept in 8 bits: 4.127 bits a weight instead of 4.5."};
-  Field<DType> compute_dtype{"bnb_4bit_compute_dtype", DType::kBFloat16,
-                             "Type that products with 4-bit weights run in."};
-  Field<std::optional<DType>> quant_storage{"bnb_4bit_quant_storage", std::nullopt,
-                                            "Type that packed weights are declared as.",
-                                            Ignored{"they are bytes on every mesh"}};
+                           "Keep the scales of 4-bit blocks in 8 bits: 4.127 bits per weight instead of 4.5."};
+  Field<DType> compute_dtype{"bnb_4bit_compute_dtype", DType::kBFloat16, "Dtype of matmuls with 4-bit weights."};
+  Field<std::optional<DType>> quant_storage{"bnb_4bit_quant_storage", std::nullopt, "Declared dtype of packed weights.",
+                                            Ignored{"they are stored as bytes on every mesh"}};
 };
 
 /// Checks rules across keys of this section; reported keys are relative to it.

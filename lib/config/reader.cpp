@@ -237,7 +237,7 @@ class SectionReading {
     if (earlier != nullptr && field.type->dump(value, Keys::kAll) != said)
       return reader_.report(
           "duplicate-key", entry.where, path,
-          fmt::format("'{}' and '{}' mean the same and say different things", earlier->key, entry.key), "keep one");
+          fmt::format("'{}' and '{}' are the same key with different values", earlier->key, entry.key), "keep one");
     if (!field.check) return;
     if (const auto reason = field.check(value); !reason.empty())
       reader_.report("bad-value", entry.value.where, path,
@@ -265,7 +265,7 @@ class SectionReading {
   void unknown(const Node::Entry& entry) {
     const std::string path = join_path(path_, entry.key);
     if (path_.empty() && entry.key.starts_with('_'))
-      return reader_.note_ignored(path, "it is not a section: it holds parts that anchors refer to", entry.where);
+      return reader_.note_ignored(path, "it is not a section: it holds parts for YAML anchors", entry.where);
     for (const auto& [key, alternative, choice_key] : elsewhere_)
       if (key == entry.key) {
         if (unsure_) return;  // the choice itself was invalid and has been reported
@@ -402,7 +402,7 @@ void read_choice(Reader& reader, const Node& node, const std::string& path, void
     std::vector<std::string_view> native;
     for (const auto& alternative : choice.alternatives) native.push_back(alternative.name);
     return reader.report("missing-key", node.where, join_path(path, choice.key),
-                         fmt::format("{} needs '{}'", path, choice.key), "known are " + join(native));
+                         fmt::format("{} needs '{}'", path, choice.key), "known: " + join(native));
   }
   const Alternative& alternative = choice.alternatives[chosen];
   if (const auto* entry = node.find(choice.key); entry != nullptr && !alternative.plan_only.empty())
@@ -460,10 +460,10 @@ const TypeWords& type_words(std::string_view type_name) {
       {"integer", "an ", "write a whole number, such as 8"},
       {"number", "a ", "write a number, such as 0.1 or 3e-4"},
       {"boolean", "a ", "write true or false"},
-      {"string or list", "a ", "write a text, or texts as [a, b]"},
-      {"string", "a ", "write a text"},
+      {"string or list", "a ", "write a string, or strings as [a, b]"},
+      {"string", "a ", "write a string"},
       {"dtype", "a ", "write float32, bfloat16, float16 or float64"},
-      {"path or mapping", "a ", "write the path of a file, or keys with their values below it"},
+      {"path or mapping", "a ", "write a file's path, or keys with their values below it"},
       {"mapping", "a ", "write keys with their values below it, or as {key: value}"},
       {"list", "a ", "write its items as [a, b]"},
       {"", "", ""},

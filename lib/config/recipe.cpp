@@ -55,7 +55,7 @@ void apply_manager_class(Node& root, Diagnostics& problems) {
             alternative.names.end() &&
         alternative.name != wanted)
       problems.push_back({"strategy-conflict",
-                          fmt::format("distributed._target_ {} means strategy '{}', distributed.strategy says '{}'",
+                          fmt::format("distributed._target_ {} means strategy '{}', but distributed.strategy is '{}'",
                                       text, wanted, strategy->value.text),
                           "remove one of the two", target->value.where, "distributed._target_"});
 }
@@ -80,14 +80,14 @@ class Resolution {
         fsdp != nullptr && fsdp->enable_async_tensor_parallel() && !fsdp->sequence_parallel()) {
       fsdp->sequence_parallel = true;
       warn("sequence-parallel", "distributed.enable_async_tensor_parallel",
-           "enable_async_tensor_parallel switches sequence_parallel on: only tokens that are cut over tp ranks are "
-           "gathered under a matmul",
+           "enable_async_tensor_parallel turns on sequence_parallel: only tokens that are sharded over tp ranks can be "
+           "gathered during a matmul",
            "set distributed.sequence_parallel: true");
     }
     const auto& e = loaded_.recipe.dist_env->backend();
     if (e && d.backend() && *e != Backend::kAuto && *d.backend() != Backend::kAuto && *e != *d.backend())
       refuse("backend-conflict", "distributed.backend",
-             fmt::format("distributed.backend is {}, dist_env.backend is {}", *to_dict(*d.backend()).string(),
+             fmt::format("distributed.backend is {}, but dist_env.backend is {}", *to_dict(*d.backend()).string(),
                          *to_dict(*e).string()),
              "remove one of the two");
   }
@@ -101,7 +101,7 @@ class Resolution {
     } else if (!given(here) || !ours()) {
       ours = megatron();
     } else if (*ours() != megatron()) {
-      refuse("size-conflict", there, fmt::format("{} is {}, {} is {}", there, megatron(), here, *ours()),
+      refuse("size-conflict", there, fmt::format("{} is {}, but {} is {}", there, megatron(), here, *ours()),
              "remove one of the two");
     }
   }
@@ -122,8 +122,8 @@ constexpr std::array kIgnoredValues = {
     IgnoredValue{"checkpoint.model_save_format", "is torch_save", "weights are always written as safetensors",
                  [](const Recipe& recipe) { return recipe.checkpoint->model_save_format() == "torch_save"; }},
     IgnoredValue{"validation_dataloader.batch_size", "is not step_scheduler.local_batch_size",
-                 "validation takes step_scheduler.local_batch_size sequences at once; its loss is a mean over tokens, "
-                 "whatever the batch",
+                 "validation uses batches of step_scheduler.local_batch_size sequences; its loss is a mean over "
+                 "tokens, regardless of the batch size",
                  [](const Recipe& recipe) {
                    const auto rows = recipe.validation_dataloader->batch_size();
                    return rows && *rows != recipe.step_scheduler->local_batch_size();
@@ -159,7 +159,7 @@ void check_recipe(LoadedRecipe& loaded) {
            "for example optimizer.momentum: 0.9, without dampening");
   if (const auto* muon = std::get_if<MuonConfig>(&recipe.optimizer()); muon != nullptr && muon->ns_steps() >= 100)
     refuse("bad-value", "optimizer.ns_steps", fmt::format("ns_steps is {}", muon->ns_steps()),
-           "below 100, as torch.optim.Muon asks; 5 is usual");
+           "must be below 100, as in torch.optim.Muon; 5 is usual");
   if (!recipe.model())
     refuse("missing-key", "model", "the recipe has no model",
            "add 'model:' with config or pretrained_model_name_or_path");
@@ -170,19 +170,19 @@ void check_recipe(LoadedRecipe& loaded) {
   const auto& faults = recipe.fault_tolerance();
   const auto needs_checkpoint = [&](BadStepAction action, const std::string& key) {
     if (action == BadStepAction::kRollback && !recipe.checkpoint->enabled())
-      refuse("bad-value", key, "rollback goes back to a checkpoint, and none are written",
-             "set checkpoint.enabled, or choose skip or stop");
+      refuse("bad-value", key, "rollback needs checkpoints, but none are written",
+             "set checkpoint.enabled: true, or choose skip or stop");
   };
   needs_checkpoint(faults.on_non_finite(), "fault_tolerance.on_non_finite");
   if (faults.loss_spike()) needs_checkpoint(faults.loss_spike()->action(), "fault_tolerance.loss_spike.action");
   if (faults.slow_rank() && faults.slow_rank()->factor() <= 1)
     refuse("bad-value", "fault_tolerance.slow_rank.factor",
-           fmt::format("a factor of {} names every other rank", faults.slow_rank()->factor()),
-           "greater than 1; 1.5 is usual");
+           fmt::format("with a factor of {}, ordinary ranks count as slow", faults.slow_rank()->factor()),
+           "must be greater than 1; 1.5 is usual");
   if (faults.loss_spike() && faults.loss_spike()->factor() <= 1)
     refuse("bad-value", "fault_tolerance.loss_spike.factor",
-           fmt::format("a factor of {} makes a spike of every other step", faults.loss_spike()->factor()),
-           "greater than 1; 2 is usual");
+           fmt::format("with a factor of {}, ordinary losses count as spikes", faults.loss_spike()->factor()),
+           "must be greater than 1; 2 is usual");
   note_ignored_values(loaded);
 }
 

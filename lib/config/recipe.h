@@ -44,8 +44,8 @@ struct Recipe {
   Recipe& operator=(Recipe&&) noexcept;
 
   Field<Value> recipe{"recipe", nullptr,
-                      "NeMo AutoModel's recipe class; only LLM fine-tuning and pretraining are meant here."};
-  Field<Device> device{"device", Device::kAuto, "cpu or cuda; auto: cuda where there is one."};
+                      "NeMo AutoModel's recipe class; only those for LLM fine-tuning and pretraining are accepted."};
+  Field<Device> device{"device", Device::kAuto, "cpu or cuda; auto: cuda if available."};
   Field<std::optional<int>> seed{"seed", std::nullopt, "Seed of weights, data order and dropout; null: 42.",
                                  at_least<0>};
   Field<StepSchedulerConfig> step_scheduler{
@@ -61,25 +61,26 @@ struct Recipe {
   Field<std::map<std::string, DatasetConfig>> validation_datasets{
       Prefix{}, "validation_dataset", {}, "Further validation sets; metrics go to validation_NAME.jsonl."};
   Field<DataloaderConfig> validation_dataloader{"validation_dataloader", {}, "How validation data is loaded."};
-  Field<PackedSequenceConfig> packed_sequence{"packed_sequence", {}, "Several rows of training data in one sequence."};
+  Field<PackedSequenceConfig> packed_sequence{
+      "packed_sequence", {}, "Packing of several rows of training data into one sequence."};
   Field<std::optional<PeftConfig>> peft{"peft", std::nullopt,
                                         "Low-rank adapters (LoRA) that are trained instead of the model's weights."};
   Field<std::optional<FreezeConfig>> freeze_config{"freeze_config", std::nullopt,
-                                                   "Modules whose parameters stay as they are."};
+                                                   "Modules whose parameters are frozen."};
   Field<std::optional<NeftuneConfig>> neftune{"neftune", std::nullopt, "Noise on token embeddings (NEFTune)."};
   Field<OptimizerConfig> optimizer{"optimizer", AdamWConfig{}, "The optimizer."};
   Field<std::optional<LrSchedulerConfig>> lr_scheduler{"lr_scheduler", std::nullopt,
-                                                       "Learning-rate schedule; none: a constant rate."};
+                                                       "Learning-rate schedule; null: a constant rate."};
   Field<std::optional<ClipGradNormConfig>> clip_grad_norm{"clip_grad_norm", ClipGradNormConfig{},
-                                                          "Gradient clipping; null switches it off."};
+                                                          "Gradient clipping; null disables it."};
   Field<CheckpointConfig> checkpoint{"checkpoint", {}, "Checkpoints, and where the run's files go."};
   Field<FaultToleranceConfig> fault_tolerance{
       "fault_tolerance", {}, "Restarts, and steps whose loss or gradient is bad."};
   Field<std::optional<GenerationConfig>> generation{"generation", std::nullopt,
                                                     "Text to generate at the end of the run."};
   Field<LoggingConfig> logging{"logging", {}, "What a run writes and shows."};
-  Field<HardwareConfig> hardware{"hardware", {}, "The machine that estimates are made for."};
-  Field<RngConfig> rng{"rng", {}, "Seed, in its older place."};
+  Field<HardwareConfig> hardware{"hardware", {}, "The machine that estimates assume."};
+  Field<RngConfig> rng{"rng", {}, "Seed, in its older location."};
   Field<Value> ci{"ci", nullptr, "NeMo AutoModel's tests.", Ignored{"it is read by NeMo AutoModel's own tests"}};
   Field<Value> benchmark{"benchmark", nullptr, "NeMo AutoModel's benchmark recipe.",
                          Ignored{"every run logs step time, tokens per second and MFU"}};
@@ -93,26 +94,24 @@ struct Recipe {
   Field<Value> comet{"comet", nullptr, "Comet.",
                      Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
   Field<Value> prewarm{"prewarm", nullptr, "Warm-up of kernels.", Ignored{"kernels need no warm-up"}};
-  Field<Value> mfu{"mfu", nullptr, "MFU.",
-                   Ignored{"MFU is logged wherever hardware.peak_tflops says what the peak is"}};
+  Field<Value> mfu{"mfu", nullptr, "MFU.", Ignored{"MFU is logged if hardware.peak_tflops gives the peak"}};
   Field<Value> skypilot{"skypilot", nullptr, "SkyPilot launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> nemo_run{"nemo_run", nullptr, "NeMo-Run launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};
   Field<std::optional<Float8Config>> fp8{"fp8", std::nullopt, "Linear layers in float8 with dynamic scales."};
   Field<std::optional<QuantizationConfig>> quantization{
-      "quantization", std::nullopt, "Weights below adapters in 4 or 8 bits (QLoRA), in bitsandbytes' formats."};
+      "quantization", std::nullopt, "Frozen weights under adapters in 4 or 8 bits (QLoRA), in bitsandbytes' formats."};
   Field<Value> qat{"qat", nullptr, "Quantization-aware training.", Unsupported{"weights stay in floating point"}};
-  Field<Value> tokenizer{
-      "tokenizer", nullptr, "Tokenizer of all data sets.",
-      Ignored{"NeMo AutoModel does not read it: data sets take the model's tokenizer, or the one that "
-              "dataset.tokenizer names"}};
+  Field<Value> tokenizer{"tokenizer", nullptr, "Tokenizer of all data sets.",
+                         Ignored{"NeMo AutoModel does not read it: data sets use the model's tokenizer, or the one "
+                                 "that dataset.tokenizer names"}};
   Field<Value> tool_call_eval{"tool_call_eval", nullptr, "Evaluation of tool calls.",
                               Ignored{"validation is the loss on validation_dataset"}};
   Field<Value> embedding_row_repair{"embedding_row_repair", nullptr, "Repair of embedding rows.",
                                     Ignored{"embeddings are used as they are stored"}};
   Field<Value> domain_mixture{"domain_mixture", nullptr, "Mixture of data sets.",
-                              Unsupported{"there is one training data set"}};
-  Field<Value> longalign{"longalign", nullptr, "Batches of like length.",
+                              Unsupported{"only one training data set is supported"}};
+  Field<Value> longalign{"longalign", nullptr, "Batches of rows of similar length.",
                          Unsupported{"batches are not composed by length"}};
   Field<Value> autopipeline{"autopipeline", nullptr, "Older section.",
                             Ignored{"NeMo AutoModel does not read it; distributed.pipeline does this"}};

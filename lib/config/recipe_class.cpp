@@ -16,10 +16,10 @@ struct Purpose {
 /// First match wins.
 constexpr std::array kPurposes = {
     Purpose{"Distill", "distillation, where one model learns from another"},
-    Purpose{"Classification", "classification of whole texts"},
+    Purpose{"Classification", "sequence classification"},
     Purpose{"Diffusion", "diffusion models"},
-    Purpose{"VLM", "models of images and text"},
-    Purpose{"Multimodal", "models of images and text"},
+    Purpose{"VLM", "vision-language models"},
+    Purpose{"Multimodal", "vision-language models"},
     Purpose{"Encoder", "encoders for retrieval"},
     Purpose{"Eagle", "draft models for speculative decoding"},
     Purpose{"DSpark", "draft models for speculative decoding"},
@@ -48,10 +48,10 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   if (value == nullptr || value->kind != Node::Kind::kScalar) return false;
   const auto purpose = other_purpose(value->text);
   if (purpose.empty()) return false;
-  problems.push_back(
-      {"other-recipe",
-       fmt::format("'{}' is for {}; language models are trained here, token by token", value->text, purpose),
-       "TrainFinetuneRecipeForNextTokenPrediction is the class that is meant here", value->where, "recipe"});
+  problems.push_back({"other-recipe",
+                      fmt::format("'{}' is for {}; only next-token prediction with language models is supported",
+                                  value->text, purpose),
+                      "use TrainFinetuneRecipeForNextTokenPrediction", value->where, "recipe"});
   return true;
 }
 

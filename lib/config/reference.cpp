@@ -15,24 +15,19 @@ namespace {
 constexpr std::string_view kIntroduction =
     "# Recipe reference\n\n"
     "Every key of a recipe. This page is generated from the declarations in `lib/config/*_config.h` and tested to be\n"
-    "current; write it anew with\n\n"
+    "current; regenerate it with\n\n"
     "    automodel schema --markdown > docs/recipe-reference.md\n\n"
-    "A key is given in YAML or on the command line (`--step_scheduler.max_steps 10`). Names of values are matched "
-    "without\n"
-    "regard to letter case. `null` as a default means that the key says nothing until it is given. Keys marked *no "
-    "effect*\n"
-    "are accepted because recipes of other programs have them; `plan` and `train` say once why nothing follows from "
-    "them.\n"
-    "`automodel schema` prints the same as JSON Schema for editors; `automodel config RECIPE` shows what a recipe's "
-    "keys\n"
-    "are set to, and where. The [last section](#keys-without-effect) has all keys without effect in one table.\n";
+    "A key is given in YAML or on the command line (`--step_scheduler.max_steps 10`). Names of values are not\n"
+    "case-sensitive. A default of `null` means that the key is not set. Keys marked *no effect* are accepted because\n"
+    "recipes of other programs have them; `plan` and `train` report once why they have no effect.\n"
+    "`automodel schema` prints the same as JSON Schema for editors; `automodel config RECIPE` shows what a recipe's\n"
+    "keys are set to, and where. The [last section](#keys-without-effect) lists all keys without effect.\n";
 
 constexpr std::string_view kIgnoredIntroduction =
-    "A recipe may set these; the list `ignored` of `plan` and `train` then names them with the same words. What is "
-    "said of\n"
-    "`dataset` and `dataloader` holds for `validation_dataset` and `validation_dataloader` too. Keys at the top that "
-    "begin\n"
-    "with `_` are parts that YAML anchors refer to, and are listed as well.\n\n";
+    "A recipe may set these; `plan` and `train` then list them under `ignored`, with the reason in the same words.\n"
+    "Rows of `dataset` and `dataloader` also apply to `validation_dataset` and `validation_dataloader`. Top-level "
+    "keys\n"
+    "that begin with `_` hold parts for YAML anchors and are listed as well.\n\n";
 
 std::string escaped(std::string text) {
   for (std::size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2))
@@ -81,7 +76,7 @@ class Page {
     for (std::size_t i = 0; i < choice.alternatives.size(); ++i) {
       const Alternative& each = choice.alternatives[i];
       heading(level + 1, fmt::format("`{}: {}`", join_path(path, choice.key), each.name), each.doc);
-      if (i == choice.implied) out_ += fmt::format("Meant where `{}` is absent.\n\n", choice.key);
+      if (i == choice.implied) out_ += fmt::format("Used if `{}` is absent.\n\n", choice.key);
       if (each.names.size() > 1) {
         out_ += "Also written";
         for (std::size_t n = 1; n < each.names.size(); ++n)
@@ -247,7 +242,7 @@ std::string recipe_reference() {
   }
   page.heading(2, "Keys without effect", "");
   std::string rows =
-      std::string(kIgnoredIntroduction) + "| key | where | why nothing follows from it |\n| --- | --- | --- |\n";
+      std::string(kIgnoredIntroduction) + "| key | where | why it has no effect |\n| --- | --- | --- |\n";
   for (const auto& row : ignored_keys()) {
     auto where = row.when;
     for (const auto& each : row.components) where += fmt::format("{}`{}`", where.empty() ? "" : ", ", each);

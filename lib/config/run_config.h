@@ -29,44 +29,44 @@ struct EnumNames<ResumeMode> {
 struct CheckpointConfig {
   using IsSection = void;
   Field<bool> enabled{"enabled", true, "Write checkpoints."};
-  Field<std::string> checkpoint_dir{"checkpoint_dir", "checkpoints/",
-                                    "Where checkpoints and the metrics of the run go."};
+  Field<std::string> checkpoint_dir{"checkpoint_dir", "checkpoints/", "Folder for the run's checkpoints and metrics."};
   Field<std::string> model_save_format{"model_save_format", "safetensors",
                                        "Format of the weights; safetensors is the only one."};
   Field<ConsolidatedMode> save_consolidated{
       "save_consolidated", ConsolidatedMode::kFinal,
-      "Write the weights as few large files: at the end (final), always (every) or never (false)."};
-  Field<bool> is_async{"is_async", false, "Write in the background."};
+      "Write the weights as a few large files: at the end (final), with every checkpoint (every) or never (false)."};
+  Field<bool> is_async{"is_async", false, "Write checkpoints in the background."};
   Field<std::optional<std::string>> restore_from{"restore_from", std::nullopt,
-                                                 "Checkpoint to resume from: a folder, or LATEST; null: LATEST of "
-                                                 "checkpoint_dir, without that the newest complete one."};
+                                                 "Checkpoint to resume from: a folder, or LATEST; null: LATEST in "
+                                                 "checkpoint_dir, or the newest complete one if there is no LATEST."};
   Field<ResumeMode> resume{
       "resume", ResumeMode::kAuto,
       "auto: resume from the checkpoint of this run in checkpoint_dir, if there is one; never: start a new run."};
   Field<std::optional<int>> max_recent_checkpoints{"max_recent_checkpoints", std::nullopt,
-                                                   "Checkpoints that are kept; null: all.", at_least<1>};
-  Field<std::optional<int>> memory_every_steps{"memory_every_steps", std::nullopt,
-                                               "Steps between copies of every rank's state in the memory of its host "
-                                               "and of another one, from which a run goes on "
-                                               "that lost a rank or a host; null: none.",
-                                               at_least<1>};
-  Field<std::string> best_metric_key{"best_metric_key", "default", "Validation set whose loss LOWEST_VAL follows."};
-  Field<std::optional<std::string>> staging_dir{"staging_dir", std::nullopt, "Scratch folder.",
-                                                Ignored{"a checkpoint is written beside its final place and renamed"}};
+                                                   "Number of recent checkpoints to keep; null: all.", at_least<1>};
+  Field<std::optional<int>> memory_every_steps{
+      "memory_every_steps", std::nullopt,
+      "Steps between copies of every rank's state to the memory of its own host and another one, so that a run can "
+      "continue after losing a rank or host; null: none.",
+      at_least<1>};
+  Field<std::string> best_metric_key{"best_metric_key", "default", "Validation set whose loss determines LOWEST_VAL."};
+  Field<std::optional<std::string>> staging_dir{
+      "staging_dir", std::nullopt, "Scratch folder.",
+      Ignored{"a checkpoint is written next to its final path and then renamed"}};
   Field<bool> wait_for_staging{"wait_for_staging", false, "Wait for the copy to host memory.",
                                Ignored{"a step always waits for that copy, and for nothing else"}};
   Field<bool> cpu_offload{"cpu_offload", false, "Copy to host memory before writing.",
                           Ignored{"weights are always written from host memory"}};
   Field<bool> single_rank_consolidation{"single_rank_consolidation", false, "One rank writes.",
                                         Ignored{"every rank writes its own bytes of the same files"}};
-  Field<int> consolidation_timeout_minutes{"consolidation_timeout_minutes", 30, "Patience.",
+  Field<int> consolidation_timeout_minutes{"consolidation_timeout_minutes", 30, "Time limit of consolidation.",
                                            Ignored{"files are consolidated as they are written"}};
-  Field<bool> is_peft{"is_peft", false, "Only adapters are saved.", Ignored{"the peft section says so"}};
+  Field<bool> is_peft{"is_peft", false, "Only adapters are saved.", Ignored{"the peft section decides this"}};
   Field<Value> model_cache_dir{"model_cache_dir", nullptr, "Cache.", Ignored{"the base model is only read"}};
   Field<Value> model_repo_id{"model_repo_id", nullptr, "Name on a hub.", Ignored{"nothing is uploaded"}};
   Field<Value> model_state_dict_keys{"model_state_dict_keys", nullptr, "Names.", Ignored{"all parameters are saved"}};
   Field<Value> original_model_root_dir{"original_model_root_dir", nullptr, "Folder of the base model.",
-                                       Ignored{"model.pretrained_model_name_or_path says so"}};
+                                       Ignored{"model.pretrained_model_name_or_path names it"}};
   Field<Value> skip_task_head_prefixes_for_base_model{"skip_task_head_prefixes_for_base_model", nullptr,
                                                       "Heads left out.",
                                                       Ignored{"the models are causal language models"}};
@@ -75,7 +75,7 @@ struct CheckpointConfig {
   Field<std::optional<bool>> dequantize_base_checkpoint{"dequantize_base_checkpoint", std::nullopt, "Dequantize.",
                                                         Ignored{"quantized weights are refused"}};
   Field<bool> v4_compatible{"v4_compatible", false, "Names of transformers 4.",
-                            Ignored{"both releases open what is written"}};
+                            Ignored{"both major versions can read what is written"}};
   Field<bool> legacy_paramwrapper_layout{"legacy_paramwrapper_layout", false, "Older adapter layout.",
                                          Ignored{"adapters are written as the PEFT library writes them today"}};
   Field<bool> diffusers_compatible{"diffusers_compatible", false, "Layout of diffusers.",
@@ -96,9 +96,8 @@ struct LoggingConfig {
   Field<bool> tensorboard{"tensorboard", true, "Write TensorBoard event files."};
   Field<TraceChoice> trace{"trace",
                            {},
-                           "Planned and executed timelines as Chrome trace events in checkpoint_dir: a file's name "
-                           "for the second step, or a "
-                           "list of steps, each to trace_STEP.json."};
+                           "Write planned and executed timelines to checkpoint_dir as Chrome trace events: a file name "
+                           "(for the second step), or a list of steps (each to trace_STEP.json)."};
   Field<std::optional<bool>> progress{"progress", std::nullopt, "Progress bar; null: on a terminal."};
 };
 
@@ -106,16 +105,15 @@ struct LoggingConfig {
 struct GenerationConfig {
   using IsSection = void;
   Field<std::vector<std::string>> prompts{"prompts", {"The "}, "Texts that the model continues after training."};
-  Field<int> max_new_tokens{"max_new_tokens", 100, "Tokens added to each.", at_least<1>};
-  Field<double> temperature{"temperature", 0.8, "Sampling temperature; 0: always the likeliest token.", at_least<0>};
+  Field<int> max_new_tokens{"max_new_tokens", 100, "Maximum number of new tokens per prompt.", at_least<1>};
+  Field<double> temperature{"temperature", 0.8, "Sampling temperature; 0: always the most likely token.", at_least<0>};
 };
 
 struct DistEnvConfig {
   using IsSection = void;
   Field<std::optional<Backend>> backend{"backend", std::nullopt,
                                         "Communication backend: nccl, mpi, or gloo, which means the CPU backend (MPI); "
-                                        "null or auto: NCCL where each rank "
-                                        "of a host has a GPU of its own, else MPI."};
+                                        "null or auto: NCCL if each rank of a host has its own GPU, else MPI."};
   Field<std::optional<double>> timeout_minutes{"timeout_minutes", std::nullopt,
                                                "Minutes after which a wait counts as a hang; null: 10.", positive};
   Field<std::optional<std::string>> master_addr{"master_addr", std::nullopt, "Rendezvous.",
@@ -142,26 +140,26 @@ struct HardwareConfig {
   using IsSection = void;
   Field<std::optional<std::string>> profile{
       "profile", std::nullopt,
-      "Device that estimates are for: h100, h200, gh200, a100-80, b200, gb200, mi300x, l40s, cpu, ..."};
-  Field<std::optional<std::string>> memory{"memory", std::nullopt, "Memory of a rank's device, for example 80GiB."};
+      "Device that estimates assume: h100, h200, gh200, a100-80, b200, gb200, mi300x, l40s, cpu, ..."};
+  Field<std::optional<std::string>> memory{"memory", std::nullopt, "Device memory per rank, for example 80GiB."};
   Field<std::optional<double>> peak_tflops{"peak_tflops", std::nullopt,
                                            "Peak rate of a device in TFLOP/s, for MFU and estimates.", positive};
   Field<std::optional<double>> node_bandwidth{
-      "node_bandwidth", std::nullopt, "GB/s that a device sends to another one of its machine; null: by the profile.",
+      "node_bandwidth", std::nullopt, "GB/s from a device to another one in the same machine; null: from the profile.",
       positive};
   Field<std::optional<double>> network_bandwidth{
       "network_bandwidth", std::nullopt,
-      "GB/s that a device sends to another machine; null: one adapter a device, by the profile.", positive};
+      "GB/s from a device to another machine; null: from the profile, with one network adapter per device.", positive};
   Field<std::optional<Stack>> stack{
       "stack", std::nullopt,
-      "Whose kernels estimates for a GPU are made for: own (this program's), pytorch (FSDP2 and its kernels) or "
-      "transformer_engine (Megatron Core, NeMo); null: by the recipe, transformer_engine for strategy megatron_fsdp, "
-      "Megatron Core's sequence_parallel and models with experts, else pytorch; a run plans itself with own."};
+      "Software stack that GPU estimates assume: own (this program), pytorch (FSDP2) or transformer_engine (Megatron "
+      "Core, NeMo); null: chosen by the recipe: transformer_engine for strategy megatron_fsdp, Megatron Core's "
+      "sequence_parallel and models with experts, else pytorch; a run's own plan always uses own."};
   Field<std::optional<Dispatcher>> dispatcher{
       "dispatcher", std::nullopt,
-      "How tokens travel to experts in estimates for a GPU: nccl (an all-to-all of a row for every choice) or "
-      "deduplicated (DeepEP, HybridEP: one row per machine); null: nccl for stack own, deduplicated with strategy "
-      "fsdp2 and where experts are on several machines."};
+      "Expert dispatch that GPU estimates assume: nccl (all-to-all with one row per chosen expert) or deduplicated "
+      "(DeepEP, HybridEP: one row per machine); null: nccl for stack own, deduplicated for strategy fsdp2 and if "
+      "experts are on several machines."};
 };
 
 }  // namespace automodel::config

@@ -20,15 +20,15 @@ struct SignalList {
 
 struct StepSchedulerConfig {
   using IsSection = void;
-  Field<int> global_batch_size{"global_batch_size", 32, "Sequences in an optimizer step, over all ranks.", at_least<1>};
-  Field<int> local_batch_size{"local_batch_size", 1,
-                              "Sequences per data-parallel rank in one gradient accumulation step.", at_least<1>};
-  Field<std::optional<int>> num_epochs{"num_epochs", 10, "Passes over the data; null: as many as max_steps need.",
+  Field<int> global_batch_size{"global_batch_size", 32, "Sequences per optimizer step, over all ranks.", at_least<1>};
+  Field<int> local_batch_size{"local_batch_size", 1, "Sequences per data-parallel rank and gradient accumulation step.",
+                              at_least<1>};
+  Field<std::optional<int>> num_epochs{"num_epochs", 10, "Passes over the data; null: as many as max_steps needs.",
                                        at_least<1>};
   Field<std::optional<int>> max_steps{"max_steps", std::nullopt, "Optimizer steps; null: num_epochs passes.",
                                       at_least<1>};
-  Field<std::optional<int>> ckpt_every_steps{"ckpt_every_steps", 100, "Steps between checkpoints; null: once an epoch.",
-                                             at_least<1>};
+  Field<std::optional<int>> ckpt_every_steps{"ckpt_every_steps", 100,
+                                             "Steps between checkpoints; null: once per epoch.", at_least<1>};
   Field<bool> save_checkpoint_every_epoch{"save_checkpoint_every_epoch", true, "Checkpoint at the end of every epoch."};
   Field<bool> validate_on_checkpoint{"validate_on_checkpoint", true, "Validate whenever a checkpoint is due."};
   Field<std::optional<int>> val_every_steps{"val_every_steps", std::nullopt,
@@ -45,7 +45,7 @@ struct StepSchedulerConfig {
   Field<SignalList> preemption_signal{
       "preemption_signal",
       {},
-      "Signals that end the run at the end of the step; null: none. SIGUSR1 and Ctrl-C always do."};
+      "Signals that end the run after the current step; null: none. SIGUSR1 and Ctrl-C always do."};
 };
 
 struct MaskedCrossEntropyConfig {
@@ -58,11 +58,11 @@ struct MaskedCrossEntropyConfig {
       std::string_view("torch.nn.modules.loss.CrossEntropyLoss"),
       std::string_view("nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy"),
       std::string_view("te_parallel_ce")};
-  static constexpr std::string_view kDoc = "Cross-entropy over the labels that count.";
+  static constexpr std::string_view kDoc = "Cross-entropy over the label tokens.";
   static constexpr bool kImplied = true;
   Field<bool> fp32_upcast{"fp32_upcast", true, "Compute in float32.",
                           Ignored{"cross-entropy is always computed in float32 or better"}};
-  Field<int> ignore_index{"ignore_index", -100, "Label that does not count."};
+  Field<int> ignore_index{"ignore_index", -100, "Label excluded from the loss."};
   Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
                                Ignored{"the loss is always the mean over all label tokens of the global batch"}};
   Field<Value> tp_group{"tp_group", nullptr, "Python object.", Ignored{"the group is the mesh's tp axis"}};
@@ -73,14 +73,13 @@ struct FusedLinearCrossEntropyConfig {
       std::string_view("fused_linear_ce"),
       std::string_view("nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy")};
   static constexpr std::string_view kDoc =
-      "Cross-entropy joined with the head's product, chunk of tokens by chunk: logits never exist as a whole. A chunk "
-      "has "
-      "so many tokens that its logits are about as large as the hidden states, at least 256.";
-  Field<int> ignore_index{"ignore_index", -100, "Label that does not count."};
+      "Cross-entropy fused with the head's matmul over chunks of tokens, so the full logits are never materialized. "
+      "The chunk length (at least 256) is chosen so that a chunk's logits are about as large as the hidden states.";
+  Field<int> ignore_index{"ignore_index", -100, "Label excluded from the loss."};
   Field<double> logit_softcapping{"logit_softcapping", 0.0, "Soft cap of the logits; 0: none.", at_least<0>};
   Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
                                Ignored{"the loss is always the mean over all label tokens of the global batch"}};
-  Field<std::string> impl{"impl", "cce", "Whose kernel.", Ignored{"there is one implementation"}};
+  Field<std::string> impl{"impl", "cce", "Kernel implementation.", Ignored{"there is one implementation"}};
 };
 struct ChunkedCrossEntropyConfig {
   using IsSection = void;
@@ -88,10 +87,10 @@ struct ChunkedCrossEntropyConfig {
       std::string_view("chunked_ce"),
       std::string_view("nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy")};
   static constexpr std::string_view kDoc =
-      "The head's product and cross-entropy in chunks of a given length: logits never exist as a whole.";
-  Field<int> chunk_len{"chunk_len", 512, "Tokens of a chunk.", at_least<1>};
+      "The head's matmul and cross-entropy over chunks of a given length, so the full logits are never materialized.";
+  Field<int> chunk_len{"chunk_len", 512, "Tokens per chunk.", at_least<1>};
   Field<bool> compile{"compile", true, "torch.compile.", Ignored{"there is nothing to compile"}};
-  Field<int> ignore_index{"ignore_index", -100, "Label that does not count."};
+  Field<int> ignore_index{"ignore_index", -100, "Label excluded from the loss."};
   Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
                                Ignored{"the loss is always the mean over all label tokens of the global batch"}};
 };
@@ -112,26 +111,24 @@ struct Float8Config {
   Field<std::optional<Float8RecipeName>> recipe_name{"recipe_name", std::nullopt,
                                                      "Granularity of the scales; null: tensorwise."};
   Field<std::vector<std::string>> filter_fqns{
-      "filter_fqns", {}, "Modules in whose name one of these occurs keep their type."};
+      "filter_fqns", {}, "Modules whose name contains one of these keep their dtype."};
   Field<bool> emulate{"emulate", false, "Emulate with float32 GEMMs, even on a GPU that has float8 GEMMs."};
-  Field<bool> enable_fsdp_float8_all_gather{
-      "enable_fsdp_float8_all_gather", false, "Gather weights in float8.",
-      Ignored{"weights are gathered in the type of computation and rounded where they are used; their scale is that of "
-              "the whole weight"}};
+  Field<bool> enable_fsdp_float8_all_gather{"enable_fsdp_float8_all_gather", false, "Gather weights in float8.",
+                                            Ignored{"weights are gathered in the compute dtype and quantized where "
+                                                    "they are used; their scale is that of the whole weight"}};
   Field<bool> precompute_float8_dynamic_scale_for_fsdp{"precompute_float8_dynamic_scale_for_fsdp", false,
                                                        "Compute all weight scales at once, after a step.",
                                                        Ignored{"a weight's scale is computed where it is used"}};
   Field<bool> force_recompute_fp8_weight_in_bwd{"force_recompute_fp8_weight_in_bwd", false,
-                                                "Round weights again in the backward pass.",
-                                                Ignored{"no rounded weight is kept"}};
+                                                "Quantize weights again in the backward pass.",
+                                                Ignored{"no quantized weight is kept"}};
 };
 
 struct ParamGroupOverride {
   using IsSection = void;
-  Field<std::string> pattern{"pattern", "",
-                             "Regular expression; applies to parameters whose name it matches somewhere."};
-  Field<double> lr_mult{"lr_mult", 1.0, "Factor of the learning rate.", at_least<0>};
-  Field<double> wd_mult{"wd_mult", 1.0, "Factor of the weight decay.", at_least<0>};
+  Field<std::string> pattern{"pattern", "", "Regular expression that is searched for in parameter names."};
+  Field<double> lr_mult{"lr_mult", 1.0, "Multiplier of the learning rate.", at_least<0>};
+  Field<double> wd_mult{"wd_mult", 1.0, "Multiplier of the weight decay.", at_least<0>};
 };
 
 /// Validates the dtype of optimizer state.
@@ -142,21 +139,23 @@ inline std::string state_type(const DType& type) {
 /// Fields common to Adam and AdamW.
 struct AdamFields {
   Field<double> lr{"lr", 1e-4, "Learning rate.", at_least<0>};
-  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay of the first and second moment.", fractions};
+  Field<std::array<double, 2>> betas{"betas", {0.9, 0.999}, "Decay rates of the first and second moment.", fractions};
   Field<double> eps{"eps", 1e-8, "Term added to the square root of the second moment.", at_least<0>};
-  Field<bool> amsgrad{"amsgrad", false, "Keep the largest second moment."};
+  Field<bool> amsgrad{"amsgrad", false, "Use the running maximum of the second moment."};
   Field<bool> maximize{"maximize", false, "Ascend."};
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
-      "param_group_overrides", {}, "Factors for groups of parameters."};
+      "param_group_overrides", {}, "Multipliers for groups of parameters."};
   Field<std::optional<DType>> exp_avg_dtype{"exp_avg_dtype", std::nullopt,
-                                            "Type in which the first moment is kept; null: the masters'.", state_type};
+                                            "Dtype of the first moment; null: that of the master weights.", state_type};
   Field<std::optional<DType>> exp_avg_sq_dtype{
-      "exp_avg_sq_dtype", std::nullopt, "Type in which the second moment is kept; null: the masters'.", state_type};
-  Field<std::optional<DType>> main_grads_dtype{
-      "main_grads_dtype", std::nullopt,
-      "Type in which gradients are summed over microbatches; null: the masters' (docs/precision.md).", state_type};
+      "exp_avg_sq_dtype", std::nullopt, "Dtype of the second moment; null: that of the master weights.", state_type};
+  Field<std::optional<DType>> main_grads_dtype{"main_grads_dtype", std::nullopt,
+                                               "Dtype in which gradients are accumulated over microbatches; null: that "
+                                               "of the master weights (docs/precision.md).",
+                                               state_type};
   Field<std::optional<DType>> main_params_dtype{
-      "main_params_dtype", std::nullopt, "Type of the values that the optimizer changes; null: float32.", state_type};
+      "main_params_dtype", std::nullopt, "Dtype of the master weights that the optimizer updates; null: float32.",
+      state_type};
   Field<bool> fused{"fused", false, "Fused kernel.", Ignored{"the optimizer is always fused"}};
   Field<std::optional<bool>> foreach{"foreach", std::nullopt, "Multi-tensor kernels.",
                                      Ignored{"the optimizer is always fused"}};
@@ -177,14 +176,14 @@ struct AdamWConfig : AdamFields {
   Field<double> weight_decay{"weight_decay", 0.01,
                              "Weight decay, on every parameter unless param_group_overrides says otherwise.",
                              at_least<0>};
-  Field<Value> adam_w_mode{"adam_w_mode", nullptr, "Decoupled weight decay.", Ignored{"_target_ says so"}};
+  Field<Value> adam_w_mode{"adam_w_mode", nullptr, "Decoupled weight decay.", Ignored{"_target_ decides this"}};
   Field<Value> bias_correction{"bias_correction", nullptr, "Bias correction.", Ignored{"moments are always corrected"}};
-  Field<Value> master_weights{"master_weights", nullptr, "Float32 masters.",
-                              Ignored{"the strategy's mixed-precision policy says so"}};
-  Field<Value> store_param_remainders{"store_param_remainders", nullptr, "Masters in parts.",
-                                      Ignored{"masters are whole"}};
-  Field<Value> master_weight_bits{"master_weight_bits", nullptr, "Size of masters.",
-                                  Ignored{"the strategy's mixed-precision policy says so"}};
+  Field<Value> master_weights{"master_weights", nullptr, "Float32 master weights.",
+                              Ignored{"the strategy's mixed-precision policy decides this"}};
+  Field<Value> store_param_remainders{"store_param_remainders", nullptr, "Master weights as parameter plus remainder.",
+                                      Ignored{"master weights are stored whole"}};
+  Field<Value> master_weight_bits{"master_weight_bits", nullptr, "Bits per master weight.",
+                                  Ignored{"the strategy's mixed-precision policy decides this"}};
 };
 struct AdamConfig : AdamFields {
   using IsSection = void;
@@ -198,7 +197,7 @@ struct SgdConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("sgd"), std::string_view("torch.optim.SGD"),
                                          std::string_view("torch.optim.sgd.SGD")};
-  static constexpr std::string_view kDoc = "Stochastic gradient descent, with momentum where it is set.";
+  static constexpr std::string_view kDoc = "Stochastic gradient descent, optionally with momentum.";
   Field<double> lr{"lr", 1e-3, "Learning rate.", at_least<0>};
   Field<double> weight_decay{
       "weight_decay", 0.0, "L2 penalty, on every parameter unless param_group_overrides says otherwise.", at_least<0>};
@@ -212,7 +211,7 @@ struct SgdConfig {
   Field<bool> differentiable{"differentiable", false, "Autograd through the step.",
                              Ignored{"steps are not differentiated"}};
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
-      "param_group_overrides", {}, "Factors for groups of parameters."};
+      "param_group_overrides", {}, "Multipliers for groups of parameters."};
 };
 /// How the magnitude of Muon's update scales with the matrix shape [rows, columns].
 enum class MuonScale { kOriginal, kMatchRmsAdamW };
@@ -226,22 +225,22 @@ struct EnumNames<MuonScale> {
 /// Settings of matrix optimizers for AdamW, which handles all other parameters.
 struct ScalarFields {
   Field<std::optional<double>> scalar_lr{
-      "scalar_lr", std::nullopt, "AdamW's rate for everything but the matrices of layers; null: lr.", at_least<0>};
+      "scalar_lr", std::nullopt, "AdamW's learning rate, for all parameters except the layers' matrices; null: lr.",
+      at_least<0>};
   Field<std::array<double, 2>> scalar_betas{
-      "scalar_betas", {0.9, 0.999}, "AdamW's decay of the first and second moment.", fractions};
-  Field<double> scalar_eps{"scalar_eps", 1e-8, "AdamW's term added to the square root of the second moment.",
+      "scalar_betas", {0.9, 0.999}, "AdamW's decay rates of the first and second moment.", fractions};
+  Field<double> scalar_eps{"scalar_eps", 1e-8, "Term that AdamW adds to the square root of the second moment.",
                            at_least<0>};
-  Field<std::optional<double>> embed_lr{"embed_lr", std::nullopt, "AdamW's rate for embeddings; null: scalar_lr.",
-                                        at_least<0>};
+  Field<std::optional<double>> embed_lr{"embed_lr", std::nullopt,
+                                        "AdamW's learning rate for embeddings; null: scalar_lr.", at_least<0>};
 };
 struct MuonConfig : ScalarFields {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("muon"), std::string_view("torch.optim.Muon"),
                                          std::string_view("torch.optim._muon.Muon")};
   static constexpr std::string_view kDoc =
-      "Muon (Jordan): momentum of the matrices inside the layers, orthogonalised; AdamW for embeddings, head, norms "
-      "and "
-      "biases.";
+      "Muon (Jordan): orthogonalised momentum for the matrices inside the layers; AdamW for embeddings, head, norms "
+      "and biases.";
   Field<double> lr{"lr", 1e-3, "Learning rate.", at_least<0>};
   Field<double> weight_decay{"weight_decay", 0.1,
                              "Decoupled weight decay, on every parameter unless param_group_overrides says otherwise.",
@@ -250,16 +249,16 @@ struct MuonConfig : ScalarFields {
   Field<bool> nesterov{"nesterov", true, "Nesterov momentum."};
   Field<std::array<double, 3>> ns_coefficients{
       "ns_coefficients", {3.4445, -4.7750, 2.0315}, "Coefficients of the Newton-Schulz iteration."};
-  Field<double> eps{"eps", 1e-7, "Smallest norm that a matrix is divided by.", positive};
+  Field<double> eps{"eps", 1e-7, "Lower bound of the norm that a matrix is divided by.", positive};
   Field<int> ns_steps{"ns_steps", 5, "Newton-Schulz iterations, below 100.", at_least<0>};
   Field<std::optional<MuonScale>> adjust_lr_fn{
       "adjust_lr_fn", std::nullopt,
-      "How the rate of a matrix [rows, columns] follows its sizes: original (and null), times sqrt(max(1, rows / "
-      "columns)); match_rms_adamw, times 0.2 sqrt(max(rows, columns)), for rates that were chosen for AdamW."};
-  Field<std::optional<double>> lm_head_lr{"lm_head_lr", std::nullopt, "AdamW's rate for the head; null: scalar_lr.",
-                                          at_least<0>};
+      "How a matrix's learning rate depends on its shape [rows, columns]: original (and null) scales by sqrt(max(1, "
+      "rows / columns)); match_rms_adamw by 0.2 sqrt(max(rows, columns)), for rates tuned for AdamW."};
+  Field<std::optional<double>> lm_head_lr{"lm_head_lr", std::nullopt,
+                                          "AdamW's learning rate for the head; null: scalar_lr.", at_least<0>};
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
-      "param_group_overrides", {}, "Factors for groups of parameters."};
+      "param_group_overrides", {}, "Multipliers for groups of parameters."};
 };
 enum class DionScale { kSpectralNorm, kRmsNorm };
 template <>
@@ -279,30 +278,31 @@ struct DionMuonConfig : ScalarFields {
   static constexpr std::array targets = {std::string_view("dion_muon"), std::string_view("dion.Muon"),
                                          std::string_view("dion.muon.Muon")};
   static constexpr std::string_view kDoc =
-      "Muon of Microsoft's dion, with NeMo AutoModel's groups: the momentum is a sum, each of five iterations has a "
-      "polynomial of its own; AdamW for embeddings and head (without weight decay), norms and biases. For models "
-      "without experts.";
+      "Muon from Microsoft's dion, with NeMo AutoModel's parameter groups: momentum is a plain sum, and each of the "
+      "five orthogonalisation iterations has its own polynomial; AdamW for embeddings and head (without weight decay), "
+      "norms and biases. For models without experts.";
   Field<double> lr{"lr", 5e-4, "Learning rate.", at_least<0>};
   Field<double> weight_decay{"weight_decay", 0.0, "Decoupled weight decay of everything but embeddings and head.",
                              at_least<0>};
   Field<double> mu{"mu", 0.95, "Momentum factor.", fraction};
   Field<bool> nesterov{"nesterov", false, "Nesterov momentum."};
   Field<double> epsilon{"epsilon", 1e-8, "Added to the norm that a matrix is divided by.", at_least<0>};
-  Field<std::optional<DionScale>> adjust_lr{"adjust_lr", DionScale::kSpectralNorm,
-                                            "How the rate of a matrix [rows, columns] follows its sizes: "
-                                            "spectral_norm, times sqrt(rows / columns); rms_norm, "
-                                            "times 0.2 sqrt(max(rows, columns)); null: not."};
+  Field<std::optional<DionScale>> adjust_lr{
+      "adjust_lr", DionScale::kSpectralNorm,
+      "How a matrix's learning rate depends on its shape [rows, columns]: spectral_norm scales by sqrt(rows / "
+      "columns), rms_norm by 0.2 sqrt(max(rows, columns)); null: no scaling."};
   Field<Value> betas{"betas", nullptr, "Decay of moments.",
                      Ignored{"scalar_betas takes its place, as in NeMo AutoModel"}};
-  Field<DionScalar> scalar_opt{"scalar_opt", DionScalar::kAdamW, "Rule for everything but the matrices of layers."};
-  Field<std::optional<double>> lm_head_lr{"lm_head_lr", std::nullopt,
-                                          "AdamW's rate for the head; null: lr / sqrt(hidden size).", at_least<0>};
-  Field<bool> flatten{"flatten", false, "Tensors of more dimensions as matrices.",
+  Field<DionScalar> scalar_opt{"scalar_opt", DionScalar::kAdamW,
+                               "Optimizer of all parameters except the layers' matrices."};
+  Field<std::optional<double>> lm_head_lr{
+      "lm_head_lr", std::nullopt, "AdamW's learning rate for the head; null: lr / sqrt(hidden size).", at_least<0>};
+  Field<bool> flatten{"flatten", false, "Flatten tensors of more dimensions into matrices.",
                       Ignored{"every matrix has two dimensions"}};
   Field<bool> use_triton{"use_triton", false, "Triton kernels.", Ignored{"there is one implementation"}};
   Field<bool> no_compile{"no_compile", false, "Without torch.compile.", Ignored{"there is nothing to compile"}};
   Field<std::vector<ParamGroupOverride>> param_group_overrides{
-      "param_group_overrides", {}, "Factors for groups of parameters."};
+      "param_group_overrides", {}, "Multipliers for groups of parameters."};
 };
 using OptimizerConfig = std::variant<AdamWConfig, AdamConfig, SgdConfig, MuonConfig, DionMuonConfig>;
 
@@ -337,7 +337,7 @@ struct LrSchedulerConfig {
   Field<std::optional<int>> lr_warmup_steps{"lr_warmup_steps", std::nullopt,
                                             "Steps of warm-up; null: a tenth of all steps, at most 1000.", at_least<0>};
   Field<std::optional<int>> lr_decay_steps{"lr_decay_steps", std::nullopt,
-                                           "Step at which the decay ends; null: the last.", at_least<1>};
+                                           "Step at which the decay ends; null: the last step.", at_least<1>};
   Field<DecayStyle> lr_decay_style{"lr_decay_style", DecayStyle::kCosine, "Shape of the decay."};
   Field<std::optional<double>> init_lr{"init_lr", std::nullopt, "Rate at step 0; null: a tenth of optimizer.lr.",
                                        at_least<0>};
@@ -350,23 +350,25 @@ struct LrSchedulerConfig {
                                       at_least<0>};
   Field<std::optional<int>> wd_incr_steps{"wd_incr_steps", std::nullopt,
                                           "Steps over which the weight decay changes; null: all.", at_least<0>};
-  Field<WeightDecayStyle> wd_incr_style{"wd_incr_style", WeightDecayStyle::kConstant, "Shape of that change."};
+  Field<WeightDecayStyle> wd_incr_style{"wd_incr_style", WeightDecayStyle::kConstant,
+                                        "Shape of the weight decay's change."};
   Field<bool> use_checkpoint_opt_param_scheduler{
       "use_checkpoint_opt_param_scheduler", true,
-      "On resume, take the schedule of the checkpoint; false: the two must agree."};
-  Field<bool> override_opt_param_scheduler{"override_opt_param_scheduler", false,
-                                           "On resume, take the schedule of the recipe, whatever the other key says."};
+      "On resume, use the checkpoint's schedule; if false, it must agree with the recipe's."};
+  Field<bool> override_opt_param_scheduler{
+      "override_opt_param_scheduler", false,
+      "On resume, use the recipe's schedule; takes precedence over use_checkpoint_opt_param_scheduler."};
   Field<std::optional<int>> wsd_decay_steps{"wsd_decay_steps", std::nullopt,
-                                            "Steps of the final decay; needed under WSD.", at_least<1>};
+                                            "Steps of the final decay; required by WSD.", at_least<1>};
   Field<std::optional<WsdDecayStyle>> lr_wsd_decay_style{"lr_wsd_decay_style", std::nullopt,
-                                                         "Shape of the final decay; needed under WSD."};
+                                                         "Shape of the final decay; required by WSD."};
 };
 
 struct ClipGradNormConfig {
   using IsSection = void;
-  Field<std::optional<double>> max_norm{
-      "max_norm", 1.0, "Largest norm of all gradients together; null switches clipping off.", positive};
-  Field<std::optional<std::string>> backend{"backend", std::nullopt, "Whose kernel.",
+  Field<std::optional<double>> max_norm{"max_norm", 1.0, "Maximum global gradient norm; null disables clipping.",
+                                        positive};
+  Field<std::optional<std::string>> backend{"backend", std::nullopt, "Kernel implementation.",
                                             Ignored{"there is one implementation"}};
 };
 
@@ -379,8 +381,8 @@ struct EnumNames<RngClass> {
 struct RngConfig {
   using IsSection = void;
   Field<PythonClass<RngClass>> target{"_target_", {}, "nemo_automodel.components.training.rng.StatefulRNG"};
-  Field<std::optional<int>> seed{"seed", std::nullopt, "Seed, in its older place.",
-                                 Ignored{"the top-level seed counts, as in NeMo AutoModel; 42 where there is none"}};
+  Field<std::optional<int>> seed{"seed", std::nullopt, "Seed, in its older location.",
+                                 Ignored{"the top-level seed applies, as in NeMo AutoModel; 42 if there is none"}};
   Field<bool> ranked{"ranked", true, "Add the rank to the seed.",
                      Ignored{"random numbers are keyed by name and element; ranks agree by construction"}};
 };

@@ -44,7 +44,7 @@ std::optional<MegatronIndex> read_megatron_index(std::string_view index, std::ui
   reader.skip(kMagic.size());
   if (reader.left() < 25) return fail("it ends within its header");
   if (const auto version = reader.take<std::uint64_t>(); version != 1)
-    return fail(fmt::format("its version is {}, known is 1", version));
+    return fail(fmt::format("its version is {}; only version 1 is supported", version));
   const auto code = reader.take<std::uint8_t>();
   if (code >= kTypes.size() || !kTypes[code])
     return fail(fmt::format("type {} of its tokens is not an integer type", code));

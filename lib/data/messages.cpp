@@ -92,7 +92,7 @@ ordered_json completed(const ordered_json& message, std::size_t i) {
   const auto role = out.value("role", ordered_json());
   if (!role.is_string() || std::find(kRoles.begin(), kRoles.end(), role.get_ref<const std::string&>()) == kRoles.end())
     throw RowRefused(
-        fmt::format("messages[{}] has the role {}; known are system, user, assistant and tool", i, role.dump()));
+        fmt::format("messages[{}] has the role {}; it must be system, user, assistant or tool", i, role.dump()));
   out["content"] = text_of(out.value("content", ordered_json()));
   if (role == "assistant") {
     if (out.contains("reasoning_content")) {

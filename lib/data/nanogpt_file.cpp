@@ -28,9 +28,9 @@ std::optional<MappedSequence::Span> read_nanogpt_header(std::string_view file, s
     if (file.size() % width != 0) return fail(fmt::format("its size is not a multiple of {} bytes", width));
     return MappedSequence::Span{0, 0, static_cast<std::int64_t>(file.size() / width), *headerless};
   }
-  if (header[1] != 1) return fail(fmt::format("its version is {}, known is 1", header[1]));
+  if (header[1] != 1) return fail(fmt::format("its version is {}; only version 1 is supported", header[1]));
   const int width = header[0] == kOldMagic ? 2 : header[3];
-  if (width != 2 && width != 4) return fail(fmt::format("its tokens have {} bytes, known are 2 and 4", width));
+  if (width != 2 && width != 4) return fail(fmt::format("its tokens have {} bytes; only 2 and 4 are supported", width));
   if (header[2] < 0 ||
       static_cast<std::uint64_t>(header[2]) * static_cast<std::uint64_t>(width) > file.size() - kHeader)
     return fail(fmt::format("its header promises {} tokens, and it has {} bytes", header[2], file.size()));

@@ -40,7 +40,7 @@ class MachineCosts : public plan::Costs {
       report.warn("slow-bfloat16", key_of_type(report),
                   "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX): a step takes longer than in "
                   "float32",
-                  "'model.torch_dtype: float32' computes in float32, whatever the model's files have");
+                  "set model.torch_dtype: float32 to compute in float32, whatever the dtype of the model's files");
     report.refuse_all(std::move(problems_), "");
   }
 

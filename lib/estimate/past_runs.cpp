@@ -65,7 +65,7 @@ Diagnostics check_measurable(const plan::TrainingPlan& plan) {
              "model"}};
   if (plan.cuda)
     return {{"no-device",
-             "the recipe is for GPUs, and calibration measures the CPU",
+             "the recipe is for GPUs, but calibration measures the CPU",
              "--device cpu measures this machine; estimates for GPUs come from data sheets and past runs",
              {},
              "device"}};

@@ -140,15 +140,16 @@ class Search {
           const int dp = world / (tp * cp * pp);
           const std::string mesh = fmt::format("pp {} tp {} dp {}", pp, tp, dp);
           if (spec.heads % tp != 0 || spec.kv_heads % tp != 0) {
-            refuse(fmt::format("{} key-value heads do not divide over tp", spec.kv_heads), mesh);
+            refuse(fmt::format("{} key-value heads cannot be split evenly over tp", spec.kv_heads), mesh);
           } else if (spec.recurrence && spec.recurrence->groups % tp != 0) {
-            refuse(fmt::format("{} groups of recurrent layers do not divide over tp", spec.recurrence->groups), mesh);
+            refuse(fmt::format("{} groups of recurrent layers cannot be split evenly over tp", spec.recurrence->groups),
+                   mesh);
           } else if (cp > 1 && spec.recurrence) {
-            refuse("states of recurrent layers do not divide over cp", mesh);
+            refuse("states of recurrent layers cannot be split over cp", mesh);
           } else if (cp > 1 && sequence() % (std::int64_t{2} * cp) != 0) {
-            refuse("the sequence does not divide over cp", mesh);
+            refuse("the sequence cannot be split evenly over cp", mesh);
           } else if (base_->batch.global % dp != 0) {
-            refuse(fmt::format("{} sequences per step do not divide over dp", base_->batch.global), mesh);
+            refuse(fmt::format("{} sequences per step cannot be split evenly over dp", base_->batch.global), mesh);
           } else {
             for (const int ep : experts_over(dp * cp * tp)) draft_mesh(sizes_of(pp, dp, cp, tp, ep));
           }

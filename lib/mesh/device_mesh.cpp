@@ -57,7 +57,7 @@ DataParallelAxes DeviceMesh::data_parallel_axes() const {
 const RankGrid& DeviceMesh::grid_of(AxisSet axes) const {
   const AxisSet dense_only = axes - kExpertAxes;
   if (dense_only == axes) return dense_;
-  AUTOMODEL_CHECK((dense_only - Axis::kPp).empty(), "expert axes do not mix with those of dense layers");
+  AUTOMODEL_CHECK((dense_only - Axis::kPp).empty(), "expert axes cannot be combined with those of dense layers");
   return experts_;
 }
 

@@ -39,9 +39,9 @@ class Choosing {
       if (expert) {
         module = experts_of(parameter);
         if (!are_targets(module)) continue;
-        if (parameter.expert < 0) return refuse_experts(module, "in one tensor, which gets no adapters");
-        if (section_.use_dora()) return refuse_experts(module, "without magnitudes (use_dora)");
-        if (expert_tensor_ > 1) return refuse_experts(module, "divided by their width (expert_tensor_parallel_size)");
+        if (parameter.expert < 0) return refuse_experts(module, "they are stored as one tensor");
+        if (section_.use_dora()) return refuse_experts(module, "DoRA does not support them (use_dora)");
+        if (expert_tensor_ > 1) return refuse_experts(module, "they are split by width (expert_tensor_parallel_size)");
       } else if (!is_target(module)) {
         continue;
       }
@@ -55,9 +55,8 @@ class Choosing {
     }
     if (out_.spec.weights.empty()) {
       if (arch::find_family(model_.spec.model_type) != nullptr) return refuse_nothing();
-      report_.warn("no-effect", key_,
-                   "adapters are not counted: the modules of this model_type are not known by their names",
-                   "it is planned by its sizes; their part is small");
+      report_.warn("no-effect", key_, "adapters are not counted: the module names of this model_type are unknown",
+                   "the model is planned by its sizes; the adapters' share is small");
       fill(std::move(parameters));
       return std::move(out_);
     }
@@ -85,7 +84,7 @@ class Choosing {
         compiled_.push_back(std::move(*compiled));
       else
         report_.refuse("bad-value", key_, fmt::format("'{}' cannot be read as a pattern", pattern),
-                       "* stands for anything; everything else is a regular expression, in which brackets close");
+                       "* matches anything; everything else is a regular expression with balanced brackets");
     }
     return compiled_.size() == patterns_.size();
   }
@@ -114,8 +113,8 @@ class Choosing {
   }
 
   std::optional<AdapterPlan> refuse_experts(const std::string& module, const std::string& why) {
-    report_.refuse("adapter-target", key_, fmt::format("the experts of '{}' are {}", module, why),
-                   "name what is outside of the experts: target_modules: ['*self_attn*_proj']");
+    report_.refuse("adapter-target", key_, fmt::format("the experts of '{}' cannot have adapters: {}", module, why),
+                   "name modules outside the experts: target_modules: ['*self_attn*_proj']");
     return std::nullopt;
   }
 
@@ -128,7 +127,7 @@ class Choosing {
   void leave_out_tied(const std::string& module) {
     report_.warn("adapter-target", key_,
                  fmt::format("'{}' shares its weight with the embedding and gets no adapter", module),
-                 "model.tie_word_embeddings: false gives it a weight of its own");
+                 "model.tie_word_embeddings: false gives it its own weight");
   }
 
   std::optional<AdapterPlan> refuse_nothing() {
@@ -155,18 +154,17 @@ class Choosing {
     spec.dropout_first = section_.dropout_position() == config::DropoutPosition::kPre;
     spec.magnitudes = section_.use_dora();
     if (spec.magnitudes && spec.base)
-      report_.refuse("quantized-weights", "peft.use_dora", "lengths of rows are not computed of weights of few bits",
+      report_.refuse("quantized-weights", "peft.use_dora", "row norms are not computed for quantized weights",
                      "remove use_dora or quantization");
     spec.start = section_.lora_A_init() == config::AdapterInit::kXavier ? arch::AdapterStart::kXavier
                                                                         : arch::AdapterStart::kKaiming;
     out_.modules = module_names();
     out_.all = arch::with_adapters(std::move(parameters), spec);
     if (spec.base && std::none_of(out_.all.begin(), out_.all.end(), [](const auto& each) { return each.bits > 0; }))
-      report_.refuse(
-          "quantized-weights", "quantization",
-          fmt::format("'{}' has no weights that can be kept in few bits: it stores its linear modules transposed",
-                      model_.spec.model_type),
-          "remove quantization");
+      report_.refuse("quantized-weights", "quantization",
+                     fmt::format("'{}' has no weights that can be quantized: its linear modules are stored transposed",
+                                 model_.spec.model_type),
+                     "remove quantization");
     out_.layers.assign(static_cast<std::size_t>(model_.layout.layer_count()), {false, false, false, false});
     for (const auto& parameter : out_.all) {
       if (!parameter.trained()) continue;
@@ -232,8 +230,8 @@ std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, c
                       section.target() != config::ModelTarget::kFromConfig;
   if (out && !stored)
     report.warn("adapter-base", "peft",
-                "the base weights of the adapters come from the seed: no other program has them",
-                "model.pretrained_model_name_or_path names a folder of trained weights");
+                "the adapters' base weights are initialised from the seed: no other program has them",
+                "set model.pretrained_model_name_or_path to a folder of trained weights");
   return out;
 }
 

@@ -13,14 +13,14 @@ using mesh::Rank;
 
 constexpr std::array kChannels = {
     ChannelRow{Channel::kPipeline, "pp", "Messages between stages."},
-    ChannelRow{Channel::kTensor, "tp", "Parts of matmuls."},
+    ChannelRow{Channel::kTensor, "tp", "Activations and gradients of split matmuls."},
     ChannelRow{Channel::kSharedHeads, "shared heads", "Tensor-parallel ranks that hold the same key-value heads."},
     ChannelRow{Channel::kContext, "cp", "Ranks with different tokens of the same sequences."},
     ChannelRow{Channel::kContextHeads, "cp_heads", "Those of them that exchange heads."},
     ChannelRow{Channel::kContextKeys, "cp_keys", "Those of them that exchange keys and values."},
-    ChannelRow{Channel::kDenseShard, "dp_shard_cp", "Ranks that share a dense parameter, or sum its gradient."},
+    ChannelRow{Channel::kDenseShard, "dp_shard_cp", "Ranks that shard a dense parameter, or all-reduce its gradient."},
     ChannelRow{Channel::kDenseReplicate, "dp_replicate", "Ranks that hold the same shard."},
-    ChannelRow{Channel::kExperts, "ep", "Ranks that share a layer's experts."},
+    ChannelRow{Channel::kExperts, "ep", "Ranks over which a layer's experts are distributed."},
     ChannelRow{Channel::kExpertShard, "ep_shard", "Ranks that hold the same experts."},
     ChannelRow{Channel::kTokens, "cp_tp", "Ranks with different tokens of a microbatch (router statistics)."},
     ChannelRow{Channel::kTied, "tied embeddings",

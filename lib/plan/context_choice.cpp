@@ -18,7 +18,7 @@ void read_levels(const std::vector<int>& levels, int cp, ContextPlan& plan, Loca
   if (levels.size() != 2 || levels[0] < 1 || levels[1] < 1)
     return report.refuse("bad-value", kSizesKey,
                          "hierarchical_context_parallel_sizes is not a list of two sizes, each at least 1",
-                         "the ranks of an all-to-all, and the groups between which keys and values travel: [2, 2]");
+                         "the ranks per all-to-all, and the number of groups that exchange keys and values: [2, 2]");
   if (levels[0] * levels[1] != cp)
     return report.refuse(
         "indivisible", kSizesKey,
@@ -59,19 +59,18 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
   if (model != nullptr)
     for (int layer = 0; layer < model->spec.layers; ++layer)
       if (model->spec.recurs(layer)) {
-        report.refuse_plan(
-            "recurrent-context", "distributed.cp_size",
-            fmt::format("layer {} is {}: its state is passed from token to token and cannot be divided among "
-                        "context-parallel ranks",
-                        layer, arch::name_of(model->spec.mixer(layer))),
-            "use cp_size 1; tensor parallelism with sequence_parallel divides what is kept of a sequence");
+        report.refuse_plan("recurrent-context", "distributed.cp_size",
+                           fmt::format("layer {} is {}: its state is passed from token to token and cannot be split "
+                                       "over context-parallel ranks",
+                                       layer, arch::name_of(model->spec.mixer(layer))),
+                           "use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
         break;
       }
   if (model != nullptr && model->spec.index)
-    report.refuse_plan("recurrent-context", "distributed.cp_size",
-                       "an index chooses the tokens that attention sees among all of a sequence, which are divided "
-                       "among context-parallel ranks",
-                       "use cp_size 1; tensor parallelism with sequence_parallel divides what is kept of a sequence");
+    report.refuse_plan(
+        "recurrent-context", "distributed.cp_size",
+        "attention sees tokens that an index selects from the whole sequence, which context-parallel ranks split",
+        "use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
   if (model == nullptr || plan.heads == 1) return plan;
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=
@@ -79,9 +78,9 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
   const int groups = divided ? std::max(1, spec.kv_heads / sizes.tp) : spec.kv_heads;
   if (groups % plan.heads != 0)
     report.refuse_plan("indivisible", plan.keys == 1 ? kTypeKey : kSizesKey,
-                       fmt::format("{} key-value heads of a rank are not divisible by the {} ranks that exchange heads",
+                       fmt::format("{} key-value heads per rank are not divisible by the {} ranks that exchange heads",
                                    groups, plan.heads),
-                       "fewer ranks in the all-to-all (a2a+p2p), or cp_comm_type p2p or all_gather");
+                       "use fewer ranks in the all-to-all (a2a+p2p), or cp_comm_type p2p or all_gather");
   return plan;
 }
 

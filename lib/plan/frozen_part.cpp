@@ -90,7 +90,7 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
   const auto& section = *recipe.recipe.freeze_config();
   if (section.freeze_modules->empty() && section.unfreeze_modules->empty()) return std::nullopt;
   if (recipe.recipe.peft()) {
-    report.refuse("unsupported-option", key, "with adapters no module of the model is trained",
+    report.refuse("unsupported-option", key, "with adapters, no module of the model itself is trained",
                   "peft.target_modules and peft.exclude_modules say where adapters are trained");
     return std::nullopt;
   }
@@ -122,8 +122,8 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
     if (parameter.tied_to.empty()) out.elements += parameter.shape.elements();
   }
   if (!any_trained)
-    report.refuse("freeze-target", key + ".freeze_modules", "nothing of the model would be trained",
-                  "unfreeze_modules names exceptions that are trained");
+    report.refuse("freeze-target", key + ".freeze_modules", "no module of the model would be trained",
+                  "name exceptions that are trained in unfreeze_modules");
   if (out.names.empty()) return std::nullopt;
   count_products(out, model.layout.layer_count());
   return out;

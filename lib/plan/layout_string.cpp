@@ -110,8 +110,8 @@ std::optional<LayerKinds> parse_layout(std::string_view text, Diagnostics& probl
   Marks groups;
   Marks letters;
   if (!expand_groups(marks, groups) || !expand_letters(groups, letters)) {
-    problems.push_back(bad_layout(fmt::format("the layout repeats to more than {} letters", kLongest),
-                                  "the numbers after * are repetitions"));
+    problems.push_back(bad_layout(fmt::format("the layout expands to more than {} letters", kLongest),
+                                  "the numbers after * are repeat counts"));
     return std::nullopt;
   }
   LayerKinds out(1);
@@ -121,10 +121,9 @@ std::optional<LayerKinds> parse_layout(std::string_view text, Diagnostics& probl
     } else if (const Letter* row = find_letter(mark.letter)) {
       out.back().push_back(row->kind);
     } else {
-      problems.push_back(bad_layout(
-          fmt::format("'{}' at column {} of layout '{}'", mark.letter, mark.at + 1, text),
-          "a layout has E (embedding), t (decoder layer), m (multi-token prediction), L (loss) and | between stages; "
-          "(tt|)*3 and t*3 repeat, but not one inside the other"));
+      problems.push_back(bad_layout(fmt::format("'{}' at column {} of layout '{}'", mark.letter, mark.at + 1, text),
+                                    "a layout has E (embedding), t (decoder layer), m (multi-token prediction), L "
+                                    "(loss) and | between stages; (tt|)*3 and t*3 repeat, but cannot be nested"));
       return std::nullopt;
     }
   }

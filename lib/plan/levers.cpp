@@ -13,7 +13,7 @@ Recompute recompute_of(const config::DistributedConfig& distributed, Located& re
     return asked == config::ActivationCheckpointing::kFull ? Recompute::kFull : Recompute::kSelective;
   if (distributed.asked_checkpointing() != config::ActivationCheckpointing::kOff)
     report.warn("no-effect", "distributed.activation_checkpointing_scope",
-                "no activations are recomputed: the scope leaves out the language tower, the only one here",
+                "no activations are recomputed: the scope excludes the language tower, the only one that is supported",
                 "use all or language");
   return Recompute::kNone;
 }
@@ -38,7 +38,7 @@ std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute, Lo
     const std::string key = "model_parallel.enable_autocast";
     if (m.autocast_dtype() && out && *m.autocast_dtype() != *out)
       report.refuse("precision-conflict", "model_parallel.autocast_dtype",
-                    fmt::format("model_parallel.autocast_dtype says {}, distributed.autocast_dtype says {}",
+                    fmt::format("model_parallel.autocast_dtype is {}, but distributed.autocast_dtype is {}",
                                 name_of(*m.autocast_dtype()), name_of(*out)),
                     "remove one of the two");
     for (const auto& dtype : {m.autocast_dtype(), out, m.params_dtype(), m.pipeline_dtype()})
@@ -48,7 +48,7 @@ std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute, Lo
       }
     if (!out || *out == compute)
       report.warn("no-effect", key, fmt::format("autocast has no effect: matmuls run in {} already", name_of(compute)),
-                  "set model_parallel.autocast_dtype to another type");
+                  "set model_parallel.autocast_dtype to another dtype");
   }
   if (out == compute) out.reset();
   return out;
@@ -80,8 +80,9 @@ std::optional<ActivationOffloading> offloading_of(const config::ModelParallelCon
     report.refuse("bad-value", layers,
                   fmt::format("activations of {} layers cannot be offloaded{}", out.layers,
                               request.layers ? fmt::format(": the model has {}", *request.layers) : ""),
-                  request.layers ? fmt::format("0 to {}: the last layer runs backward first", *request.layers - 1)
-                                 : "0 or more, and fewer than the model has layers");
+                  request.layers ? fmt::format("0 to {}: the last layer is the first one in the backward pass",
+                                               *request.layers - 1)
+                                 : "0 or more, but fewer than the model has layers");
     return std::nullopt;
   }
   const auto nothing = [&](const std::string& where, const std::string& why, const std::string& help) {
@@ -123,11 +124,10 @@ std::optional<QuantizationPlan> quantization_of(const config::Recipe& recipe, DT
   if (!four && !eight) return std::nullopt;
   const std::string key = four ? "quantization.load_in_4bit" : "quantization.load_in_8bit";
   if (!recipe.peft())
-    report.refuse("quantized-weights", key,
-                  "weights of few bits are frozen, and there are no adapters to train instead",
+    report.refuse("quantized-weights", key, "quantized weights are frozen, and there are no adapters to train instead",
                   "add a peft section, or remove quantization");
   if (recipe.fp8() && recipe.fp8()->enabled())
-    report.refuse("quantized-weights", key, "products with weights of few bits are not products in float8",
+    report.refuse("quantized-weights", key, "matmuls with quantized weights cannot run in float8",
                   "remove fp8 or quantization");
   return QuantizationPlan{.base = {.bits = four ? 4 : 8, .small_scales = four && asked.double_quant()},
                           .compute = four ? asked.compute_dtype() : compute};
@@ -139,10 +139,10 @@ double router_bias_step_of(const config::Recipe& recipe, const LeverRequest& req
   if (step == 0) return 0;
   const std::string key = "model.moe_overrides.gate_bias_update_factor";
   if (!request.router_biases)
-    report.refuse("router-bias", key, "no router of this model has a bias that decides which experts are chosen",
-                  "remove it; models that have one name it e_score_correction_bias or expert_bias");
+    report.refuse("router-bias", key, "no router of this model has a correction bias",
+                  "remove it; models with such biases name them e_score_correction_bias or expert_bias");
   else if (recipe.peft())
-    report.refuse("router-bias", key, "adapters alone are trained and saved: the biases of routers stay as they are",
+    report.refuse("router-bias", key, "only adapters are trained and saved: the routers' biases do not change",
                   "remove it, or peft");
   return step;
 }
@@ -195,8 +195,8 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
     out.check_gradients = megatron->check_for_nan_in_grad();
   if (m.hybrid_context_parallel())
     report.refuse("unsupported-option", "model_parallel.hybrid_context_parallel",
-                  "a context-parallel size chosen for each sequence is not supported",
-                  "remove it; distributed.cp_size holds for all sequences");
+                  "choosing the context-parallel size per sequence is not supported",
+                  "remove it; distributed.cp_size applies to all sequences");
   out.offloading = offloading_of(m, request, out.recompute, report);
   out.overlap_experts = m.overlap_moe_expert_parallel_comm();
   out.late_expert_gradients = m.overlap_dispatch_backward_with_experts_wgrad();
@@ -212,8 +212,8 @@ Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& reque
     out.loss_chunk = chunked->chunk_len();
   if (out.loss_chunk && request.head_rows_normed) {
     report.warn("no-effect", "loss_fn._target_",
-                "logits are whole: this model divides them by the norms of the head's rows, whose gradient is not "
-                "computed by chunks",
+                "logits are not chunked: this model divides them by the norms of the head's rows, whose gradient is "
+                "not computed in chunks",
                 "set loss_fn._target_: masked_ce");
     out.loss_chunk.reset();
   }
@@ -252,7 +252,7 @@ RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, 
                     {},
                     key});
   if (recipe.distributed->checkpointing() != config::ActivationCheckpointing::kOff) {
-    report.warn("no-effect", key, "activation_checkpointing decides what is recomputed",
+    report.warn("no-effect", key, "activation_checkpointing already decides what is recomputed",
                 "remove distributed.activation_checkpointing, or recompute_modules");
     return out;
   }

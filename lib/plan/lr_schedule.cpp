@@ -75,26 +75,23 @@ void check_rates(const LrSettings& s, Rules& rules) {
                                                      {"end_wd", s.end_wd()}};
   for (const auto& [key, value] : all)
     if (!std::isfinite(value) || value < 0)
-      rules.refuse(key, fmt::format("{} is {}", key, value), "rates are finite and at least 0");
+      rules.refuse(key, fmt::format("{} is {}", key, value), "rates must be finite and at least 0");
   if (s.min_lr() > s.max_lr())
-    rules.refuse(
-        "min_lr", fmt::format("min_lr {} is above max_lr {}", s.min_lr(), s.max_lr()),
-        fmt::format("min_lr must be at most {}; it is a hundredth of optimizer.lr where it is not set", s.max_lr()));
+    rules.refuse("min_lr", fmt::format("min_lr {} is above max_lr {}", s.min_lr(), s.max_lr()),
+                 fmt::format("min_lr must be at most {}; if not set, it is a hundredth of optimizer.lr", s.max_lr()));
   if (s.init_lr() > s.max_lr())
-    rules.refuse(
-        "init_lr", fmt::format("init_lr {} is above max_lr {}", s.init_lr(), s.max_lr()),
-        fmt::format("init_lr must be at most {}; it is a tenth of optimizer.lr where it is not set", s.max_lr()));
+    rules.refuse("init_lr", fmt::format("init_lr {} is above max_lr {}", s.init_lr(), s.max_lr()),
+                 fmt::format("init_lr must be at most {}; if not set, it is a tenth of optimizer.lr", s.max_lr()));
 }
 
 void check_decay(const LrSettings& s, Rules& rules) {
   if (s.lr_warmup_steps() >= s.lr_decay_steps())
-    rules.refuse(
-        "lr_warmup_steps",
-        fmt::format("warm-up of {} steps does not end before the decay does, at step {}", s.lr_warmup_steps(),
-                    s.lr_decay_steps()),
-        fmt::format("lr_warmup_steps must be at most {} (lr_decay_steps, by default the number of steps of the run, "
-                    "less 1); not set, it is a tenth of the run's steps, at most 1000",
-                    s.lr_decay_steps() - 1));
+    rules.refuse("lr_warmup_steps",
+                 fmt::format("warm-up of {} steps does not end before the decay does, at step {}", s.lr_warmup_steps(),
+                             s.lr_decay_steps()),
+                 fmt::format("lr_warmup_steps must be at most {} (lr_decay_steps, by default the number of steps of "
+                             "the run, less 1); if not set, it is a tenth of the run's steps, at most 1000",
+                             s.lr_decay_steps() - 1));
   if (s.lr_decay_style() != DecayStyle::kWsd) return;
   if (!s.wsd_decay_steps())
     rules.refuse("wsd_decay_steps", "lr_decay_style WSD needs wsd_decay_steps",
@@ -108,7 +105,7 @@ void check_decay(const LrSettings& s, Rules& rules) {
 void check_weight_decay(const LrSettings& s, Rules& rules) {
   if (s.end_wd() < s.start_wd())
     rules.refuse("end_wd", fmt::format("end_wd {} is below start_wd {}", s.end_wd(), s.start_wd()),
-                 fmt::format("weight decay may only grow: end_wd must be at least {}", s.start_wd()));
+                 fmt::format("weight decay can only increase: end_wd must be at least {}", s.start_wd()));
   else if (s.wd_incr_style() == WeightDecayStyle::kConstant && s.start_wd() != s.end_wd())
     rules.refuse(
         "wd_incr_style",
@@ -144,7 +141,7 @@ double LrSchedule::weight_decay(std::int64_t n) const {
 
 std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedulerConfig>& section, double base_lr,
                                            double base_weight_decay, std::int64_t total_steps, Diagnostics& problems) {
-  AUTOMODEL_CHECK(total_steps > 0, "a run has at least one step");
+  AUTOMODEL_CHECK(total_steps > 0, "a run must have at least one step");
   LrSettings s;
   s.max_lr = s.init_lr = s.min_lr = base_lr;
   s.start_wd = s.end_wd = base_weight_decay;
@@ -182,8 +179,8 @@ LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& sect
     const std::string ours = config::to_json(field.type->dump(field.of(&recipe), config::Keys::kAll));
     const std::string theirs = config::to_json(field.type->dump(field.of(&checkpoint), config::Keys::kAll));
     if (ours != theirs)
-      rules.refuse(field.key, fmt::format("{} is {} here and {} in the checkpoint", field.key, ours, theirs),
-                   "set use_checkpoint_opt_param_scheduler or override_opt_param_scheduler to say which counts");
+      rules.refuse(field.key, fmt::format("{} is {} in the recipe, but {} in the checkpoint", field.key, ours, theirs),
+                   "set use_checkpoint_opt_param_scheduler or override_opt_param_scheduler to choose one");
   }
   return recipe;
 }

@@ -134,11 +134,11 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
                               "memory and time are not",
                               choice.name),
                   fmt::format("{}give its configuration: --model.config PATH (a config.json or the folder with it)",
-                              near.empty() ? "" : fmt::format("did you mean '{}'? else ", near)));
+                              near.empty() ? "" : fmt::format("did you mean '{}'? otherwise ", near)));
       return std::nullopt;
     }
     if (path.empty()) {
-      report.refuse("model-not-found", key, fmt::format("there is no model '{}' here", choice.name),
+      report.refuse("model-not-found", key, fmt::format("there is no model '{}' on this machine", choice.name),
                     "a folder with config.json, a config.json, or a name in the local Hugging Face cache (HF_HOME, "
                     "HF_HUB_CACHE); nothing is downloaded");
       return std::nullopt;

@@ -169,7 +169,7 @@ class Check {
         if (at < 0 || tree_[at].kind != ModuleKind::kLayer) continue;
         if (tree_[at].layer < previous)
           return refuse("stage-order", fmt::format("layer {} comes after layer {}", tree_[at].layer, previous),
-                        "layers run in their order: ascending in a stage and from stage to stage");
+                        "layers must be in ascending order within a stage and from stage to stage");
         previous = tree_[at].layer;
       }
   }

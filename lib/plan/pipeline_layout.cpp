@@ -39,7 +39,7 @@ Fault check_numbers(const Request& r) {
       r.chunks.value_or(1) > kMost)
     return fault("bad-value",
                  fmt::format("{} layers on {} ranks with {} chunks", r.layers, r.pp_size, r.chunks.value_or(1)),
-                 fmt::format("numbers are from 1 to {}", kMost), kMegatronPpKey);
+                 fmt::format("each number must be from 1 to {}", kMost), kMegatronPpKey);
   if (r.chunks.value_or(1) > 1 && r.pp_size == 1)
     return fault("bad-value", fmt::format("{} chunks of layers on a single pipeline rank", *r.chunks),
                  "chunks need at least two pipeline ranks", kChunksKey);
@@ -64,10 +64,10 @@ Fault check_uneven(const Request& r) {
                  "the ends cannot take more layers or ranks than there are", key);
   if (first % chunks != 0)
     return fault("indivisible", fmt::format("{} layers on the first rank in {} chunks", first, chunks),
-                 "the chunks of a rank have equal numbers of layers", kFirstKey);
+                 "the chunks of a rank must have equal numbers of layers", kFirstKey);
   if (last % chunks != 0)
     return fault("indivisible", fmt::format("{} layers on the last rank in {} chunks", last, chunks),
-                 "the chunks of a rank have equal numbers of layers", kLastKey);
+                 "the chunks of a rank must have equal numbers of layers", kLastKey);
   const int rest = r.layers - first - last;
   if ((rest == 0) != (ranks == 0))
     return fault("bad-value", fmt::format("{} layers remain for {} ranks between the ends", rest, ranks),
@@ -79,7 +79,7 @@ Fault check_uneven(const Request& r) {
   if (rest / ranks % chunks != 0)
     return fault("indivisible",
                  fmt::format("{} layers on each rank between the ends in {} chunks", rest / ranks, chunks),
-                 "the chunks of a rank have equal numbers of layers", key);
+                 "the chunks of a rank must have equal numbers of layers", key);
   return {};
 }
 
@@ -92,10 +92,10 @@ Fault check_even(const Request& r) {
                         : fmt::format("{} layers and {} of embedding and loss", r.layers, counted - r.layers);
   if (counted % r.pp_size != 0)
     return fault("indivisible", fmt::format("{} on {} pipeline ranks", what, r.pp_size),
-                 "every rank has the same number of layers", kMegatronPpKey);
+                 "every rank must have the same number of layers", kMegatronPpKey);
   if (counted / r.pp_size % chunks != 0)
     return fault("indivisible", fmt::format("{} on {} pipeline ranks in {} chunks", what, r.pp_size, chunks),
-                 "the chunks of a rank have equal numbers of layers", kChunksKey);
+                 "the chunks of a rank must have equal numbers of layers", kChunksKey);
   return {};
 }
 

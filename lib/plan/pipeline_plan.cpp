@@ -40,7 +40,7 @@ const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline
   }
   if (found->generate == nullptr) {
     report.refuse("schedule-needs-csv", "distributed.pipeline.pp_schedule",
-                  fmt::format("the order of '{}' comes from a file", *pipeline.pp_schedule()),
+                  fmt::format("the schedule '{}' is read from a file", *pipeline.pp_schedule()),
                   "give pp_schedule_csv, or name a schedule");
     return nullptr;
   }
@@ -98,9 +98,10 @@ class PipelinePlanning {
   void warn_of_unused_name() {
     const auto* named = settings_.pp_schedule() ? schedule::find_generator(*settings_.pp_schedule()) : nullptr;
     if (report_.given(kScheduleKey) && (named == nullptr || named->generate != nullptr))
-      report_.warn("no-effect", kScheduleKey,
-                   fmt::format("pp_schedule '{}' has no effect beside pp_schedule_csv", *settings_.pp_schedule()),
-                   "remove one of the two");
+      report_.warn(
+          "no-effect", kScheduleKey,
+          fmt::format("pp_schedule '{}' has no effect together with pp_schedule_csv", *settings_.pp_schedule()),
+          "remove one of the two");
   }
 
   /// In Megatron Core, virtual_pipeline_model_parallel_size alone selects the interleaved schedule. The same applies
@@ -123,9 +124,10 @@ class PipelinePlanning {
     const auto& name = *settings_.pp_schedule_csv();
     const auto path = find_beside(name, recipe_.folder());
     if (!path) {
-      report_.refuse(
-          "missing-file", "distributed.pipeline.pp_schedule_csv", fmt::format("the schedule '{}' is not a file", name),
-          "a CSV file in PyTorch's format; relative paths are beside the recipe or in the working directory");
+      report_.refuse("missing-file", "distributed.pipeline.pp_schedule_csv",
+                     fmt::format("the schedule '{}' is not a file", name),
+                     "give a CSV file in PyTorch's format; relative paths are resolved beside the recipe, then in the "
+                     "working directory");
       return false;
     }
     table_path_ = name;
@@ -173,7 +175,8 @@ class PipelinePlanning {
     if (settings_.pipeline_model_parallel_layout()) given.emplace_back(kStageLayoutKey);
     if (layers.count || layers.automatic || !layers.counts.empty()) given.emplace_back(kStageLayersKey);
     if (given.size() > 1) {
-      report_.refuse("split-conflict", given[1], fmt::format("{} and {} both divide the layers", given[0], given[1]),
+      report_.refuse("split-conflict", given[1],
+                     fmt::format("{} and {} both assign layers to stages", given[0], given[1]),
                      "remove one of the two");
       return std::nullopt;
     }
@@ -203,7 +206,7 @@ class PipelinePlanning {
       if (stages % ranks_ != 0)
         report_.refuse("indivisible", "distributed.pipeline.pp_schedule_csv",
                        fmt::format("{} stages are not a multiple of {} pipeline ranks", stages, ranks_),
-                       "a schedule with the same number of stages on every rank");
+                       "use a schedule with the same number of stages on every rank");
       return report_.ok() ? std::optional(stages / ranks_) : std::nullopt;
     }
     if (divided) {
@@ -275,7 +278,7 @@ class PipelinePlanning {
     if (wanted.layout && model_ != nullptr && has_mtp(*wanted.layout)) wanted.mtp_layers = model_->spec.mtp_layers;
     if (wanted.layout && model_ == nullptr)
       problems.push_back({"missing-key",
-                          "a layout for a model whose sizes are unknown",
+                          "a layout needs a model with known sizes",
                           "give --model.config PATH (a config.json)",
                           {},
                           "pipeline_model_parallel_layout"});

@@ -50,7 +50,8 @@ void choose_storage_units(Sharding& sharding, const config::DistributedConfig& d
     const bool named =
         std::ranges::any_of(*classes, [&](const std::string& each) { return is_decoder_layer(each, *spec); });
     if (!sharding.parameters) {
-      report.warn("no-effect", kUnitsKey, "unit modules say what is gathered together, and no parameters are sharded",
+      report.warn("no-effect", kUnitsKey,
+                  "unit modules define what is gathered together, but no parameters are sharded",
                   "set distributed.zero_dp_strategy: 3, or remove the key");
     } else if (!named && !sharding.whole_stage) {
       sharding.whole_stage = true;
@@ -60,16 +61,16 @@ void choose_storage_units(Sharding& sharding, const config::DistributedConfig& d
                   fmt::format("none of [{}] is the decoder layer of {}: a whole stage is gathered at once and stays "
                               "gathered until its backward pass is done",
                               fmt::join(*classes, ", "), spec->architecture),
-                  "name the model's decoder layer, or remove the key: layers are units then");
+                  "name the model's decoder layer, or remove the key: layers are then units");
     }
   }
   if (megatron->fsdp_double_buffer() && !sharding.double_buffer)
     report.warn("no-effect", kBufferKey,
-                !sharding.parameters   ? "no parameters are gathered for use"
-                : sharding.whole_stage ? "a stage is one unit: there is nothing to take turns with"
-                                       : "gathered parameters stay until the backward pass: each layer needs memory of "
-                                         "its own",
-                "it acts with zero_dp_strategy 3, without a pipeline, where layers are units");
+                !sharding.parameters ? "no parameters are gathered for use"
+                : sharding.whole_stage
+                    ? "a stage is one unit: there is nothing to alternate with"
+                    : "gathered parameters are kept until the backward pass: each layer needs its own buffer",
+                "it takes effect with zero_dp_strategy 3, without a pipeline, if layers are units");
 }
 
 }  // namespace automodel::plan

@@ -102,8 +102,8 @@ class TensorCheck {
       const std::string_view name = kind.module(part);
       if (first && *first != style)
         return misfit(key,
-                      fmt::format("{} and {} share their input but are divided differently: {} and {}", first_name,
-                                  name, arch::name_of(*first), arch::name_of(style)),
+                      fmt::format("{} and {} share their input but are split differently: {} and {}", first_name, name,
+                                  arch::name_of(*first), arch::name_of(style)),
                       "give them the same style");
       first = style;
       first_name = name;
@@ -112,16 +112,17 @@ class TensorCheck {
     if (block.name == "attention" && spec_.latent) latent(layer, *first, key);
     if (block.name == "state" && *first != TensorStyle::kColwise)
       return misfit(
-          key, "a mixer with a state can only be divided by heads",
+          key, "a recurrent mixer can only be split by heads",
           "colwise for its projections, convolutions and per-head parameters, rowwise for the last projection");
     for (const auto part : block.last) {
       if (!kind.has(part)) continue;
       const auto style = style_of(layer, part);
       if (!fit(*first, style, block.heads))
-        return misfit(key,
-                      fmt::format("{} is {} but {} is {}", first_name, arch::name_of(*first), kind.module(part),
-                                  arch::name_of(style)),
-                      "fitting are colwise with rowwise, and colwise_rep or replicated with rowwise_rep or replicated");
+        return misfit(
+            key,
+            fmt::format("{} is {} but {} is {}", first_name, arch::name_of(*first), kind.module(part),
+                        arch::name_of(style)),
+            "valid pairs are colwise with rowwise, and colwise_rep or replicated with rowwise_rep or replicated");
     }
     sizes(layer, block, *first);
   }
@@ -129,7 +130,7 @@ class TensorCheck {
   /// The low-rank parts are shared by all heads, and the shared key is used by every rank's heads.
   void latent(int layer, TensorStyle first, const std::string& key) {
     if (first != TensorStyle::kColwise)
-      misfit(key, "latent attention can only be divided by heads", "colwise for q_b_proj (or q_proj) and kv_b_proj");
+      misfit(key, "latent attention can only be split by heads", "colwise for q_b_proj (or q_proj) and kv_b_proj");
     for (const auto part : {Part::kQueryDown, Part::kKeyValueDown}) {
       if (!layout_.kind(layer).has(part)) continue;
       const auto style = style_of(layer, part);
@@ -147,7 +148,7 @@ class TensorCheck {
     if (state.heads == 0)
       return divides(spec_.hidden, "hidden_size", fmt::format("tp_size can be {}", common_divisors({spec_.hidden})));
     const auto possible = fmt::format("tp_size can be {} for this model", common_divisors({state.heads, state.groups}));
-    divides(state.groups, "groups of keys of a recurrent layer:", possible);
+    divides(state.groups, "key groups of a recurrent layer:", possible);
     if (fine_) divides(state.heads, "heads of a recurrent layer:", possible);
   }
 
@@ -272,7 +273,7 @@ class OverlapChoice {
       return false;
     }
     if (!sequence_)
-      report_.refuse("bad-value", key, key + " requires sequence parallelism", "set sequence_parallel: true beside it");
+      report_.refuse("bad-value", key, key + " requires sequence parallelism", "also set sequence_parallel: true");
     return sequence_;
   }
 
@@ -345,10 +346,9 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
   const auto tokens = length.tokens / sizes.cp;
   if ((plan.sequence_parallel || model.spec.moe) && length.tokens % sizes.cp == 0 && tokens % sizes.tp != 0) {
     const std::int64_t unit = std::int64_t{sizes.tp} * sizes.cp, down = length.tokens / unit * unit;
-    report.refuse_plan(
-        "indivisible", length.key,
-        fmt::format("{} tokens of a sequence on a rank are not divisible by tp_size {}", tokens, sizes.tp),
-        fmt::format("nearest are {} and {}", down, down + unit));
+    report.refuse_plan("indivisible", length.key,
+                       fmt::format("{} tokens per sequence and rank are not divisible by tp_size {}", tokens, sizes.tp),
+                       fmt::format("nearest valid values: {} and {}", down, down + unit));
   }
   return plan;
 }

@@ -55,13 +55,13 @@ std::optional<mesh::MeshSizes> plan_mesh(const config::LoadedRecipe& loaded, con
   return out;
 }
 
-/// "nearest are 4 and 8": the divisors of `whole` on either side of `size`.
+/// "nearest valid values: 4 and 8": the divisors of `whole` on either side of `size`.
 std::string nearest_divisors(int whole, int size) {
   int down = std::min(size, whole), up = size;
   while (whole % down != 0) --down;
   while (up < whole && whole % up != 0) ++up;
-  return up <= whole && whole % up == 0 ? fmt::format("nearest are {} and {}", down, up)
-                                        : fmt::format("nearest is {}", down);
+  return up <= whole && whole % up == 0 ? fmt::format("nearest valid values: {} and {}", down, up)
+                                        : fmt::format("nearest valid value: {}", down);
 }
 
 /// Expert-parallel ranks must hold equal numbers of experts, or equal parts of their width.
@@ -83,20 +83,22 @@ void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpe
   }
   if (spec.moe->experts % sizes.ep != 0)
     report.refuse("indivisible", "distributed.ep_size",
-                  fmt::format("{} experts do not divide among {} expert-parallel ranks", spec.moe->experts, sizes.ep),
+                  fmt::format("{} experts cannot be distributed evenly over {} expert-parallel ranks",
+                              spec.moe->experts, sizes.ep),
                   nearest_divisors(spec.moe->experts, sizes.ep));
   if (tensor <= 1) return;
   if (spec.moe->bias)
-    return report.refuse("bad-value", tensor_key,
-                         fmt::format("the experts of '{}' have biases and cannot be cut across ranks", spec.model_type),
-                         "expert_tensor_parallel_size: 1; experts divide among ranks with distributed.ep_size");
+    return report.refuse(
+        "bad-value", tensor_key,
+        fmt::format("the experts of '{}' have biases and cannot be split over ranks", spec.model_type),
+        "set expert_tensor_parallel_size: 1; distributed.ep_size distributes whole experts over ranks");
   if (spec.moe->ffn % tensor != 0)
     report.refuse("indivisible", tensor_key,
-                  fmt::format("experts of width {} do not divide among {} ranks", spec.moe->ffn, tensor),
+                  fmt::format("experts of width {} cannot be split evenly over {} ranks", spec.moe->ffn, tensor),
                   nearest_divisors(spec.moe->ffn, tensor));
   if (sizes.per_stage() % (sizes.ep * tensor) != 0)
     report.refuse("indivisible", tensor_key,
-                  fmt::format("{} ranks of a pipeline stage do not divide into groups of ep_size {} x {} ranks",
+                  fmt::format("{} ranks of a pipeline stage cannot be divided into groups of ep_size {} x {} ranks",
                               sizes.per_stage(), sizes.ep, tensor),
                   nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
 }
@@ -210,7 +212,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
     report.refuse("indivisible", "step_scheduler.global_batch_size",
                   fmt::format("global_batch_size {} is not a multiple of local_batch_size {} x data-parallel size {}",
                               batch.global, batch.local, sizes.dp()),
-                  down > 0 ? fmt::format("nearest are {} and {}", down, down + unit)
+                  down > 0 ? fmt::format("nearest valid values: {} and {}", down, down + unit)
                            : fmt::format("at least {}, or a smaller local_batch_size", unit));
   } else {
     batch.runs = batch.global / unit;
@@ -219,9 +221,10 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   batch.length = length;
   const auto& pipeline = loaded.recipe.distributed->pipeline();
   if (pipeline && pipeline->pp_seq_len() && sizes.pp > 1 && *pipeline->pp_seq_len() != length)
-    report.refuse("length-conflict", "distributed.pipeline.pp_seq_len",
-                  fmt::format("distributed.pipeline.pp_seq_len is {}, {} is {}", *pipeline->pp_seq_len(), key, length),
-                  fmt::format("pp_seq_len: {}, or remove it: stages take the length of the data", length));
+    report.refuse(
+        "length-conflict", "distributed.pipeline.pp_seq_len",
+        fmt::format("distributed.pipeline.pp_seq_len is {}, but {} is {}", *pipeline->pp_seq_len(), key, length),
+        fmt::format("pp_seq_len: {}, or remove it: stages use the length of the data", length));
   batch.validation_length = validation_length(loaded.recipe);
   if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
   if (batch.length == 0 && spec != nullptr && training) {
@@ -230,20 +233,20 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
     batch.assumed_length = std::min<std::int64_t>(spec->max_positions, kAssumedLength);
     report.warn(
         "length-unknown", "dataset",
-        fmt::format("the sequence length is unknown: shapes and estimates are for {} tokens", batch.assumed_length),
-        "give distributed.pipeline.pp_seq_len, or dataset.seq_length where the data has it");
+        fmt::format("the sequence length is unknown: shapes and estimates assume {} tokens", batch.assumed_length),
+        "give distributed.pipeline.pp_seq_len, or dataset.seq_length if the data set has that key");
   }
   if (spec != nullptr && length > spec->max_positions && spec->max_positions > 0)
-    report.refuse(
-        "sequence-too-long", key,
-        fmt::format("sequences have {} tokens; the model accepts at most {}", length, spec->max_positions),
-        fmt::format("{} or less, or a model with longer positions (max_position_embeddings)", spec->max_positions));
+    report.refuse("sequence-too-long", key,
+                  fmt::format("sequences have {} tokens; the model accepts at most {}", length, spec->max_positions),
+                  fmt::format("{} or less, or a model with a larger max_position_embeddings", spec->max_positions));
   const std::int64_t chunks = std::int64_t{2} * sizes.cp;
   if (length > 0 && sizes.cp > 1 && length % chunks != 0) {
     const auto down = length / chunks * chunks;
-    report.refuse("indivisible", key,
-                  fmt::format("sequences of {} tokens do not divide into 2 x cp_size = {} chunks", length, chunks),
-                  fmt::format("nearest are {} and {}", down, down + chunks));
+    report.refuse(
+        "indivisible", key,
+        fmt::format("sequences of {} tokens cannot be divided evenly into 2 x cp_size = {} chunks", length, chunks),
+        fmt::format("nearest valid values: {} and {}", down, down + chunks));
   }
   return batch;
 }
@@ -294,7 +297,7 @@ WeightOrigin weight_origin(const TrainingPlan& plan, const Recipe& recipe) {
 /// Warns that the software stack and dispatcher only matter for GPU estimates.
 void warn_of_gpu_estimates(const config::HardwareConfig& hardware, Located& report) {
   const auto warn = [&](const char* key) {
-    report.warn("no-effect", key, "estimates for a CPU assume this program's own kernels and messages",
+    report.warn("no-effect", key, "estimates for a CPU assume this program's own kernels and communication",
                 "remove the key, or plan for a GPU (device: cuda, hardware.profile)");
   };
   if (hardware.stack()) warn("hardware.stack");

@@ -149,7 +149,7 @@ Diagnostic unknown_schedule(std::string_view name) {
   }
   const auto near = nearest(name, spellings);
   return {"schedule-unknown", fmt::format("unknown schedule '{}'", name.substr(0, 64)),
-          fmt::format("{}known are {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(names))};
+          fmt::format("{}known: {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(names))};
 }
 
 Diagnostics check_request(const Generator& generator, const Request& request) {

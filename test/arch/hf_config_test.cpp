@@ -91,7 +91,7 @@ TEST_CASE("an unknown family is planned by its sizes, or refused", "[arch]") {
   REQUIRE(planned.spec);
   CHECK_FALSE(planned.spec->plan_only.empty());
   CHECK(ids(planned.warnings) == Ids{"unknown-model-type"});
-  CHECK(planned.warnings[0].help.starts_with("did you mean 'llama'? known are llama, mistral"));
+  CHECK(planned.warnings[0].help.starts_with("did you mean 'llama'? known: llama, mistral"));
   CHECK(planned.spec->is_moe(11));
   CHECK(count_parameters(*planned.spec).total() > 0);
   CHECK(layout_of(*planned.spec).layer_fqn(3) == "model.layers.3");

@@ -17,7 +17,7 @@ TEST_CASE("the nearest known word is suggested, and none where nothing is near",
   CHECK(nearest("interleaved-1f1b", known) == "Interleaved1F1B");
   CHECK(nearest("zzz", known).empty());
   CHECK(suggestion("pipelin", known) == "did you mean 'pipeline'?");
-  CHECK(suggestion("qqqqqqqq", known) == "known are pp_size, tp_size, pipeline, Interleaved1F1B");
+  CHECK(suggestion("qqqqqqqq", known) == "known: pp_size, tp_size, pipeline, Interleaved1F1B");
 }
 
 }  // namespace automodel

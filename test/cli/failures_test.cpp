@@ -56,7 +56,7 @@ TEST_CASE("a mesh that needs every rank gives way to another one, and one host c
   CHECK(run.out.find("8 ranks: ") != std::string::npos);
   const auto one = test::run_program(folder, "plan r.yaml --world-size 8 --gpus-per-node 8 --failures");
   CHECK(one.code == 2);
-  CHECK(one.err.find("error[usage]: 8 ranks do not fill several hosts of 8") != std::string::npos);
+  CHECK(one.err.find("error[usage]: 8 ranks do not fill two or more hosts of 8 ranks each") != std::string::npos);
 }
 
 }  // namespace

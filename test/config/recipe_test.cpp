@@ -206,7 +206,7 @@ TEST_CASE("recipes of other classes are refused in one line that says what they 
   for (const auto& [name, what] : std::map<std::string, std::string>{
            {"KnowledgeDistillationRecipeForNextTokenPrediction", "distillation"},
            {"TrainFinetuneRecipeForSequenceClassification", "classification"},
-           {"FinetuneRecipeForVLM", "images"},
+           {"FinetuneRecipeForVLM", "vision-language"},
            {"DiffusionLMSFTRecipe", "diffusion"},
            {"TrainBiEncoderRecipe", "retrieval"},
            {"TrainEagle3Recipe", "draft models"},

@@ -94,7 +94,7 @@ TEST_CASE("a reference inside a reference is refused", "[config]") {
   interpolate("${A, ${B,x}} 160", environment_of({{"A", "1"}, {"B", "2"}}), {}, problems);
   REQUIRE(problems.size() == 1);
   CHECK(problems[0].id == "environment");
-  CHECK(problems[0].message == "'${A, ${B,x}' has a reference inside a reference");
+  CHECK(problems[0].message == "'${A, ${B,x}' nests one reference in another");
 }
 
 TEST_CASE("overrides are split as in NeMo AutoModel, but nothing is dropped silently", "[config]") {

@@ -112,13 +112,13 @@ TEST_CASE("a peft section that cannot be followed is refused with the reason", "
       "num_key_value_heads: 2, vocab_size: 1000, num_local_experts: 4, num_experts_per_tok: 2, "
       "tie_word_embeddings: false";
   CHECK(refusal("target_modules: '*input_linear'", fused) ==
-        "adapter-target peft.target_modules: the experts of 'model.layers.0.block_sparse_moe.input_linear' are in one "
-        "tensor, which gets no adapters");
+        "adapter-target peft.target_modules: the experts of 'model.layers.0.block_sparse_moe.input_linear' cannot have "
+        "adapters: they are stored as one tensor");
   CHECK(refusal("target_modules: lm_head", kLlama + ", tie_word_embeddings: true") ==
         "adapter-target peft.target_modules: 'lm_head' shares its weight with the embedding");
   CHECK(refusal("target_modules: '*[q'").starts_with("bad-value peft.target_modules: '*[q' cannot be read"));
   CHECK(warns("target_modules: [q_proj, fc1]", "no-effect", "'fc1'"));
-  CHECK(warns("dim: 4", "adapter-base", "come from the seed"));
+  CHECK(warns("dim: 4", "adapter-base", "initialised from the seed"));
 }
 
 TEST_CASE("a head that shares the embedding's weight is left out where all linear modules are meant", "[plan][peft]") {

@@ -135,7 +135,7 @@ TEST_CASE("a name that is nearly one of the catalogue brings that one to mind", 
     REQUIRE(result.plan->warnings.size() == 1);
     return result.plan->warnings[0].help;
   };
-  CHECK(help("meta-llama/Llama-3.1-8b").starts_with("did you mean 'meta-llama/Llama-3.1-8B'? else give"));
+  CHECK(help("meta-llama/Llama-3.1-8b").starts_with("did you mean 'meta-llama/Llama-3.1-8B'? otherwise give"));
   CHECK(help("someone/some-model").starts_with("give"));
 }
 

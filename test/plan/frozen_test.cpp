@@ -85,7 +85,7 @@ TEST_CASE("selectors that mean nothing, and sections that leave nothing, are ref
   CHECK(refusal("unfreeze_modules: [{glob: '*vision*'}]") ==
         "freeze-target freeze_config.unfreeze_modules: no module of this model matches '*vision*'\n");
   CHECK(refusal("freeze_modules: [{glob: '*'}]") ==
-        "freeze-target freeze_config.freeze_modules: nothing of the model would be trained\n");
+        "freeze-target freeze_config.freeze_modules: no module of the model would be trained\n");
   CHECK(refusal("freeze_modules: [{}]") ==
         "bad-value freeze_config.freeze_modules[0]: an entry has either a path or a glob\n");
   CHECK(refusal("freeze_modules: [{path: a, glob: b}]").starts_with("bad-value freeze_config.freeze_modules[0]"));

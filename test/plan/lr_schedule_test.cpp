@@ -142,7 +142,7 @@ TEST_CASE("a resumed run continues with the settings that the recipe says count"
   resumed("{use_checkpoint_opt_param_scheduler: false, lr_warmup_steps: 1, lr_decay_steps: 20}");
   REQUIRE(problems.size() == 1);  // wd_incr_steps follows the number of steps
   CHECK(problems[0].key == "lr_scheduler.wd_incr_steps");
-  CHECK(problems[0].message == "wd_incr_steps is 40 here and 20 in the checkpoint");
+  CHECK(problems[0].message == "wd_incr_steps is 40 in the recipe, but 20 in the checkpoint");
 }
 
 }  // namespace automodel::plan

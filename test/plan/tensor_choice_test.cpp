@@ -191,7 +191,7 @@ TEST_CASE("states are divided by heads, and not by tokens", "[plan]") {
   CHECK(style(divided, "model.layers.0.mamba.out_proj") == TensorStyle::kRowwise);
   const auto one_group = planned("tp_size: 2", mamba + "1");
   CHECK(only_problem(one_group) == "indivisible distributed.tp_size");
-  CHECK(one_group.problems[0].message.find("groups of keys") != std::string::npos);
+  CHECK(one_group.problems[0].message.find("key groups") != std::string::npos);
   CHECK(only_problem(planned("tp_size: 2, tp_plan: {'model.layers.*.mamba.in_proj': replicated}", mamba + "2")) ==
         "tp-plan distributed.tp_plan");
   const auto tokens = planned("strategy: ddp, cp_size: 2", mamba + "2");

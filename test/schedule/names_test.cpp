@@ -54,9 +54,9 @@ TEST_CASE("an unknown name is refused with the nearest one and the list", "[sche
   CHECK(near.id == "schedule-unknown");
   CHECK(near.message == "unknown schedule 'interleavd1f1b'");
   CHECK(near.help ==
-        "did you mean 'Interleaved1F1B'? known are GPipe, 1F1B, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, "
+        "did you mean 'Interleaved1F1B'? known: GPipe, 1F1B, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, "
         "ZBVZeroBubble, DualPipeV, MegatronInterleaved, PipelineScheduleSingle, PipelineScheduleMulti");
-  CHECK_THAT(unknown_schedule("qqqqqqqqqqq").help, Catch::StartsWith("known are GPipe"));
+  CHECK_THAT(unknown_schedule("qqqqqqqqqqq").help, Catch::StartsWith("known: GPipe"));
 }
 
 TEST_CASE("no two names of the table are the same", "[schedule]") {

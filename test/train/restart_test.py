@@ -114,7 +114,7 @@ class FewerRanks(TwoNames):
         self.lose("nodeb")
         code, lines = self.finish()
         self.assertNotIn(code, (0, 2), lines)
-        self.assertTrue(any("error[too-few-ranks]: 1 of 2 hosts answer (nodea), with 2 of 4 ranks; --min-ranks asks for 3" in line
+        self.assertTrue(any("error[too-few-ranks]: 1 of 2 hosts answer (nodea), with 2 of 4 ranks; --min-ranks requires 3" in line
                             for line in lines), lines)
         self.assertEqual(len(self.events("gave-up")), 1)
 

@@ -13,7 +13,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.kv_heads = spec.heads;
   spec.head_rows_normed = true;
   if (config.number({"z_loss_weight"}, 0.0) != 0)
-    config.bad_value("z_loss_weight", "'z_loss_weight' is not 0", "the loss is cross-entropy alone: 0");
+    config.bad_value("z_loss_weight", "'z_loss_weight' is not 0", "the loss is cross-entropy only: 0");
   if (spec.tied_embeddings)
     config.bad_value("tie_word_embeddings", "'tie_word_embeddings' is true",
                      "the rows of this family's head are normalised: false");

@@ -16,7 +16,7 @@ void read_router(ConfigReader& config, ModelSpec& spec) {
   moe.groups = config.integer({"n_group"}, 8, 1, kMostLayers);
   moe.top_groups = config.integer({"topk_group"}, 4, 1, kMostLayers);
   if (const auto given = config.text({"score_function"}, "sigmoid"); given != "sigmoid")
-    config.bad_value("score_function", "'score_function' is '" + given + "'", "supported is sigmoid");
+    config.bad_value("score_function", "'score_function' is '" + given + "'", "only sigmoid is supported");
   require_true(config, "moe_router_enable_expert_bias");
   leave_dense(spec, config.integer({"first_k_dense_replace"}, 1, 0, kMostLayers));
   check_experts(config, spec);

@@ -19,8 +19,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_mamba(config, spec, kBambaKeys, {});
   read_step_limit(config, spec);
   if (config.number({"z_loss_coefficient"}, 0.0) != 0)
-    config.bad_value("z_loss_coefficient", "a loss of the logits' size is not supported",
-                     "use z_loss_coefficient: 0.0");
+    config.bad_value("z_loss_coefficient", "z-loss is not supported", "use z_loss_coefficient: 0.0");
   config.pass_over({"attn_rotary_emb", "layer_types"});
   spec.mixers.assign(static_cast<std::size_t>(spec.layers), Mixer::kMamba);
   for (const int layer : config.integers("attn_layer_indices")) {

@@ -35,7 +35,7 @@ void read_dtype(ConfigReader& config, ModelSpec& spec) {
   spec.dtype = parse_dtype(name);
   if (!spec.dtype)
     config.bad_value(config.has("dtype") ? "dtype" : "torch_dtype", fmt::format("unknown element type '{}'", name),
-                     "known are float32, bfloat16, float16, float64");
+                     "known: float32, bfloat16, float16, float64");
 }
 
 }  // namespace
@@ -130,7 +130,7 @@ bool read_layer_types(ConfigReader& config, ModelSpec& spec) {
       spec.attention[i] = LayerAttention::kSliding;
     else if (types[i] != name_of(LayerAttention::kFull))
       config.bad_value("layer_types", fmt::format("unknown kind of attention '{}' of layer {}", types[i], i),
-                       "known are full_attention, sliding_attention");
+                       "known: full_attention, sliding_attention");
   }
   return true;
 }
@@ -151,7 +151,7 @@ bool read_mixers(ConfigReader& config, ModelSpec& spec, std::string_view key, st
         std::find_if(words.begin(), words.end(), [&](const auto& each) { return each.word == types[i]; });
     if (found == words.end())
       config.bad_value(key, fmt::format("unknown kind '{}' of layer {}", types[i], i),
-                       fmt::format("known are {}", join(known)));
+                       fmt::format("known: {}", join(known)));
     else
       spec.mixers[i] = found->mixer;
   }

@@ -30,7 +30,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
     moe.group_score = GroupScore::kBest;
   } else if (method != "greedy") {
     config.bad_value("topk_method", fmt::format("'topk_method' is '{}'", method),
-                     "known are greedy, group_limited_greedy");
+                     "known: greedy, group_limited_greedy");
   }
   leave_dense(spec, config.integer({"first_k_dense_replace"}, 0, 0, kMostLayers));
   check_experts(config, spec);

@@ -26,7 +26,7 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 }  // namespace deepseek_v32
 
 extern const Family kDeepseekV32 = {"deepseek_v32", "DeepseekV32ForCausalLM",
-                                    "DeepSeek V3.2: V3 whose attention sees the tokens that an index chooses",
+                                    "DeepSeek V3.2: V3 with attention over tokens selected by an index",
                                     deepseek_v32::read, deepseek_v32::lay_out_layer};
 
 }  // namespace automodel::arch

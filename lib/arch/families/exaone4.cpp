@@ -23,7 +23,7 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 }  // namespace exaone4
 
 extern const Family kExaone4 = {"exaone4", "Exaone4ForCausalLM",
-                                "EXAONE 4: norms of what blocks add, windows, and RoPE only there", exaone4::read,
+                                "EXAONE 4: norms of block outputs, windows, and RoPE only there", exaone4::read,
                                 exaone4::lay_out_layer};
 
 }  // namespace automodel::arch

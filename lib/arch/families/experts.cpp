@@ -37,13 +37,13 @@ void check_experts(ConfigReader& config, const ModelSpec& spec) {
   const auto& moe = *spec.moe;
   if (!config.good({"num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok"})) return;
   if (moe.top_k > moe.experts)
-    config.bad_value("num_experts_per_tok", fmt::format("{} of {} experts for each token", moe.top_k, moe.experts),
+    config.bad_value("num_experts_per_tok", fmt::format("{} of {} experts per token", moe.top_k, moe.experts),
                      fmt::format("it must be at most {}", moe.experts));
   if (moe.experts % moe.groups != 0)
     config.refuse("indivisible", "n_group", fmt::format("{} experts in {} groups", moe.experts, moe.groups),
                   "the number of groups must divide the number of experts");
   if (moe.top_groups > moe.groups)
-    config.bad_value("topk_group", fmt::format("{} of {} groups for each token", moe.top_groups, moe.groups),
+    config.bad_value("topk_group", fmt::format("{} of {} groups per token", moe.top_groups, moe.groups),
                      fmt::format("it must be at most {}", moe.groups));
 }
 
@@ -68,9 +68,9 @@ MixtureOfExperts& read_sigmoid_experts(ConfigReader& config, ModelSpec& spec, co
     spec.plan_only = "its router scores by softmax, and the family's own modules by sigmoid";
   else if (given != "sigmoid")
     config.bad_value("scoring_func", fmt::format("'scoring_func' is '{}'", given),
-                     "supported is sigmoid; softmax can be planned");
+                     "only sigmoid is supported; softmax can be planned");
   if (const auto given = config.text({"topk_method"}, "noaux_tc"); given != "noaux_tc")
-    config.bad_value("topk_method", fmt::format("'topk_method' is '{}'", given), "supported is noaux_tc");
+    config.bad_value("topk_method", fmt::format("'topk_method' is '{}'", given), "only noaux_tc is supported");
   if (config.integer({"moe_layer_freq"}, 1, 1, kMostLayers) != 1)
     config.bad_value("moe_layer_freq", "experts in some of the later layers only are not supported",
                      "use moe_layer_freq: 1");
@@ -87,7 +87,7 @@ int uniform(ConfigReader& config, std::string_view key, int otherwise) {
 }
 
 void require_true(ConfigReader& config, const char* key) {
-  if (!config.boolean({key}, true)) config.bad_value(key, fmt::format("'{}' is false", key), "supported is true");
+  if (!config.boolean({key}, true)) config.bad_value(key, fmt::format("'{}' is false", key), "only true is supported");
 }
 
 void leave_dense(ModelSpec& spec, int dense) {
@@ -105,7 +105,7 @@ void read_mlp_layer_types(ConfigReader& config, ModelSpec& spec, int dense) {
     if (types[i] != "dense" && types[i] != "sparse")
       config.bad_value("mlp_layer_types",
                        fmt::format("unknown kind of feed-forward block '{}' of layer {}", types[i], i),
-                       "known are dense, sparse");
+                       "known: dense, sparse");
     spec.moe_layers[i] = types[i] != "dense";
   }
 }

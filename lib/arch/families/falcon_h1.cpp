@@ -74,7 +74,7 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
 
 extern const Family kFalconH1 = {"falcon_h1",
                                  "FalconH1ForCausalLM",
-                                 "Falcon-H1: Mamba-2 and attention side by side, factors along every branch",
+                                 "Falcon-H1: Mamba-2 and attention side by side, multipliers on every branch",
                                  falcon_h1::read,
                                  falcon_h1::lay_out_layer,
                                  falcon_h1::lay_out_names};

@@ -23,7 +23,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.round_embedding_scale = true;
   if (config.boolean({"use_bidirectional_attention"}, false))
     config.bad_value("use_bidirectional_attention", "bidirectional attention is not supported",
-                     "a language model attends to what came before");
+                     "a causal language model attends only to earlier tokens");
 }
 
 }  // namespace gemma

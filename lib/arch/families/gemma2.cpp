@@ -27,7 +27,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_layer_attention(config, spec, [](int layer) { return layer % 2 == 0; });
   if (config.boolean({"use_bidirectional_attention"}, false))
     config.bad_value("use_bidirectional_attention", "bidirectional attention is not supported",
-                     "a language model attends to what came before");
+                     "a causal language model attends only to earlier tokens");
 }
 
 void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {

@@ -24,7 +24,7 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 }  // namespace glm
 
 extern const Family kGlm = {"glm", "GlmForCausalLM",
-                            "GLM-4-9B: joined gate and up, half of the dimensions turned in pairs", glm::read,
+                            "GLM-4-9B: joined gate and up, RoPE on adjacent pairs of half the dimensions", glm::read,
                             glm::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -26,7 +26,7 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace glm4
 
-extern const Family kGlm4 = {"glm4", "Glm4ForCausalLM", "GLM-4-0414, GLM-Z1: GLM with norms of what blocks add",
+extern const Family kGlm4 = {"glm4", "Glm4ForCausalLM", "GLM-4-0414, GLM-Z1: GLM with norms of block outputs",
                              glm4::read, glm4::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -22,7 +22,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }  // namespace glm4_moe
 
 extern const Family kGlm4Moe = {"glm4_moe", "Glm4MoeForCausalLM",
-                                "GLM-4.5 to 4.7: experts with a sigmoid router, half of the dimensions turned",
+                                "GLM-4.5 to 4.7: experts with a sigmoid router, RoPE on half the dimensions",
                                 glm4_moe::read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -36,12 +36,12 @@ void read_choosing_layers(ConfigReader& config, ModelSpec& spec) {
                             fmt::format("it must name each of the {} layers", spec.layers));
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] != "full" && words[i] != "shared")
-      config.bad_value(key, fmt::format("unknown kind of index '{}' of layer {}", words[i], i),
-                       "known are full, shared");
+      config.bad_value(key, fmt::format("unknown kind of index '{}' of layer {}", words[i], i), "known: full, shared");
     chooses[i] = words[i] != "shared";
   }
   if (!chooses.empty() && !chooses.front())
-    config.bad_value(key, "the first layer shares the choice of a layer before it", "its kind must be full");
+    config.bad_value(key, "the first layer has no earlier layer whose selection it could share",
+                     "its kind must be full");
 }
 
 void read(ConfigReader& config, ModelSpec& spec) {
@@ -66,7 +66,7 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 }  // namespace glm_moe_dsa
 
 extern const Family kGlmMoeDsa = {"glm_moe_dsa", "GlmMoeDsaForCausalLM",
-                                  "GLM-5: GLM-4.7-Flash whose attention sees the tokens that an index chooses",
+                                  "GLM-5: GLM-4.7-Flash with attention over tokens selected by an index",
                                   glm_moe_dsa::read, glm_moe_dsa::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -15,7 +15,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }  // namespace granite
 
 extern const Family kGranite = {"granite", "GraniteForCausalLM",
-                                "Granite 3: Llama with factors of embeddings, residuals, scores and logits",
+                                "Granite 3: Llama with multipliers on embeddings, residuals, scores and logits",
                                 granite::read, lay_out_llama};
 
 }  // namespace automodel::arch

@@ -72,8 +72,7 @@ void read_token_index(ConfigReader& config, ModelSpec& spec, const IndexDefaults
     config.bad_value("index_head_dim", fmt::format("'index_head_dim' is {}", index.dim),
                      fmt::format("it must be at least qk_rope_head_dim: {}", spec.latent->rope_dim));
   if (spec.latent->q_rank == 0)
-    config.bad_value("q_lora_rank",
-                     "the tokens that attention sees are chosen by queries of low rank, and there is none",
+    config.bad_value("q_lora_rank", "the index selects tokens with low-rank queries, but q_lora_rank is 0",
                      "give q_lora_rank");
 }
 

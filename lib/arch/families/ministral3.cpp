@@ -24,7 +24,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }  // namespace ministral3
 
 extern const Family kMinistral3 = {"ministral3", "Ministral3ForCausalLM",
-                                   "Ministral 3: Mistral with YaRN, and queries that grow with the position",
-                                   ministral3::read, lay_out_llama};
+                                   "Ministral 3: Mistral with YaRN, and queries scaled by position", ministral3::read,
+                                   lay_out_llama};
 
 }  // namespace automodel::arch

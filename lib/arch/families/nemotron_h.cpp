@@ -46,7 +46,7 @@ void read_kinds(ConfigReader& config, ModelSpec& spec) {
     });
     if (found == kKinds.end())
       return config.bad_value(key, fmt::format("unknown kind of layer '{}'", word),
-                              "known are M (linear_attention), * (full_attention), - (mlp), E (moe)");
+                              "known: M (linear_attention), * (full_attention), - (mlp), E (moe)");
     spec.mixers.push_back(found->mixer);
     spec.feeds.push_back(found->mixer == Mixer::kNone);
     spec.moe_layers[spec.mixers.size() - 1] = found->experts;

@@ -43,7 +43,7 @@ void read_attention(ConfigReader& block, ModelSpec& spec, std::size_t layer) {
   const int kv_heads = std::max(1, spec.heads / group);
   if (spec.heads % group != 0 || (!first && kv_heads != spec.kv_heads))
     block.bad_value("n_heads_in_group", fmt::format("groups of {} heads in layer {}", group, layer),
-                    "groups divide num_attention_heads and are the same in every layer");
+                    "the number of heads per group must divide num_attention_heads and be the same in every layer");
   spec.kv_heads = kv_heads;
 }
 
@@ -53,8 +53,9 @@ void read_feed(ConfigReader& block, ModelSpec& spec, std::size_t layer) {
   spec.feeds[layer] = !block.boolean({"no_op"}, false);
   if (!spec.feeds[layer]) return;
   if (!(factor > 0 && factor * spec.hidden < kMostWidth))
-    return block.bad_value("ffn_mult", fmt::format("no width of the MLP of layer {}", layer),
-                           "a factor of hidden_size: the width is 2/3 of it, up to the next multiple of 256");
+    return block.bad_value(
+        "ffn_mult", fmt::format("layer {} has no MLP width", layer),
+        "give a multiplier of hidden_size: the width is 2/3 of the result, rounded up to a multiple of 256");
   spec.ffns[layer] = width_of(factor, spec.hidden);
 }
 
@@ -100,7 +101,7 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 
 extern const Family kNemotronNas = {
     nemotron_nas::kModelType, "DeciLMForCausalLM",
-    "Llama-Nemotron Super: Llama whose layers have MLPs of different width and some of them no attention",
-    nemotron_nas::read, nemotron_nas::lay_out_layer};
+    "Llama-Nemotron Super: Llama with MLPs of different widths and some layers without attention", nemotron_nas::read,
+    nemotron_nas::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -21,7 +21,7 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace olmo2
 
-extern const Family kOlmo2 = {"olmo2", "Olmo2ForCausalLM", "OLMo 2: norms of what blocks add, norms over all heads",
+extern const Family kOlmo2 = {"olmo2", "Olmo2ForCausalLM", "OLMo 2: norms of block outputs, norms over all heads",
                               olmo2::read, olmo2::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -35,10 +35,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   moe.normalize_top_k = false;
   moe.jitter = config.number({"router_jitter_noise"}, 0.01);
   if (moe.top_k != 2 && config.good({"num_experts_per_tok"}))
-    config.bad_value("num_experts_per_tok", fmt::format("{} experts for each token", moe.top_k),
-                     "the router of this family chooses 2");
+    config.bad_value("num_experts_per_tok", fmt::format("{} experts per token", moe.top_k),
+                     "the router of this family always chooses 2");
   if (config.number({"input_jitter_noise"}, 0.0) != 0)
-    config.bad_value("input_jitter_noise", "noise of the experts' inputs is not supported",
+    config.bad_value("input_jitter_noise", "noise on the experts' inputs is not supported",
                      "use input_jitter_noise: 0.0");
   spec.residual_dropout = config.number({"hidden_dropout"}, 0.0);
   check_experts(config, spec);
@@ -52,7 +52,7 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 }  // namespace phimoe
 
 extern const Family kPhimoe = {"phimoe", "PhimoeForCausalLM",
-                               "Phi-3.5-MoE: LayerNorm, two experts one after the other, LongRoPE", phimoe::read,
+                               "Phi-3.5-MoE: LayerNorm, two experts chosen one after the other, LongRoPE", phimoe::read,
                                phimoe::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -30,7 +30,7 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 }  // namespace qwen2_moe
 
 extern const Family kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM",
-                                 "Qwen 1.5 and 2 with experts, and a shared one that a number a token switches",
-                                 qwen2_moe::read, qwen2_moe::lay_out_layer};
+                                 "Qwen 1.5 and 2 with experts and a gated shared one", qwen2_moe::read,
+                                 qwen2_moe::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -63,9 +63,8 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 
 }  // namespace qwen3_next
 
-extern const Family kQwen3Next = {
-    "qwen3_next", "Qwen3NextForCausalLM",
-    "Qwen3-Next: gated delta rule and gated attention, experts with a switched shared one", qwen3_next::read,
-    qwen3_next::lay_out_layer};
+extern const Family kQwen3Next = {"qwen3_next", "Qwen3NextForCausalLM",
+                                  "Qwen3-Next: gated delta rule and gated attention, experts with a gated shared one",
+                                  qwen3_next::read, qwen3_next::lay_out_layer};
 
 }  // namespace automodel::arch

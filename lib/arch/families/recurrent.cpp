@@ -74,7 +74,7 @@ void read_step_limit(ConfigReader& config, ModelSpec& spec) {
   if (limit.empty()) return;
   if (limit.size() != 2 || limit[0] < 0 || limit[1] < limit[0])
     return config.bad_value("time_step_limit", "'time_step_limit' is not a range of time steps",
-                            "it must be two numbers, the least and the most, of at least 0");
+                            "it must be two numbers of at least 0, the minimum and the maximum");
   constexpr double kNoStep = 1e300;
   spec.recurrence->least_step = limit[0];
   spec.recurrence->most_step = limit[1] < kNoStep ? limit[1] : 0;

@@ -28,9 +28,8 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace stablelm
 
-extern const Family kStableLm = {
-    "stablelm", "StableLmForCausalLM",
-    "StableLM: LayerNorm, a quarter of the dimensions turned, parallel blocks as an option", stablelm::read,
-    stablelm::lay_out_layer};
+extern const Family kStableLm = {"stablelm", "StableLmForCausalLM",
+                                 "StableLM: LayerNorm, RoPE on a quarter of the dimensions, optionally parallel blocks",
+                                 stablelm::read, stablelm::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -89,7 +89,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
       else
         report_.add("safetensors-dtype",
                     fmt::format("tensor '{}' has the type '{}'", printable(tensor_.name), printable(text)),
-                    "known are F64, F32, BF16, F16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, C64, F8_*, F6_*, F4"),
+                    "known: F64, F32, BF16, F16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, C64, F8_*, F6_*, F4"),
             has_type_ = 2;
       return enter(Place::kTensor);
     }
