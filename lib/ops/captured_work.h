@@ -1,5 +1,5 @@
-// Work of a device that was captured once and is started again as a whole: CUDA graphs. The only seam to them; the CUDA
-// half of the program brings what captures (cuda_half/cuda_half.h), and tests an emulation on the CPU's tensors.
+// Device work that is captured once and then launched as a whole: CUDA graphs. This is the only seam to them; the
+// program's CUDA half provides the implementation (cuda_half/cuda_half.h), tests an emulation on CPU tensors.
 #pragma once
 
 #include <functional>
@@ -7,32 +7,32 @@
 
 namespace automodel::ops {
 
-/// Reads and writes the memory that it was captured with: what it shares with the rest of the program must stay where
-/// it is for as long as this lives, and numbers of the host are those of the capture.
+/// Reads and writes the addresses that it was captured with: memory shared with the rest of the program must stay in
+/// place during this object's lifetime, and host scalars keep their values of the capture.
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
-  /// Starts all of it, behind what the current stream was given, and returns at once.
+  /// Launches all of it on the current stream and returns immediately.
   virtual void replay() = 0;
 };
 
-/// Captures on a stream of its own.
+/// Captures on a separate stream.
 class WorkCapture {
  public:
   virtual ~WorkCapture() = default;
-  /// Runs `work` on that stream, between what the current stream was given before and after: libraries make there, the
-  /// first time, what they could not in a capture.
+  /// Runs `work` eagerly on that stream, ordered with the current stream's earlier and later work. Libraries then make
+  /// allocations that they could not make during a capture.
   virtual void run(const std::function<void()>& work) = 0;
-  /// Calls `work` once; what it starts on the device is captured and not executed. The host must not wait in it, and
-  /// what it allocates is used by replays alone.
+  /// Calls `work` once; its device work is captured, not executed. The host must not synchronise in it, and memory that
+  /// it allocates is used by replays only.
   virtual std::unique_ptr<CapturedWork> capture(const std::function<void()>& work) = 0;
 };
 
 using MakeCapture = std::function<std::unique_ptr<WorkCapture>()>;
 
-/// For GPUs; empty before the program's CUDA half was loaded.
+/// For GPUs; empty until the program's CUDA half is loaded.
 const MakeCapture& loaded_capture();
-/// From now on loaded_capture() is this, for the rest of the process.
+/// Sets loaded_capture() for the rest of the process.
 void use_capture(MakeCapture make);
 
 }  // namespace automodel::ops

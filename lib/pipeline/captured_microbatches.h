@@ -1,5 +1,5 @@
-// Microbatches of fixed shape as captured work (ops/captured_work.h): forward and backward of one are captured once and
-// replayed for each of that shape, so that the host starts one thing instead of thousands.
+// Microbatches of fixed shape as captured work (ops/captured_work.h): forward and backward of a microbatch are captured
+// once per shape and then replayed, so that the host issues one launch instead of thousands.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@
 
 namespace automodel::pipeline {
 
-/// Of a stage that is the whole model, on a rank that communicates with no other inside a microbatch. Its gradients
-/// must have memory that stays and defined contents (StageSharding::settle): captured work adds to them.
+/// For a stage that is the whole model, on a rank that does not communicate inside a microbatch. Its gradients must be
+/// in persistent memory with defined contents (StageSharding::settle), because captured work accumulates into them.
 class CapturedMicrobatches {
  public:
-  /// Shapes that are captured at most; microbatches of others run as usual.
+  /// Maximum number of captured shapes; microbatches of further shapes run eagerly.
   static constexpr std::size_t kMostShapes = 4;
-  /// Microbatches of a shape that run as usual, on the stream that captures, before it is captured.
+  /// Microbatches of a shape that run eagerly on the capture stream before it is captured.
   static constexpr int kWarmUps = 2;
 
   /// `stage` outlives this.
   CapturedMicrobatches(Stage& stage, std::unique_ptr<ops::WorkCapture> capture);
   ~CapturedMicrobatches();
 
-  /// Forward and backward of microbatch `number` of this run. Returns its loss times `options.loss_scale`, a tensor of
-  /// its own.
+  /// Forward and backward of microbatch `number` of this run. Returns its loss times `options.loss_scale` in a tensor
+  /// that later replays do not overwrite.
   at::Tensor run(int number, const model::Microbatch& data, const model::ForwardOptions& options);
 
-  /// Microbatches so far, by how they ran.
+  /// Number of microbatches so far, by how they ran.
   struct Counts {
     int usual = 0, warm_ups = 0, captures = 0, replays = 0;
   };

@@ -8,7 +8,7 @@
 namespace automodel::plan {
 namespace {
 
-/// What a captured microbatch cannot contain: why, and what to do about it.
+/// A condition under which microbatches cannot be captured, its reason and a hint.
 struct Obstacle {
   bool (*stands)(const TrainingPlan& plan, const config::Recipe& recipe);
   const char* why;
@@ -25,40 +25,39 @@ bool other_mixers(const arch::ModelSpec& spec) {
 }
 
 constexpr std::array kObstacles = {
-    Obstacle{[](const Plan& plan, const Recipe&) { return !plan.cuda; }, "CUDA graphs are of GPUs, and this is a CPU",
-             "remove it, or plan for device: cuda"},
+    Obstacle{[](const Plan& plan, const Recipe&) { return !plan.cuda; },
+             "CUDA graphs need a GPU, and the device is the CPU", "remove it, or plan for device: cuda"},
     Obstacle{[](const Plan& plan, const Recipe&) { return !plan.model || !plan.pipeline; },
-             "the model's sizes are not known", "name a config.json whose family is known"},
+             "the model's sizes are unknown", "name a config.json whose family is known"},
     Obstacle{[](const Plan& plan, const Recipe&) { return plan.pipeline->stages.size() > 1; },
-             "microbatches of a pipeline wait for messages between their passes", "remove it, or set pp_size: 1"},
+             "pipeline stages wait for messages between forward and backward passes", "remove it, or set pp_size: 1"},
     Obstacle{[](const Plan& plan, const Recipe&) {
                const auto& sizes = plan.mesh.sizes();
                return sizes.tp > 1 || sizes.cp > 1 || sizes.ep > 1 || plan.expert_tensor > 1;
              },
              "ranks communicate inside a microbatch (tensor, context or expert parallelism)",
-             "remove it, or divide the data alone"},
+             "remove it, or use data parallelism only"},
     Obstacle{[](const Plan& plan, const Recipe&) { return plan.sharding.parameters || plan.sharding.gradients; },
-             "weights or gradients are sharded: their memory comes and goes inside a microbatch",
+             "weights or gradients are sharded, so their buffers are allocated and freed inside a microbatch",
              "set distributed.strategy: ddp, or megatron_fsdp with zero_dp_strategy 0 or 1"},
     Obstacle{[](const Plan& plan, const Recipe&) { return plan.model->spec.moe.has_value(); },
-             "the host may have to know how many rows each expert has", "remove it"},
+             "the host may need the number of rows per expert", "remove it"},
     Obstacle{[](const Plan& plan, const Recipe&) { return other_mixers(plan.model->spec); },
-             "the model has layers other than attention and feed-forward blocks, which were not tried", "remove it"},
+             "layers other than attention and feed-forward blocks are not supported", "remove it"},
     Obstacle{[](const Plan& plan, const Recipe&) { return plan.levers.offloading.has_value(); },
-             "activations go to host memory inside a microbatch", "remove it, or cpu_offloading"},
+             "activations are offloaded to host memory inside a microbatch", "remove it, or cpu_offloading"},
     Obstacle{[](const Plan& plan, const Recipe&) {
                return plan.levers.embedding_noise > 0 || (plan.adapters && plan.adapters->spec.dropout > 0);
              },
-             "the host draws the numbers of dropout or noise for each microbatch",
+             "the host generates the random numbers of dropout or noise for each microbatch",
              "remove it, or set peft.dropout: 0 and leave neftune out"},
-    Obstacle{[](const Plan& plan, const Recipe&) {
-               return plan.levers.float8 || plan.levers.quantization ||
-                      (plan.adapters && plan.adapters->spec.magnitudes);
-             },
-             "products with 8-bit operands, weights of few bits and magnitudes of adapters were not tried",
-             "remove it, or fp8, quantization and use_dora"},
+    Obstacle{
+        [](const Plan& plan, const Recipe&) {
+          return plan.levers.float8 || plan.levers.quantization || (plan.adapters && plan.adapters->spec.magnitudes);
+        },
+        "float8 matmuls, quantized weights and DoRA are not supported", "remove it, or fp8, quantization and use_dora"},
     Obstacle{[](const Plan&, const Recipe& recipe) { return recipe.packed_sequence->packed_sequence_size() > 0; },
-             "the documents of packs lie differently in each microbatch, and the host cuts them",
+             "document boundaries of packs differ per microbatch, and the host splits attention at them",
              "remove it, or packed_sequence"},
 };
 
