@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -125,11 +126,33 @@ class StartDeadline {
   bool passed_ = false;
 };
 
+/// Whether the ranks of `job` are processes of a launcher, not the child itself.
+bool has_launcher(const RankJob& job) {
+  return job.ranks > 1 || !job.starter.empty();
+}
+
+/// Whether a signal asks the ranks to finish their step and save first.
+bool stops_softly(const RankJob& job) {
+  return job.work == Work::kTrain && has_launcher(job);
+}
+
+/// Moves this process, which becomes a launcher, out of the terminal's foreground group: on Ctrl-C the launcher would
+/// kill its ranks within a second, whatever the step takes. Background processes must not read from the terminal, and
+/// may be forbidden to write to it (stty tostop).
+void leave_foreground() {
+  setpgid(0, 0);
+  std::signal(SIGTTOU, SIG_IGN);
+  if (isatty(STDIN_FILENO) == 0) return;
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+}
+
 /// Forwards the signals in `blocked` (which this process blocks) to `child` until it ends. `tail`: its standard error;
 /// null if its last line is not needed. `launcher`: its name.
 RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, StderrTail* tail,
                  const std::string& launcher) {
   const bool trains = job.work == Work::kTrain;  // whether there is anything to save
+  const bool softly = stops_softly(job);
   bool told_to_stop = false, interrupted = false;
   int repeats = kRepeats;
   StartDeadline start(tail != nullptr ? job.start_deadline : std::chrono::seconds(0));
@@ -173,9 +196,16 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
       --repeats;
       kill(child, SIGUSR1);
     }
+    if (signal == SIGINT && softly && !told_to_stop) {
+      std::fputs("Stopping at the end of this step. Ctrl-C again ends the ranks at once.\n", stderr);
+      told_to_stop = true;
+      kill(child, SIGUSR1);
+      continue;
+    }
     interrupted = interrupted || signal == SIGINT;
-    // On Ctrl-C the terminal already signals its whole foreground group, including mpirun.
-    if (signal < 0 || signal == SIGCHLD || (signal == SIGINT && info.si_code == SI_KERNEL)) continue;
+    if (signal == SIGINT && softly) repeats = 0;  // the launcher is ending the ranks
+    // On Ctrl-C the terminal already signals its whole foreground group, including a child that has not left it.
+    if (signal < 0 || signal == SIGCHLD || (signal == SIGINT && info.si_code == SI_KERNEL && !softly)) continue;
     told_to_stop = told_to_stop || (trains && (signal == SIGTERM || signal == SIGUSR1));
     kill(child, signal == SIGTERM ? SIGUSR1 : signal);
   }
@@ -273,6 +303,7 @@ RankRun run_job(const RankJob& job, StderrTail* tail) {
     sigprocmask(SIG_SETMASK, &before, nullptr);
     return out;
   }
+  if (stops_softly(job)) leave_foreground();
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(static_cast<int>(ExitCode::kEnvironment));
   sigprocmask(SIG_SETMASK, &before, nullptr);

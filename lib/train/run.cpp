@@ -18,8 +18,10 @@
 #include <ATen/Parallel.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/proc_field.h"
 #include "base/version.h"
+#include "checkpoint/format/folder_claim.h"
 #include "checkpoint/format/root_folder.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
@@ -60,6 +62,7 @@ class Run {
     use_threads(world_);
     count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
+    claim_folder();
     build({});
     const std::int64_t first = start_->first_step;
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, setup_->plan.cuda, first,
@@ -95,6 +98,17 @@ class Run {
   }
 
  private:
+  /// Rank 0 holds the folder for all.
+  void claim_folder() {
+    if (world_.rank() != 0) return;
+    constexpr std::chrono::seconds kPatience{3};  // for ranks of an earlier attempt, which are being killed
+    const auto& root = recipe_.checkpoint->checkpoint_dir();
+    claim_ = std::make_unique<checkpoint::FolderClaim>(root, kPatience);
+    if (!claim_->other_host().empty())
+      log::warning(fmt::format("a run on host {} is writing to '{}', or did when it was lost", claim_->other_host(),
+                               root));
+  }
+
   /// Builds everything that holds weights. `from`: the checkpoint to resume from, instead of what the recipe says; or
   /// empty.
   void build(const fs::path& from) {
@@ -402,6 +416,7 @@ class Run {
   comm::World& world_;
   const ActionHook& hook_;
   metrics::EventStream* stream_;
+  std::unique_ptr<checkpoint::FolderClaim> claim_;  ///< on rank 0
   std::unique_ptr<Setup> setup_;
   std::optional<StartPoint> start_;
   double peak_bytes_ = 0;  ///< accumulated here because the estimate resets the GPU's peak in each phase

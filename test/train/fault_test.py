@@ -11,6 +11,7 @@ import collections
 import json
 import os
 import pathlib
+import pty
 import random
 import re
 import signal
@@ -183,6 +184,44 @@ class Signals(unittest.TestCase):
 
     def test_mpirun_passes_sigusr1_on(self):
         self.check(signal.SIGUSR1, 2, ARGUMENTS.mpirun, "--oversubscribe", "-np", "2")
+
+    def check_ctrl_c(self, times, code):
+        """Two ranks on a terminal, whose steps take longer than mpirun leaves its ranks on Ctrl-C, a second."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = recipe(folder, "1F1B", 1, 2, 1, "ddp", 1_000_000)
+            program = str(pathlib.Path(ARGUMENTS.bin) / "automodel")
+            child, terminal = pty.fork()
+            if child == 0:
+                os.execve(program, [program, "train", str(path), "--nproc-per-node", "2", "--step_scheduler.global_batch_size", "12288",
+                                    "--dataset.num_samples", "65536"], ENVIRONMENT)
+            shown, typed, last = b"", 0, 0.0
+            while True:
+                try:
+                    shown += os.read(terminal, 65536)
+                except OSError:  # the program has closed the terminal
+                    break
+                if not typed and b"step 0 |" in shown or 0 < typed < times and b"Ctrl-C again" in shown:
+                    time.sleep(0.3)  # into the next step
+                    os.write(terminal, b"\x03")
+                    typed += 1
+                    last = time.monotonic()
+            _, status = os.waitpid(child, 0)
+            text = shown.decode(errors="replace")
+            self.assertEqual(os.waitstatus_to_exitcode(status), code, text)
+            self.assertLess(time.monotonic() - last, 30, text)
+            rows = [json.loads(line) for line in (pathlib.Path(folder) / "run" / "training.jsonl").read_text().splitlines()]
+            self.assertGreater(rows[0]["step_time"], 2.5, "the step is too short for this test")
+            return text, rows
+
+    def test_ctrl_c_lets_the_ranks_of_a_terminal_finish_their_step(self):
+        text, rows = self.check_ctrl_c(1, 10)
+        self.assertIn("stopped by a signal after step 1", text)
+        self.assertEqual([row["step"] for row in rows], [0, 1])
+
+    def test_a_second_ctrl_c_ends_them_at_once(self):
+        text, rows = self.check_ctrl_c(2, 130)
+        self.assertNotIn("stopped by a signal", text)
+        self.assertEqual([row["step"] for row in rows], [0])
 
     def check_start_up(self, number, readers, *launcher):
         """The signal comes while a rank, which has only just started, reads the recipe: a pipe that holds it up."""
