@@ -35,7 +35,7 @@ Loaded lacking(std::string message, std::string help) {
   return {nullptr, Diagnostic{"no-cuda-half", std::move(message), std::move(help), {}, "device"}};
 }
 
-/// The stamp that stands in a file; empty where none does.
+/// The build stamp embedded in `file`; empty if there is none.
 std::string stamp_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   const std::string bytes(std::istreambuf_iterator<char>(in), {});
@@ -44,7 +44,7 @@ std::string stamp_of(const fs::path& file) {
   return at == std::string::npos ? "" : std::string(bytes.c_str() + at + mark.size());
 }
 
-/// The folder of the LibTorch that this process runs with.
+/// The folder of this process's LibTorch.
 fs::path libtorch_folder() {
   fs::path out;
   void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -55,10 +55,10 @@ fs::path libtorch_folder() {
   return out;
 }
 
-/// What dlopen said, of `what`.
+/// Reports that `what` could not be loaded, with the cause from dlerror().
 Loaded not_loaded(const std::string& what) {
   const std::string said = dlerror();
-  const auto colon = said.find(": ");  // behind the file that it is about
+  const auto colon = said.find(": ");  // after the name of the file
   const auto file = said.substr(0, colon), cause = colon == std::string::npos ? said : said.substr(colon + 2);
   if (said.find("cannot open shared object file") == std::string::npos)
     return lacking(fmt::format("{} cannot be loaded: {}", what, cause),
@@ -85,7 +85,7 @@ Loaded load() {
     return lacking(fmt::format("'{}' belongs to another build of this program ({}, not {})", file.native(),
                                stamp.empty() ? "no stamp" : stamp, AUTOMODEL_CUDA_HALF_STAMP),
                    "build or install the program and its CUDA half together");
-  // First LibTorch's own, which knows where its neighbours lie (NCCL, cuBLAS, cuDNN).
+  // LibTorch's CUDA library comes first, because its run path locates NCCL, cuBLAS and cuDNN.
   const auto libtorch = libtorch_folder() / "libtorch_cuda.so";
   if (!fs::exists(libtorch, error))
     return lacking(
@@ -97,7 +97,7 @@ Loaded load() {
   using Entry = const CudaHalf* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(object, "automodel_cuda_half"));
   if (entry == nullptr) return not_loaded(fmt::format("'{}'", file.native()));
-  // LibTorch keeps the first answer to "which CUDA", so that it must not have been asked before.
+  // LibTorch caches its CUDA hooks at first use, so nothing may have used them before this.
   AUTOMODEL_CHECK(typeid(at::detail::getCUDAHooks()) != typeid(at::CUDAHooksInterface),
                   "LibTorch was asked for devices before its CUDA half was loaded");
   return {entry(), {}};
@@ -105,7 +105,7 @@ Loaded load() {
 
 const Loaded& loaded() {
   static const Loaded result = [] {
-    auto out = load();  // stays open to the end of the process
+    auto out = load();  // never closed
     if (out.half != nullptr) {
       comm::use_nccl(*out.half->nccl);
       ops::use_kernels(*out.half->kernels);

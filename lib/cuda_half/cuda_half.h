@@ -1,5 +1,5 @@
-// The CUDA half of the program: our kernels, NCCL and LibTorch's CUDA, in a shared object beside the program that is
-// opened where a device is asked for. Without it the program is LibTorch's CPU half alone.
+// The CUDA half of the program: our kernels, NCCL and LibTorch's CUDA library, in a shared object next to the program
+// that is loaded only if a GPU is requested. Without it the program uses LibTorch's CPU library alone.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,18 @@
 
 namespace automodel {
 
-/// Opens it, the first time; later calls return what the first one found. Why there is none (id `no-cuda-half`), or
-/// nothing: comm::nccl_groups() and ops::loaded_kernels() are then those of the half, and LibTorch knows CUDA devices.
-/// Before whatever asks LibTorch for its devices: it remembers that there was no CUDA.
+/// Loads it on the first call; later calls return the first result. Returns the reason if it cannot be loaded (id
+/// `no-cuda-half`). Otherwise comm::nccl_groups() and ops::loaded_kernels() are its implementations from then on, and
+/// LibTorch has CUDA devices. Call it before anything asks LibTorch for devices, because LibTorch caches the answer.
 std::optional<Diagnostic> load_cuda_half();
 
-/// The same as an Error (kEnvironment).
+/// Like load_cuda_half(), but throws the reason as an Error (kEnvironment).
 void require_cuda_half();
 
-/// "CUDA 13.0, NCCL 2.28.9" of the half that was loaded.
+/// Versions in the loaded half, such as "CUDA 13.0, NCCL 2.28.9"; empty if none could be loaded. Loads it if necessary.
 std::string cuda_half_versions();
 
-/// Whether `device: auto` looks at it: this machine has an NVIDIA driver, or the environment names the file.
+/// Whether `device: auto` tries to load it: this machine has an NVIDIA driver, or the environment names the file.
 bool cuda_half_expected();
 
 }  // namespace automodel

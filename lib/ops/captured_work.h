@@ -7,8 +7,8 @@
 
 namespace automodel::ops {
 
-/// Reads and writes the addresses that it was captured with: memory shared with the rest of the program must stay in
-/// place during this object's lifetime, and host scalars keep their values of the capture.
+/// Replays use the addresses of the capture, so memory shared with the rest of the program must stay in place during
+/// this object's lifetime. Host scalars keep the values that they had during the capture.
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
@@ -20,8 +20,8 @@ class CapturedWork {
 class WorkCapture {
  public:
   virtual ~WorkCapture() = default;
-  /// Runs `work` eagerly on that stream, ordered with the current stream's earlier and later work. Libraries then make
-  /// allocations that they could not make during a capture.
+  /// Runs `work` eagerly on that stream, ordered with the current stream's earlier and later work. A run before the
+  /// capture lets libraries make allocations that are not possible during it.
   virtual void run(const std::function<void()>& work) = 0;
   /// Calls `work` once; its device work is captured, not executed. The host must not synchronise in it, and memory that
   /// it allocates is used by replays only.

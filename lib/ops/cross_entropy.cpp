@@ -36,7 +36,7 @@ cuda::Logits logits_of(const at::Tensor& logits, const at::Tensor& labels, std::
           .cap = cap};
 }
 
-/// Returns the sum; with `gradient`, logits [rows, columns] become scale * (softmax - onehot).
+/// Returns the unscaled sum; with `gradient`, logits [rows, columns] become scale * (softmax - onehot).
 double fused(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore, bool gradient) {
   const auto rows = logits.size(0), columns = logits.size(1);
   std::vector<double> part(static_cast<std::size_t>(at::get_num_threads()), 0.0);

@@ -5,7 +5,7 @@
 
 namespace automodel::ops {
 
-/// Captured work (captured_work.h) keeps `value` from its capture, and reads `device` anew at every replay.
+/// Captured work (captured_work.h) keeps `value` from its capture and reads `device` again at every replay.
 struct Factor {
   double value = 1;
   at::Tensor device = {};  ///< one-element float64; undefined: 1

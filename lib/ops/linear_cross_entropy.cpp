@@ -77,7 +77,7 @@ class ChunkedLayer {
   std::vector<Parameter*> originals_ = {};
 };
 
-/// Soft caps of a chunk's logits: the last one inside the loss kernel, if that is a device's; the others before it.
+/// Soft caps of a chunk's logits: the last one inside the loss kernel if that is a GPU kernel, the others before it.
 class SoftCaps {
  public:
   /// `same_type`: the logits are not converted before the loss.
@@ -92,7 +92,8 @@ class SoftCaps {
     }
   }
   double in_kernel() const { return in_kernel_; }
-  /// Turns the gradient of the capped logits into that of the logits, in place.
+  /// Converts the gradient of the capped logits into that of the original ones, in place. The cap inside the kernel is
+  /// already included.
   void back(at::Tensor& gradient) {
     for (auto tangent = tangents_.rbegin(); tangent != tangents_.rend(); ++tangent)
       gradient.mul_(tangent->square_().neg_().add_(1));
@@ -143,7 +144,7 @@ class LinearCrossEntropyBackward : public Backward {
 
  private:
   at::Tensor dx_;
-  std::optional<double> seed_;  ///< absent: the device alone knows
+  std::optional<double> seed_;  ///< absent if known only on the device
   at::ScalarType type_;
   std::vector<std::int64_t> shape_;
 };

@@ -1,4 +1,4 @@
-// Head and loss fused, one chunk of tokens at a time: the whole logits are never materialised.
+// Head and loss fused, one chunk of tokens at a time: the full logits are never materialised.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,18 @@ struct HeadLoss {
   double logit_scale = 1;                     ///< factor of the logits
   std::vector<double> caps = {};              ///< soft caps of the logits, applied in this order
   std::optional<at::ScalarType> output = {};  ///< type that logits are rounded to before the loss
-  /// For a vocabulary-parallel head: the layer's columns here are tokens first ... first + columns - 1 (further ones
-  /// are padding), and `gather` turns this rank's statistics [rows, 3] into those of all ranks [parts, rows, 3].
+  /// For a vocabulary-parallel head: the layer's outputs on this rank are the logits of vocabulary entries first ...
+  /// first + columns - 1, followed by padding, and `gather` all-gathers this rank's statistics [rows, 3] into
+  /// [parts, rows, 3].
   std::int64_t first = 0, columns = 0;
   std::function<at::Tensor(const at::Tensor&)> gather = {};
 };
 
-/// Sum over tokens of the cross-entropy of `layer`'s result times scale, as a one-element float64 tensor. x [..., in],
-/// labels int64 [...]. If a graph is recorded, each chunk's gradient is computed right after its loss: that of x is
-/// saved in place of x, those of the layer's parameters are accumulated (their gradients must have memory) before this
-/// returns; 16-bit ones are summed over chunks in float32. The backward pass must start with `seed`. With a
-/// vocabulary-parallel head, x's gradient is this rank's partial sum.
+/// Sum over tokens of the cross-entropy of `layer`'s output times scale, as a one-element float64 tensor. x [..., in],
+/// labels int64 [...]. If a graph is recorded, each chunk's gradients are computed right after its loss: that of x is
+/// saved instead of x, and those of the layer's parameters are accumulated before this returns (their gradients must be
+/// allocated), with 16-bit ones summed over chunks in float32. The backward pass must start from `seed`. With a
+/// vocabulary-parallel head, the gradient of x is this rank's partial sum.
 at::Tensor linear_cross_entropy(const at::Tensor& x, const Linear& layer, const at::Tensor& labels,
                                 const HeadLoss& loss);
 

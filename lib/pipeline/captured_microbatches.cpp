@@ -12,7 +12,7 @@
 namespace automodel::pipeline {
 namespace {
 
-/// What the host knows of a microbatch and no tensor holds: captured work would keep it.
+/// True if the microbatch depends on host state, which captured work would freeze at its value during the capture.
 bool depends_on_host(const model::Microbatch& data) {
   return data.segments.defined() || data.documents || data.routers || data.loads || data.choices || data.draw ||
          data.cache;
@@ -24,11 +24,11 @@ at::Tensor place_for(const at::Tensor& like) {
 
 }  // namespace
 
-/// The tensors that stay, and what was captured with them.
+/// Input and output tensors at fixed addresses, and the work that was captured with them.
 struct CapturedMicrobatches::Shape {
   model::Microbatch data = {};
   model::Keep keep = model::Keep::kAll;
-  at::Tensor loss_scale, seed, loss;  ///< float64 of one element
+  at::Tensor loss_scale, seed, loss;  ///< one-element float64
   int warm_ups = 0;
   std::unique_ptr<ops::CapturedWork> work = {};
 
@@ -48,7 +48,7 @@ struct CapturedMicrobatches::Shape {
     return keep == kept && data.ids.sizes() == other.ids.sizes() && data.length == other.length &&
            data.reach() == other.reach() && data.real.defined() == other.real.defined();
   }
-  /// Everything that differs between microbatches of the shape.
+  /// Copies in everything that differs between microbatches of the shape.
   void put(const model::Microbatch& other, const model::ForwardOptions& options) {
     const ops::NoGraph guard;
     data.ids.copy_(other.ids);
@@ -67,7 +67,7 @@ CapturedMicrobatches::CapturedMicrobatches(Stage& stage, std::unique_ptr<ops::Wo
 
 CapturedMicrobatches::~CapturedMicrobatches() = default;
 
-/// Null where the microbatch runs as usual.
+/// Null if the microbatch must run eagerly.
 CapturedMicrobatches::Shape* CapturedMicrobatches::shape_of(const model::Microbatch& data, model::Keep keep) {
   if (depends_on_host(data)) return nullptr;
   for (auto& shape : shapes_)

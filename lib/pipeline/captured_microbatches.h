@@ -24,7 +24,7 @@ class CapturedMicrobatches {
   /// Microbatches of a shape that run eagerly on the capture stream before it is captured.
   static constexpr int kWarmUps = 2;
 
-  /// `stage` outlives this.
+  /// `stage` must outlive this.
   CapturedMicrobatches(Stage& stage, std::unique_ptr<ops::WorkCapture> capture);
   ~CapturedMicrobatches();
 
@@ -32,7 +32,8 @@ class CapturedMicrobatches {
   /// that later replays do not overwrite.
   at::Tensor run(int number, const model::Microbatch& data, const model::ForwardOptions& options);
 
-  /// Number of microbatches so far, by how they ran.
+  /// Microbatches so far, by how they ran. `usual`: eagerly, because they cannot be captured. A captured one is also
+  /// the first replay of its shape.
   struct Counts {
     int usual = 0, warm_ups = 0, captures = 0, replays = 0;
   };

@@ -44,13 +44,13 @@ struct Executor::Run {
   const RunOptions& options;
   Links& links;
   bool training;
-  int forwards = 0;                      ///< done so far
-  std::vector<int> backwards_left = {};  ///< by local stage: B and W actions to come
+  int forwards = 0;                      ///< forward passes so far
+  std::vector<int> backwards_left = {};  ///< remaining B and W actions, by local stage
   std::vector<at::Tensor> losses = {};
-  std::optional<std::int64_t> only = {};  ///< logits of this token are wanted, and no losses
-  /// By stage and microbatch, between forward and backward.
+  std::optional<std::int64_t> only = {};  ///< compute logits of this token instead of losses
+  /// By stage and microbatch, kept from forward to backward.
   std::map<std::pair<int, int>, std::shared_ptr<model::RouterStatistics>> routers = {};
-  std::vector<Action> delayed = {};  ///< backward passes whose weight gradients wait for their message to be sent
+  std::vector<Action> delayed = {};  ///< backward passes whose weight gradients are deferred until after the next send
 };
 
 Executor::Executor(Table training, Table evaluation, int rank, comm::Communicator* group, std::vector<Stage*> stages)
@@ -110,7 +110,7 @@ void Executor::forward(const Action& action, Run& run) {
 }
 
 void Executor::backward(const Action& action, Run& run) {
-  if (captured_) return;  // with the forward pass
+  if (captured_) return;  // done together with the forward pass
   Stage& here = stage(action.stage());
   const int microbatch = action.microbatch().value;
   const bool last_stage = action.stage().value + 1 == training_.placement.stages();
@@ -119,12 +119,12 @@ void Executor::backward(const Action& action, Run& run) {
                                                       at::TensorOptions().dtype(at::kDouble).device(message_.device)),
                                              {}}
                             : run.links.take(false, action.stage(), microbatch);
-  at::Tensor totals;  // of all stages: the last one knows them
+  at::Tensor totals;  // over all stages: known on the last one, which sends them back
   if (const auto routers = run.routers.extract({action.stage().value, microbatch})) {
     if (gradient.side.defined()) routers.mapped()->set_totals(gradient.side);
     totals = routers.mapped()->totals();
   }
-  // Without a message to send there is no reason to send early.
+  // The first stage sends no gradient, so it has nothing to gain from deferring.
   const bool apart = action.op() == Op::kFullBackward && run.options.delay_weight_gradients && action.stage().value > 0;
   const auto result = action.op() == Op::kBackwardInput || apart ? here.backward_input(microbatch, gradient.value)
                                                                  : here.backward(microbatch, gradient.value);
@@ -170,7 +170,7 @@ void Executor::walk(const schedule::Row& row, Run& run) {
   for (const auto& slot : row) {
     for (const auto& watch : watches_) watch(slot);
     for (const auto& action : slot.actions()) {
-      // The message goes out first; actions that replace a message must not wait for it.
+      // Deferred weight gradients are computed after the next action if that is their SEND_B, otherwise before it.
       const bool sends = action.op() == Op::kSendBackward;
       if (sends) execute(action, run);
       for (const auto& each : std::exchange(run.delayed, {})) weight_gradients(each);
@@ -227,7 +227,7 @@ at::Tensor Executor::logits(const model::Microbatch& microbatch, std::int64_t on
   const RunOptions options{.loss_scales = {1.0}};
   Run run{microbatches, options, evaluation_links_, false};
   run.only = only;
-  // Microbatches are independent of each other, so the first one's actions of a table form a valid table.
+  // Microbatches are independent of each other, so a table's actions for the first one form a valid table.
   schedule::Row row;
   for (const auto& slot : evaluation_.rows[static_cast<std::size_t>(rank_)])
     for (const auto& action : slot.actions())

@@ -1,4 +1,4 @@
-// The one interpreter of schedules: it executes this rank's row of a lowered table, whichever generator made it.
+// The only schedule interpreter: executes this rank's row of a lowered table, whichever generator produced it.
 #pragma once
 
 #include <functional>
@@ -25,26 +25,25 @@ struct Table {
 
 /// One run of a schedule: a gradient accumulation step.
 struct RunOptions {
-  /// Factor of each microbatch's summed token losses; usually all 1 / label tokens of the global batch.
+  /// Scale of each microbatch's summed token losses; usually 1 / (label tokens of the global batch) for all.
   std::vector<double> loss_scales = {};
-  /// What the backward pass starts with: 1, or the loss scale of float16 training.
+  /// Gradient of the loss that backward passes start from: 1, or the loss scale of float16 training.
   double seed = 1;
-  /// No further runs follow before the optimizer: REDUCE_GRAD acts.
+  /// This is the last run before the optimizer step: REDUCE_GRAD reduces only then.
   bool last_run = true;
-  /// How a forward pass runs, by its number in this run on this rank: what its layers keep.
+  /// What the layers keep for the backward pass, by the number of the forward pass in this run on this rank.
   std::function<model::Keep(int forward)> keep = {};
-  /// A full backward pass sends the gradient of its input before it computes those of weights.
+  /// Full backward passes send the gradient of their input before they compute weight gradients.
   bool delay_weight_gradients = false;
 };
 
-/// Losses of microbatches, summed where they were computed: the host waits for a device only where it asks for the
-/// value.
+/// Sum of microbatch losses, accumulated on the device that computed them; only value() makes the host wait.
 class LossSum {
  public:
-  /// A tensor of one element.
+  /// `loss` has one element.
   void add(const at::Tensor& loss);
   void add(const LossSum& other);
-  /// 0 without losses.
+  /// 0 if no loss was added.
   double value() const;
 
  private:
@@ -56,33 +55,33 @@ class Executor {
   /// Called before each step of the row.
   using Watch = std::function<void(const schedule::Slot& slot)>;
 
-  /// `stages` are this rank's, in the order of placement.stages_of. `group` is the pipeline group (null: one rank);
-  /// all outlive this.
+  /// `stages` are this rank's, in the order of placement.stages_of. `group` is the pipeline group (null: one rank).
+  /// All of them must outlive this.
   Executor(Table training, Table evaluation, int rank, comm::Communicator* group, std::vector<Stage*> stages);
 
   /// Sets the shape of messages between stages from now on (a new sequence length).
   void set_message(const MessageShape& shape);
-  /// Adds one; they are called in the order in which they were added.
+  /// Watches are called in the order in which they were added.
   void add_watch(Watch watch) { watches_.push_back(std::move(watch)); }
 
-  /// From now on forward and backward of a microbatch are one: captured work where its shape allows. For a single
-  /// stage.
+  /// From now on forward and backward of a training microbatch run together, as captured work where possible. Requires
+  /// a single-stage pipeline.
   void capture(std::unique_ptr<ops::WorkCapture> capture);
-  /// Null where microbatches are not captured.
+  /// Null if microbatches are not captured.
   const CapturedMicrobatches* captured() const { return captured_.get(); }
 
-  /// Forward and backward of all microbatches. Returns the losses of microbatches whose last stage is here, times their
-  /// factors.
+  /// Forward and backward of all microbatches. Returns the sum of their scaled losses on the rank of the last stage, no
+  /// losses elsewhere.
   LossSum run(const std::vector<model::Microbatch>& microbatches, const RunOptions& options);
-  /// Forward only; changes nothing.
+  /// Forward only; leaves weights and gradients unchanged.
   LossSum evaluate(const std::vector<model::Microbatch>& microbatches, const std::vector<double>& loss_scales);
 
-  /// The logits [batch, 1, vocabulary] of the token `only` of one microbatch, on the rank of the last stage; undefined
-  /// elsewhere. The microbatch goes through the stages as the first one of an evaluation does.
+  /// The logits [batch, 1, vocabulary] of token `only` of one microbatch, on the rank of the last stage; undefined
+  /// elsewhere. Executes the actions of the evaluation table's first microbatch.
   at::Tensor logits(const model::Microbatch& microbatch, std::int64_t only);
 
   const Table& table() const { return training_; }
-  /// Forward passes that this rank runs before its first backward pass: microbatches in flight at most.
+  /// Forward passes that this rank runs before its first backward pass.
   int in_flight() const;
 
  private:
@@ -92,7 +91,7 @@ class Executor {
   void backward(const schedule::Action& action, Run& run);
   Stage& stage(schedule::Stage number);
   void walk(const schedule::Row& row, Run& run);
-  /// Computes weight gradients that were deferred until after the message of `action`, or until after anything.
+  /// Computes the weight gradients that the backward pass of `action`'s stage and microbatch deferred.
   void weight_gradients(const schedule::Action& action);
 
   Table training_, evaluation_;
@@ -104,8 +103,8 @@ class Executor {
   std::unique_ptr<CapturedMicrobatches> captured_ = {};
 };
 
-/// Divides the accumulated gradients of a stage by `divisor`: scale_grads_by_divisor of NeMo AutoModel's and PyTorch's
-/// pipelining.
+/// Divides the accumulated gradients of a stage by `divisor`. Source: scale_grads_by_divisor in NeMo AutoModel's and
+/// PyTorch's pipelining.
 void scale_grads_by_divisor(model::Weights& weights, double divisor);
 
 }  // namespace automodel::pipeline

@@ -16,7 +16,7 @@ Links::Links(comm::Communicator* group, const schedule::Placement& placement, in
 int Links::tag(bool forward, int sender_stage, int microbatch) const {
   const std::int64_t unique =
       (static_cast<std::int64_t>(sender_stage) * microbatches_ + microbatch) * 2 + (forward ? 0 : 1);
-  // When tags are reused, equal ones match in the order of posting, which is the same on both sides.
+  // Tags may wrap around: transfers with equal tags match in posting order, which is the same on both sides.
   return static_cast<int>(unique % (static_cast<std::int64_t>(group_->max_tag()) + 1));
 }
 

@@ -1,4 +1,4 @@
-// Messages between stages: activations forward, gradients back, between ranks or inside one.
+// Messages between neighbouring stages, on different ranks or the same one: activations forward, gradients back.
 #pragma once
 
 #include <map>
@@ -14,33 +14,34 @@
 
 namespace automodel::pipeline {
 
-/// What a message looks like; the same for all stages of a model.
+/// Shape of a message; the same between all stages of a model.
 struct MessageShape {
   std::vector<std::int64_t> sizes = {};
   at::ScalarType type = at::kFloat;
   at::Device device = at::kCPU;
-  std::int64_t side = 0;  ///< float64 numbers that go with every message; 0: none
+  std::int64_t side = 0;  ///< number of float64 values sent along with every message; 0: none
 };
 
-/// Receives are posted when the schedule says so and waited for where their data is used. A sent tensor lives until its
-/// message is out. Between stages on the same rank the tensor is passed directly.
+/// Receives are posted when the schedule says so, and waited for when their data is used. A sent tensor is kept alive
+/// until its send completes. Between stages on the same rank the tensor is passed directly.
 class Links {
  public:
-  /// `group` is the pipeline group; null where there is one rank.
+  /// `group` is the pipeline group; null if it has one rank.
   Links(comm::Communicator* group, const schedule::Placement& placement, int microbatches);
 
   void set_message(MessageShape shape) { shape_ = std::move(shape); }
 
-  /// SEND_F / SEND_B of `action` with the tensor that `put` left for it.
+  /// SEND_F or SEND_B: sends what put() stored for `action`.
   void send(const schedule::Action& action);
-  /// RECV_F / RECV_B.
+  /// RECV_F or RECV_B: posts the receive for `action`.
   void receive(const schedule::Action& action);
-  /// The output of stage s (kForward) or the gradient of its input (a backward), for the neighbour that needs it.
+  /// Stores the output of `stage` (forward) or the gradient of its input (backward) for the neighbouring stage. Does
+  /// nothing if there is no such neighbour.
   void put(bool forward, schedule::Stage stage, int microbatch, at::Tensor value, at::Tensor side = {});
-  /// The input of stage s, or the gradient of its output; waits where it is still on its way.
   struct Message {
     at::Tensor value = {}, side = {};
   };
+  /// The input of `stage` (forward) or the gradient of its output (backward); waits until it has arrived.
   Message take(bool forward, schedule::Stage stage, int microbatch);
   /// Waits until all sends are complete.
   void finish();
@@ -62,7 +63,7 @@ class Links {
   const schedule::Placement& placement_;
   int microbatches_;
   MessageShape shape_ = {};
-  std::map<Key, Message> leaving_ = {};    ///< by the stage that made it
+  std::map<Key, Message> leaving_ = {};    ///< by the stage that produced it
   std::map<Key, Arriving> arriving_ = {};  ///< by the stage that uses it
   std::vector<comm::WorkPtr> sent_ = {};
 };

@@ -1,4 +1,4 @@
-// One stage at run time: its model, what it keeps of every microbatch between forward and backward, its sharding.
+// One stage at run time: its model, its sharding, and what it keeps of each microbatch between forward and backward.
 #pragma once
 
 #include <vector>
@@ -12,27 +12,29 @@
 
 namespace automodel::pipeline {
 
-/// Implements the schedule's actions UNSHARD, RESHARD and REDUCE_GRAD for a stage, with the events that sharding needs.
+/// Implements the schedule's actions UNSHARD, RESHARD and REDUCE_GRAD for a stage, and receives the other events that
+/// sharding depends on.
 class StageSharding {
  public:
   virtual ~StageSharding() = default;
   virtual void unshard() = 0;
   virtual void reshard() = 0;
-  /// REDUCE_GRAD: the stage's backward passes of this run are done; `last` of the step.
+  /// REDUCE_GRAD: the stage's backward passes of this run are done. `last`: it is the last run of the step.
   virtual void reduce(bool last) = 0;
-  /// The stage's last backward pass of the step begins.
+  /// The stage's last backward pass (B or W) of the step is about to begin.
   virtual void last_backward() = 0;
-  /// A W action begins, and is done.
+  /// Called before and after deferred weight gradients are computed (W, or part of a delayed full backward).
   virtual void weight_gradients_begin() = 0;
   virtual void weight_gradients_done() = 0;
-  /// For a run of captured microbatches, where none of the events above happens but REDUCE_GRAD: values are there, and
-  /// gradients have memory and a content to add to, zero where nothing was added yet.
+  /// Called before a run of captured microbatches, during which no event above has any effect until REDUCE_GRAD.
+  /// Afterwards weights are available, and gradients are allocated and can be accumulated into: zero unless something
+  /// was accumulated before.
   virtual void settle() = 0;
 };
 
 class Stage {
  public:
-  /// `sharding` may be null; both outlive this.
+  /// `sharding` may be null. `model` and `sharding` must outlive this.
   Stage(schedule::Stage number, model::StageModel& model, StageSharding* sharding)
       : number_(number), model_(model), sharding_(sharding) {}
 
@@ -40,14 +42,14 @@ class Stage {
   model::StageModel& model() { return model_; }
   StageSharding* sharding() { return sharding_; }
 
-  /// Forgets everything of earlier runs and makes room for `microbatches`.
+  /// Drops all state of earlier runs and makes room for `microbatches` microbatches.
   void begin(int microbatches);
-  /// `input` is undefined on the first stage. Returns the output (detached), or the loss.
+  /// `input` is undefined on the first stage. Returns the detached output: activations, or the loss on the last stage.
   at::Tensor forward(int microbatch, const model::Microbatch& data, const at::Tensor& input,
                      const model::ForwardOptions& options);
   /// Full backward. Returns the gradient of the input, undefined on the first stage.
   at::Tensor backward(int microbatch, const at::Tensor& gradient);
-  /// The gradient of the input alone; weight gradients wait for backward_weight.
+  /// Computes the gradient of the input only; weight gradients are deferred to backward_weight.
   at::Tensor backward_input(int microbatch, const at::Tensor& gradient);
   void backward_weight(int microbatch);
 

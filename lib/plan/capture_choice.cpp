@@ -8,7 +8,7 @@
 namespace automodel::plan {
 namespace {
 
-/// A condition under which microbatches cannot be captured, its reason and a hint.
+/// A condition under which microbatches cannot be captured, with the reason and a hint for the user.
 struct Obstacle {
   bool (*stands)(const TrainingPlan& plan, const config::Recipe& recipe);
   const char* why;

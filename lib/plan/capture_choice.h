@@ -1,4 +1,4 @@
-// Whether microbatches are captured as CUDA graphs, and if not, why.
+// Decides whether microbatches are captured as CUDA graphs.
 #pragma once
 
 #include "config/recipe.h"
@@ -8,8 +8,9 @@ namespace automodel::plan {
 
 struct TrainingPlan;
 
-/// Fills Levers::captured and Levers::not_captured, and warns where capturing is asked for and has no effect. Needs
-/// everything else of the plan. Captured gradients are reduced behind the last microbatch of a step.
+/// If capturing is requested, sets either Levers::captured or, with a warning, Levers::not_captured to the reason. The
+/// rest of the plan must be complete. With capturing, gradients are reduced after the last microbatch of a step, which
+/// turns sharding.overlap_reduction off.
 void choose_capture(TrainingPlan& plan, const config::LoadedRecipe& recipe, Located& report);
 
 }  // namespace automodel::plan

@@ -59,7 +59,7 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
 }
 
 void draw_dropout(std::vector<model::Microbatch>& microbatches, const DropoutPlace& place) {
-  constexpr int kColumnBits = 22;  // sequences are shorter than that
+  constexpr int kColumnBits = 22;  // of a token's column; sequences are shorter than 2^22
   std::int64_t row = place.first_row;
   for (auto& microbatch : microbatches) {
     const auto columns = parallel::token_places(microbatch.length, place.context, at::kCPU);

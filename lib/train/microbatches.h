@@ -1,4 +1,4 @@
-// Converts batches into the tensors that stages take.
+// Converts batches into the tensors that stages use.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace automodel::train {
 
-/// A batch cut into microbatches of `rows` rows, on `device`: the tokens that context-parallel rank `place` has.
+/// Splits a batch into microbatches of `rows` rows on `device`, with the tokens of context-parallel rank `place`.
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
                                                  parallel::ContextPlace place = {});
 
@@ -20,10 +20,10 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
 struct DropoutPlace {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  std::int64_t first_row = 0;  ///< number of the batch's first row among those of the global batch
+  std::int64_t first_row = 0;  ///< index of the batch's first row in the global batch
   parallel::ContextPlace context = {};
 };
-/// Gives the microbatches of a batch their draws. A token's numbers are the same on every mesh.
+/// Sets the dropout draws of a batch's microbatches. A token draws the same numbers on every mesh.
 void draw_dropout(std::vector<model::Microbatch>& microbatches, const DropoutPlace& place);
 
 }  // namespace automodel::train

@@ -23,7 +23,7 @@ model::StageModules modules_of(const plan::StagePlan& stage) {
           .head = stage.part.has_head};
 }
 
-/// The plan's sharding options in the engine's types.
+/// Converts the plan's sharding options.
 parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, at::Device device) {
   const auto& sharding = plan.sharding;
   parallel::DataParallelOptions out;
@@ -109,11 +109,11 @@ void LocalStage::finish() {
   if (divisor_ == 0 || data_parallel_.options().defer_reduction) return;
   const ops::NoGraph guard;
   for (auto* storage : data_parallel_.storages())
-    if (storage->gradient().defined()) storage->gradient().div_(divisor_);  // nothing of a frozen unit
+    if (storage->gradient().defined()) storage->gradient().div_(divisor_);  // undefined for a frozen unit
 }
 
 void LocalStage::last_backward() {
-  // With a divisor, nothing may be reduced before it is applied.
+  // With a divisor, gradients must not be reduced before it is applied.
   if (divisor_ == 0) data_parallel_.last_backward();
 }
 
@@ -159,7 +159,7 @@ void Runtime::make_groups() {
   groups_.experts = group(plan::Channel::kExperts);
   groups_.tokens = group(plan::Channel::kTokens);
   groups_.tied = group(plan::Channel::kTied);
-  // Parts of an expert are on neighbouring ranks of a stage.
+  // The parts of an expert are on consecutive ranks of a stage.
   const int ep = mesh.size(Axis::kEp), tensor = plan_.expert_tensor;
   const int here = mesh.position(rank, mesh::kStageRanks) % (ep * tensor);
   place_.expert = {ep, here / tensor, tensor, here % tensor};
@@ -245,7 +245,7 @@ void Runtime::make_capture() {
   if (make) executor_->capture(make());
 }
 
-/// The matrices of a unit that the optimizer updates as wholes, and the ranks that hold parts of them.
+/// Adds the unit's matrices that the optimizer updates as a whole, and the groups of ranks that hold parts of them.
 void Runtime::add_matrices(optim::Target& target, const parallel::UnitStorage& storage) const {
   const auto& unit = storage.unit();
   const bool apart = unit.expert ? place_.expert.tensor_size > 1 : place_.tp_size > 1;
@@ -257,7 +257,7 @@ void Runtime::add_matrices(optim::Target& target, const parallel::UnitStorage& s
                          .offset = storage.offset_of(i),
                          .length = weight.parameter.numel()};
     if (weight.info.is_expert() && weight.info.expert < 0) {
-      matrix.shape = weight.parameter.shape;  // whole matrices of some experts
+      matrix.shape = weight.parameter.shape;  // a stack of this rank's experts, each whole
     } else if (apart && !weight.slice.whole()) {
       const int ranks = unit.expert ? place_.expert.tensor_size : place_.tp_size;
       for (int rank = 0; rank < ranks; ++rank) {
@@ -282,7 +282,7 @@ void Runtime::add_matrices(optim::Target& target, const parallel::UnitStorage& s
 
 void Runtime::make_optimizer() {
   std::vector<optim::Target> targets;
-  // Every element of a gradient is counted on one rank of the world.
+  // For norms, each gradient element is counted on exactly one rank.
   const bool first_replica = !groups_.dense.replicate || groups_.dense.replicate->rank() == 0;
   for (auto& stage : stages_)
     for (auto* storage : stage->data_parallel().storages()) {
@@ -294,7 +294,7 @@ void Runtime::make_optimizer() {
       add_matrices(target, *storage);
       for (const auto& segment : storage->segments()) {
         const auto& weight = *segment.weight;
-        // Experts are on a grid of their own, without tensor parallelism and replicas.
+        // Experts have a mesh of their own, without tensor-parallel copies and replica groups.
         const bool on_grid = weight.expert || (first_of_its_kind(weight, place_.tp) && first_replica);
         const bool mine = on_grid && (!whole || reduce.shard->rank() == 0) && !weight.copy;
         target.ranges.push_back({.name = weight.info.fqn,
@@ -342,8 +342,8 @@ void Runtime::begin_step() {
   }
 }
 
-/// Every rank routes tokens that no other one routes, and loads are whole numbers: their sums over all ranks, and with
-/// them the biases, are the same on every mesh.
+/// Each token is routed on exactly one rank and loads are integers, so their sums over all ranks, and therefore the
+/// biases, are the same on every mesh.
 void Runtime::move_router_biases() {
   const double step = plan_.levers.router_bias_step;
   if (step == 0) return;
@@ -369,15 +369,15 @@ void Runtime::finish_gradients() {
   sum_tied_gradients();
 }
 
-/// Weights that are replicated on tensor-parallel ranks but applied to different tokens or heads, and key-value heads
-/// that several ranks hold for different queries.
+/// Sums the gradients of weights that are replicated on tensor-parallel ranks but applied to different tokens or heads,
+/// and of key-value heads that several ranks hold for different query heads.
 void Runtime::sum_partial_gradients() {
   sum_over(*groups_.tensor, [](const model::Weight& weight) { return weight.tensor_partial; });
   if (groups_.shared_heads)
     sum_over(*groups_.shared_heads, [](const model::Weight& weight) { return weight.tensor_replicas > 1; });
 }
 
-/// Tensor-parallel ranks have equal shards, so that elements at the same offset belong together.
+/// Tensor-parallel ranks have shards of equal layout, so elements at the same offset correspond.
 void Runtime::sum_over(comm::Communicator& group, const std::function<bool(const model::Weight&)>& chosen) {
   const ops::NoGraph guard;
   std::vector<at::Tensor> parts;
@@ -396,7 +396,7 @@ void Runtime::sum_over(comm::Communicator& group, const std::function<bool(const
   }
 }
 
-/// Both copies of a tied embedding get the sum of their gradients.
+/// Gives both copies of a tied embedding the sum of their gradients.
 void Runtime::sum_tied_gradients() {
   parallel::UnitStorage *embedding = nullptr, *head = nullptr;
   for (auto& stage : stages_)

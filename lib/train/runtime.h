@@ -1,4 +1,4 @@
-// The objects of one rank, built from the plan: the only place where the parallelisms meet.
+// The objects of one rank, built from the plan: the only place where the forms of parallelism are combined.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace automodel::train {
 
-/// The groups that this rank is in. A group of one rank exists and does nothing.
+/// The groups that this rank is a member of. Operations of a group of one rank do nothing.
 struct Groups {
   std::shared_ptr<comm::Communicator> pipeline;
   std::shared_ptr<comm::Communicator> tensor;
@@ -30,12 +30,12 @@ struct Groups {
   std::shared_ptr<comm::Communicator> context;
   std::shared_ptr<comm::Communicator> context_heads, context_keys;  ///< the two levels of context parallelism
   std::shared_ptr<comm::Communicator> experts;                      ///< ranks that share a layer's experts
-  std::shared_ptr<comm::Communicator> tokens;  ///< ranks with different tokens of the same microbatch
+  std::shared_ptr<comm::Communicator> tokens;  ///< ranks that hold different tokens of the same microbatch
   parallel::ReduceGroups dense, expert;
-  std::shared_ptr<comm::Communicator> tied;  ///< first and last stage's ranks; null where nothing is tied across them
+  std::shared_ptr<comm::Communicator> tied;  ///< ranks of the first and last stage; null if nothing is tied across them
 };
 
-/// Where this rank stands on the mesh.
+/// This rank's mesh coordinates.
 struct Place {
   int pp = 0, dp = 0, cp = 0, tp = 0;
   int dp_size = 1, cp_size = 1, tp_size = 1;
@@ -47,21 +47,21 @@ struct Place {
 struct RuntimeOptions {
   /// Offload activations to separate host memory even if the device is the CPU.
   bool offload_on_cpu = false;
-  /// Captures microbatches (plan::Levers::captured) on any device; empty: the program's CUDA half does, on GPUs.
+  /// Captures microbatches (plan::Levers::captured) on any device. Empty: on GPUs, the CUDA half's is used.
   ops::MakeCapture capture = {};
 };
 
-/// True on the tensor-parallel rank that counts and saves replicated values; not for experts, which have their own
-/// grid.
+/// Whether tensor-parallel rank `tp` is the one that counts and saves its part of a weight, among the ranks with the
+/// same part. Not for experts, which have a mesh of their own.
 bool first_of_its_kind(const model::Weight& weight, int tp);
 
-/// One stage: model, storage, adapter to the schedule's actions.
+/// One stage: its model, its storage and the adapter to the schedule's actions.
 class LocalStage;
 
 /// Owns all compute objects. Not movable: its parts refer to each other.
 class Runtime {
  public:
-  /// Makes the objects and fills the weights from `source`. The plan and the world outlive this.
+  /// Creates the objects and loads the weights from `source`. `plan` and `world` must outlive this.
   Runtime(const plan::TrainingPlan& plan, comm::World& world, const parallel::WeightSource& source,
           RuntimeOptions options = {});
   ~Runtime();
@@ -75,29 +75,29 @@ class Runtime {
   pipeline::Executor& executor() { return *executor_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   std::vector<LocalStage*> stages();
-  /// Null where no activations are offloaded.
+  /// Null if no activations are offloaded.
   const ops::ActivationOffload* offload() const { return offload_.get(); }
 
-  /// The number of ranks that share the tokens of the residual stream: those of a tensor-parallel group with sequence
-  /// parallelism.
+  /// Number of ranks that the tokens of the residual stream are split over: the tensor-parallel size with sequence
+  /// parallelism, otherwise 1.
   int token_shares() const { return plan_.tensor.sequence_parallel ? place_.tp_size : 1; }
-  /// Microbatches of `length` tokens from now on.
+  /// Sets the sequence length of microbatches from now on.
   void set_length(std::int64_t length);
-  /// Prepares for a single text, of which `tokens` are computed (pipeline::Executor::logits); until set_length().
+  /// Prepares for pipeline::Executor::logits with one text of `tokens` tokens, until set_length() is called.
   void set_generation(std::int64_t tokens);
   void begin_step();
-  /// Waits for all reductions; sums partial gradients of tensor-parallel ranks and of tied embeddings.
+  /// Waits for all reductions, then sums partial gradients over tensor-parallel ranks and over tied embeddings.
   void finish_gradients();
-  /// With the optimizer's step: the correction bias of every router goes a step up for each expert that had fewer
-  /// tokens than the mean of its layer in the global batch, down for each that had more (NeMo AutoModel,
-  /// Gate.update_bias).
+  /// Call with the optimizer step. Raises the router's correction bias by Levers::router_bias_step for each expert that
+  /// had fewer tokens than its layer's mean in the global batch, and lowers it for each that had more. Source: NeMo
+  /// AutoModel, Gate.update_bias.
   void move_router_biases();
-  /// After the optimizer: updates the compute values from the masters.
+  /// Call after the optimizer step: updates the compute weights from the master weights.
   void publish();
 
  private:
   void make_groups();
-  /// What the rank at `place` holds of a parameter.
+  /// The part of a parameter that the rank at `place` holds, before data-parallel sharding.
   model::Placement placement(const arch::Parameter& parameter, const Place& place) const;
   void make_seams();
   model::StageOptions stage_options() const;
@@ -132,10 +132,10 @@ class LocalStage : public pipeline::StageSharding {
   model::StageModel& model() { return model_; }
   parallel::DataParallel& data_parallel() { return data_parallel_; }
   pipeline::Stage& stage() { return stage_; }
-  /// Defers the head's weight gradients to the end of an accumulation step, for this many microbatches (0: all).
+  /// Defers the head's weight gradients to the end of a run, for up to `limit` microbatches (0: all).
   void defer_head(int limit);
   /// Divisor of gradients (scale_grads_in_schedule); 0: none. Applied by REDUCE_GRAD before it reduces, or by finish()
-  /// if each microbatch was reduced separately.
+  /// if each microbatch is reduced separately.
   void set_divisor(double divisor) { divisor_ = divisor; }
 
   void unshard() override { data_parallel_.unshard(); }
@@ -145,7 +145,7 @@ class LocalStage : public pipeline::StageSharding {
   void settle() override { data_parallel_.settle(); }
   void weight_gradients_begin() override { data_parallel_.weight_gradients_begin(); }
   void weight_gradients_done() override { data_parallel_.weight_gradients_done(); }
-  /// All gradients are reduced when this returns, and divided.
+  /// On return all gradients are reduced and divided.
   void finish();
 
  private:

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
   const auto note = use_settings(world, loaded.recipe);
-  // Stages may be balanced by it, so all ranks use rank 0's.
+  // The calibration may decide how stages are balanced, so all ranks use rank 0's.
   const auto calibration =
       estimate::parse_calibration(world.broadcast_text(world.rank() == 0 ? estimate::calibration_text() : ""));
   const auto unit = std::to_string(static_cast<int>(processor().bfloat16));
@@ -34,7 +34,7 @@ estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::Worl
     result.problems.push_back(
         {"missing-key", "the recipe has no dataset", "add 'dataset:' with a _target_", {}, "dataset"});
   agree(world, loaded, std::move(result.problems), result.plan ? ExitCode::kBadInput : result.exit);
-  // All ranks must have the same plan, or nothing would fit together later.
+  // All ranks must have the same plan, or their communication would not match.
   const auto mine = static_cast<std::int64_t>(plan::fingerprint(*result.plan) >> 1);
   auto both = at::tensor({mine, -mine}, at::TensorOptions().dtype(at::kLong));
   world.control().all_reduce(both, comm::ReduceOp::kMax)->wait();
@@ -48,7 +48,7 @@ estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::Worl
   return std::move(*result.plan);
 }
 
-/// Opens the data sets and makes their loaders.
+/// Opens datasets and creates their loaders.
 class DataOpening {
  public:
   DataOpening(Setup& setup, Diagnostics& problems) : setup_(setup), problems_(problems) {}
@@ -89,7 +89,6 @@ class DataOpening {
 
 }  // namespace
 
-/// Problems found on any rank end the run on all of them, with the text of the first.
 void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems, ExitCode exit) {
   for (auto& problem : problems)
     if (problem.where.file.empty()) problem.where = loaded.origins.nearest(problem.key);

@@ -1,4 +1,4 @@
-// Everything that is set up before the model: the plan, the data, the schedules of steps and rates.
+// Everything that is set up before the model: the plan, the data, and the schedules of steps and learning rates.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace automodel::train {
 
-/// Made on all ranks together; what is wrong on any of them ends the job. Throws Error (kBadInput and others).
+/// Construction is collective; a problem on any rank ends the job. Throws Error (kBadInput and others).
 struct Setup {
   Setup(const config::LoadedRecipe& loaded, comm::World& world);
 
@@ -32,7 +32,8 @@ struct Setup {
   std::uint64_t seed() const { return static_cast<std::uint64_t>(loaded.seed()); }
 };
 
-/// Problems found on any rank end the job with the text of the first and `exit`; places are looked up in the recipe.
+/// Collective. Throws Error (`exit`) on a rank with problems, which ends the job; the other ranks wait for that.
+/// Missing source locations are looked up in the recipe.
 void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems,
            ExitCode exit = ExitCode::kBadInput);
 

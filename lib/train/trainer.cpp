@@ -14,14 +14,14 @@
 namespace automodel::train {
 namespace {
 
-/// Sums of a few numbers over all ranks.
+/// Element-wise sums over all ranks.
 std::vector<double> sum_over_world(comm::World& world, const std::vector<double>& values) {
   auto tensor = at::tensor(values, at::TensorOptions().dtype(at::kDouble));
   world.control().all_reduce(tensor, comm::ReduceOp::kSum)->wait();
   return {tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + values.size()};
 }
 
-/// True if training uses random numbers that depend on its tokens.
+/// True if training draws random numbers per token.
 bool draws_numbers(const plan::TrainingPlan& plan) {
   return (plan.adapters && plan.adapters->spec.dropout > 0) || plan.levers.embedding_noise > 0;
 }
@@ -43,7 +43,7 @@ Trainer::Trainer(Runtime& runtime, plan::LrSchedule schedule, StepHooks hooks)
 StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
   auto& world = runtime_.world();
   const auto& place = runtime_.place();
-  // Ranks of one data-parallel coordinate have the same rows; one of them counts.
+  // Ranks with the same data-parallel coordinate have the same rows, so only one of them counts.
   const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
   const int rows = runtime_.plan().batch.microbatch;
   const auto mine = counts ? count_losses(batches, rows) : LossCounts{};
@@ -76,7 +76,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
                                        .delay_weight_gradients = runtime_.plan().levers.delay_weight_gradients};
     losses.add(runtime_.executor().run(microbatches, options));
   }
-  const double loss = losses.value();  // here the host waits for the device, once in a step
+  const double loss = losses.value();  // the host waits for the device here, once per step
   end(StepPhase::kCompute);
   world.activity().begin_action("finish gradients");
   runtime_.finish_gradients();
@@ -85,7 +85,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   end(StepPhase::kGradients);
   std::vector<double> shared = {place.tp == 0 ? scale.loss(loss) : 0, dense + expert,
                                 StopSignal::received() != 0 ? 1.0 : 0.0};
-  // One column per rank, to which the other ranks add zeros.
+  // One block of times per rank, to which the other ranks add zeros.
   const auto counts_of_step = static_cast<std::ptrdiff_t>(shared.size());
   if (const auto window = clock_ ? clock_->take_window() : std::nullopt) {
     shared.resize(shared.size() + kStepPhases * static_cast<std::size_t>(world.size()));
@@ -97,7 +97,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
     std::copy_n(at, kStepPhases, result.rank_seconds.emplace_back().begin());
   result.loss = sums[0];
   result.grad_norm = scale.unscale(std::sqrt(sums[1]));
-  result.stop_requested |= sums[2] > 0;  // a signal that came during the step
+  result.stop_requested |= sums[2] > 0;  // a signal received during the step
   return result;
 }
 
@@ -137,7 +137,7 @@ StepResult Trainer::update(std::int64_t step, StepResult result) {
   return result;
 }
 
-/// What each forward pass keeps, by its number on this rank.
+/// What each forward pass keeps for the backward pass, by its number on this rank.
 std::function<model::Keep(int)> Trainer::keep_rule() const {
   const auto& levers = runtime_.plan().levers;
   if (levers.recompute == plan::Recompute::kNone) return {};

@@ -1,4 +1,4 @@
-// The training loop's step: what one optimizer step does on one rank.
+// One optimizer step on one rank.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@
 
 namespace automodel::train {
 
-/// Callbacks that a program linking the library may set.
+/// Callbacks that a program using the library may set.
 struct StepHooks {
-  /// Factor of the gradients during the backward pass of step `step`; they are divided by it again before anything
-  /// looks at them. Takes the place of the dynamic loss scale. Source: Megatron Core, grad_scale_func.
+  /// Factor of the gradients in the backward pass of step `step`, divided out again in the gradient norm and the
+  /// update. Replaces the dynamic loss scale. Source: Megatron Core, grad_scale_func.
   std::function<double(std::int64_t step)> grad_scale = {};
 };
 
-/// What every rank knows after a step.
+/// Result of a step, the same on all ranks.
 struct StepResult {
   double loss = 0;       ///< mean over all label tokens of the global batch, before the update
   double grad_norm = 0;  ///< before clipping
   double lr = 0;
-  std::int64_t tokens = 0;  ///< of the global batch, padding left out
+  std::int64_t tokens = 0;  ///< in the global batch, without padding
   std::int64_t label_tokens = 0;
-  double grad_scale = 1;  ///< that the backward pass ran with
-  bool skipped = false;   ///< the weights were not changed: `bad` says why, else a gradient overflowed float16
+  double grad_scale = 1;  ///< gradient that the backward pass started from
+  bool skipped = false;   ///< the weights were not changed: see `bad`; if empty, a gradient overflowed float16
   std::optional<BadStep> bad = {};
-  bool stop_requested = false;  ///< some rank received a signal
-  /// What each rank did in the last steps, after every window of them; else empty.
+  bool stop_requested = false;  ///< some rank received a stop signal
+  /// By rank, the median times of the last window of steps, once after each window; otherwise empty.
   std::vector<PhaseSeconds> rank_seconds = {};
 };
 
@@ -41,8 +41,9 @@ class Trainer {
  public:
   Trainer(Runtime& runtime, plan::LrSchedule schedule, StepHooks hooks = {});
 
-  /// One step over this rank's batches, one per run. `step` counts from 0 over the whole run. `stop` says whether this
-  /// rank was asked to stop. A bad step changes no weights; if it is to stop the run, throws Error (kNonFinite).
+  /// One step over this rank's batches, one per run of the schedule. `step` counts from 0 over the whole training.
+  /// `stop`: this rank was asked to stop. A bad step changes no weights; throws Error (kNonFinite) if the rule for bad
+  /// steps says to stop.
   StepResult step(std::int64_t step, const std::vector<data::Batch>& batches, bool stop);
 
   /// Forward and backward without the update, for verification: gradients are left in place.
@@ -50,12 +51,12 @@ class Trainer {
 
   Runtime& runtime() { return runtime_; }
   const plan::LrSchedule& schedule() const { return schedule_; }
-  /// Of float16 training; null otherwise.
+  /// Null unless training is in float16 with a dynamic loss scale.
   optim::LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
-  /// By default, stops at non-finite values.
+  /// By default, training stops at non-finite values.
   BadStepRule& bad_steps() { return bad_steps_; }
-  /// From now on each rank's steps are timed, and every `window` steps all ranks get all of it, along with the step's
-  /// own sums. The caller marks where a step begins and when it has its batches.
+  /// From now on steps are timed; after every `window` steps all ranks receive each rank's medians, in the all-reduce
+  /// of the next step's sums. The caller marks when a step begins and when its batches are loaded.
   PhaseClock& time_phases(int window) { return clock_.emplace(window); }
   const BadStepRule& bad_steps() const { return bad_steps_; }
 
@@ -65,7 +66,7 @@ class Trainer {
     if (clock_) clock_->end(phase);
   }
   StepResult update(std::int64_t step, StepResult result);
-  /// Adds the parameter whose gradient is not finite to the reason. Collective.
+  /// Adds the name of a parameter with a non-finite gradient to the reason. Collective.
   void name_culprit(BadStep& bad);
 
   Runtime& runtime_;

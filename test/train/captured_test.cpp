@@ -1,5 +1,5 @@
-// Training with captured microbatches against training without, on the emulation of CUDA graphs: data, label counts,
-// loss scales, accumulation and lengths change from step to step, and everything must be the same.
+// Compares training with and without captured microbatches on the emulation of CUDA graphs: data, label counts, loss
+// scales, accumulation and lengths change from step to step, and all results must be identical.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -32,14 +32,14 @@ struct Case {
   std::string model = "model_type: llama";
   std::string type = "float64";
   std::string distributed = "strategy: ddp";
-  std::string more = {};  ///< sections of the recipe
+  std::string more = {};  ///< further sections of the recipe
   int ranks = 1, steps = 4;
-  int local = 2;                           ///< sequences of a batch; a step has 4 a rank
-  std::vector<std::int64_t> lengths = {};  ///< by step, 16 where there is none: other shapes
-  bool packed_last = false;                ///< the last step has packs
+  int local = 2;                           ///< sequences per batch; a step has up to 4 per rank
+  std::vector<std::int64_t> lengths = {};  ///< sequence length by step; 16 for steps beyond the end
+  bool packed_last = false;                ///< the last step has packed sequences
 };
 
-/// What a step leaves: loss, norm of the gradient, gradients and weights.
+/// Results of a step: loss, gradient norm, gradients and weights.
 struct Left {
   double loss = 0, norm = 0;
   std::vector<at::Tensor> tensors = {};
@@ -49,7 +49,7 @@ struct Outcome {
   Counts counts = {};
 };
 
-/// The first tokens of each row.
+/// The first `length` tokens of each row.
 data::Batch shortened(data::Batch batch, std::int64_t length) {
   const auto cut = [&](std::vector<std::int64_t>& values) {
     std::vector<std::int64_t> out;
@@ -69,7 +69,7 @@ data::Batch shortened(data::Batch batch, std::int64_t length) {
   return batch;
 }
 
-/// Step `step` as the case has it: labels that do not count, an accumulation that changes, another length.
+/// The batches of step `step`, varied by step: number of batches, sequence length, ignored labels and positions.
 std::vector<data::Batch> batches_of(const Case& run, std::int64_t step, std::vector<data::Batch> batches) {
   const auto place = static_cast<std::size_t>(step);
   batches.resize(1 + place % batches.size());
@@ -94,7 +94,7 @@ std::vector<parallel::UnitStorage*> storages_of(train::Runtime& runtime) {
   return out;
 }
 
-/// The tensors that kernels write to by address: gradients and weights of every parameter.
+/// The tensors that kernels may write to by raw address: weights and gradients of all parameters.
 std::vector<at::Tensor> stay(train::Runtime& runtime) {
   std::vector<at::Tensor> out;
   for (auto* storage : storages_of(runtime))
@@ -167,7 +167,7 @@ Counts check_same(const Case& run) {
 
 TEST_CASE("captured microbatches train as others do, to the bit", "[train]") {
   const auto before = ops::captured_calls();
-  // Steps of 1 and 2 batches in turn, each of one microbatch.
+  // Steps have 1 and 2 batches alternately, each of one microbatch.
   const auto counts = check_same({});
   CHECK(counts.warm_ups == 2);
   CHECK(counts.captures == 1);
@@ -180,7 +180,7 @@ TEST_CASE("captured microbatches train as others do, to the bit", "[train]") {
 }
 
 TEST_CASE("microbatches of other shapes are captured apart, and beyond a few run as usual", "[train]") {
-  // A batch a step: three steps of a shape make its graph.
+  // One batch per step, so a shape is captured in its third step.
   const auto counts = check_same({.steps = 8, .local = 4, .lengths = {16, 8, 16, 8, 16, 8, 16, 8}});
   CHECK(counts.warm_ups == 4);
   CHECK(counts.captures == 2);
@@ -234,11 +234,11 @@ TEST_CASE("the emulation finds what a CUDA graph would get wrong", "[train]") {
   auto x = at::ones({4}), out = at::zeros({4});
   double factor = 2;
   const auto work = capture->capture([&] { out.add_(x * factor); });
-  CHECK(at::equal(out, at::zeros({4})));  // a capture executes nothing
+  CHECK(at::equal(out, at::zeros({4})));  // a capture has no effect
   factor = 3;
   x.fill_(5);
   work->replay();
-  CHECK(at::equal(out, at::full({4}, 10)));  // the factor of the capture, the contents of now
+  CHECK(at::equal(out, at::full({4}, 10)));  // the factor at capture, the current contents of x
   work->replay();
   CHECK(at::equal(out, at::full({4}, 20)));
 
@@ -251,7 +251,7 @@ TEST_CASE("the emulation finds what a CUDA graph would get wrong", "[train]") {
   const auto reads = capture->capture([&] { out.copy_(inside); });
   leaks->replay();
   CHECK(at::equal(inside, at::full({4}, 10)));
-  x = at::ones({4});  // the memory that was captured is free
+  x = at::ones({4});  // frees the memory used by the capture
   CHECK_THROWS_WITH(work->replay(), Catch::Contains("was freed"));
 }
 

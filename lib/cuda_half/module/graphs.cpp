@@ -20,7 +20,7 @@ class Graph : public ops::CapturedWork {
   at::cuda::CUDAGraph graph_;
 };
 
-/// `behind` goes on when `before` has come to where it is now.
+/// Makes later work on `behind` wait for all work submitted to `before` so far.
 void order(const c10::cuda::CUDAStream& before, const c10::cuda::CUDAStream& behind) {
   at::cuda::CUDAEvent event;
   event.record(before);
@@ -47,15 +47,15 @@ class GraphCapture : public ops::WorkCapture {
     {
       const c10::cuda::CUDAStreamGuard guard(side_);
       side_.synchronize();
-      c10::cuda::CUDACachingAllocator::emptyCache();  // in a capture it could free nothing
-      // The threads that watch NCCL ask for events meanwhile.
+      c10::cuda::CUDACachingAllocator::emptyCache();  // during a capture it cannot free memory
+      // Thread-local, because the threads that watch NCCL query events during the capture.
       graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
       try {
         work();
       } catch (...) {
         try {
           graph.capture_end();
-        } catch (const std::exception&) {  // the first error says why
+        } catch (const std::exception&) {  // the original error is rethrown
         }
         throw;
       }
@@ -67,7 +67,7 @@ class GraphCapture : public ops::WorkCapture {
 
  private:
   c10::cuda::CUDAStream side_ = c10::cuda::getStreamFromPool();
-  /// Of all graphs: one replay follows the other, and nothing of a replay is left when it ends.
+  /// Shared by all graphs: replays run one after another, and nothing in the pool is used after a replay ends.
   c10::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 

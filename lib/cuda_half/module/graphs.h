@@ -1,4 +1,4 @@
-// CUDA graphs, with LibTorch's at::cuda::CUDAGraph.
+// Captured work as CUDA graphs, by LibTorch's at::cuda::CUDAGraph.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace automodel {
 
-/// On the current device, for the calling thread.
+/// Captures work of the calling thread on its current device.
 std::unique_ptr<ops::WorkCapture> make_graph_capture();
 
 }  // namespace automodel

@@ -1,4 +1,4 @@
-// What the shared object brings.
+// The entry point of the shared object, automodel-cuda.so.
 #include "cuda_half/module/module.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ std::string versions() {
 
 extern "C" {
 
-/// Read from the file.
+/// Searched for in the file before it is loaded.
 [[gnu::used]] extern const char automodel_cuda_stamp[] = AUTOMODEL_CUDA_PLUGIN_MARK AUTOMODEL_CUDA_HALF_STAMP;
 
 const automodel::CudaHalf* automodel_cuda_half(void) {

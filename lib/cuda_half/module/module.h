@@ -1,4 +1,5 @@
-// The seam between the program and its CUDA half. Both sides are C++ of one build: the stamp says whether they are.
+// The interface between the program and its CUDA half. Both sides must be C++ from the same build, which the stamp
+// verifies.
 #pragma once
 
 #include <memory>
@@ -19,5 +20,5 @@ struct CudaHalf {
 
 }  // namespace automodel
 
-/// The object's only entry.
+/// The shared object's only entry point.
 extern "C" const automodel::CudaHalf* automodel_cuda_half(void);

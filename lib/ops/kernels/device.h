@@ -1,4 +1,4 @@
-// The kernels of a device other than the CPU as a table, and the one place that decides whether they are used.
+// The table of GPU kernels, and the one place that decides whether they are used.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,24 +26,24 @@ struct DeviceKernels {
   decltype(&cuda::dropout) dropout;
   decltype(&cuda::top_k) top_k;
   decltype(&cuda::sort_choices) sort_choices;
-  cuda::Stream (*stream)();       ///< that the calling thread computes on
-  bool (*has_float8)();           ///< whether its device has products of 8-bit operands; null: none
-  bool (*has_grouped_product)();  ///< whether LibTorch's grouped product never waits for its device; null: none
+  cuda::Stream (*stream)();       ///< the calling thread's current stream
+  bool (*has_float8)();           ///< whether that thread's device has FP8 matmuls; null: no
+  bool (*has_grouped_product)();  ///< whether LibTorch's grouped matmul there never makes the host wait; null: no
 };
 
-/// The kernels that compute on tensors like x, or null where the CPU's loops (has_kernel) or ATen's operations do: x is
-/// on no GPU, no kernels were loaded, or they do not know its type.
+/// The kernels to use for tensors like x. Null if CPU loops (has_kernel) or ATen operations are used instead: x is not
+/// on a GPU, no kernels are loaded, or they do not support its dtype.
 const DeviceKernels* device_kernels(const at::Tensor& x);
 
-/// The name of x's element type; x is one that device_kernels() knows.
+/// The kernels' name for the dtype of x, which must be one that device_kernels() supports.
 cuda::Element element_of(const at::Tensor& x);
 
-/// The kernels for GPUs; null before the program's CUDA half was loaded (cuda_half/cuda_half.h).
+/// The kernels for GPUs; null until the program's CUDA half is loaded (cuda_half/cuda_half.h).
 const DeviceKernels* loaded_kernels();
-/// From now on loaded_kernels() is this table, for the rest of the process.
+/// Sets loaded_kernels() for the rest of the process.
 void use_kernels(const DeviceKernels& table);
 
-/// For tests: from now on the table computes on the CPU's tensors; null: the loops do.
+/// For tests: from now on CPU tensors use this table; null: the CPU loops again.
 void compute_on_host_with(const DeviceKernels* table);
 
 }  // namespace automodel::ops

@@ -23,12 +23,12 @@
 namespace automodel::ops {
 namespace {
 
-/// Behind autograd, so that what its operations keep is seen too; LibTorch itself puts nothing there.
+/// A dispatch key below autograd, so that what autograd saves is seen too. LibTorch itself registers nothing for it.
 constexpr auto kKey = c10::DispatchKey::Fake;
 
 std::atomic<int> operations = 0, kernels = 0, waits = 0;
 
-/// The bytes of a storage at one moment.
+/// A snapshot of a storage's bytes.
 struct Contents {
   c10::Storage storage;
   std::vector<char> bytes;
@@ -40,21 +40,21 @@ struct Contents {
   void put_back() { std::memcpy(storage.mutable_data(), bytes.data(), bytes.size()); }
 };
 
-/// Of the host: a kernel gets it as an argument.
+/// True for host scalars, which kernels receive by value.
 bool is_number(const at::Tensor& x) {
   return x.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-/// How often all tapes refer to a storage: on a GPU they would hold addresses.
+/// References to each storage from all tapes. On a GPU these would be bare addresses, so they do not count as owners.
 std::mutex references_lock;
 std::map<c10::StorageImpl*, std::size_t> references;
 
-/// What was captured.
+/// A recording of captured calls.
 class Tape : public CapturedWork {
  public:
   void replay() override;
   void add(std::function<void()> call) { calls_.push_back(std::move(call)); }
-  /// A tensor that the tape keeps without keeping its graph.
+  /// The tensor to record for x: the same memory without the autograd graph.
   at::Tensor kept(const at::Tensor& x) {
     if (!x.defined() || !x.has_storage() || is_number(x)) return x;
     const NoGraph guard;
@@ -62,13 +62,13 @@ class Tape : public CapturedWork {
     refer(out.storage().unsafeGetStorageImpl());
     return out;
   }
-  /// Before an operation sees a tensor: what is there outside is remembered.
+  /// Called before an operation uses x: snapshots memory from outside the capture.
   void see(const at::Tensor& x, const std::string& by) {
     if (!x.defined() || !x.has_storage() || is_number(x)) return;
     auto* storage = x.storage().unsafeGetStorageImpl();
     if (!inside_.contains(storage) && outside_.try_emplace(storage, x.storage(), by).second) refer(storage);
   }
-  /// After it: memory that was not there before belongs to the capture.
+  /// Called for each result x of an operation: memory not known from outside belongs to the capture.
   void made(const at::Tensor& x) {
     if (!x.defined() || !x.has_storage()) return;
     auto* storage = x.storage().unsafeGetStorageImpl();
@@ -81,7 +81,7 @@ class Tape : public CapturedWork {
   Tape() = default;
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
-  /// Nothing that was captured had an effect.
+  /// Ends the capture: restores the memory outside, so that the capture has no effect.
   void end() {
     for (auto& [storage, contents] : outside_) {
       contents.put_back();
@@ -116,7 +116,7 @@ void Tape::replay() {
   for (const auto& call : calls_) call();
 }
 
-/// After these the host knows something of a tensor's contents.
+/// True for operations that give the host information on a tensor's contents.
 bool waits_for_device(const std::string& name) {
   for (const char* each :
        {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero", "aten::equal",
@@ -139,7 +139,7 @@ c10::IValue kept(Tape& tape, const c10::IValue& value) {
   return out;
 }
 
-/// Where a call put its results when it was captured, they go again; those that it wrote in place are there.
+/// Copies the results of a replayed call to where the captured call put them, unless it already wrote them in place.
 void put_results(const std::vector<c10::IValue>& captured, const std::vector<c10::IValue>& now) {
   std::vector<at::Tensor> to, from;
   for (const auto& value : captured) for_tensors(value, [&](const at::Tensor& x) { to.push_back(x); });
@@ -151,7 +151,7 @@ void put_results(const std::vector<c10::IValue>& captured, const std::vector<c10
     }
 }
 
-/// Every operation of a thread that captures; operations that it is made of belong to it.
+/// Called for all operations of a capturing thread. Operations called inside one are part of it and not recorded.
 void capture_operation(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard once(kKey);
   const auto behind = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
@@ -214,7 +214,7 @@ class Capture : public WorkCapture {
   std::function<std::vector<at::Tensor>()> stays_;
 };
 
-/// The tables without captures in between.
+/// The tables without the wrappers that record.
 const DeviceKernels* bare_kernels = nullptr;
 const FlashKernels* bare_flash = nullptr;
 
@@ -233,7 +233,7 @@ struct Captured<Member> {
   static void put(DeviceKernels& table) { table.*Member = call; }
 };
 
-/// `compute` gives a call's results as tensors of its own.
+/// Calls compute(in), which returns newly allocated tensors, and records the call.
 template <class Compute>
 auto captured_results(const std::vector<at::Tensor>& in, const Compute& compute) {
   const c10::impl::ExcludeDispatchKeyGuard once(kKey);

@@ -1,10 +1,9 @@
-// CUDA graphs emulated on the CPU's tensors: what the dispatcher of ATen and the tables of kernels are asked for while
-// work is captured is kept as a list, and a replay runs that list again, on the same memory and without the host's
-// code.
+// CUDA graphs emulated on CPU tensors: calls to ATen's dispatcher and to the kernel tables are recorded while work is
+// captured, and a replay makes the same calls on the same memory, without running the host code.
 //
-// As on a GPU, nothing that is captured has an effect: what was written outside is put back. What was allocated in a
-// capture is filled with rubbish before each replay. A capture in which the host would wait for the device, or a replay
-// that reads memory which the rest of the program has let go of, throws std::logic_error.
+// As on a GPU, a capture itself has no effect: the memory outside that it wrote is restored. Memory allocated during a
+// capture is filled with 0xff bytes (NaN) before each replay. A capture in which the host would wait for the device, or
+// a replay that uses memory which the rest of the program has freed, throws std::logic_error.
 #pragma once
 
 #include <functional>
@@ -16,17 +15,17 @@
 
 namespace automodel::ops {
 
-/// `stays`: tensors outside that kernels may write to, by address.
+/// `stays` returns the tensors outside the capture that kernels may write to by raw address.
 MakeCapture emulated_capture(std::function<std::vector<at::Tensor>()> stays);
 
-/// Calls that captures of this process saw.
+/// Calls seen by all captures of this process.
 struct CapturedCalls {
   int operations = 0, kernels = 0;
-  int waits = 0;  ///< that were refused
+  int waits = 0;  ///< refused waits of the host for the device
 };
 CapturedCalls captured_calls();
 
-/// Makes the tables of kernels that tests compute with (on_device.cpp) known to captures.
+/// Wraps the kernel tables that tests compute with (on_device.cpp) so that captures record their calls.
 void capture_kernels();
 
 }  // namespace automodel::ops

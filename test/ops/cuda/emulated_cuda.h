@@ -1,11 +1,11 @@
-// The part of CUDA C++ that our kernels use, on the CPU: what ops/kernels/cuda/device.h includes where nvcc is not the
-// compiler. A block's threads are fibers that run in a random order until they wait for each other; blocks run in a
-// random order one after another.
+// The subset of CUDA C++ that our kernels use, on the CPU; ops/kernels/cuda/device.h includes it if the compiler is not
+// nvcc. The threads of a block are fibers that run in random order until they wait for each other; blocks run one after
+// another in random order.
 //
-// Where the kernels are compiled with -fsanitize=thread, every access of theirs to memory is looked at before it
-// happens (emulator.cpp): it must lie in a buffer that the test made (Buffer), in shared memory or on the thread's own
-// stack; what is read must have been written; and two accesses to one place, of which one writes, must be of one thread
-// or have a barrier between them. The first fault ends the launch, which throws Fault.
+// If the kernels are compiled with -fsanitize=thread, each of their memory accesses is checked before it happens
+// (emulator.cpp): it must be inside a buffer of the test (Buffer), shared memory or the thread's own stack; memory must
+// be written before it is read; and two accesses to the same location, of which one is a write, must be by the same
+// thread or separated by a barrier. The first fault ends the launch, which throws Fault.
 #pragma once
 
 #include <bit>
@@ -29,18 +29,18 @@ struct Index {
   unsigned x = 0;
 };
 
-/// What a kernel did wrong.
+/// An error of a kernel.
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Whether accesses are looked at (true at first).
+/// Turns the checks of accesses on or off (initially on).
 void watch(bool on);
 
-/// Seeds the orders of threads and blocks from now on.
+/// Seeds the random order of threads and blocks from now on.
 void seed(std::uint64_t seed);
 
-/// Runs `start(arguments)` as every thread of every block; `size` bytes of arguments may be read.
+/// Calls `start(arguments)` in every thread of every block; the threads may read `size` bytes of arguments.
 void run(unsigned blocks, unsigned threads, std::size_t shared_bytes, void (*start)(const void*), const void* arguments,
          std::size_t size);
 template <class Body>
@@ -50,34 +50,34 @@ void launch(unsigned blocks, unsigned threads, std::size_t shared_bytes, const B
       sizeof(body));
 }
 
-// What a thread asks for.
+// Called by the threads of a kernel.
 Index thread();
 Index block();
 Index grid();
 void block_barrier();
 void warp_barrier();
-/// What lane `source` of the warp brought; all 32 lanes take part.
+/// The `bits` of lane `source` of the warp. All 32 lanes must take part.
 std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned source);
-/// Bit l: whether lane l brought true.
+/// Bit l: the `value` of lane l.
 unsigned ballot(unsigned mask, bool value);
 void* dynamic_shared_bytes();
-/// A fault where a pack of `size` bytes does not begin at a multiple of its size.
+/// Faults if `address`, where a vector access of `size` bytes begins, is not a multiple of `size`.
 void must_be_multiple(const void* address, std::size_t size);
 template <class C>
 C* dynamic_shared() {
   return static_cast<C*>(dynamic_shared_bytes());
 }
 
-/// Makes bytes known to the checks; `written` says whether they may be read at once.
+/// Registers memory with the checks. `written`: it is initialized and may be read.
 void add_buffer(void* bytes, std::size_t size, bool written);
 void remove_buffer(void* bytes);
 
-/// Memory of the device. Accesses beyond its borders are faults, as are reads of elements that nobody wrote.
+/// Device memory. Out-of-bounds accesses and reads of uninitialized elements are faults.
 template <class T>
 class Buffer {
  public:
   explicit Buffer(std::vector<T> values) : values_(std::move(values)) { add(true); }
-  /// Not written yet; NaN for floating-point numbers where the checks are not compiled in.
+  /// Uninitialized for the checks; floating-point elements are NaN, for builds without checks.
   explicit Buffer(std::size_t count) : values_(count) {
     std::memset(static_cast<void*>(values_.data()), 0xff, count * sizeof(T));
     add(false);
@@ -101,7 +101,7 @@ struct __nv_bfloat16 {
 inline float __bfloat162float(__nv_bfloat16 x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
-/// To the nearest, ties to even.
+/// Rounds to nearest, ties to even.
 inline __nv_bfloat16 __float2bfloat16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   if (x != x) return {0x7fff};

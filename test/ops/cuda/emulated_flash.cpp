@@ -24,7 +24,7 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::logic_error("fused attention: " + what);
 }
 
-/// The kernels read 16 bytes at one time, wherever strides lead them.
+/// The kernels read 16 bytes at a time, so the address and strides must be multiples of that.
 void require_packs(const at::Tensor& x, const char* name) {
   const std::string of = std::string(" of ") + name;
   require(x.stride(-1) == 1, "the last dimension" + of + " is not contiguous");
@@ -69,7 +69,7 @@ void require_taken(const FlashCall& call) {
   }
 }
 
-/// One sequence: x [tokens, heads, width] to float64 [heads, tokens, width], each group's keys for all of its heads.
+/// One sequence x [tokens, groups, width] as float64 [heads, tokens, width]: each group is repeated for its heads.
 at::Tensor wide(const at::Tensor& x, std::int64_t heads) {
   return x.to(at::kDouble).transpose(0, 1).repeat_interleave(heads / x.size(1), 0);
 }
@@ -79,13 +79,13 @@ at::Tensor scores_of(const FlashCall& call, const at::Tensor& q, const at::Tenso
   const auto integers = at::TensorOptions().dtype(at::kLong);
   const auto apart =
       at::arange(keys, integers).unsqueeze(0) - at::arange(queries, integers).unsqueeze(1) - (keys - queries);
-  // Ends as far away as there are keys are none, also where there are more queries than keys.
+  // As in the real kernels, a window end as large as the number of keys is unlimited, even with more queries than keys.
   auto hidden = call.left < 0 || call.left >= call.keys ? apart.ne(apart) : apart.lt(-call.left);
   if (call.right >= 0 && call.right < call.keys) hidden = hidden.logical_or(apart.gt(call.right));
   return (at::matmul(q, k.transpose(1, 2)) * call.scale).masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
-/// Calls visit(tokens of one sequence in x) for every sequence; `logsum` of it is [heads, queries].
+/// One sequence of a call: selects its tokens of a tensor, and its [heads, queries] of the logsums.
 struct Sequence {
   const FlashCall& call;
   std::int64_t index, begin, length;
@@ -125,7 +125,7 @@ std::pair<at::Tensor, at::Tensor> forward(const FlashCall& call) {
     const auto nothing = sum.eq(-std::numeric_limits<double>::infinity());
     const auto weights = (scores - sum).exp().masked_fill(nothing, 0);
     each.of(out).copy_(at::matmul(weights, wide(each.of(call.v), heads)).transpose(0, 1));
-    // A query that sees no key.
+    // As in the real kernels, +infinity for a query that sees no key.
     each.logsum_of(logsum).copy_(sum.masked_fill(nothing, std::numeric_limits<double>::infinity()).squeeze(-1));
   }
   return {out, logsum};

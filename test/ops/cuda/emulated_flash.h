@@ -1,18 +1,18 @@
-// LibTorch's fused attention for GPUs, emulated on the CPU's tensors: refuses what the real one refuses or reads
-// wrongly, and computes what it computes, from plain operations in float64.
+// LibTorch's fused attention for GPUs, emulated on CPU tensors: rejects calls that the real kernels reject or misread,
+// and computes the same results with plain operations in float64.
 #pragma once
 
 #include "ops/flash_attention.h"
 
 namespace automodel::ops {
 
-/// Throws std::logic_error for a call that the real kernels could not take.
+/// They throw std::logic_error for calls that the real kernels do not support.
 const FlashKernels* emulated_flash();
 
-/// Calls until now, of all threads.
+/// Calls so far, from all threads.
 struct FlashCalls {
   int forward = 0, backward = 0;
-  int of_documents = 0;  ///< of both, those with documents of several lengths
+  int of_documents = 0;  ///< calls of either kind with `starts` (packed documents)
 };
 FlashCalls flash_calls();
 

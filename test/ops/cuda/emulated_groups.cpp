@@ -19,8 +19,9 @@ void expect(bool holds, const std::string& what) {
   if (!holds) throw std::logic_error("grouped product: " + what);
 }
 
-/// What the kernels ask of an operand's addresses, after LibTorch's check_valid_strides_and_return_transposed and what
-/// the memory's engine asks of the matrices of groups. True where rows are contiguous.
+/// Checks the kernels' requirements on an operand's address and strides: those of LibTorch's
+/// check_valid_strides_and_return_transposed, and those of the Tensor Memory Accelerator on the matrices of the groups.
+/// Returns whether rows are contiguous.
 bool row_major(const at::Tensor& x, const std::string& name) {
   expect(x.scalar_type() == at::kBFloat16, name + " is not bfloat16");
   expect(reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0, "the address of " + name);
@@ -42,7 +43,7 @@ at::Tensor product_of_groups(const at::Tensor& a, const at::Tensor& b, const at:
   expect(groups > 0 && groups < 1024, "the number of groups");
   expect(a.dim() == 2 && (b.dim() == 2 || b.dim() == 3), "the dimensions");
   const bool a_rows = row_major(a, "a"), b_rows = row_major(b, "b");
-  const bool inside = b.dim() == 2;  // the groups divide what is summed over
+  const bool inside = b.dim() == 2;  // the groups divide the dimension that is summed over
   const auto n = a.size(inside ? 1 : 0);
   expect(n > 0, "no rows");
   expect(inside ? b.size(0) == n : b.size(0) == groups && b.size(1) == a.size(1), "the sizes");
@@ -55,7 +56,8 @@ at::Tensor product_of_groups(const at::Tensor& a, const at::Tensor& b, const at:
   for (std::int64_t g = 0; g < groups; first = end[g++]) {
     const auto count = end[g] - first;
     expect(count >= 0 && end[g] <= n, "the ends of groups");
-    // What groups begin with lies at a multiple of 16 bytes: where they divide contiguous elements, their sizes do too.
+    // Each group must begin at a multiple of 16 bytes, so the sizes of groups that divide a contiguous dimension are
+    // multiples of 8 elements.
     const bool divided = inside ? a_rows || !b_rows : !a_rows;
     expect(!divided || g + 1 == groups || count % 8 == 0, "a group begins inside 16 bytes");
     if (count == 0) continue;

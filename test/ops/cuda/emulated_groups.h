@@ -1,15 +1,15 @@
-// LibTorch's grouped product for GPUs, emulated on the CPU's tensors: refuses what the real one refuses or reads
-// wrongly, computes what it computes, in float64, and leaves NaN where the real one may leave anything.
+// LibTorch's grouped GEMM for GPUs, emulated on CPU tensors: rejects calls that the real kernels reject or misread,
+// computes the same results in float64, and returns NaN where the real result is unspecified.
 #pragma once
 
 #include "ops/grouped_product.h"
 
 namespace automodel::ops {
 
-/// Throws std::logic_error for a call that the real kernels could not take.
+/// It throws std::logic_error for calls that the real kernels do not support.
 GroupedProduct emulated_groups();
 
-/// Calls until now, of all threads.
+/// Calls so far, from all threads.
 int grouped_calls();
 
 }  // namespace automodel::ops
