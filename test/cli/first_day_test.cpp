@@ -66,6 +66,8 @@ TEST_CASE("A run closes with its losses, its model, and what to do with it", "[f
   CHECK(holds(first.out, "\nmodel     run/epoch_1_step_3/model: a Hugging Face folder"));
   CHECK(holds(first.out, "\ntry       automodel generate run/epoch_1_step_3 --prompt "));
   CHECK(last_line(first.out) == "export    automodel checkpoint export run/epoch_1_step_3 NEW_FOLDER");
+  const auto blank = run.train("--checkpoint.checkpoint_dir \"it's here\"");
+  CHECK(last_line(blank.out) == R"(export    automodel checkpoint export 'it'\''s here/epoch_1_step_3' NEW_FOLDER)");
   const auto nothing = run.train("--checkpoint.enabled false --checkpoint.checkpoint_dir other");
   CHECK(last_line(nothing.out) == "model     not saved: checkpoint.enabled is false");
   SECTION("the commands that it names work") {
