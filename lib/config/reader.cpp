@@ -456,7 +456,7 @@ struct TypeWords {
 };
 /// How messages name a type, and how a value of it is written.
 const TypeWords& type_words(std::string_view type_name) {
-  static constexpr std::array<TypeWords, 10> kWords = {{
+  static constexpr std::array<TypeWords, 12> kWords = {{
       {"integer", "an ", "write a whole number, such as 8"},
       {"number", "a ", "write a number, such as 0.1 or 3e-4"},
       {"boolean", "a ", "write true or false"},
@@ -466,6 +466,8 @@ const TypeWords& type_words(std::string_view type_name) {
       {"path or mapping", "a ", "write the path of a file, or keys with their values below it"},
       {"mapping", "a ", "write keys with their values below it, or as {key: value}"},
       {"list", "a ", "write its items as [a, b]"},
+      {"one of", "", "write one of these words"},
+      {"name of", "the ", "write a text"},
       {"", "", ""},
   }};
   return *std::find_if(kWords.begin(), kWords.end(),
