@@ -365,7 +365,7 @@ int read_word(Reader& reader, const Node& node, const std::string& path, const s
     for (std::size_t i = 0; i < names.size(); ++i)
       if (same_word(names[i], node.text) || (names[i] == "null" && node.is_null())) return static_cast<int>(i);
   if (node.kind != Node::Kind::kScalar || node.is_null())
-    reader.mismatch(node, path, enum_type_name(names));
+    reader.mismatch(node, path, enum_type_name(names), "write one of these words");
   else
     reader.report("bad-value", node.where, path, fmt::format("'{}' is not a valid {}", shortened(node.text), path),
                   word_advice(node.text, names));
@@ -456,7 +456,7 @@ struct TypeWords {
 };
 /// How messages name a type, and how a value of it is written.
 const TypeWords& type_words(std::string_view type_name) {
-  static constexpr std::array<TypeWords, 12> kWords = {{
+  static constexpr std::array<TypeWords, 10> kWords = {{
       {"integer", "an ", "write a whole number, such as 8"},
       {"number", "a ", "write a number, such as 0.1 or 3e-4"},
       {"boolean", "a ", "write true or false"},
@@ -466,8 +466,6 @@ const TypeWords& type_words(std::string_view type_name) {
       {"path or mapping", "a ", "write the path of a file, or keys with their values below it"},
       {"mapping", "a ", "write keys with their values below it, or as {key: value}"},
       {"list", "a ", "write its items as [a, b]"},
-      {"one of", "", "write one of these words"},
-      {"name of", "the ", "write a text"},
       {"", "", ""},
   }};
   return *std::find_if(kWords.begin(), kWords.end(),

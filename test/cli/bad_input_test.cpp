@@ -34,6 +34,8 @@ struct BadInput {
 
 const std::vector<BadInput> kTable = {
     {"a section's name", kBase + "distributd: {}\n", "", "unknown-key", 4, "distributd"},
+    {"a schedule's class", kBase + "lr_scheduler: {_target_: torch.optim.lr_scheduler.CosineAnnealingLR}\n", "",
+     "bad-value", 4, "lr_scheduler._target_"},
     {"a key", kBase + "distributed: {pp_sise: 2}\n", "", "unknown-key", 4, "distributed.pp_sise"},
     {"a key two levels down", kBase + "distributed:\n  pp_size: 2\n  pipeline:\n    pp_shedule: 1f1b\n", "",
      "unknown-key", 7, "distributed.pipeline.pp_shedule"},
@@ -298,10 +300,32 @@ TEST_CASE("a chart that cannot be written says why, and leaves no half of it", "
   CHECK_FALSE(std::filesystem::exists(folder.path() / "t.json"));
 }
 
+TEST_CASE("a checkpoint's ranking by a validation set that does not exist is warned of", "[cli]") {
+  const test::TemporaryFolder folder;
+  const auto warning = [&](const std::string& lines) {
+    folder.write("r.yaml", kBase + lines);
+    const auto plan = nlohmann::json::parse(test::run_program(folder, "plan r.yaml --json").out);
+    for (const auto& each : plan.at("warnings"))
+      if (each.at("key") == "checkpoint.best_metric_key") return each.at("message").get<std::string>();
+    return std::string();
+  };
+  const std::string set = ": {_target_: mock, vocab_size: 260, seq_length: 64}\n";
+  const std::string ranked = "checkpoint: {best_metric_key: nights}\n";
+  CHECK(warning("") == "");
+  CHECK(warning("validation_dataset" + set) == "");
+  CHECK(warning("validation_dataset_nights" + set + ranked) == "");
+  CHECK(warning(ranked) == "no validation set is named 'nights', so no checkpoint becomes LOWEST_VAL");
+  CHECK(warning("validation_dataset" + set + ranked) != "");
+  CHECK(warning("validation_dataset_days" + set + ranked) != "");
+  CHECK(warning("validation_dataset_days" + set) ==
+        "no validation set is named 'default', so no checkpoint becomes LOWEST_VAL");
+}
+
 TEST_CASE("a value of the wrong type has a help line", "[cli]") {
   const test::TemporaryFolder folder;
-  folder.write("r.yaml", kBase + "distributed: {pp_size: 2, pipeline: {layers_per_stage: none at all}}\n"
-                                 "checkpoint: {resume: [1, 2]}\n");
+  folder.write("r.yaml", kBase +
+                             "distributed: {pp_size: 2, pipeline: {layers_per_stage: none at all}}\n"
+                             "checkpoint: {resume: [1, 2]}\n");
   const auto wrong = test::run_program(folder, "plan r.yaml");
   CHECK(wrong.code == 2);
   CHECK(wrong.err.find("help: write a whole number such as 4, auto, or a list such as [3, 5]") != std::string::npos);
