@@ -40,8 +40,8 @@ std::vector<std::string> Closing::lines(const Ending& ending) const {
     return out;
   }
   if (ending.has_text && !ending.adapters)
-    out.push_back(fmt::format("try       automodel generate {} --prompt \"Once upon a time\"",
-                              shell_quoted(ending.checkpoint)));
+    out.push_back(
+        fmt::format("try       automodel generate {} --prompt \"Once upon a time\"", shell_quoted(ending.checkpoint)));
   out.push_back(fmt::format("export    automodel checkpoint export {} NEW_FOLDER{}", shell_quoted(ending.checkpoint),
                             ending.adapters ? " --merge" : ""));
   if (ending.few_bits)

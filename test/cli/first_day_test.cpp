@@ -198,9 +198,11 @@ TEST_CASE("Adapters are exported only into their base model", "[first-day]") {
 TEST_CASE("A second run in the folder of one that goes on is refused", "[first-day]") {
   const FirstRun run;
   const std::string train = "'" AUTOMODEL_PROGRAM "' train r.yaml --step_scheduler.max_steps 1000000 ";
-  run.folder.write("two.sh", train + ">out 2>err & pid=$!\n"
-                                     "until [ -s run/training.jsonl ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done\n" +
-                                 train + "2>err2; echo $? >code2\nkill -INT $pid\nwait $pid\n");
+  run.folder.write("two.sh",
+                   train +
+                       ">out 2>err & pid=$!\n"
+                       "until [ -s run/training.jsonl ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done\n" +
+                       train + "2>err2; echo $? >code2\nkill -INT $pid\nwait $pid\n");
   const int status = std::system(("cd '" + run.folder.path().string() + "' && timeout 120 bash two.sh").c_str());
   const auto err = run.folder.read("err"), second = run.folder.read("err2");
   INFO(err << second);

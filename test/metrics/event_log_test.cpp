@@ -30,7 +30,9 @@ TEST_CASE("events are JSON lines, whatever their texts hold") {
 }
 
 TEST_CASE("only a run that failed has a cause") {
-  const auto cause = [](int code) { return nlohmann::json::parse(json_line(end_event(code, "-----"), 0)).value("cause", ""); };
+  const auto cause = [](int code) {
+    return nlohmann::json::parse(json_line(end_event(code, "-----"), 0)).value("cause", "");
+  };
   CHECK(cause(0).empty());
   CHECK(cause(10).empty());
   CHECK(cause(12) == "-----");
