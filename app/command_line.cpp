@@ -324,7 +324,7 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   if (is_recipe(words[0])) words.insert(words.begin(), "train");
   const std::string help = "see automodel " + (words[0].starts_with("-") ? "" : words[0] + " ") + "--help";
   if (!words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())
-    return refuse_words(fmt::format("no command given '{}'", words[0]), suggestion(words[0], names));
+    return refuse_words(fmt::format("unknown command '{}'", words[0]), suggestion(words[0], names));
   std::reverse(words.begin(), words.end());  // CLI11 consumes them from the back
   try {
     app.parse(words);

@@ -1,6 +1,9 @@
 #include "report.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -46,15 +49,22 @@ config::LoadedRecipe load(const Options& options) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
+  errno = 0;
   std::ofstream file(path, std::ios::binary);
-  file << text;
+  const bool opened = file.is_open();
+  file << text << std::flush;
+  if (file) return;
+  const int reason = errno;
   file.close();
-  if (!file)
-    throw Error(ExitCode::kEnvironment, {"cannot-write",
-                                         fmt::format("'{}' cannot be written", path),
-                                         "choose an existing folder that you can write to",
-                                         {"command line", 0, 0},
-                                         ""});
+  std::error_code ignored;
+  if (opened && std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
+  throw Error(ExitCode::kEnvironment,
+              {"cannot-write",
+               fmt::format("'{}' cannot be written: {}", path, std::strerror(reason)),
+               reason == ENOSPC || reason == EDQUOT ? "free space on this disk, or choose another folder"
+                                                    : "choose a folder that exists and can be written to",
+               {"command line", 0, 0},
+               ""});
 }
 
 }  // namespace automodel::app

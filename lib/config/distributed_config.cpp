@@ -86,7 +86,8 @@ void read_layers_per_stage(Reader& reader, const Node& node, const std::string& 
     const auto number = item.kind == Node::Kind::kScalar ? parse_integer(item.text) : std::nullopt;
     if (!number || *number < 1 || *number > 1'000'000) {
       reader.mismatch(item, path,
-                      "a positive number of layers, auto, null, or a list of every stage's number of layers");
+                      "a positive number of layers, auto, null, or a list of every stage's number of layers",
+                      "write a whole number such as 4, auto, or a list such as [3, 5]");
       return std::nullopt;
     }
     return static_cast<int>(*number);

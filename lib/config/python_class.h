@@ -44,7 +44,8 @@ struct PythonClass {
     auto& typed = *static_cast<PythonClass*>(out);
     typed = {};
     if (node.is_null()) return;
-    if (node.kind != Node::Kind::kScalar) return reader.mismatch(node, path, "name of a Python class");
+    if (node.kind != Node::Kind::kScalar)
+      return reader.mismatch(node, path, "the name of a Python class", "write a text");
     const auto known = named(node.text);
     if (!known)
       return reader.report("bad-value", node.where, path, fmt::format("'{}' is not a valid {}", node.text, path),

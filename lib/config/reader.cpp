@@ -365,7 +365,7 @@ int read_word(Reader& reader, const Node& node, const std::string& path, const s
     for (std::size_t i = 0; i < names.size(); ++i)
       if (same_word(names[i], node.text) || (names[i] == "null" && node.is_null())) return static_cast<int>(i);
   if (node.kind != Node::Kind::kScalar || node.is_null())
-    reader.mismatch(node, path, enum_type_name(names));
+    reader.mismatch(node, path, enum_type_name(names), "write one of these words");
   else
     reader.report("bad-value", node.where, path, fmt::format("'{}' is not a valid {}", shortened(node.text), path),
                   word_advice(node.text, names));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -233,14 +235,17 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
 LoadedRecipe load_recipe(const std::string& path, std::span<const Override> overrides, const Environment& environment) {
   std::error_code error;
   std::ifstream file;
-  if (!std::filesystem::is_directory(path, error)) file.open(path, std::ios::binary);
+  const bool folder = std::filesystem::is_directory(path, error);
+  errno = 0;
+  if (!folder) file.open(path, std::ios::binary);
+  const int reason = folder ? EISDIR : errno;
   std::string text;
   if (file.is_open()) text.assign(std::istreambuf_iterator<char>(file), {});
   if (!file.is_open() || file.bad()) {
     LoadedRecipe loaded;
     loaded.path = path;
     loaded.problems.push_back({"missing-file",
-                               fmt::format("recipe '{}' cannot be read", path),
+                               fmt::format("recipe '{}' cannot be read: {}", path, std::strerror(reason)),
                                "give the path of a YAML file",
                                {path, 0, 0},
                                ""});

@@ -330,10 +330,17 @@ struct EnumNames<WeightDecayStyle> {
                                        EnumName<E>{"cosine", E::kCosine}};
 };
 
+enum class LrSchedulerClass { kOptimizerParam };
+template <>
+struct EnumNames<LrSchedulerClass> {
+  using E = LrSchedulerClass;
+  static constexpr std::array names = {EnumName<E>{"OptimizerParamScheduler", E::kOptimizerParam}};
+};
+
 struct LrSchedulerConfig {
   using IsSection = void;
-  Field<std::optional<std::string>> target{"_target_", std::nullopt,
-                                           "nemo_automodel.components.optim.scheduler.OptimizerParamScheduler"};
+  Field<PythonClass<LrSchedulerClass>> target{
+      "_target_", {}, "nemo_automodel.components.optim.scheduler.OptimizerParamScheduler"};
   Field<std::optional<int>> lr_warmup_steps{"lr_warmup_steps", std::nullopt,
                                             "Steps of warm-up; null: a tenth of all steps, at most 1000.", at_least<0>};
   Field<std::optional<int>> lr_decay_steps{"lr_decay_steps", std::nullopt,

@@ -19,7 +19,7 @@
 #include "base/cuda_plugin.h"
 #include "base/nvidia_driver.h"
 #include "base/proc_field.h"
-#include "launch/slurm_script.h"
+#include "base/shell_word.h"
 #include "launch/train_command.h"
 
 namespace automodel::launch {

@@ -49,7 +49,4 @@ inline constexpr std::int64_t kSlurmResolution = 60;
 /// "UNLIMITED" and "INFINITE". Empty if sbatch would reject it.
 std::optional<std::int64_t> slurm_seconds(std::string_view time);
 
-/// `word` quoted for a POSIX shell: unchanged if that is safe, else in single quotes.
-std::string shell_quoted(std::string_view word);
-
 }  // namespace automodel::launch

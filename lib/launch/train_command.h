@@ -56,8 +56,8 @@ struct RankRun {
 };
 
 /// Runs `mpirun -np RANKS worker ...`, or just the worker for one rank, and waits; if that fails, as exec_worker.
-/// SIGTERM and the first Ctrl-C, on which mpirun would kill the ranks within a second, are forwarded as SIGUSR1, so that
-/// they finish their step first. The started processes do not outlive this one. Standard error is forwarded.
+/// SIGTERM and the first Ctrl-C, on which mpirun would kill the ranks within a second, are forwarded as SIGUSR1, so
+/// that they finish their step first. The started processes do not outlive this one. Standard error is forwarded.
 RankRun watch_ranks(const RankJob& job);
 
 /// The same if only the exit code matters; standard error is inherited.

@@ -58,7 +58,8 @@ Event end_event(int exit_code, std::string_view cause) {
     out.message = "stopped by a signal";
   else
     out.message = "failed";
-  if (!cause.empty()) out.fields.emplace_back("cause", std::string(cause));
+  const bool failed = out.message == "failed";  // else the last line may be one of mpirun's
+  if (failed && !cause.empty()) out.fields.emplace_back("cause", std::string(cause));
   return out;
 }
 

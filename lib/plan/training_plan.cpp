@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/spelling.h"
 #include "config/optimizer_basics.h"
 #include "plan/capture_choice.h"
 #include "plan/costs.h"
@@ -183,6 +184,19 @@ void check_optimizer(const Recipe& recipe, const arch::ModelSpec* spec, Located&
   report.refuse_all(std::move(problems));
 }
 
+/// A name that no validation set has would leave the run without its best checkpoint.
+void warn_of_idle_ranking(const Recipe& recipe, Located& report) {
+  const auto& name = recipe.checkpoint->best_metric_key();
+  std::vector<std::string_view> sets;
+  if (recipe.validation_dataset()) sets.emplace_back("default");
+  for (const auto& [each, dataset] : recipe.validation_datasets()) sets.emplace_back(each);
+  if (sets.empty() ? name == "default" : std::ranges::find(sets, name) != sets.end()) return;
+  report.warn("no-effect", "checkpoint.best_metric_key",
+              fmt::format("no validation set is named '{}', so no checkpoint becomes LOWEST_VAL", name),
+              sets.empty() ? "add validation_dataset, which is named default"
+                           : fmt::format("the validation sets are {}", join(sets)));
+}
+
 void warn_of_idle_sections(const Recipe& recipe, const mesh::MeshSizes& sizes, Located& report) {
   if (sizes.pp == 1 && recipe.distributed->pipeline())
     report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
@@ -198,6 +212,7 @@ void warn_of_idle_sections(const Recipe& recipe, const mesh::MeshSizes& sizes, L
   if (sizes.ep == 1 && recipe.distributed->moe())
     report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
                 "set distributed.ep_size to 2 or more");
+  warn_of_idle_ranking(recipe, report);
 }
 
 constexpr std::int64_t kAssumedLength = 4096;  // assumed tokens per sequence

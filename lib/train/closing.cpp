@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/shell_word.h"
+
 namespace automodel::train {
 
 void Closing::add(std::int64_t step, double loss) {
@@ -38,8 +40,9 @@ std::vector<std::string> Closing::lines(const Ending& ending) const {
     return out;
   }
   if (ending.has_text && !ending.adapters)
-    out.push_back(fmt::format("try       automodel generate {} --prompt \"Once upon a time\"", ending.checkpoint));
-  out.push_back(fmt::format("export    automodel checkpoint export {} NEW_FOLDER{}", ending.checkpoint,
+    out.push_back(
+        fmt::format("try       automodel generate {} --prompt \"Once upon a time\"", shell_quoted(ending.checkpoint)));
+  out.push_back(fmt::format("export    automodel checkpoint export {} NEW_FOLDER{}", shell_quoted(ending.checkpoint),
                             ending.adapters ? " --merge" : ""));
   if (ending.few_bits)
     out.push_back("          adds them to the base folder's own weights, which are not rounded as those of this run");

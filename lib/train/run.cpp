@@ -105,8 +105,8 @@ class Run {
     const auto& root = recipe_.checkpoint->checkpoint_dir();
     claim_ = std::make_unique<checkpoint::FolderClaim>(root, kPatience);
     if (!claim_->other_host().empty())
-      log::warning(fmt::format("a run on host {} is writing to '{}', or did when it was lost", claim_->other_host(),
-                               root));
+      log::warning(
+          fmt::format("a run on host {} is writing to '{}', or did when it was lost", claim_->other_host(), root));
   }
 
   /// Builds everything that holds weights. `from`: the checkpoint to resume from, instead of what the recipe says; or

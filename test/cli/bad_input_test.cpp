@@ -34,6 +34,8 @@ struct BadInput {
 
 const std::vector<BadInput> kTable = {
     {"a section's name", kBase + "distributd: {}\n", "", "unknown-key", 4, "distributd"},
+    {"a schedule's class", kBase + "lr_scheduler: {_target_: torch.optim.lr_scheduler.CosineAnnealingLR}\n", "",
+     "bad-value", 4, "lr_scheduler._target_"},
     {"a key", kBase + "distributed: {pp_sise: 2}\n", "", "unknown-key", 4, "distributed.pp_sise"},
     {"a key two levels down", kBase + "distributed:\n  pp_size: 2\n  pipeline:\n    pp_shedule: 1f1b\n", "",
      "unknown-key", 7, "distributed.pipeline.pp_shedule"},
@@ -279,10 +281,62 @@ TEST_CASE("a CSV schedule's mistakes are named by row and column of the file", "
   CHECK(test::run_program(folder, "plan r.yaml").code == 0);
 }
 
+TEST_CASE("a chart that cannot be written says why, and leaves no half of it", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase + "distributed: {pp_size: 2, pipeline: {}}\n");
+  const auto full = test::run_program(folder, "plan r.yaml --timeline /dev/full");
+  CHECK(full.code == 4);
+  CHECK(full.err.find("error[cannot-write]: '/dev/full' cannot be written: No space left on device") !=
+        std::string::npos);
+  CHECK(full.err.find("free space") != std::string::npos);
+  // The shell's limit on the size of files: what has begun cannot be finished.
+  const int status = std::system(("cd '" + folder.path().string() +
+                                  "' && ulimit -f 1 && trap '' XFSZ && '" AUTOMODEL_PROGRAM
+                                  "' plan r.yaml --trace t.json >/dev/null 2>err")
+                                     .c_str());
+  INFO(folder.read("err"));
+  CHECK(WEXITSTATUS(status) == 4);
+  CHECK(folder.read("err").find("'t.json' cannot be written: File too large") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "t.json"));
+}
+
+TEST_CASE("a checkpoint's ranking by a validation set that does not exist is warned of", "[cli]") {
+  const test::TemporaryFolder folder;
+  const auto warning = [&](const std::string& lines) {
+    folder.write("r.yaml", kBase + lines);
+    const auto plan = nlohmann::json::parse(test::run_program(folder, "plan r.yaml --json").out);
+    for (const auto& each : plan.at("warnings"))
+      if (each.at("key") == "checkpoint.best_metric_key") return each.at("message").get<std::string>();
+    return std::string();
+  };
+  const std::string set = ": {_target_: mock, vocab_size: 260, seq_length: 64}\n";
+  const std::string ranked = "checkpoint: {best_metric_key: nights}\n";
+  CHECK(warning("") == "");
+  CHECK(warning("validation_dataset" + set) == "");
+  CHECK(warning("validation_dataset_nights" + set + ranked) == "");
+  CHECK(warning(ranked) == "no validation set is named 'nights', so no checkpoint becomes LOWEST_VAL");
+  CHECK(warning("validation_dataset" + set + ranked) != "");
+  CHECK(warning("validation_dataset_days" + set + ranked) != "");
+  CHECK(warning("validation_dataset_days" + set) ==
+        "no validation set is named 'default', so no checkpoint becomes LOWEST_VAL");
+}
+
+TEST_CASE("a value of the wrong type has a help line", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase +
+                             "distributed: {pp_size: 2, pipeline: {layers_per_stage: none at all}}\n"
+                             "checkpoint: {resume: [1, 2]}\n");
+  const auto wrong = test::run_program(folder, "plan r.yaml");
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err.find("help: write a whole number such as 4, auto, or a list such as [3, 5]") != std::string::npos);
+  CHECK(wrong.err.find("help: write one of these words") != std::string::npos);
+}
+
 TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli]") {
   const test::TemporaryFolder folder;
   CHECK(test::run_program(folder, "plam r.yaml").code == 2);
   CHECK(test::run_program(folder, "plam r.yaml").err.find("did you mean 'plan'?") != std::string::npos);
+  CHECK(test::run_program(folder, "plam r.yaml").err.find("unknown command 'plam'") != std::string::npos);
   const auto usage = test::run_program(folder, "plan");
   CHECK(usage.code == 2);
   CHECK(usage.err.find("error[usage]") != std::string::npos);
@@ -294,7 +348,9 @@ TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli
   CHECK(test::run_program(folder, "plan --help").out.find("Usage: automodel plan RECIPE") != std::string::npos);
   const auto missing = test::run_program(folder, "plan nowhere.yaml");
   CHECK(missing.code == 2);
-  CHECK(missing.err.find("error[missing-file]") != std::string::npos);
+  CHECK(missing.err.find("error[missing-file]: recipe 'nowhere.yaml' cannot be read: No such file") !=
+        std::string::npos);
+  CHECK(test::run_program(folder, "plan .").err.find("recipe '.' cannot be read: Is a directory") != std::string::npos);
   CHECK(test::run_program(folder, "--help").code == 0);
   CHECK(test::run_program(folder, "--help").out.find("Exit codes:") != std::string::npos);
   CHECK(test::run_program(folder, "--version").out.starts_with("0."));

@@ -66,6 +66,8 @@ TEST_CASE("A run closes with its losses, its model, and what to do with it", "[f
   CHECK(holds(first.out, "\nmodel     run/epoch_1_step_3/model: a Hugging Face folder"));
   CHECK(holds(first.out, "\ntry       automodel generate run/epoch_1_step_3 --prompt "));
   CHECK(last_line(first.out) == "export    automodel checkpoint export run/epoch_1_step_3 NEW_FOLDER");
+  const auto blank = run.train("--checkpoint.checkpoint_dir \"it's here\"");
+  CHECK(last_line(blank.out) == R"(export    automodel checkpoint export 'it'\''s here/epoch_1_step_3' NEW_FOLDER)");
   const auto nothing = run.train("--checkpoint.enabled false --checkpoint.checkpoint_dir other");
   CHECK(last_line(nothing.out) == "model     not saved: checkpoint.enabled is false");
   SECTION("the commands that it names work") {
@@ -196,9 +198,11 @@ TEST_CASE("Adapters are exported only into their base model", "[first-day]") {
 TEST_CASE("A second run in the folder of one that goes on is refused", "[first-day]") {
   const FirstRun run;
   const std::string train = "'" AUTOMODEL_PROGRAM "' train r.yaml --step_scheduler.max_steps 1000000 ";
-  run.folder.write("two.sh", train + ">out 2>err & pid=$!\n"
-                                     "until [ -s run/training.jsonl ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done\n" +
-                                 train + "2>err2; echo $? >code2\nkill -INT $pid\nwait $pid\n");
+  run.folder.write("two.sh",
+                   train +
+                       ">out 2>err & pid=$!\n"
+                       "until [ -s run/training.jsonl ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done\n" +
+                       train + "2>err2; echo $? >code2\nkill -INT $pid\nwait $pid\n");
   const int status = std::system(("cd '" + run.folder.path().string() + "' && timeout 120 bash two.sh").c_str());
   const auto err = run.folder.read("err"), second = run.folder.read("err2");
   INFO(err << second);

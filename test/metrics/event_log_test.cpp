@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "metrics/event_stream.h"
 #include "temporary_folder.h"
 
 namespace automodel::metrics {
@@ -26,6 +27,15 @@ TEST_CASE("events are JSON lines, whatever their texts hold") {
   CHECK(event.at("loss") == 2.0);
   CHECK(event.at("message").get<std::string>().starts_with("loss \"NaN\"\n"));
   CHECK_FALSE(nlohmann::json::parse(json_line({.event = "end"}, 0)).contains("step"));
+}
+
+TEST_CASE("only a run that failed has a cause") {
+  const auto cause = [](int code) {
+    return nlohmann::json::parse(json_line(end_event(code, "-----"), 0)).value("cause", "");
+  };
+  CHECK(cause(0).empty());
+  CHECK(cause(10).empty());
+  CHECK(cause(12) == "-----");
 }
 
 TEST_CASE("events of a resumed run stand behind those before") {
