@@ -138,13 +138,13 @@ def main():
 
 
 PUBLISHED = "## Beside published runs"
-PAGE = """# How near estimates are
+PAGE = """# Accuracy of the estimates
 
-## On this kind of machine
+## On a CPU
 
-Made by `bench/accuracy.py` on a machine with {cores} cores (load average of the last quarter of an hour: {load}). Each row is a recipe: `automodel plan --calibrate` measures its parts, then it is trained twice for some steps. Every run writes such a line at its end and `estimate.json` beside its metrics.{note}
+Made by `bench/accuracy.py` on a machine with {cores} cores (load average over 15 minutes: {load}). Each row is a recipe: `automodel plan --calibrate` measures its parts, then the recipe is trained twice for a few steps. Every run prints such a comparison at its end and writes `estimate.json` next to its metrics.{note}
 
-- **Memory** is the peak of tensor bytes on the heaviest rank (parameters, gradients, optimizer, activations, buffers), predicted by the plan and counted by the run; libraries are not in it. The largest difference is {memory}.
+- **Memory** is the peak of tensor bytes on the heaviest rank (parameters, gradients, optimizer, activations, buffers), predicted by the plan and counted by the run; libraries are not included. The largest difference is {memory}.
 - **Time, first run**: predicted from the calibration alone; measured is the median of the steps after the first. Within 10 %: {tenth}; within 20 %: {fifth}.
 - **Time, second run**: predicted from the calibration, corrected by the first run. Within 10 %: {again}; within 20 %: {again_fifth}.
 

@@ -206,6 +206,10 @@ Diagnostics check(const DistributedConfig& config) {
       add("bad-value", "zero_dp_strategy", fmt::format("zero_dp_strategy must be 0, 1, 2 or 3, got {}", level),
           "0 shards nothing, 1 optimizer states, 2 also gradients, 3 also parameters");
   }
+  if (const auto* ddp = std::get_if<DDPConfig>(&config.strategy()))
+    if (const auto& size = ddp->bucket_cap_mb(); size && !(*size > 0))
+      add("bad-value", "bucket_cap_mb", fmt::format("bucket_cap_mb must be positive, got {}", *size),
+          "a size in MiB, or null for 25");
   if (config.pipeline() && config.pipeline()->pp_recv_buffer_pool_slack() < 0)
     add("bad-value", "pipeline.pp_recv_buffer_pool_slack",
         fmt::format("pp_recv_buffer_pool_slack must be >= 0, got {}", config.pipeline()->pp_recv_buffer_pool_slack()),

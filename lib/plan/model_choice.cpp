@@ -67,6 +67,15 @@ Diagnostics rekeyed(Diagnostics problems, const std::string& prefix) {
   return problems;
 }
 
+/// Warns of keys that only matter for a model that is looked up in a Hugging Face cache.
+void warn_of_cache_keys(const config::ModelConfig& model, Located& report) {
+  const auto warn = [&](const std::string& key) {
+    report.warn("no-effect", "model." + key, "the model is not looked up in a Hugging Face cache", "remove it");
+  };
+  if (model.revision()) warn("revision");
+  if (model.cache_dir()) warn("cache_dir");
+}
+
 /// `choice` completed from the config.json `text`.
 std::optional<ModelChoice> choice_of(ModelChoice choice, std::string text, const std::string& file,
                                      const std::string& prefix, Located& report) {
@@ -105,6 +114,7 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     prefix = "model";
     text = "{\"model_type\": \"gpt2\", \"vocab_size\": 50257}";
     file = recipe.path;
+    warn_of_cache_keys(model, report);
   } else if (!pretrained && source && source->inline_config) {
     choice.name = "inline";
     prefix = "model.config";
@@ -115,10 +125,12 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
       if (const auto defaults = find_in_catalogue(*type->string()))
         text = with_overrides(*defaults, *source->inline_config);
     file = recipe.path;
+    warn_of_cache_keys(model, report);
   } else {
     const std::string key = pretrained ? "model.pretrained_model_name_or_path" : "model.config";
     choice.name = pretrained ? *model.pretrained_model_name_or_path() : source->path.value_or("");
     auto path = find_beside(choice.name, recipe.folder()).value_or(fs::path());
+    if (!path.empty()) warn_of_cache_keys(model, report);
     if (path.empty()) path = in_cache(choice.name, model);
     if (auto known = path.empty() && !training ? find_in_catalogue(choice.name) : std::nullopt) {
       text = *std::move(known);

@@ -113,6 +113,12 @@ TEST_CASE("older spellings of keys fill the same field, and both at once are ref
         std::vector<std::string>{"2:42 duplicate-key dataset.seq_length"});
 }
 
+TEST_CASE("the size of a gradient bucket is positive", "[config]") {
+  CHECK(shown(read(kModel + "distributed: {strategy: ddp, bucket_cap_mb: 0}\n")) ==
+        std::vector<std::string>{"2:30 bad-value distributed.bucket_cap_mb"});
+  CHECK(read(kModel + "distributed: {strategy: ddp, bucket_cap_mb: 0.5}\n").problems.empty());
+}
+
 TEST_CASE("two spellings that say the same may stand beside each other", "[config]") {
   CHECK(read(kModel + "dataset: {_target_: mock, seq_length: 64, seq_len: 64}\n").problems.empty());
   const auto loaded = read(kModel + "distributed: {strategy: nvfsdp, zero_dp_strategy: 2}\n",

@@ -254,4 +254,22 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
   REQUIRE_FALSE(training.plan);
 }
 
+TEST_CASE("keys of the Hugging Face cache beside an inline configuration are warned of", "[plan]") {
+  const auto warned = [](const std::string& model) {
+    const auto loaded = config::read_recipe("model: {" + model + "}\n", "recipe.yaml", {}, {});
+    REQUIRE(loaded.problems.empty());
+    std::vector<std::string> out;
+    for (const auto& each : estimate::make_plan(loaded, {}).warnings)
+      if (each.id == "no-effect") out.push_back(each.key);
+    return out;
+  };
+  const std::string keys = ", revision: main, cache_dir: cache";
+  const std::string inline_config =
+      "config: {model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2, "
+      "num_attention_heads: 8, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 128}";
+  CHECK(warned(inline_config).empty());
+  CHECK(warned(inline_config + keys) == std::vector<std::string>{"model.revision", "model.cache_dir"});
+  CHECK(warned("pretrained_model_name_or_path: meta-llama/Llama-3.2-1B" + keys).empty());
+}
+
 }  // namespace automodel::plan
