@@ -79,21 +79,21 @@ TEST_CASE("microbatches without communication are captured where a recipe asks f
 }
 
 TEST_CASE("what a captured microbatch cannot contain is said", "[plan]") {
-  CHECK(says(why_not({.device = "cpu"}), "this is a CPU"));
+  CHECK(says(why_not({.device = "cpu"}), "device is the CPU"));
   CHECK(says(why_not({.distributed = "strategy: ddp, pp_size: 2, pipeline: {}", .ranks = 2}), "pipeline"));
   CHECK(says(why_not({.distributed = "strategy: ddp, tp_size: 2", .ranks = 2}), "communicate"));
   CHECK(says(why_not({.distributed = "strategy: ddp, cp_size: 2", .ranks = 2}), "communicate"));
   CHECK(says(why_not({.distributed = "strategy: fsdp2"}), "sharded"));
   CHECK(says(why_not({.distributed = "strategy: megatron_fsdp, zero_dp_strategy: 2, dp_size: 2", .ranks = 2}),
              "sharded"));
-  CHECK(says(why_not({.model = "model_type: mixtral, num_local_experts: 4, num_experts_per_tok: 2"}), "each expert"));
+  CHECK(says(why_not({.model = "model_type: mixtral, num_local_experts: 4, num_experts_per_tok: 2"}), "per expert"));
   CHECK(says(why_not({.model = "model_type: lfm2, layer_types: [conv, full_attention, conv, full_attention], "
                                "conv_L_cache: 3, block_auto_adjust_ff_dim: false"}),
              "attention and feed-forward"));
   CHECK(says(why_not({.megatron = "enable_cuda_graph: true, cpu_offloading: true, cpu_offloading_num_layers: 2"}),
              "host memory"));
   CHECK(says(why_not({.more = "peft: {dim: 4, dropout: 0.1}\n"}), "dropout"));
-  CHECK(says(why_not({.more = "fp8: {enabled: true}\n"}), "8-bit"));
+  CHECK(says(why_not({.more = "fp8: {enabled: true}\n"}), "float8"));
   CHECK(says(why_not({.more = "packed_sequence: {packed_sequence_size: 64}\n"}), "packs"));
 }
 
