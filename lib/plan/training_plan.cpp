@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "base/spelling.h"
 #include "config/optimizer_basics.h"
 #include "plan/capture_choice.h"
 #include "plan/costs.h"
 #include "plan/facts.h"
+#include "plan/idle_sections.h"
 #include "plan/lr_schedule.h"
 #include "plan/optimizer_choice.h"
 #include "plan/pipeline_plan.h"
@@ -184,37 +184,6 @@ void check_optimizer(const Recipe& recipe, const arch::ModelSpec* spec, Located&
   report.refuse_all(std::move(problems));
 }
 
-/// A name that no validation set has would leave the run without its best checkpoint.
-void warn_of_idle_ranking(const Recipe& recipe, Located& report) {
-  const auto& name = recipe.checkpoint->best_metric_key();
-  std::vector<std::string_view> sets;
-  if (recipe.validation_dataset()) sets.emplace_back("default");
-  for (const auto& [each, dataset] : recipe.validation_datasets()) sets.emplace_back(each);
-  if (sets.empty() ? name == "default" : std::ranges::find(sets, name) != sets.end()) return;
-  report.warn("no-effect", "checkpoint.best_metric_key",
-              fmt::format("no validation set is named '{}', so no checkpoint becomes LOWEST_VAL", name),
-              sets.empty() ? "add validation_dataset, which is named default"
-                           : fmt::format("the validation sets are {}", join(sets)));
-}
-
-void warn_of_idle_sections(const Recipe& recipe, const mesh::MeshSizes& sizes, Located& report) {
-  if (sizes.pp == 1 && recipe.distributed->pipeline())
-    report.warn("no-effect", "distributed.pipeline", "the pipeline section has no effect with pp_size 1",
-                "set distributed.pp_size to 2 or more");
-  if (sizes.pp == 1 && recipe.model_parallel->virtual_pipeline_model_parallel_size().value_or(1) != 1)
-    report.refuse("bad-value", "model_parallel.virtual_pipeline_model_parallel_size",
-                  "virtual pipeline stages need pipeline parallelism",
-                  "set distributed.pp_size to 2 or more, or remove the key");
-  if (sizes.pp == 1 && recipe.model_parallel->delay_wgrad_compute())
-    report.warn("no-effect", "model_parallel.delay_wgrad_compute",
-                "delay_wgrad_compute has no effect with pp_size 1: no stage waits for an input gradient",
-                "remove it, or set distributed.pp_size to 2 or more");
-  if (sizes.ep == 1 && recipe.distributed->moe())
-    report.warn("no-effect", "distributed.moe", "the moe section has no effect with ep_size 1",
-                "set distributed.ep_size to 2 or more");
-  warn_of_idle_ranking(recipe, report);
-}
-
 constexpr std::int64_t kAssumedLength = 4096;  // assumed tokens per sequence
 
 BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const arch::ModelSpec* spec,
@@ -307,16 +276,6 @@ WeightOrigin weight_origin(const TrainingPlan& plan, const Recipe& recipe) {
                    .seed = static_cast<std::uint64_t>(config::seed_of(recipe))};
   if (plan.model && plan.model->load_weights) out.folder = plan.model->folder.native();
   return out;
-}
-
-/// Warns that the software stack and dispatcher only matter for GPU estimates.
-void warn_of_gpu_estimates(const config::HardwareConfig& hardware, Located& report) {
-  const auto warn = [&](const char* key) {
-    report.warn("no-effect", key, "estimates for a CPU assume this program's own kernels and communication",
-                "remove the key, or plan for a GPU (device: cuda, hardware.profile)");
-  };
-  if (hardware.stack()) warn("hardware.stack");
-  if (hardware.dispatcher()) warn("hardware.dispatcher");
 }
 
 /// The stack that GPU estimates assume: the one named by the recipe; for training, this program; else the one that such
