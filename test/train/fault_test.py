@@ -185,14 +185,14 @@ class Signals(unittest.TestCase):
     def test_mpirun_passes_sigusr1_on(self):
         self.check(signal.SIGUSR1, 2, ARGUMENTS.mpirun, "--oversubscribe", "-np", "2")
 
-    def check_ctrl_c(self, times, code):
+    def check_ctrl_c(self, times, code, sequences):
         """Two ranks on a terminal, whose steps take longer than mpirun leaves its ranks on Ctrl-C, a second."""
         with tempfile.TemporaryDirectory() as folder:
             path = recipe(folder, "1F1B", 1, 2, 1, "ddp", 1_000_000)
             program = str(pathlib.Path(ARGUMENTS.bin) / "automodel")
             child, terminal = pty.fork()
             if child == 0:
-                os.execve(program, [program, "train", str(path), "--nproc-per-node", "2", "--step_scheduler.global_batch_size", "12288",
+                os.execve(program, [program, "train", str(path), "--nproc-per-node", "2", "--step_scheduler.global_batch_size", str(sequences),
                                     "--dataset.num_samples", "65536"], ENVIRONMENT)
             shown, typed, last = b"", 0, 0.0
             while True:
@@ -214,14 +214,14 @@ class Signals(unittest.TestCase):
             return text, rows
 
     def test_ctrl_c_lets_the_ranks_of_a_terminal_finish_their_step(self):
-        text, rows = self.check_ctrl_c(1, 10)
+        text, rows = self.check_ctrl_c(1, 10, 12288)
         stopped = re.search(r"stopped by a signal after step (\d)", text)
         self.assertIsNotNone(stopped, text)
         self.assertIn(int(stopped[1]), (1, 2))  # ranks agree on the last step as one begins
         self.assertEqual([row["step"] for row in rows], list(range(int(stopped[1]) + 1)))
 
     def test_a_second_ctrl_c_ends_them_at_once(self):
-        text, rows = self.check_ctrl_c(2, 130)
+        text, rows = self.check_ctrl_c(2, 130, 49152)  # a step that cannot end within the second that mpirun gives its ranks
         self.assertNotIn("stopped by a signal", text)
         self.assertEqual([row["step"] for row in rows], [0])
 
