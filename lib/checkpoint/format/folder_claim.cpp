@@ -56,7 +56,8 @@ FolderClaim::FolderClaim(const std::filesystem::path& root, std::chrono::millise
   const auto own = fmt::format("{} {}", host_name(), getpid());
   if (error == 0) {
     // Only for the message; a full disk is reported by whoever writes what matters.
-    if (ftruncate(descriptor_, 0) == 0 && pwrite(descriptor_, own.data(), own.size(), 0) < 0) return;
+    [[maybe_unused]] const bool told =
+        ftruncate(descriptor_, 0) == 0 && pwrite(descriptor_, own.data(), own.size(), 0) >= 0;
     return;
   }
   if (error != EAGAIN && error != EACCES) return;  // no locks on this file system
