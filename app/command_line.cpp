@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +13,7 @@
 #include "base/spelling.h"
 #include "base/version.h"
 #include "config/reference.h"
+#include "option_checks.h"
 #include "report.h"
 #include "report/plan_json.h"
 
@@ -27,17 +29,6 @@ constexpr const char* kFooter =
     "  4  environment: MPI, GPU, files, permissions 13  checkpoint could not be written or read\n"
     "                                               70  a defect of this program\n";
 
-/// A number of ranks.
-const CLI::Range kCount(1, 1 << 24, "COUNT");
-
-/// The allowed values of an option; CLI11 calls such a type "TEXT:{a,b}".
-std::vector<std::string> values_of(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const auto open = type.find('{');
-  if (open == std::string::npos) return {};
-  return CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
-}
-
 /// CLI11's help with the usage text from the table of commands, and with readable types.
 class Help : public CLI::Formatter {
  public:
@@ -52,7 +43,7 @@ class Help : public CLI::Formatter {
   }
   std::string make_option_opts(const CLI::Option* option) const override {
     const std::string type = option->get_type_name();
-    if (const auto values = values_of(*option); !values.empty()) return " " + CLI::detail::join(values, "|");
+    if (const auto values = words_of(*option); !values.empty()) return " " + CLI::detail::join(values, "|");
     if (option->get_positional() || type.empty()) return "";
     return " " + (type.starts_with("INT") ? "N" : type.substr(0, type.find(':')));
   }
@@ -65,17 +56,17 @@ void add_restart_options(CLI::App& sub, Options& options) {
   sub.add_option("--max-restarts", options.max_restarts,
                  "Restart the ranks from the newest checkpoint up to this many times after one died, hung or lost "
                  "its host (fault_tolerance.max_restarts)")
-      ->check(CLI::Range(0, 1 << 24, "COUNT"));
+      ->check(whole_number(0));
   sub.add_option("--min-ranks", options.min_ranks,
                  "Continue with at least this many ranks on the remaining hosts (fault_tolerance.min_ranks)")
-      ->check(kCount);
+      ->check(whole_number());
 }
 
 void add_slurm_options(CLI::App& sub, Options& options) {
-  sub.add_option("--nodes", options.nodes, "Machines")->required()->check(kCount);
+  sub.add_option("--nodes", options.nodes, "Machines")->required()->check(whole_number());
   sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks per machine (default: by device)")
-      ->check(kCount);
-  sub.add_option("--cpus-per-rank", options.cpus_per_rank, "CPU cores per rank")->check(kCount);
+      ->check(whole_number());
+  sub.add_option("--cpus-per-rank", options.cpus_per_rank, "CPU cores per rank")->check(whole_number());
   sub.add_option("--time", options.time, "Time limit, as in sbatch: 4:00:00")->type_name("TIME");
   sub.add_option("--partition", options.partition, "Slurm partition")->type_name("NAME");
   sub.add_option("--account", options.account, "Slurm account")->type_name("NAME");
@@ -85,7 +76,8 @@ void add_slurm_options(CLI::App& sub, Options& options) {
                  "Folder mounted in the container (DIR or DIR:INSIDE), in addition to those that the recipe names")
       ->type_name("DIR")
       ->type_size(1)
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   sub.add_option("--program", options.program, "Path of automodel on the nodes (default: the path of this program)")
       ->type_name("PATH");
   sub.add_option("--preamble", options.preamble,
@@ -96,10 +88,10 @@ void add_slurm_options(CLI::App& sub, Options& options) {
       ->type_name("DIR")
       ->capture_default_str();
   sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
-      ->check(kCount)
+      ->check(whole_number())
       ->capture_default_str();
   sub.add_option("--launcher", options.launcher, "Who starts the ranks")
-      ->check(CLI::IsMember({"srun", "mpirun"}))
+      ->check(one_of({"srun", "mpirun"}))
       ->capture_default_str();
   add_restart_options(sub, options);
 }
@@ -128,7 +120,7 @@ void add_checkpoint_options(CLI::App& sub, Options& options) {
                  "ls: a table; verify: read everything and compare checksums; export: write a "
                  "Hugging Face folder")
       ->required()
-      ->check(CLI::IsMember({"ls", "verify", "export"}));
+      ->check(one_of({"ls", "verify", "export"}));
   sub.add_option("DIR", options.folder, "A checkpoint, or a folder of checkpoints")->required();
   sub.add_option("OUTPUT", options.output, "export: the new folder");
   sub.add_option("--dtype", options.dtype, "export: dtype of the weights (default: as stored)")->type_name("DTYPE");
@@ -145,30 +137,30 @@ void add_generate_options(CLI::App& sub, Options& options) {
   sub.add_flag("--chat", options.chat, "Chat with the chat template: each line of standard input is a message");
   sub.add_option("--system", options.system, "System message of the conversation");
   sub.add_option("--max-new-tokens", options.max_new_tokens, "Maximum number of new tokens")
-      ->check(kCount)
+      ->check(whole_number())
       ->capture_default_str();
   sub.add_option("--temperature", options.temperature, "Sampling temperature; 0: always the most likely token")
-      ->check(CLI::Range(0.0, 1e6, "NUMBER"))
+      ->check(number_between(0, 1e6))
       ->capture_default_str();
   sub.add_option("--top-k", options.top_k, "Sample from the k most likely tokens; 0: from all")
-      ->check(CLI::Range(0, 1 << 24, "COUNT"))
+      ->check(whole_number(0))
       ->capture_default_str();
   sub.add_option("--top-p", options.top_p, "Sample from the most likely tokens whose probabilities add up to this")
-      ->check(CLI::Range(1e-9, 1.0, "NUMBER"))
+      ->check(number_between(1e-9, 1))
       ->capture_default_str();
   sub.add_option("--seed", options.seed, "Seed of the sampling")
-      ->check(CLI::Range(0, 1 << 30, "COUNT"))
+      ->check(whole_number(0, 1 << 30))
       ->capture_default_str();
   sub.add_option("--tokenizer", options.tokenizer, "Folder with tokenizer.json, or bytes (default: the model's)");
   sub.add_option("--dtype", options.dtype, "Dtype to compute in (default: that of the weights)")->type_name("DTYPE");
   sub.add_option("--device", options.device, "Where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->check(one_of({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   sub.add_option("--tp-size", options.tp_size, "Tensor-parallel ranks on this machine")
-      ->check(kCount)
+      ->check(whole_number())
       ->capture_default_str();
   sub.add_option("--pp-size", options.pp_size, "Pipeline stages, one rank on this machine each")
-      ->check(kCount)
+      ->check(whole_number())
       ->capture_default_str();
 }
 
@@ -186,19 +178,19 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
                      ? "Print the run's events as JSON lines on standard output, and nothing else"
                      : "Print one JSON document on standard output");
   if (command.takes & kRows) {
-    sub.add_option("--rows", options.rows, "Rows to print")->check(kCount)->capture_default_str();
+    sub.add_option("--rows", options.rows, "Rows to print")->check(whole_number())->capture_default_str();
     sub.add_flag("--validation", options.validation, "Rows of validation_dataset instead of dataset");
   }
   if (command.takes & kWorldSize) {
     sub.add_option("--world-size", options.world_size, "Number of ranks (default: the product of the recipe's sizes)")
-        ->check(kCount);
-    sub.add_option("--gpus-per-node", options.gpus_per_node, "Ranks per node")->check(kCount);
+        ->check(whole_number());
+    sub.add_option("--gpus-per-node", options.gpus_per_node, "Ranks per node")->check(whole_number());
   }
   if (command.takes & kDryRun)
     sub.add_flag("--dry-run", options.dry_run, "Accepted for clarity: a plan never runs anything");
   if (command.takes & kPictures) {
     sub.add_option("--actions", options.actions, "List each rank's actions: computations only, or with communication")
-        ->check(CLI::IsMember({"compute", "lowered"}));
+        ->check(one_of({"compute", "lowered"}));
     sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
     sub.add_option("--trace", options.trace, "Write the schedule as Chrome trace events")->type_name("FILE.json");
   }
@@ -206,7 +198,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kEstimates) add_estimate_options(sub, options);
   if (command.takes & kProcesses) {
     sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
-        ->check(kCount);
+        ->check(whole_number());
     add_restart_options(sub, options);
     sub.add_option("--start-with", options.start_with,
                    "Command that starts (and restarts) the ranks: \"mpirun -np 16 --hostfile hosts\", \"srun\"")
@@ -216,7 +208,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     auto* ranks = sub.add_flag("--ranks", options.ranks,
                                "Measure compute, memory and links of each rank and name outliers; also under mpirun");
     auto* here = sub.add_option("--nproc-per-node", options.nproc_per_node, "Start this many ranks on this machine")
-                     ->check(kCount)
+                     ->check(whole_number())
                      ->needs(ranks);
     sub.add_option("--start-with", options.start_with,
                    "Command that starts the ranks: \"mpirun -np 16 --hostfile hosts\"")
@@ -226,7 +218,9 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   }
   if (command.takes & kCheckpoint) add_checkpoint_options(sub, options);
   if (command.takes & kReport) {
-    sub.add_option("RUN", options.folders, "Folder of a run (its checkpoint_dir)")->required();
+    sub.add_option("RUN", options.folders, "Folder of a run (its checkpoint_dir)")
+        ->required()
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     sub.add_option("-o,--output", options.output, "Output file (default: RUN/report.html)")->type_name("FILE.html");
   }
   if (command.takes & kGenerate) add_generate_options(sub, options);
@@ -246,7 +240,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "Shell to print the completion script for")
         ->required()
-        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+        ->check(one_of({"bash", "zsh", "fish"}));
 }
 
 /// Reports problems that are not about a recipe, as text or in the format that --json promises.
@@ -264,19 +258,33 @@ std::string misspelled_option(const CLI::App& sub, const std::string& word) {
   if (!word.starts_with("--")) return "";
   const std::string name = word.substr(2, word.find('=') - 2);
   if (name.find('.') != std::string::npos) return "";
-  std::vector<std::string> known;
+  std::vector<std::string> sections;
   for (const auto& key : config::recipe_keys()) {
     const auto section = key.substr(0, key.find('.'));
     if (section == name) return "";
-    if (known.empty() || known.back() != section) known.push_back(section);
+    if (sections.empty() || sections.back() != section) sections.push_back(section);
   }
-  std::vector<std::string_view> all(known.begin(), known.end());
-  std::vector<std::string> options;
-  for (const auto* option : sub.get_options())
-    for (const auto& each : option->get_lnames()) options.push_back(each);
-  all.insert(all.begin(), options.begin(), options.end());
-  const auto near = nearest(name, all);
-  return std::ranges::find(options, near) == options.end() ? "" : fmt::format("--{}", near);
+  return nearest_option(sub, name, sections);
+}
+
+/// What is wrong with the words of a command and, if known, what to write instead.
+std::pair<std::string, std::string> explain(const CLI::ParseError& error, const CLI::App& command) {
+  const std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    for (const auto& word : command.remaining())
+      if (word.starts_with("-")) {
+        const auto near = nearest_option(command, word.substr(word.find_first_not_of('-')));
+        return {fmt::format("{} has no option {}", command.get_name(), word.substr(0, word.find('='))),
+                near.empty() ? "" : fmt::format("did you mean '{}'?", near)};
+      }
+    if (const auto words = command.remaining(); !words.empty())
+      return {fmt::format("{} takes no further argument: '{}'", command.get_name(), words.front()), ""};
+  }
+  // Since the last of repeated values wins, what does not match is always a value that is missing.
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+    return {text.substr(0, text.find(':')) + " needs a value", ""};
+  const auto line = text.find('\n');
+  return {text.substr(0, line), line == std::string::npos ? "" : text.substr(line + 1)};
 }
 
 /// Extracts a command's description from the parser, for shell completion.
@@ -285,7 +293,7 @@ launch::CompletedCommand describe(const CLI::App& sub, const Command& command) {
   for (const auto* option : sub.get_options()) {
     const auto& names = option->get_lnames();
     out.options.push_back({option->get_positional() ? "" : "--" + (names.empty() ? std::string() : names.front()),
-                           option->get_description(), values_of(*option), option->get_items_expected_max() > 0});
+                           option->get_description(), words_of(*option), option->get_items_expected_max() > 0});
   }
   return out;
 }
@@ -308,6 +316,7 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   std::vector<std::string_view> names;
   for (const auto& command : commands) {
     auto* sub = app.add_subcommand(std::string(command.name), std::string(command.doc));
+    sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // as with overrides
     sub->footer(command.takes & kRecipe ? kFooter : "");
     add_options(*sub, command, options.emplace_back());
     subs.push_back(sub);
@@ -331,7 +340,10 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   } catch (const CLI::Success& success) {
     return app.exit(success);  // help, version
   } catch (const CLI::ParseError& error) {
-    return refuse_words(error.what(), help);
+    const auto said = [&](const CLI::App* sub) { return sub->parsed(); };
+    const auto sub = std::ranges::find_if(subs, said);
+    const auto [message, hint] = explain(error, sub == subs.end() ? app : **sub);
+    return refuse_words(message, hint.empty() ? help : hint);
   }
   for (std::size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;

@@ -15,11 +15,13 @@ thread_local std::chrono::steady_clock::duration waited_here{0};
 
 using Clock = std::chrono::steady_clock;
 
-/// The engine thread's polling interval while operations are outstanding and nobody waits, its interval while idle, and
-/// the number of idle polls before it sleeps until woken.
-constexpr std::chrono::microseconds kBusyPace{100};
-constexpr std::chrono::microseconds kIdlePace{500};
-constexpr int kIdleLooks = 40;
+/// The engine thread's polling interval: quick while an operation of several rounds is underway, otherwise doubled up to
+/// the slow one. Where all cores compute, each look interrupts a computation (for 20 us in a virtual machine), and most
+/// looks are in vain: a rank that needs a message waits for it, and polls itself.
+constexpr std::chrono::microseconds kQuickPace{100};
+constexpr std::chrono::microseconds kSlowPace{2000};
+/// The number of looks without an outstanding operation before the thread sleeps until woken.
+constexpr int kIdleLooks = 10;
 /// Maximum number of peers to query on behalf of one operation.
 constexpr std::size_t kMostPeers = 64;
 
@@ -73,14 +75,22 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
 }
 
 bool Engine::poll() {
+  ++polls_;
+  return advance();
+}
+
+bool Engine::advance() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   return lock.owns_lock() && advance_all();
 }
 
 bool Engine::advance_all() {
   bool moved = false;
+  underway_ = false;
   for (const auto& operation : active_) {
-    moved |= operation->advance();
+    const bool advanced = operation->advance();
+    moved |= advanced;
+    underway_ = underway_ || (advanced && !operation->finished());
     if (operation->finished() && operation->error()) failed_.push_back(operation);
   }
   std::erase_if(active_, [](const auto& operation) { return operation->finished(); });
@@ -176,21 +186,26 @@ void Engine::wake() {
 }
 
 void Engine::run_thread() {
+  auto pace = kQuickPace;
   int idle_looks = 0;
+  unsigned seen = 0;
   while (!stop_) {
-    if (outstanding_ > 0 && waiters_ == 0) {
-      idle_looks = 0;
-      poll();
-      std::this_thread::sleep_for(kBusyPace);
-    } else if (++idle_looks < kIdleLooks) {
-      std::this_thread::sleep_for(kIdlePace);
-    } else {
+    const bool busy = outstanding_ > 0 && waiters_ == 0;
+    idle_looks = busy ? 0 : idle_looks + 1;
+    if (idle_looks >= kIdleLooks) {
       std::unique_lock lock(sleep_mutex_);
       asleep_ = true;
       wake_.wait(lock, [this] { return stop_ || (outstanding_ > 0 && waiters_ == 0); });
       asleep_ = false;
       idle_looks = 0;
+      pace = kQuickPace;
+      continue;
     }
+    const unsigned polls = polls_;
+    const bool polled = std::exchange(seen, polls) != polls;  // by the rank itself, between its actions
+    if (busy && !polled) advance();
+    pace = busy && underway_ ? kQuickPace : std::min(2 * pace, kSlowPace);
+    std::this_thread::sleep_for(pace);
   }
 }
 

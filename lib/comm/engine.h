@@ -58,6 +58,7 @@ class Engine {
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
 
  private:
+  bool advance();
   bool advance_all();
   void wait_long(Operation& operation, Backoff& backoff);
   [[noreturn]] void throw_hang(const std::vector<Pending>& pending);
@@ -74,6 +75,8 @@ class Engine {
   std::vector<std::shared_ptr<Operation>> failed_;  ///< their errors may not have been seen yet
   std::atomic<int> outstanding_ = 0;                ///< active_.size()
   std::atomic<int> waiters_ = 0;                    ///< threads inside wait()
+  std::atomic<bool> underway_ = false;              ///< the last poll advanced an operation without finishing it
+  std::atomic<unsigned> polls_ = 0;                 ///< by other threads than the engine's
 
   std::mutex sleep_mutex_;
   std::condition_variable wake_;

@@ -139,13 +139,14 @@ struct BackwardGroup {
         weights(kQueries * std::min(kKeys, keys)),
         dscores(kQueries * std::min(kKeys, keys)) {}
 
-  /// Adds one head's share to dk and dv, and writes its dq.
-  void add_head(const Head<const T>& q, const Head<const T>& k, const Head<const T>& v, const Head<const T>& out,
-                const Head<const T>& dout, const float* logsum, std::int64_t logsum_stride, const Head<T>& to) {
+  /// Adds one head's share to dk and dv, and writes its dq. `logsum` and `dots` are those of the head's first query, and
+  /// `step` elements apart.
+  void add_head(const Head<const T>& q, const Head<const T>& k, const Head<const T>& v, const Head<const T>& dout,
+                const float* logsum, const float* dots, std::int64_t step, const Head<T>& to) {
     const auto& kernel = loops<T>();
     const auto scale = static_cast<float>(options.scale);
-    for (std::int64_t query = 0, step = tile_queries<T>(); query < queries; query += step) {
-      const auto rows = std::min(step, queries - query);
+    for (std::int64_t query = 0, most = tile_queries<T>(); query < queries; query += most) {
+      const auto rows = std::min(most, queries - query);
       bool fresh = true;
       for_keys(query, rows, keys, options, [&](const Tile& tile) {
         host_matmul(scores.data, tile.keys, true, q.from(query), k.from(tile.key, true), rows, width, tile.keys);
@@ -158,10 +159,8 @@ struct BackwardGroup {
             clear(row, 0, begin);
             clear(row, end, tile.keys);
           }
-          const auto out_dot_dout = kernel.dot(out.at(query + i), dout.at(query + i), value_width);
-          kernel.gradient(scores.data + at + begin, dweights.data + at + begin, scale,
-                          logsum[(query + i) * logsum_stride], out_dot_dout, weights.data + at + begin,
-                          dscores.data + at + begin, end - begin);
+          kernel.gradient(scores.data + at + begin, dweights.data + at + begin, scale, logsum[(query + i) * step],
+                          dots[(query + i) * step], weights.data + at + begin, dscores.data + at + begin, end - begin);
         }
         host_matmul(dv.data + tile.key * value_width, value_width, false, MatrixView<T>{weights.data, tile.keys, true},
                     dout.from(query), tile.keys, rows, value_width);
@@ -204,6 +203,24 @@ BlockResult forward(const Qkv& in, const BlockOptions& options) {
   return result;
 }
 
+/// out * dout of every query and head, [batch, queries, heads]. Before the tiles, because `out` is often no longer in a
+/// cache: read in the order of memory it arrives ahead of its use, and head by head it would not.
+template <class T>
+Buffer<float> out_dot_dout(const at::Tensor& out, const at::Tensor& dout) {
+  const auto batch = out.size(0), queries = out.size(1), heads = out.size(2), width = out.size(3);
+  Buffer<float> dots(batch * queries * heads);
+  at::parallel_for(0, batch * queries, 16, [&](std::int64_t begin, std::int64_t end) {
+    const Head<const T> a(out, 0, 0), b(dout, 0, 0);
+    const auto a_row = out.stride(0), a_head = out.stride(2), b_row = dout.stride(0), b_head = dout.stride(2);
+    for (auto i = begin; i < end; ++i) {
+      const auto *x = a.at(i % queries) + i / queries * a_row, *y = b.at(i % queries) + i / queries * b_row;
+      for (std::int64_t head = 0; head < heads; ++head, x += a_head, y += b_head)
+        dots.data[i * heads + head] = loops<T>().dot(x, y, width);
+    }
+  });
+  return dots;
+}
+
 template <class T>
 void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole, const BlockOptions& options,
               const Qkv& results) {
@@ -214,6 +231,7 @@ void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whol
   const auto out = usable(whole.out), dout = usable(gradient);
   const auto logsum = whole.logsum.to(at::kFloat).contiguous();
   const auto heads = in.q.size(2), groups = in.k.size(2), per_group = heads / groups;
+  const auto dots = out_dot_dout<T>(out, dout);
   at::parallel_for(0, in.q.size(0) * groups, 1, [&](std::int64_t begin, std::int64_t end) {
     BackwardGroup<T> work(in, options);
     for (auto task = begin; task < end; ++task) {
@@ -221,8 +239,9 @@ void backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whol
       std::fill_n(work.dk.data, work.keys * work.width, 0.0F);
       std::fill_n(work.dv.data, work.keys * work.value_width, 0.0F);
       for (auto head = group * per_group; head < (group + 1) * per_group; ++head)
-        work.add_head({in.q, row, head}, {in.k, row, group}, {in.v, row, group}, {out, row, head}, {dout, row, head},
-                      logsum.const_data_ptr<float>() + row * logsum.stride(0) + head, heads, {results.q, row, head});
+        work.add_head({in.q, row, head}, {in.k, row, group}, {in.v, row, group}, {dout, row, head},
+                      logsum.const_data_ptr<float>() + row * logsum.stride(0) + head,
+                      dots.data + row * work.queries * heads + head, heads, {results.q, row, head});
       const Head<T> dk(results.k, row, group), dv(results.v, row, group);
       for (std::int64_t key = 0; key < work.keys; ++key) {
         loops<T>().narrow(work.dk.data + key * work.width, 1, dk.at(key), work.width);

@@ -241,6 +241,17 @@ Ahead<Lane> ahead_of(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t c
           8 * Lane::kNumbers * b.stride};
 }
 
+/// What the tile of panel `j` prefetches of the next block, `count` columns from `first` on of a transposed `a`: one
+/// cache line of each row, the one with the block's last number, because the line with its first number came with the
+/// block before. The first tiles together cover all rows.
+template <class Lane>
+Ahead<Lane> ahead_of_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, std::int64_t inner,
+                          std::int64_t n, std::int64_t j, const float* workspace) {
+  const auto lines = n / 8, row = 2 * lines * j;
+  if (count == 0 || row + 2 * lines > inner) return {reinterpret_cast<const NumberOf<Lane>*>(workspace)};
+  return {a.data + first + count - 1 + row * a.stride, lines * a.stride, a.stride};
+}
+
 /// Packs all of `a`, then `b`, which comes from memory, panel by panel; the tiles of one panel prefetch the next.
 template <class Lane, class Out>
 void multiply_prepacked_a(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b,
@@ -274,11 +285,12 @@ void multiply_prepacked_b(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane
   for (std::int64_t j = 0; j < columns; j += kPanel) pack_panel<Lane>(b, j, columns - j, inner, held + j * n);
   for (std::int64_t i = 0; i < blocks; ++i) {
     const auto [first, size] = part(rows, blocks, i);
+    const auto next = i + 1 < blocks ? part(rows, blocks, i + 1) : Part{0, 0};
     pack_rows<Lane>(a, first, size, inner, block);
     for (std::int64_t j = 0; j < columns; j += kPanel)
       run_tile<Lane, Out>(size, block, held + j * n, n,
                           {out.data + first * out.stride + j, out.stride, columns - j, fresh,
-                           ahead_of<Lane>(b, columns, columns, i, workspace)});
+                           ahead_of_rows<Lane>(a, next.first, next.size, inner, n, j / kPanel, workspace)});
   }
 }
 
