@@ -28,9 +28,14 @@ std::string source_excerpt(std::string_view text, int line, int column) {
   }
   if (line < 1 || begin >= text.size()) return "";
   auto row = text.substr(begin, text.find('\n', begin) - begin);
-  if (row.size() > 160) row = row.substr(0, 160);
-  const auto caret = static_cast<std::size_t>(column > 0 ? column - 1 : 0);
-  return fmt::format("    {}\n    {}^\n", row, std::string(std::min(caret, row.size()), ' '));
+  // Of a long line, the part around the column.
+  constexpr std::size_t kShown = 160, kBefore = 120;
+  auto caret = std::min(static_cast<std::size_t>(column > 0 ? column - 1 : 0), row.size());
+  if (caret >= kShown) {
+    row.remove_prefix(caret - kBefore);
+    caret = kBefore;
+  }
+  return fmt::format("    {}\n    {}^\n", row.substr(0, kShown), std::string(caret, ' '));
 }
 
 }  // namespace automodel

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/host_name.h"
 #include "base/log.h"
 
 namespace automodel::comm {
@@ -62,12 +63,6 @@ bool equal_secret(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  gethostname(name.data(), name.size() - 1);
-  return name[0] != '\0' ? name.data() : "localhost";
-}
 
 std::string host_id() {
   std::string boot;

@@ -28,8 +28,6 @@ MonitorAddress monitor_address_from_wire(const std::string& line);
 
 /// Identifies ranks that can reach each other through 127.0.0.1: machine, boot and network namespace.
 std::string host_id();
-/// The name of this host.
-std::string host_name();
 
 /// One per process. Listens from construction, answers once it knows its peers and the job's secret.
 class Monitor : public Prober {

@@ -48,9 +48,12 @@ std::optional<IndentationFault> find_indentation_fault(std::string_view text) {
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     const auto content = content_of(line);
     const auto indent = content.find_first_not_of(' ');
-    if (indent == std::string_view::npos || content[indent] == '\t') continue;
+    if (content.find_first_not_of(" \t") == std::string_view::npos) continue;
     if (literal != std::string_view::npos && indent > literal) continue;  // text of a block scalar
     literal = std::string_view::npos;
+    if (depth <= 0 && content[indent] == '\t')
+      return IndentationFault{number, static_cast<int>(indent) + 1, "this line is indented with a tab",
+                              "YAML allows only spaces there"};
     if (depth <= 0) {
       while (!open.empty() && open.back() > indent) open.pop_back();
       const auto fault = [&](std::string message, std::string help) {

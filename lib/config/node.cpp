@@ -215,6 +215,12 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }
+  } catch (const YAML::DeepRecursion& error) {
+    problems.push_back({"yaml-syntax",
+                        fmt::format("lists and mappings are nested more than {} deep", error.depth() - 1),
+                        "no key of a recipe needs that",
+                        {file, error.mark.line + 1, error.mark.column + 1},
+                        ""});
   } catch (const YAML::Exception& error) {
     // The parser may notice a line that is indented too far only at the next line.
     const auto fault = find_indentation_fault(text);

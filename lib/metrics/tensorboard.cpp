@@ -1,6 +1,5 @@
 #include "metrics/tensorboard.h"
 
-#include <array>
 #include <bit>
 #include <chrono>
 #include <variant>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/host_name.h"
 
 namespace automodel::metrics {
 namespace {
@@ -82,13 +82,11 @@ double now() {
 }  // namespace
 
 EventFile::EventFile(const std::filesystem::path& folder, std::int64_t first_step) {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host = {'l', 'o', 'c', 'a', 'l'};
   const double time = now();
   std::filesystem::path path;
   int number = 0;  // distinguishes files that this process creates within the same second
   do {
-    path = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<std::int64_t>(time), host.data(),
+    path = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<std::int64_t>(time), host_name(),
                                 getpid(), number++);
   } while (std::filesystem::exists(path));
   file_ = std::make_unique<AppendFile>(path, AppendFile::Mode::kNew);

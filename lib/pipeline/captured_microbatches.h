@@ -29,10 +29,10 @@ class CapturedMicrobatches {
   ~CapturedMicrobatches();
 
   /// Forward and backward of microbatch `number` of this run. Returns its loss times `options.loss_scale` in a tensor
-  /// that later replays do not overwrite.
+  /// that later replays do not overwrite; undefined, having done nothing, if the microbatch must run eagerly.
   at::Tensor run(int number, const model::Microbatch& data, const model::ForwardOptions& options);
 
-  /// Microbatches so far, by how they ran. `usual`: eagerly, because they cannot be captured. A captured one is also
+  /// Microbatches so far, by how they ran. `usual`: left to the caller. A captured one is also
   /// the first replay of its shape.
   struct Counts {
     int usual = 0, warm_ups = 0, captures = 0, replays = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -50,6 +51,7 @@ struct Executor::Run {
   std::optional<std::int64_t> only = {};  ///< compute logits of this token instead of losses
   /// By stage and microbatch, kept from forward to backward.
   std::map<std::pair<int, int>, std::shared_ptr<model::RouterStatistics>> routers = {};
+  std::set<int> captured = {};       ///< microbatches whose forward and backward ran as captured work
   std::vector<Action> delayed = {};  ///< backward passes whose weight gradients are deferred until after the next send
 };
 
@@ -100,7 +102,12 @@ void Executor::forward(const Action& action, Run& run) {
   data.routers = here.model().statistics(data, options);
   if (data.routers && input.side.defined()) data.routers->set_before(input.side);
   if (run.training) data.loads = here.model().next_loads();
-  if (run.training && captured_) return run.losses.push_back(captured_->run(microbatch, data, options));
+  if (run.training && captured_) {
+    if (auto loss = captured_->run(microbatch, data, options); loss.defined()) {
+      run.captured.insert(microbatch);
+      return run.losses.push_back(std::move(loss));
+    }
+  }
   if (data.routers && run.training) run.routers[{action.stage().value, microbatch}] = data.routers;
   const auto output = here.forward(microbatch, data, input.value, options);
   if (last_stage)
@@ -110,7 +117,7 @@ void Executor::forward(const Action& action, Run& run) {
 }
 
 void Executor::backward(const Action& action, Run& run) {
-  if (captured_) return;  // done together with the forward pass
+  if (run.captured.contains(action.microbatch().value)) return;  // done together with the forward pass
   Stage& here = stage(action.stage());
   const int microbatch = action.microbatch().value;
   const bool last_stage = action.stage().value + 1 == training_.placement.stages();

@@ -170,28 +170,47 @@ std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedul
   return LrSchedule(s);
 }
 
+namespace {
+
+struct Difference {
+  std::string key, first, second;
+};
+
+/// The settings that differ, except the lengths and ends of a decay or increase that neither schedule has.
+std::vector<Difference> differences(const LrSettings& first, const LrSettings& second) {
+  std::vector<std::string_view> idle;
+  if (first.lr_decay_style() == DecayStyle::kConstant && second.lr_decay_style() == DecayStyle::kConstant)
+    idle = {"lr_decay_steps", "min_lr"};
+  if (first.wd_incr_style() == WeightDecayStyle::kConstant && second.wd_incr_style() == WeightDecayStyle::kConstant)
+    idle.insert(idle.end(), {"wd_incr_steps", "start_wd"});
+  std::vector<Difference> out;
+  for (const auto& field : config::fields_of<LrSettings>()) {
+    if (std::ranges::find(idle, field.key) != idle.end()) continue;
+    const auto text = [&](const LrSettings& s) {
+      return config::to_json(field.type->dump(field.of(&s), config::Keys::kAll));
+    };
+    if (text(first) != text(second)) out.push_back({std::string(field.key), text(first), text(second)});
+  }
+  return out;
+}
+
+}  // namespace
+
 LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& section, const LrSettings& recipe,
                             const LrSettings& checkpoint, Diagnostics& problems) {
   if (!section || section->override_opt_param_scheduler()) return recipe;
   if (section->use_checkpoint_opt_param_scheduler()) return checkpoint;
   Rules rules(problems);
-  for (const auto& field : config::fields_of<LrSettings>()) {
-    const std::string ours = config::to_json(field.type->dump(field.of(&recipe), config::Keys::kAll));
-    const std::string theirs = config::to_json(field.type->dump(field.of(&checkpoint), config::Keys::kAll));
-    if (ours != theirs)
-      rules.refuse(field.key, fmt::format("{} is {} in the recipe, but {} in the checkpoint", field.key, ours, theirs),
-                   "set use_checkpoint_opt_param_scheduler or override_opt_param_scheduler to choose one");
-  }
+  for (const auto& [key, ours, theirs] : differences(recipe, checkpoint))
+    rules.refuse(key, fmt::format("{} is {} in the recipe, but {} in the checkpoint", key, ours, theirs),
+                 "set use_checkpoint_opt_param_scheduler or override_opt_param_scheduler to choose one");
   return recipe;
 }
 
 std::vector<std::string> rate_changes(const LrSettings& now, const LrSettings& before, std::string_view other) {
   std::vector<std::string> out;
-  for (const auto& field : config::fields_of<LrSettings>()) {
-    const std::string ours = config::to_json(field.type->dump(field.of(&now), config::Keys::kAll));
-    const std::string theirs = config::to_json(field.type->dump(field.of(&before), config::Keys::kAll));
-    if (ours != theirs) out.push_back(fmt::format("{} {} ({} {})", field.key, ours, other, theirs));
-  }
+  for (const auto& [key, ours, theirs] : differences(now, before))
+    out.push_back(fmt::format("{} {} ({} {})", key, ours, other, theirs));
   return out;
 }
 

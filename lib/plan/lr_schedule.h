@@ -64,7 +64,8 @@ std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedul
 LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& section, const LrSettings& recipe,
                             const LrSettings& checkpoint, Diagnostics& problems);
 
-/// "max_lr 0.001 (was 0.0005)" for each setting that differs; `other` is the word in front of the second number.
+/// "max_lr 0.001 (was 0.0005)" for each setting that differs and has an effect; `other` is the word in front of the
+/// second number.
 std::vector<std::string> rate_changes(const LrSettings& now, const LrSettings& before, std::string_view other = "was");
 
 }  // namespace automodel::plan

@@ -216,26 +216,29 @@ class LayoutCheck {
   int count(LayerKind kind) const { return static_cast<int>(std::count(flat_.begin(), flat_.end(), kind)); }
 
   void counts() {
-    const auto expect = [&](LayerKind kind, int wanted, std::string_view rule) {
-      if (count(kind) != wanted) refuse(fmt::format("{} x {}", count(kind), name_of(kind)), fmt::format("{}", rule));
+    const auto expect = [&](LayerKind kind, char letter, int wanted, std::string rule) {
+      if (const int found = count(kind); found != wanted)
+        refuse(fmt::format("'{}' ({}) appears {} times, not {}", letter, name_of(kind), found, wanted),
+               std::move(rule));
     };
-    expect(LayerKind::kEmbedding, 1, "the embedding (E) appears exactly once");
-    expect(LayerKind::kLoss, 1, "the loss (L) appears exactly once");
-    expect(LayerKind::kDecoder, request_.layers, fmt::format("the model has {} layers (t)", request_.layers));
-    expect(LayerKind::kMtp, request_.mtp_layers,
-           fmt::format("the model has {} multi-token-prediction layers (m)", request_.mtp_layers));
+    expect(LayerKind::kEmbedding, 'E', 1, "the first stage begins with E");
+    expect(LayerKind::kLoss, 'L', 1, "the last stage ends with L");
+    expect(LayerKind::kDecoder, 't', request_.layers,
+           fmt::format("write one t per layer of the model: {}", request_.layers));
+    expect(LayerKind::kMtp, 'm', request_.mtp_layers,
+           fmt::format("write one m per multi-token-prediction layer of the model: {}", request_.mtp_layers));
   }
 
   void order() {
     if (flat_.empty()) return;
     const auto& stages = *request_.layout;
     if (stages.front().empty() || stages.front().front() != LayerKind::kEmbedding)
-      refuse("does not begin with the embedding", "E comes first in the first stage");
+      refuse("the first stage does not begin with the embedding", "begin with E");
     if (stages.back().empty() || stages.back().back() != LayerKind::kLoss)
-      refuse("does not end with the loss", "L comes last in the last stage");
+      refuse("the last stage does not end with the loss", "end with L");
     const auto mtp = std::find(flat_.begin(), flat_.end(), LayerKind::kMtp);
     if (std::find(mtp, flat_.end(), LayerKind::kDecoder) != flat_.end())
-      refuse("a layer comes after multi-token prediction", "every t comes before the first m");
+      refuse("a layer (t) comes after multi-token prediction (m)", "every t comes before the first m");
   }
 
   void mtp() {

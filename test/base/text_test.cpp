@@ -18,6 +18,9 @@ TEST_CASE("a diagnostic prints place, id, message and help", "[base]") {
 TEST_CASE("an excerpt shows the line with a caret", "[base]") {
   CHECK(source_excerpt("a: 1\nbb: 2\n", 2, 5) == "    bb: 2\n        ^\n");
   CHECK(source_excerpt("a", 7, 1).empty());
+  // Of a long line, 160 characters around the column.
+  const auto part = source_excerpt(std::string(200, 'a') + "b" + std::string(200, 'c'), 1, 201);
+  CHECK(part == "    " + std::string(120, 'a') + "b" + std::string(39, 'c') + "\n    " + std::string(120, ' ') + "^\n");
 }
 
 TEST_CASE("a table aligns words to the left and numbers to the right", "[base]") {

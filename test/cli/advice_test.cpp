@@ -114,6 +114,10 @@ TEST_CASE("a line that is indented too far is named itself", "[cli]") {
   CHECK(holds(outcome.err, "'lr' above it has a value already; indent this line by 2"));
   const auto shallow = run(folder, kModel + "optimizer:\n    lr: 0.1\n  eps: 1.0e-8\n" + kMock, "plan r.yaml");
   CHECK(holds(shallow.err, "r.yaml:6:3: error[yaml-syntax]"));
+  const auto tab = run(folder, kModel + "optimizer:\n\tlr: 0.1\n" + kMock, "plan r.yaml");
+  CHECK(holds(tab.err, "r.yaml:5:1: error[yaml-syntax]: this line is indented with a tab"));
+  const auto deep = run(folder, "model: " + std::string(100000, '[') + "\n", "plan r.yaml");
+  CHECK(holds(deep.err, "lists and mappings are nested more than "));
 }
 
 TEST_CASE("plans tell the two bubbles apart and what is split", "[cli]") {

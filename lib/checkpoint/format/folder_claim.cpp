@@ -12,18 +12,13 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/host_name.h"
 
 namespace automodel::checkpoint {
 namespace {
 
 constexpr const char* kFile = ".lock";  // stays behind: removing it would let two runs lock two files of this name
 constexpr std::chrono::milliseconds kPause{50};
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 /// Returns 0, or the error number.
 int try_lock(int descriptor) {

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/host_name.h"
 #include "comm/hang.h"
 #include "comm/loopback/mailbox.h"
 #include "comm/monitor.h"
@@ -117,7 +118,7 @@ class LoopbackWorld : public World {
  public:
   LoopbackWorld(std::shared_ptr<Job> job, int rank, int size, bool alone, const WorldOptions& options)
       : job_(std::move(job)), alone_(alone) {
-    begin({rank, size, rank, size, comm::host_name()}, options,
+    begin({rank, size, rank, size, automodel::host_name()}, options,
           std::make_shared<LoopbackTransport>(job_, job_->office("control", size), rank));
     use_device(options.device, {});
     engine().set_prober(job_.get());

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/host_name.h"
 #include "comm/monitor.h"
 #include "comm/mpi/launcher.h"
 #include "comm/mpi/transport.h"
@@ -91,7 +92,7 @@ class MpiWorld : public World {
     Place place;
     MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &place.size);
-    place.host = comm::host_name();
+    place.host = automodel::host_name();
     const auto ids = all_texts(host_id(), place.size);
     place.local_size = 0;
     for (int r = 0; r < place.size; ++r) {
