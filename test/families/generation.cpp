@@ -160,11 +160,11 @@ void check_end(comm::World& world) {
 }
 
 const std::vector<RankCase> kCases = {
-    {"models with recorded weights continue texts as transformers computes them", check_models},
-    {"families continue texts as transformers computes them", check_families},
-    {"tensor-parallel ranks continue texts as transformers computes them", check_tensor_parallel, 2, 2},
-    {"draws follow the seed", check_draws},
-    {"a token that ends texts ends the text", check_end},
+    {"models with recorded weights give transformers' logits when generating", check_models},
+    {"every family gives transformers' logits when generating", check_families},
+    {"tensor-parallel ranks give transformers' logits when generating", check_tensor_parallel, 2, 2},
+    {"random draws follow the seed", check_draws},
+    {"an end token ends the text", check_end},
 };
 
 }  // namespace
