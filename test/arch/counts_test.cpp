@@ -16,7 +16,7 @@ struct Known {
   const char* config;
 };
 
-// Totals as the models' pages give them; sizes as in their published config.json.
+// Totals as on the models' pages; sizes as in their published config.json.
 constexpr Known kKnown[] = {
     {"Llama-3.1-8B", 8'030'261'248,
      R"({"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,
@@ -87,7 +87,7 @@ ModelSpec spec_of(const char* config) {
   return *parsed.spec;
 }
 
-/// A decoder as Megatron's arguments describe it.
+/// A decoder described by Megatron's arguments.
 ModelSpec megatron_spec(const nlohmann::json& args) {
   const bool moe = !args["num_experts"].is_null();
   ModelSpec spec;
@@ -114,7 +114,7 @@ ModelSpec megatron_spec(const nlohmann::json& args) {
   return spec;
 }
 
-/// Megatron's most loaded shard from our counts: matrices are cut by tensor parallelism, norms and routers are not.
+/// Bytes of Megatron's most loaded shard, from our counts: tensor parallelism shards matrices, not norms and routers.
 double most_loaded_bytes(const ModelSpec& spec, const nlohmann::json& args) {
   const auto counts = count_parameters(spec);
   const double tp = args["tensor_model_parallel_size"];
@@ -135,14 +135,14 @@ double most_loaded_bytes(const ModelSpec& spec, const nlohmann::json& args) {
 
 }  // namespace
 
-TEST_CASE("well-known models have their well-known sizes", "[arch]") {
+TEST_CASE("well-known models have their published parameter counts", "[arch]") {
   for (const auto& known : kKnown) {
     CAPTURE(known.name);
     CHECK(count_parameters(spec_of(known.config)).total() == known.total);
   }
 }
 
-TEST_CASE("active parameters leave out the experts that a token does not use", "[arch]") {
+TEST_CASE("active parameters exclude the experts that a token does not use", "[arch]") {
   const auto active = [](const std::string& name) {
     for (const auto& known : kKnown)
       if (name == known.name) {
@@ -156,7 +156,7 @@ TEST_CASE("active parameters leave out the experts that a token does not use", "
   CHECK(active("Llama-3.1-8B") == 8'030'261'248.0);
 }
 
-TEST_CASE("weights and FLOPs agree with Megatron Core where the definitions do", "[arch][golden]") {
+TEST_CASE("weight bytes and FLOPs per token match Megatron Core where the definitions agree", "[arch][golden]") {
   std::size_t compared = 0;
   for (const auto& row : golden::load("arch/megatron_memory.json")) {
     const auto& args = row["args"];
@@ -179,7 +179,7 @@ TEST_CASE("weights and FLOPs agree with Megatron Core where the definitions do",
   CHECK(compared == 11);
 }
 
-TEST_CASE("a sliding window and masked scores change the attention FLOPs only", "[arch]") {
+TEST_CASE("a sliding window and causal masking change only the attention FLOPs", "[arch]") {
   auto spec = spec_of(kKnown[4].config);  // Mistral, window 4096
   const auto layout = layout_of(spec);
   const double causal = layer_flops_per_token(spec, layout, 0, 4096);
@@ -190,7 +190,7 @@ TEST_CASE("a sliding window and masked scores change the attention FLOPs only", 
   CHECK(layer_flops_per_token(spec, layout, 0, 8192) - causal == 2.0 * 8192 * (4096 - 2048));
 }
 
-TEST_CASE("the portions of a model add up, and a tied head is a copy where the embeddings are elsewhere", "[arch]") {
+TEST_CASE("two stages' parameters add up to the model's, plus a copy of a tied output head", "[arch]") {
   for (const auto& known : kKnown) {
     CAPTURE(known.name);
     const auto spec = spec_of(known.config);

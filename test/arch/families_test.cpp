@@ -45,7 +45,7 @@ TEST_CASE("every family is documented and compared with transformers") {
   }
 }
 
-TEST_CASE("a config of transformers 4 means the same model as one of transformers 5") {
+TEST_CASE("each recorded transformers 4 config gives the same model as its transformers 5 config") {
   int legacy = 0;
   for (const auto& folder : fs::directory_iterator(fs::path(AUTOMODEL_GOLDEN_DIR) / "hf" / "models")) {
     if (!fs::exists(folder.path() / "config.legacy.json")) continue;

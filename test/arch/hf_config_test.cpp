@@ -42,7 +42,7 @@ using Ids = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("infinity is understood as Python and as transformers write it", "[arch]") {
+TEST_CASE("an infinite time-step limit is read in Python's and in transformers' notation", "[arch]") {
   for (const std::string limit : {"[0.1, Infinity]", R"([0.1, {"__float__": "Infinity"}])"}) {
     CAPTURE(limit);
     const auto parsed = parse_hf_config(
@@ -58,7 +58,7 @@ TEST_CASE("infinity is understood as Python and as transformers write it", "[arc
   }
 }
 
-TEST_CASE("every problem of a config is reported at once, with its place", "[arch]") {
+TEST_CASE("all problems in a config are reported together, each with its location", "[arch]") {
   const auto parsed = parse_hf_config(
       "{\n  \"model_type\": \"llama\",\n  \"hidden_size\": \"64\",\n  \"num_hidden_layers\": 0,\n"
       "  \"num_attention_heads\": 6,\n  \"num_key_value_heads\": 4,\n  \"hidden_act\": \"sillu\",\n"
@@ -77,7 +77,7 @@ TEST_CASE("every problem of a config is reported at once, with its place", "[arc
   CHECK(parsed.errors[5].where.line == 9);
 }
 
-TEST_CASE("text that is no JSON object is refused with its place", "[arch]") {
+TEST_CASE("text that is not a JSON object is refused with the location of the error", "[arch]") {
   const auto broken = parse_hf_config("{\"a\": 1,\n \"b\": }", "c.json");
   REQUIRE(ids(broken.errors) == Ids{"bad-json"});
   CHECK(broken.errors[0].where == SourceLocation{"c.json", 2, 7});
@@ -86,7 +86,7 @@ TEST_CASE("text that is no JSON object is refused with its place", "[arch]") {
   CHECK(ids(parse_hf_config("{\"hidden_size\": 1e999}", "c.json").errors) == Ids{"bad-json"});
 }
 
-TEST_CASE("an unknown family is planned by its sizes, or refused", "[arch]") {
+TEST_CASE("a model of an unknown family is planned from its sizes if allowed, else refused", "[arch]") {
   const auto planned = parse_hf_config(small("lama", R"("num_local_experts": 4, "num_experts_per_tok": 2)"), "c.json");
   REQUIRE(planned.spec);
   CHECK_FALSE(planned.spec->plan_only.empty());
@@ -102,7 +102,7 @@ TEST_CASE("an unknown family is planned by its sizes, or refused", "[arch]") {
         Ids{"missing-key", "missing-key", "missing-key", "missing-key"});
 }
 
-TEST_CASE("an encoder is refused, not planned as a causal model", "[arch]") {
+TEST_CASE("an encoder is refused, not planned as a causal language model", "[arch]") {
   for (const auto* type : {"bert", "xlm-roberta", "siglip_vision_model"}) {
     const auto refused = parse_hf_config(small(type), "c.json");
     CHECK_FALSE(refused.spec);
@@ -110,7 +110,7 @@ TEST_CASE("an encoder is refused, not planned as a causal model", "[arch]") {
   }
 }
 
-TEST_CASE("the text part of a multimodal config is planned under its nested names", "[arch]") {
+TEST_CASE("the text model of a multimodal config is planned with its nested module names", "[arch]") {
   const auto parsed = parse_hf_config(
       R"({"model_type": "gemma3", "tie_word_embeddings": false, "vision_config": {"hidden_size": 8}, "text_config": )" +
           small("gemma3_text") + "}",
@@ -132,7 +132,7 @@ TEST_CASE("the text part of a multimodal config is planned under its nested name
   CHECK(bad.errors[0].where == SourceLocation{"c.json", 4, 1});
 }
 
-TEST_CASE("towers of published models have their published sizes", "[arch]") {
+TEST_CASE("towers of published multimodal models have their published parameter counts", "[arch]") {
   const auto towers = [](const std::string& text) { return parse_hf_config(text, "c.json").towers; };
   // google/gemma-3-4b-it: 4,300,079,472 parameters in all.
   const auto gemma = towers(R"({"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
@@ -163,7 +163,7 @@ TEST_CASE("towers of published models have their published sizes", "[arch]") {
   CHECK(*mistral[0].parameters + *mistral[1].parameters == 24'011'361'280 - 23'572'403'200);
 }
 
-TEST_CASE("a flat config of Qwen2.5-VL is a Qwen2 with a tower whose images have any size", "[arch]") {
+TEST_CASE("a flat Qwen2.5-VL config is read as Qwen2 plus a vision tower for images of any size", "[arch]") {
   const auto parsed = parse_hf_config(R"({"model_type": "qwen2_5_vl", "architectures":
       ["Qwen2_5_VLForConditionalGeneration"], "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
       "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": false,
@@ -183,7 +183,7 @@ TEST_CASE("a flat config of Qwen2.5-VL is a Qwen2 with a tower whose images have
   CHECK(parsed.towers[0].flops == 0);
 }
 
-TEST_CASE("towers without sizes are unknown, not guessed", "[arch]") {
+TEST_CASE("the size of a tower that the config does not describe is unknown, not guessed", "[arch]") {
   const auto llava =
       parse_hf_config(R"({"model_type": "llava", "text_config": )" + small("llama") +
                           R"(, "vision_config": {"model_type": "clip_vision_model", "hidden_size": 64}})",
@@ -200,13 +200,13 @@ TEST_CASE("towers without sizes are unknown, not guessed", "[arch]") {
   CHECK(omni.warnings[0].message.find("another module (audio, of unknown size)") != std::string::npos);
 }
 
-TEST_CASE("an encoder is not planned as a language model", "[arch]") {
+TEST_CASE("a masked language model is not planned as a causal one", "[arch]") {
   const auto bert = parse_hf_config(small("bert", R"("architectures": ["BertForMaskedLM"])"), "c.json");
   CHECK_FALSE(bert.spec);
   CHECK(ids(bert.errors) == Ids{"unsupported-model"});
 }
 
-TEST_CASE("the published config of Gemma 3 4B, which leaves sizes to the class's defaults, is understood", "[arch]") {
+TEST_CASE("Gemma 3 4B's published config takes the sizes that it omits from the class's defaults", "[arch]") {
   const auto spec = spec_of(R"({"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
       "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024,
       "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, "vision_config": {"hidden_size": 1152}})");
@@ -217,7 +217,7 @@ TEST_CASE("the published config of Gemma 3 4B, which leaves sizes to the class's
   CHECK(count_parameters(spec).total() == 4'300'079'472 - 419'816'304);  // all but vision tower and projector
 }
 
-TEST_CASE("models that cannot be trained say why", "[arch]") {
+TEST_CASE("a quantized model is plan-only with a reason, and an encoder-decoder model is refused", "[arch]") {
   const auto quantized = parse_hf_config(small("llama", R"("quantization_config": {"quant_method": "fp8"})"), "c.json");
   REQUIRE(quantized.spec);
   CHECK(quantized.spec->plan_only == "its stored weights are quantized (fp8)");
@@ -227,7 +227,7 @@ TEST_CASE("models that cannot be trained say why", "[arch]") {
   CHECK(spec_of(small("llama")).plan_only.empty());
 }
 
-TEST_CASE("a mistyped key is an error where a person wrote the config", "[arch]") {
+TEST_CASE("a mistyped key is an error in a hand-written config", "[arch]") {
   const auto text = small("llama", R"("rope_tetha": 5e5, "use_cache": false)");
   CHECK(parse_hf_config(text, "c.json").errors.empty());
   const auto strict = parse_hf_config(text, "c.json", {false, true});
@@ -250,7 +250,7 @@ TEST_CASE("a mistyped key is an error where a person wrote the config", "[arch]"
   CHECK(below(R"({"type": "mrope", "mrope_section": [16, 24, 24]})").empty());
 }
 
-TEST_CASE("RoPE is read in the spellings of transformers 4 and 5", "[arch]") {
+TEST_CASE("RoPE settings are read in the formats of transformers 4 and 5", "[arch]") {
   const auto rope = [](const std::string& more) { return spec_of(small("llama", more)).rope; };
   CHECK(rope("").theta == 10000);
   CHECK(rope("").rotary_dim == 16);
@@ -286,7 +286,7 @@ TEST_CASE("RoPE is read in the spellings of transformers 4 and 5", "[arch]") {
         "did you mean 'yarn'?");
 }
 
-TEST_CASE("attention kinds follow layer_types, else each family's rule", "[arch]") {
+TEST_CASE("full or sliding-window attention per layer follows layer_types, else the family's rule", "[arch]") {
   CHECK(sliding_layers(spec_of(small("llama"))) == "ffffffffffff");
   CHECK(sliding_layers(spec_of(small("mistral", R"("sliding_window": 8)"))) == "ssssssssssss");
   CHECK(sliding_layers(spec_of(small("mistral", R"("sliding_window": null)"))) == "ffffffffffff");
@@ -301,7 +301,7 @@ TEST_CASE("attention kinds follow layer_types, else each family's rule", "[arch]
   CHECK(ids(listed.errors) == Ids{"bad-value"});
 }
 
-TEST_CASE("null and absent differ where transformers makes them differ", "[arch]") {
+TEST_CASE("a null key differs from an absent one where transformers distinguishes them", "[arch]") {
   CHECK(spec_of(small("gemma2")).logit_softcap == 30);
   CHECK(spec_of(small("gemma2", R"("final_logit_softcapping": null)")).logit_softcap == 0);
   CHECK(spec_of(small("gemma2")).tied_embeddings);
@@ -312,7 +312,7 @@ TEST_CASE("null and absent differ where transformers makes them differ", "[arch]
         DType::kBFloat16);
 }
 
-TEST_CASE("expert layers and their limits are read", "[arch]") {
+TEST_CASE("MoE layers are read from the config, and impossible expert settings are refused", "[arch]") {
   const std::string experts = R"("num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16)";
   const auto moe_layers = [](const ModelSpec& spec) {
     std::string out;
@@ -329,7 +329,7 @@ TEST_CASE("expert layers and their limits are read", "[arch]") {
   CHECK(layer.errors[0].help == "the layers are 0 to 11");
 }
 
-TEST_CASE("any value under any key gives a model or problems, never an exception", "[arch][property]") {
+TEST_CASE("any value under any key gives either a model or errors, never an exception", "[arch][property]") {
   const std::vector<nlohmann::json> values = {nullptr,
                                               "x",
                                               "",
@@ -378,7 +378,7 @@ TEST_CASE("any value under any key gives a model or problems, never an exception
   CHECK(refused > 1000);
 }
 
-TEST_CASE("the table of families is complete", "[arch]") {
+TEST_CASE("every model family is found by its type and has a description and an architecture", "[arch]") {
   for (const Family* family : families()) {
     CHECK(find_family(family->model_type) == family);
     CHECK_FALSE(family->doc.empty());

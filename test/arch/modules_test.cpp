@@ -76,7 +76,7 @@ TEST_CASE("the configs of transformers 4 and 5 describe the same model", "[arch]
   CHECK(compared == 5);
 }
 
-TEST_CASE("parameters know their layer, expert, module and storage", "[arch]") {
+TEST_CASE("each parameter records its layer, expert, module and tied tensor", "[arch]") {
   const auto rows = golden::load("arch/hf_models.json");
   const auto config = [&](const std::string& name) {
     for (const auto& row : rows)
@@ -106,7 +106,7 @@ TEST_CASE("parameters know their layer, expert, module and storage", "[arch]") {
   CHECK(gate_up->expert == -1);
 }
 
-TEST_CASE("both depths of the module tree count the same parameters", "[arch]") {
+TEST_CASE("the coarse and the fine module tree count the same parameters", "[arch]") {
   for (const auto& row : golden::load("arch/hf_models.json")) {
     CAPTURE(row["name"].get<std::string>());
     const auto spec = spec_of(row["config"]);
@@ -131,7 +131,7 @@ TEST_CASE("both depths of the module tree count the same parameters", "[arch]") 
   }
 }
 
-TEST_CASE("a tree of other modules finds parents and layers", "[arch]") {
+TEST_CASE("a module tree built by hand derives parent modules and layer numbers", "[arch]") {
   ModuleTree tree;
   tree.add("model.language_model.layers.0.mlp", 10);
   tree.add("model.language_model.layers.1.mlp", 20);

@@ -6,7 +6,7 @@
 
 namespace automodel {
 
-TEST_CASE("sizes are read with decimal and binary units", "[base]") {
+TEST_CASE("byte sizes are parsed with decimal and binary units", "[base]") {
   CHECK(parse_bytes("512") == 512);
   CHECK(parse_bytes("80GiB") == 80LL << 30);
   CHECK(parse_bytes("80 GB") == 80'000'000'000);
@@ -18,7 +18,7 @@ TEST_CASE("sizes are read with decimal and binary units", "[base]") {
   CHECK_FALSE(parse_bytes("99999999999999 TiB"));
 }
 
-TEST_CASE("sizes, counts and times are printed with three digits", "[base]") {
+TEST_CASE("sizes, counts and times are printed with three significant digits", "[base]") {
   CHECK(format_bytes(0) == "0 B");
   CHECK(format_bytes(1.5 * (1LL << 30)) == "1.50 GiB");
   CHECK(format_count(8'030'000) == "8.03 M");
@@ -28,7 +28,7 @@ TEST_CASE("sizes, counts and times are printed with three digits", "[base]") {
   CHECK(format_seconds(7500) == "2 h 05 min");
 }
 
-TEST_CASE("element types have PyTorch's names and the usual short ones", "[base]") {
+TEST_CASE("element types are parsed from PyTorch's names and the usual short names", "[base]") {
   CHECK(parse_dtype("torch.bfloat16") == DType::kBFloat16);
   CHECK(parse_dtype("fp32") == DType::kFloat32);
   CHECK_FALSE(parse_dtype("foo"));

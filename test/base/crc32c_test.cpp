@@ -21,14 +21,14 @@ std::string noise(std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("CRC-32C gives the published answers", "[base]") {
+TEST_CASE("CRC-32C matches published test vectors", "[base]") {
   CHECK(crc32c("") == 0);
   CHECK(crc32c("123456789") == 0xE3069283U);
   CHECK(crc32c(std::string(32, '\0')) == 0x8A9136AAU);
   CHECK(crc32c(std::string(32, '\xff')) == 0x62A8AB43U);
 }
 
-TEST_CASE("CRC-32C by table and by instruction agree at every length, and go on where they stopped", "[base]") {
+TEST_CASE("table-based and hardware CRC-32C agree at every length, and a checksum can be continued", "[base]") {
   const std::string bytes = noise(200);
   for (std::size_t size = 0; size <= bytes.size(); ++size) {
     CHECK(detail::crc32c_by_table(~0U, bytes.data(), size) == detail::crc32c_fastest(~0U, bytes.data(), size));
@@ -36,7 +36,7 @@ TEST_CASE("CRC-32C by table and by instruction agree at every length, and go on 
   }
 }
 
-TEST_CASE("the checksum of a file comes from its pieces, in any order and from several ranks", "[base]") {
+TEST_CASE("a file's checksum can be combined from pieces in any order and from several ranks", "[base]") {
   const std::string file = noise(100'003);
   struct Piece {
     std::size_t offset, size;
@@ -57,7 +57,7 @@ TEST_CASE("the checksum of a file comes from its pieces, in any order and from s
   CHECK(ranks[0].value() == crc32c(file));
 }
 
-TEST_CASE("pieces that nobody added count as zeros", "[base]") {
+TEST_CASE("bytes that no piece covers count as zeros", "[base]") {
   PiecewiseCrc32c crc(1'000'000);
   crc.add(999'990, "abc");
   std::string file(1'000'000, '\0');
@@ -66,7 +66,7 @@ TEST_CASE("pieces that nobody added count as zeros", "[base]") {
   CHECK(PiecewiseCrc32c(0).value() == crc32c(""));
 }
 
-TEST_CASE("checksums are written and read", "[base]") {
+TEST_CASE("checksums are formatted and parsed, and malformed ones are refused", "[base]") {
   std::uint32_t value = 0;
   CHECK(checksum_text(0xE3069283U) == "0xe3069283");
   CHECK(parse_checksum("0xe3069283", value));

@@ -20,7 +20,7 @@ std::string written(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("objects and arrays nest with their commas", "[base][json]") {
+TEST_CASE("nested objects and arrays are written with commas in the right places", "[base][json]") {
   JsonWriter json;
   json.begin_object();
   json.member("a", 1);
@@ -40,7 +40,7 @@ TEST_CASE("objects and arrays nest with their commas", "[base][json]") {
   CHECK(json.take() == R"({"a":1,"b":[[],{},null,true],"c":[-1,0,123456],"d":["x","y"]})");
 }
 
-TEST_CASE("a taken writer starts anew", "[base][json]") {
+TEST_CASE("a JSON writer can be reused after its text is taken", "[base][json]") {
   JsonWriter json;
   json.value(1);
   CHECK(json.take() == "1");
@@ -48,7 +48,7 @@ TEST_CASE("a taken writer starts anew", "[base][json]") {
   CHECK(json.take() == "2");
 }
 
-TEST_CASE("numbers read back to the same value", "[base][json]") {
+TEST_CASE("numbers survive a round trip through JSON, and infinity becomes null", "[base][json]") {
   for (const double number : {0.0, 1.0, -2.5, 1e300, 0.1, 3.0e-7, std::nextafter(1.0, 2.0)}) {
     JsonWriter json;
     json.value(number);
@@ -63,7 +63,7 @@ TEST_CASE("numbers read back to the same value", "[base][json]") {
   CHECK(json.take() == "-9223372036854775808");
 }
 
-TEST_CASE("any bytes become a JSON string that parsers accept", "[base][json]") {
+TEST_CASE("any bytes, even invalid UTF-8, become a JSON string that parsers accept", "[base][json]") {
   CHECK(written("a\"b\\c\n\t\x01") == R"("a\"b\\c\n\t\u0001")");
   CHECK(written("\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80") == "\"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\"");
   // Overlong, surrogate, truncated, lone continuation, beyond U+10FFFF.

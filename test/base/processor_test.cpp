@@ -5,7 +5,7 @@
 namespace automodel {
 
 #if defined(__x86_64__)
-TEST_CASE("what this CPU can do is what the compiler's own table says") {
+TEST_CASE("detected CPU features match the compiler's built-in detection") {
   __builtin_cpu_init();
   CHECK(processor().crc32 == (__builtin_cpu_supports("sse4.2") != 0));
   CHECK(processor().intel == (__builtin_cpu_is("intel") != 0));

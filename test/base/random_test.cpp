@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::array<std::uint32_t, 4>;
 
-/// One number for many words (FNV-1a over words).
+/// A hash of many words (FNV-1a, one word at a time).
 struct Digest {
   std::uint64_t hash = 0xCBF29CE484222325U;
   void add(std::uint32_t word) { hash = (hash ^ word) * 0x100000001B3U; }
@@ -24,7 +24,7 @@ struct Digest {
 
 }  // namespace
 
-TEST_CASE("Philox4x32-10 gives the answers published with Random123", "[base]") {
+TEST_CASE("Philox4x32-10 matches Random123's published test vectors", "[base]") {
   CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}) ==
         Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
@@ -32,7 +32,7 @@ TEST_CASE("Philox4x32-10 gives the answers published with Random123", "[base]") 
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("an element does not depend on how many are computed with it, or from where", "[base]") {
+TEST_CASE("a random element does not depend on the range that it is generated with", "[base]") {
   const RandomStream stream(7, "model.layers.0.mlp.up_proj.weight");
   const std::size_t size = 1500;
   std::vector<float> whole(size);
@@ -49,14 +49,14 @@ TEST_CASE("an element does not depend on how many are computed with it, or from 
   }
 }
 
-TEST_CASE("words of 32 and of 64 bits come from the same blocks", "[base]") {
+TEST_CASE("32-bit and 64-bit random words come from the same blocks", "[base]") {
   const RandomStream stream(7, "s");
   for (std::uint64_t i = 0; i < 100; ++i)
     CHECK(stream.bits64(i) == (std::uint64_t{stream.bits32(2 * i + 1)} << 32 | stream.bits32(2 * i)));
   CHECK(stream.bits64(std::uint64_t{1} << 40) != stream.bits64(0));
 }
 
-TEST_CASE("seed, name and index all matter", "[base]") {
+TEST_CASE("random streams that differ in seed, name or index give different numbers", "[base]") {
   std::set<std::uint64_t> seen;
   int count = 0;
   for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 32})
@@ -65,7 +65,7 @@ TEST_CASE("seed, name and index all matter", "[base]") {
   CHECK(seen.size() == static_cast<std::size_t>(count));
 }
 
-TEST_CASE("the bits of normals and uniforms are those of every other machine", "[base]") {
+TEST_CASE("normal and uniform random numbers are bit-identical on every machine", "[base]") {
   // Recorded with g++ 12 -O0 and checked with clang 14 and with AVX2 and AVX-512 code.
   const RandomStream stream(42, "golden");
   std::vector<float> values(1 << 20);
@@ -77,7 +77,7 @@ TEST_CASE("the bits of normals and uniforms are those of every other machine", "
   stream.fill_uniform(3, values);
   uniforms.add(values);
   CHECK(uniforms.hash == 0x5fdf2d0063cd8c43U);
-  Digest doubles;  // every bit: a contracted multiplication shows here
+  Digest doubles;  // all bits, which a fused multiply-add would change
   for (std::uint64_t i = 0; i < 4096; ++i) {
     const auto bits = std::bit_cast<std::uint64_t>(stream.normal(i));
     doubles.add(static_cast<std::uint32_t>(bits));
@@ -86,7 +86,7 @@ TEST_CASE("the bits of normals and uniforms are those of every other machine", "
   CHECK(doubles.hash == 0xc2e09465792b9d47U);
 }
 
-TEST_CASE("normals agree with the formula computed by the C library", "[base]") {
+TEST_CASE("normal random numbers match the Box-Muller formula computed with the C library", "[base]") {
   const RandomStream stream(1, "n");
   double worst = 0;
   for (std::uint64_t i = 0; i < 20000; i += 2) {
@@ -100,7 +100,7 @@ TEST_CASE("normals agree with the formula computed by the C library", "[base]") 
   CHECK(worst < 4e-15);
 }
 
-TEST_CASE("normals have the moments and tails of a normal distribution", "[base]") {
+TEST_CASE("normal random numbers have the moments and tails of a normal distribution", "[base]") {
   const std::size_t size = 4'000'000;
   std::vector<float> z(size);
   RandomStream(3, "moments").fill_normal(0, z);
@@ -128,7 +128,7 @@ TEST_CASE("normals have the moments and tails of a normal distribution", "[base]
   CHECK(std::fabs(static_cast<double>(beyond_4) - n * 6.334248e-5) < 5 * std::sqrt(n * 6.33e-5));
 }
 
-TEST_CASE("uniform numbers fill the unit interval evenly and never reach its end", "[base]") {
+TEST_CASE("uniform random numbers fill the unit interval evenly and are always below 1", "[base]") {
   std::vector<float> u(1 << 20);
   RandomStream(3, "uniform").fill_uniform(0, u);
   std::array<int, 64> bins{};
@@ -141,7 +141,7 @@ TEST_CASE("uniform numbers fill the unit interval evenly and never reach its end
   CHECK(chi < 63 + 5 * std::sqrt(2 * 63.0));
 }
 
-TEST_CASE("a bounded integer is the high half of a product", "[base]") {
+TEST_CASE("bounded random integers are uniform, and are the high half of a product", "[base]") {
   const RandomStream stream(9, "below");
   std::array<int, 7> counts{};
   for (std::uint64_t i = 0; i < 70000; ++i) ++counts[stream.below(i, 7)];

@@ -11,7 +11,7 @@ TEST_CASE("edit distance counts insertions, deletions and substitutions", "[base
   CHECK(edit_distance("aaaaaaaaaa", "bbbbbbbbbb", 2) == 3);
 }
 
-TEST_CASE("the nearest known word is suggested, and none where nothing is near", "[base]") {
+TEST_CASE("the nearest known word is suggested, or all known words are listed if none is near", "[base]") {
   const std::vector<std::string_view> known = {"pp_size", "tp_size", "pipeline", "Interleaved1F1B"};
   CHECK(nearest("pp_sise", known) == "pp_size");
   CHECK(nearest("interleaved-1f1b", known) == "Interleaved1F1B");

@@ -7,7 +7,7 @@
 
 namespace automodel {
 
-TEST_CASE("a diagnostic prints place, id, message and help", "[base]") {
+TEST_CASE("a diagnostic prints location, id, message and help", "[base]") {
   const Diagnostic d{
       "unknown-key", "unknown key 'pp_sise'", "did you mean 'pp_size'?", {"a.yaml", 3, 5}, "distributed.pp_sise"};
   CHECK(to_text(d) == "a.yaml:3:5: error[unknown-key]: unknown key 'pp_sise'\n    help: did you mean 'pp_size'?");
@@ -15,7 +15,7 @@ TEST_CASE("a diagnostic prints place, id, message and help", "[base]") {
         "command line: warning[bad-value]: m");
 }
 
-TEST_CASE("an excerpt shows the line with a caret", "[base]") {
+TEST_CASE("a source excerpt shows the line with a caret under the column", "[base]") {
   CHECK(source_excerpt("a: 1\nbb: 2\n", 2, 5) == "    bb: 2\n        ^\n");
   CHECK(source_excerpt("a", 7, 1).empty());
   // Of a long line, 160 characters around the column.
@@ -23,14 +23,14 @@ TEST_CASE("an excerpt shows the line with a caret", "[base]") {
   CHECK(part == "    " + std::string(120, 'a') + "b" + std::string(39, 'c') + "\n    " + std::string(120, ' ') + "^\n");
 }
 
-TEST_CASE("a table aligns words to the left and numbers to the right", "[base]") {
+TEST_CASE("a text table aligns words left and numbers right", "[base]") {
   TextTable table({"name", "count"});
   table.add({"a", "1"});
   table.add({"long name", "1000"});
   CHECK(table.text() == "  name       count\n  a              1\n  long name   1000\n");
 }
 
-TEST_CASE("an expression means a whole text, a part or a group", "[base]") {
+TEST_CASE("a regular expression matches a whole text, is found in part of it, and captures a group", "[base]") {
   const auto expression = Expression::read("data/(.+)-[0-9]{2}");
   REQUIRE(expression);
   CHECK(expression->matches("data/train-00"));
@@ -41,7 +41,7 @@ TEST_CASE("an expression means a whole text, a part or a group", "[base]") {
   CHECK_FALSE(Expression::read("("));
 }
 
-TEST_CASE("a failed check is an internal error that names file and line", "[base]") {
+TEST_CASE("a failed check throws an internal error that names file and line", "[base]") {
   CHECK_THROWS_AS(AUTOMODEL_CHECK(1 == 2, "impossible"), InternalError);
 }
 

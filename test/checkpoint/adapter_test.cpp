@@ -50,7 +50,7 @@ void write_base(const TemporaryFolder& folder) {
 
 }  // namespace
 
-TEST_CASE("Merging adds scale B A to the weights that have an adapter, and copies the rest") {
+TEST_CASE("Merging adds the scaled product B A to weights with an adapter, and copies the rest") {
   const TemporaryFolder folder;
   write_base(folder);
   folder.write("lora/adapter_config.json", kConfig);
@@ -64,13 +64,13 @@ TEST_CASE("Merging adds scale B A to the weights that have an adapter, and copie
   CHECK(weights_of(out, "n.weight") == std::vector<float>{9});
   CHECK(folder.read("out/tokenizer.json") == "{}");
   CHECK_FALSE(std::filesystem::exists(out / "adapter_config.json"));
-  CHECK_THROWS_AS(export_model(folder.path() / "lora", out, {.merge = true}), Error);  // it is there already
+  CHECK_THROWS_AS(export_model(folder.path() / "lora", out, {.merge = true}), Error);  // the output exists already
   CHECK_THROWS_AS(export_model(folder.path() / "lora", folder.path() / "x", {}), Error);
   CHECK_THROWS_AS(export_model(folder.path() / "base", folder.path() / "x", {.merge = true}), Error);
   CHECK_FALSE(std::filesystem::exists(folder.path() / "x.partial"));
 }
 
-TEST_CASE("Merging adapters with magnitudes gives the rows their lengths") {
+TEST_CASE("Merging DoRA adapters scales each row to its stored magnitude") {
   const TemporaryFolder folder;
   write_base(folder);
   folder.write(
@@ -95,7 +95,7 @@ TEST_CASE("Merging adapters with magnitudes gives the rows their lengths") {
   CHECK_THROWS_AS(export_model(folder.path() / "lora", folder.path() / "x", {.merge = true}), Error);
 }
 
-TEST_CASE("An export in another type rounds the weights and says so in config.json") {
+TEST_CASE("An export to another dtype converts the weights and records the dtype in config.json") {
   const TemporaryFolder folder;
   write_base(folder);
   export_model(folder.path() / "base", folder.path() / "out", {.type = ElementType::kBF16});
@@ -106,7 +106,7 @@ TEST_CASE("An export in another type rounds the weights and says so in config.js
   CHECK(folder.read("out/config.json").find("\"dtype\": \"bfloat16\"") != std::string::npos);
 }
 
-TEST_CASE("Adapters that are none, or of another kind, are refused with the reason") {
+TEST_CASE("Malformed adapters and adapters of other kinds are refused with the reason") {
   Diagnostics problems;
   for (const char* text :
        {"[]", R"({"peft_type": "IA3"})", R"({"rank_pattern": {"q": 3}})", R"({"r": 0})", R"({"r": "four"})"})
@@ -145,7 +145,7 @@ TEST_CASE("Adapters that are none, or of another kind, are refused with the reas
             .find("is for [2, 4]") != std::string::npos);
 }
 
-TEST_CASE("An adapter's configuration is read back as it was written, and scales as it says") {
+TEST_CASE("An adapter's config is read back as it was written and gives the right scale") {
   const AdapterConfig config{.base_model = "x", .rank = 16, .alpha = 32, .dropout = 0.1, .target_modules = {"q_proj"}};
   Diagnostics problems;
   const auto read = parse_adapter_config(to_json(config), "a", problems);

@@ -1,4 +1,4 @@
-// Two runs in one folder: the second is refused while the first lives, and not longer.
+// Two runs in one folder: the second is refused only while the first is alive.
 #include "checkpoint/format/folder_claim.h"
 
 #include <csignal>
@@ -56,7 +56,7 @@ class Holder {
 
 }  // namespace
 
-TEST_CASE("A folder that a run writes to is refused to another, until that run ends") {
+TEST_CASE("A second run may not write to a folder until the run that holds it has ended") {
   const test::TemporaryFolder folder;
   const auto root = folder.path() / "run";
   Holder holder(root);
@@ -74,7 +74,7 @@ TEST_CASE("A folder that a run writes to is refused to another, until that run e
   CHECK(third.other_host().empty());
 }
 
-TEST_CASE("A holder on another host may be one that was lost, and is only named") {
+TEST_CASE("A lock left by another host is only reported, since that host may be lost") {
   const test::TemporaryFolder folder;
   const Holder holder(folder.path());
   folder.write(".lock", "elsewhere 12");
@@ -82,7 +82,7 @@ TEST_CASE("A holder on another host may be one that was lost, and is only named"
   CHECK(second.other_host() == "elsewhere");
 }
 
-TEST_CASE("A folder that cannot be made is left to whoever writes to it") {
+TEST_CASE("Claiming a folder that cannot be created is not an error") {
   const test::TemporaryFolder folder;
   folder.write("file", "");
   const FolderClaim claim(folder.path() / "file" / "run", kShort);

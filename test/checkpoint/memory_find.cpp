@@ -1,4 +1,4 @@
-// Choosing a copy in memory on two hosts, which here are two processes with a folder each.
+// Choosing an in-memory copy of a checkpoint on two hosts, which here are two processes with a folder each.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -77,7 +77,7 @@ void all_ranks_agree_on_a_vanished_record(comm::World& world) {
   RANK_CHECK(!found);
   RANK_CHECK(said.starts_with("the copy epoch_0_step_9 in memory cannot be used: "));
   RANK_EQUAL(world.broadcast_text(said, 0), said);
-  // The ranks still understand each other.
+  // The ranks' messages still match.
   RANK_CHECK(!copies.find(kRun, 9, [](const std::string&) {}));
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is written opens in transformers and computes the same; what transformers and PEFT write is read.
+"""Models saved here open in transformers with the same losses, and models that transformers and PEFT save open here.
 
   open_in_transformers.py AUTOMODEL        exit 77 (skipped) where torch, transformers or safetensors is not installed
 """
@@ -34,7 +34,7 @@ MODELS = {
                  initializer_range=0.2, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0),
 }
 ROWS = [[(7 * row + 3 * i * i + i) % 66 + 1 for i in range(12)] for row in range(4)]
-# One validation set per row: a loss each, so that what agrees is the logits and not a sum of them.
+# One validation set per row, so that the loss of each row is compared and not only their sum.
 VALIDATION = {f"validation_dataset_row{i}": {"_target_": "tokens", "path": f"row{i}.jsonl"} for i in range(len(ROWS))}
 
 

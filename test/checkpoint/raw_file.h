@@ -1,4 +1,4 @@
-// Safetensors files made by hand, right and wrong, without the writer under test.
+// Safetensors files made by hand, valid and invalid, without the writer under test.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace automodel::test {
 
-/// Length, header, data, as they are given.
+/// The header's length, the header and the data, exactly as given.
 inline std::string raw_safetensors(const std::string& header, const std::string& data) {
   std::string out(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) out[i] = static_cast<char>(header.size() >> (8 * i) & 0xFF);

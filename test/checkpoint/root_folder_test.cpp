@@ -1,4 +1,4 @@
-// The folder of checkpoints: what counts as complete, how one takes its place, which go.
+// The folder of checkpoints: which are complete, how one is committed, which are deleted.
 #include "checkpoint/format/root_folder.h"
 
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ std::string names(const fs::path& root) {
 
 }  // namespace
 
-TEST_CASE("Only exact names are checkpoints, ordered by step") {
+TEST_CASE("Only folders with exact checkpoint names are listed, ordered by step") {
   CHECK(parse_checkpoint_name("epoch_1_step_20") == CheckpointName{1, 20});
   for (const char* wrong : {"epoch_1_step_", "epoch_1_step_2x", "epoch_-1_step_2", "epoch_1_step_02", "step_3", "",
                             "epoch_1_step_99999999999999999999", ".epoch_1_step_2.partial"})
@@ -47,7 +47,7 @@ TEST_CASE("Only exact names are checkpoints, ordered by step") {
   CHECK(newest_checkpoint(root.path() / "none").empty());
 }
 
-TEST_CASE("LATEST decides which is newest, where it points at a complete one") {
+TEST_CASE("LATEST decides which checkpoint is newest if it points at a complete one") {
   const TemporaryFolder root;
   add(root, "epoch_0_step_4");
   add(root, "epoch_0_step_9");
@@ -58,7 +58,7 @@ TEST_CASE("LATEST decides which is newest, where it points at a complete one") {
   CHECK(newest_checkpoint(root.path()).filename() == "epoch_0_step_9");
 }
 
-TEST_CASE("A commit gives the name, replaces an older one, and leaves nothing behind") {
+TEST_CASE("A commit gives a checkpoint its name, replaces an older one and leaves nothing behind") {
   const TemporaryFolder root;
   add(root, ".epoch_0_step_3.partial");
   commit(root.path(), "epoch_0_step_3");
@@ -70,7 +70,7 @@ TEST_CASE("A commit gives the name, replaces an older one, and leaves nothing be
   CHECK_THROWS_AS(commit(root.path(), "epoch_0_step_4"), Error);
 }
 
-TEST_CASE("Leftovers of killed runs go, and only those") {
+TEST_CASE("Only the leftovers of killed runs are removed") {
   const TemporaryFolder root;
   add(root, ".epoch_0_step_3.partial", false);
   add(root, ".epoch_0_step_2.deleted");
@@ -83,14 +83,14 @@ TEST_CASE("Leftovers of killed runs go, and only those") {
   CHECK(fs::exists(root.path() / ".notes.partial"));
 }
 
-TEST_CASE("Retention deletes the oldest, never what a link points at, never the last complete one") {
+TEST_CASE("Retention deletes the oldest checkpoints, but never a linked one or the last complete one") {
   const TemporaryFolder root;
   for (int step = 1; step <= 6; ++step) add(root, "epoch_0_step_" + std::to_string(step), step != 6);
   set_link(root.path(), kLowestLoss, "epoch_0_step_1");
   set_link(root.path(), kLatest, "epoch_0_step_5");
   CHECK(retain(root.path(), 2) == std::vector<std::string>{"epoch_0_step_2", "epoch_0_step_3"});
   CHECK(names(root.path()) == "epoch_0_step_1 epoch_0_step_4 epoch_0_step_5 epoch_0_step_6? ");
-  set_link(root.path(), kLatest, "epoch_0_step_4");  // a run that went back
+  set_link(root.path(), kLatest, "epoch_0_step_4");  // a run resumed from an earlier checkpoint
   CHECK(retain(root.path(), 1) == std::vector<std::string>{"epoch_0_step_5"});
   CHECK(retain(root.path(), 1).empty());
   CHECK(names(root.path()) == "epoch_0_step_1 epoch_0_step_4 epoch_0_step_6? ");
@@ -98,7 +98,7 @@ TEST_CASE("Retention deletes the oldest, never what a link points at, never the 
   CHECK(retain(root.path(), 0).empty());
 }
 
-TEST_CASE("A manifest tells a file that was cut, changed or taken away") {
+TEST_CASE("A manifest detects a file that was truncated, changed or deleted") {
   const TemporaryFolder root;
   root.write("a/model/x.bin", "hello world");
   root.write("a/state.json", "{}");
@@ -126,7 +126,7 @@ TEST_CASE("A manifest tells a file that was cut, changed or taken away") {
   CHECK(check().find("is gone") != std::string::npos);
 }
 
-TEST_CASE("Manifests and states that are no such thing are refused") {
+TEST_CASE("Malformed manifests and run states are refused") {
   Diagnostics problems;
   for (const char* text : {"", "[]", "{}", R"({"files":{"../x":{"size":1,"crc32c":"0x00000000"}}})",
                            R"({"files":{"x":{"size":-1,"crc32c":"0x00000000"}}})", R"({"files":{"x":{"size":1}}})"})
@@ -137,7 +137,7 @@ TEST_CASE("Manifests and states that are no such thing are refused") {
   CHECK(problems.back().id == "state-syntax");
 }
 
-TEST_CASE("A state is read back as it was saved") {
+TEST_CASE("A run state is read back as it was saved") {
   const RunState state{.step = 7,
                        .epoch = 1,
                        .samples = 64,
@@ -163,7 +163,7 @@ TEST_CASE("A state is read back as it was saved") {
   CHECK(to_json(*read) == to_json(state));
 }
 
-TEST_CASE("Tensors are spread over files that are as long as allowed, and found through the index") {
+TEST_CASE("Tensors are split over files up to the size limit and found through the index") {
   std::vector<TensorInfo> tensors;
   for (int i = 0; i < 5; ++i) tensors.push_back({"t" + std::to_string(i), ElementType::kF32, {i == 3 ? 100 : 10}});
   const auto one = lay_out_folder(tensors, "model", 1 << 20);

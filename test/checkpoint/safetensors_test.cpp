@@ -1,4 +1,4 @@
-// Headers, files, folders and indices: what is right is read exactly, what is wrong is named.
+// Headers, files, folders and indices: valid ones are read exactly, invalid ones are reported with the fault.
 #include "checkpoint/format/safetensors.h"
 
 #include <catch2/catch.hpp>
@@ -28,7 +28,7 @@ std::string text_of(const Diagnostics& problems) {
   return out;
 }
 
-/// The ids and messages of a file of this header and data.
+/// The ids and messages of the problems of a file with this header and this much data.
 std::string problems_of(const std::string& header, std::size_t data_bytes) {
   Diagnostics problems;
   const auto parsed = parse_header(header, 8 + header.size() + data_bytes, "x.safetensors", problems);
@@ -43,7 +43,7 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
 
 }  // namespace
 
-TEST_CASE("A header is read in the order of its data, whatever the order of its names") {
+TEST_CASE("A header's tensors are sorted by data offset, whatever their order in the JSON") {
   Diagnostics problems;
   const auto header = parse_header(kTwoTensors, 8 + kTwoTensors.size() + 12, "x", problems);
   INFO(text_of(problems));
@@ -63,7 +63,7 @@ TEST_CASE("Scalars, empty tensors and padding after the header are read") {
   CHECK(problems_of("{}", 0).empty());
 }
 
-TEST_CASE("A header that is wrong is refused with the tensor and the offset") {
+TEST_CASE("A malformed header is refused with the tensor and offset at fault") {
   struct Row {
     std::string header;
     std::size_t data;
@@ -102,7 +102,7 @@ TEST_CASE("A header that is wrong is refused with the tensor and the offset") {
   }
 }
 
-TEST_CASE("A header cannot make the reader allocate what the file does not have") {
+TEST_CASE("A header length that the file does not have is refused before anything is allocated") {
   Diagnostics problems;
   CHECK_FALSE(header_length(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8), 100, "x", problems));
   CHECK_FALSE(header_length(std::string("\x00\x00\x10\x00\x00\x00\x00\x00", 8), 100, "x", problems));
@@ -113,7 +113,7 @@ TEST_CASE("A header cannot make the reader allocate what the file does not have"
   CHECK(problems[2].id == "safetensors-truncated");
 }
 
-TEST_CASE("What is laid out is read back as it was meant") {
+TEST_CASE("A laid-out file is parsed back to the same tensors and metadata") {
   const auto layout = lay_out({{"norm", ElementType::kF32, {3}},
                                {"\"q\" \\ \u00e9", ElementType::kBF16, {2, 5}},
                                {"empty", ElementType::kF32, {0}},
@@ -130,7 +130,7 @@ TEST_CASE("What is laid out is read back as it was meant") {
   CHECK(layout.file_size == layout.head.size() + 8 + 12 + 20);
 }
 
-TEST_CASE("A tensor's bytes are read where they are asked for") {
+TEST_CASE("Any range of a tensor's bytes can be read, but nothing beyond its end") {
   const TemporaryFolder folder;
   const auto path = folder.write(
       "model.safetensors", raw_safetensors(kTwoTensors, bytes_of<float>({1, 2}) + bytes_of<std::uint16_t>({3, 4})));
@@ -147,7 +147,7 @@ TEST_CASE("A tensor's bytes are read where they are asked for") {
   CHECK_THROWS_AS(file->read(*file->find("b"), 2, reinterpret_cast<char*>(&second), 4), InternalError);
 }
 
-TEST_CASE("A file that becomes shorter while it is open is an error that names it, not a crash") {
+TEST_CASE("A file truncated while it is open gives an error that names it, not a crash") {
   const TemporaryFolder folder;
   const auto path = folder.write(
       "model.safetensors", raw_safetensors(kTwoTensors, bytes_of<float>({1, 2}) + bytes_of<std::uint16_t>({3, 4})));
@@ -165,7 +165,7 @@ TEST_CASE("A file that becomes shorter while it is open is an error that names i
   }
 }
 
-TEST_CASE("Every cut of a file is refused") {
+TEST_CASE("A file truncated at any byte is refused") {
   const TemporaryFolder folder;
   const std::string whole = raw_safetensors(kTwoTensors, std::string(12, 'x'));
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -178,7 +178,7 @@ TEST_CASE("Every cut of a file is refused") {
   }
 }
 
-TEST_CASE("A folder of several files is one table, in which the index decides") {
+TEST_CASE("A folder of several files is read as one table, and the index decides which file has a tensor") {
   const TemporaryFolder folder;
   folder.write("one.safetensors", raw_safetensors(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "1"));
   folder.write("two.safetensors", raw_safetensors(R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
@@ -207,7 +207,7 @@ TEST_CASE("A folder of several files is one table, in which the index decides") 
   CHECK(index(R"({"a":"one.safetensors","a":"two.safetensors"})").find("index-duplicate: ") == 0);
 }
 
-TEST_CASE("A folder without weights says what it lacks, and that pickles are not read") {
+TEST_CASE("A folder without safetensors files is refused, with a note that pickles are not read") {
   const TemporaryFolder folder;
   Diagnostics problems;
   CHECK_FALSE(TensorFolder::open(folder.path(), "model", problems));
@@ -218,7 +218,7 @@ TEST_CASE("A folder without weights says what it lacks, and that pickles are not
   CHECK(problems[1].help.find("pickles") != std::string::npos);
 }
 
-TEST_CASE("Every half-precision value survives the way through float, and rounding goes to the even neighbour") {
+TEST_CASE("Every half-precision value survives a round trip through float, and ties round to even") {
   int wrong = 0;
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
@@ -228,7 +228,7 @@ TEST_CASE("Every half-precision value survives the way through float, and roundi
     if (!nanb && to_bf16(to_float_from_bf16(half)) != half) ++wrong;
   }
   CHECK(wrong == 0);
-  CHECK(to_bf16(1.00390625F) == 0x3F80);  // half way between 1 and its neighbour: to even
+  CHECK(to_bf16(1.00390625F) == 0x3F80);  // halfway between 1 and the next value: rounds to even
   CHECK(to_bf16(1.01171875F) == 0x3F82);
   CHECK(to_f16(65519.0F) == 0x7BFF);
   CHECK(to_f16(65520.0F) == 0x7C00);

@@ -1,4 +1,4 @@
-// Names in folders against the parameters of models.
+// Tensor names in folders, matched with the parameters of models.
 #include "checkpoint/format/weight_names.h"
 
 #include <fstream>
@@ -52,7 +52,7 @@ struct Found {
   }
 };
 
-/// A file with these tensors (zeros), and what is found in it.
+/// Writes a file with these tensors (zeros), and returns what is found in it.
 Found find(const Model& model, const Tensors& tensors, ElementType type = ElementType::kBF16) {
   Found out{std::make_unique<TemporaryFolder>(), {}, {}, {}};
   std::vector<TensorInfo> infos;
@@ -86,7 +86,7 @@ TEST_CASE("Every tensor of every recorded model is found, and nothing else is ex
   }
 }
 
-TEST_CASE("Missing, unexpected and mis-shaped tensors are all named, and nothing is placed") {
+TEST_CASE("Missing, unexpected and mis-shaped tensors are all reported, and no weights are placed") {
   const auto model = model_named("llama");
   auto tensors = model.tensors;
   tensors.erase("model.layers.1.self_attn.q_proj.weight");
@@ -101,7 +101,7 @@ TEST_CASE("Missing, unexpected and mis-shaped tensors are all named, and nothing
   CHECK(found.places.empty());
 }
 
-TEST_CASE("Quantized weights are refused as such") {
+TEST_CASE("Quantized weights are refused with an error of their own") {
   const auto model = model_named("llama");
   auto tensors = model.tensors;
   tensors["model.layers.0.mlp.up_proj.weight_scale_inv"] = {1, 1};
@@ -109,7 +109,7 @@ TEST_CASE("Quantized weights are refused as such") {
   CHECK(find(model, model.tensors, ElementType::kF8E4M3).ids() == "weights-quantized");
 }
 
-TEST_CASE("A tied head may be absent, present, or the only one that is there") {
+TEST_CASE("A tied output head may be absent, present, or stored in place of the embedding") {
   const auto model = model_named("llama_tied");
   const auto shape = model.tensors.at("model.embed_tokens.weight");
   auto both = model.tensors;
@@ -122,7 +122,7 @@ TEST_CASE("A tied head may be absent, present, or the only one that is there") {
   CHECK(found.places.at("model.embed_tokens.weight").stored.info->name == "lm_head.weight");
 }
 
-TEST_CASE("A head that differs from the embedding it should share is noticed") {
+TEST_CASE("A stored output head that differs from the embedding it is tied to is detected") {
   const auto model = model_named("llama_tied");
   auto both = model.tensors;
   both["lm_head.weight"] = both.at("model.embed_tokens.weight");
@@ -136,7 +136,7 @@ TEST_CASE("A head that differs from the embedding it should share is noticed") {
   CHECK(head_differs(*found.folder, model.layout));
 }
 
-TEST_CASE("GPT-2's names without prefix and its buffers are understood") {
+TEST_CASE("GPT-2 tensor names without a prefix are accepted, and its buffers are ignored") {
   const auto model = model_named("gpt2");
   Tensors bare;
   for (const auto& [name, shape] : model.tensors) bare[name.substr(std::string("transformer.").size())] = shape;
@@ -147,7 +147,7 @@ TEST_CASE("GPT-2's names without prefix and its buffers are understood") {
   CHECK(found.places.at("transformer.wte.weight").stored.info->name == "wte.weight");
 }
 
-TEST_CASE("An expert's matrices are found inside fused tensors, each at its own elements") {
+TEST_CASE("An expert's matrices are found inside fused tensors, each at the right offset") {
   for (const std::string name : {"mixtral", "qwen3_moe"}) {
     const auto model = model_named(name);
     const bool mixtral = name == "mixtral";

@@ -29,7 +29,7 @@ test::Outcome run(const test::TemporaryFolder& folder, const std::string& recipe
 
 }  // namespace
 
-TEST_CASE("plan finds the files that train would miss", "[cli]") {
+TEST_CASE("plan reports missing and unusable files before train needs them", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("rows.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");
   folder.write("bad.jsonl", "{\"prompt\": \"a\"}\n");
@@ -53,17 +53,17 @@ TEST_CASE("plan finds the files that train would miss", "[cli]") {
     INFO(words << "\n" << outcome.err);
     CHECK(outcome.code == 2);
     CHECK((holds(outcome.err, text) || holds(outcome.err, text.substr(0, text.find(' ')))));
-    CHECK(holds(outcome.out, "plan of r.yaml"));  // which is shown all the same
+    CHECK(holds(outcome.out, "plan of r.yaml"));  // the plan is shown anyway
     CHECK(run(folder, kModel + jsonl, "plan r.yaml --no-files " + words).code == 0);
     const auto json = run(folder, kModel + jsonl, "plan r.yaml --json " + words);
     CHECK(json.code == 2);
     CHECK(json.out.starts_with("{\"errors\""));
   }
   CHECK(run(folder, kModel + jsonl, "plan r.yaml").code == 0);
-  CHECK_FALSE(fs::exists(folder.path() / "checkpoints"));  // looked at, not made
+  CHECK_FALSE(fs::exists(folder.path() / "checkpoints"));  // checked, not created
 }
 
-TEST_CASE("advice is in the words of the command", "[cli]") {
+TEST_CASE("advice uses the options and keys of the command that was run", "[cli]") {
   const test::TemporaryFolder folder;
   const auto said = [&](const std::string& words, const std::string& more = "") {
     const auto outcome = run(folder, kModel + kMock + more, words);
@@ -86,7 +86,7 @@ TEST_CASE("advice is in the words of the command", "[cli]") {
   CHECK(holds(optimizer, "help: there are adamw, adam, sgd, muon, dion_muon"));
   CHECK(holds(said("plan r.yaml --optimizer._target_ lion"), "help: there are adamw, adam, sgd, muon, dion_muon"));
   CHECK(holds(said("plan r.yaml --optimizer._target_ adamv"), "did you mean 'adamw'?"));
-  // Every optimizer that NeMo AutoModel's recipes name is trained with, or refused with what there is.
+  // Every optimizer named in NeMo AutoModel's recipes is supported, or refused with a list of those that are.
   for (const char* name : {"torch.optim.Adam", "torch.optim.AdamW", "transformer_engine.pytorch.optimizers.FusedAdam",
                            "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", "flashoptim.FlashAdamW"}) {
     INFO(name);
@@ -104,7 +104,7 @@ TEST_CASE("advice is in the words of the command", "[cli]") {
   CHECK(holds(said("plan r.yaml --quantization '{load_in_4bit: true}'"), "there are no adapters to train instead"));
 }
 
-TEST_CASE("a line that is indented too far is named itself", "[cli]") {
+TEST_CASE("an error about a line that is indented too far names that line", "[cli]") {
   const test::TemporaryFolder folder;
   const auto outcome =
       run(folder, kModel + "optimizer:\n  lr: 0.1\n    eps: 1.0e-8\n  weight_decay: 0\n" + kMock, "plan r.yaml");
@@ -120,7 +120,7 @@ TEST_CASE("a line that is indented too far is named itself", "[cli]") {
   CHECK(holds(deep.err, "lists and mappings are nested more than "));
 }
 
-TEST_CASE("plans tell the two bubbles apart and what is split", "[cli]") {
+TEST_CASE("a plan labels the ideal and the estimated bubble and says what is split", "[cli]") {
   const test::TemporaryFolder folder;
   const auto outcome = run(
       folder, kModel + kMock + "distributed: {pp_size: 2, tp_size: 2, pipeline: {pp_schedule: 1F1B}}\n", "plan r.yaml");
@@ -130,7 +130,7 @@ TEST_CASE("plans tell the two bubbles apart and what is split", "[cli]") {
   CHECK(holds(outcome.out, "tensor    weights split over 2 ranks"));
 }
 
-TEST_CASE("slurm takes a preamble, and a container sees what the recipe names", "[cli]") {
+TEST_CASE("slurm inserts a preamble, and mounts folders named in the recipe into the container", "[cli]") {
   const test::TemporaryFolder folder, elsewhere;
   folder.write("pre.sh", "module load openmpi\nexport A=1\n");
   elsewhere.write("data/rows.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");

@@ -1,4 +1,4 @@
-// What users get wrong: the right id at the right line, exit code 2, and nothing written.
+// Users' mistakes: each gives the right id at the right line and exit code 2, and writes nothing.
 #include <algorithm>
 
 #include <catch2/catch.hpp>
@@ -187,7 +187,7 @@ const std::vector<BadInput> kTable = {
 
 }  // namespace
 
-TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing written", "[cli]") {
+TEST_CASE("bad input is reported with id, line and key, ends with exit code 2 and writes nothing", "[cli]") {
   for (const auto& row : kTable) {
     INFO(row.what << "\n" << row.recipe << "\n" << row.words);
     const test::TemporaryFolder folder;
@@ -205,7 +205,7 @@ TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing wri
       CHECK_FALSE(error["message"].template get<std::string>().empty());
       CHECK_FALSE(error["file"].template get<std::string>().empty());
     }
-    // The same for a person, and for a run that would train.
+    // The same in text output, and when training.
     const auto text = test::run_program(folder, "plan r.yaml " + row.words);
     CHECK(text.code == 2);
     CHECK(text.out.empty());
@@ -220,7 +220,7 @@ TEST_CASE("bad input: id, line and key of the first problem, exit 2, nothing wri
   }
 }
 
-TEST_CASE("mistakes of model, batch and schedule are named together", "[cli]") {
+TEST_CASE("mistakes in model, batch and schedule are reported together", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("three.yaml",
                "device: cpu\n"
@@ -235,7 +235,7 @@ TEST_CASE("mistakes of model, batch and schedule are named together", "[cli]") {
     CHECK(outcome.err.find(part) != std::string::npos);
 }
 
-TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]") {
+TEST_CASE("a model that cannot be split over the ranks is refused with exit code 3", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase + "distributed: {tp_size: 8}\n");  // four heads
   const auto outcome = test::run_program(folder, "plan r.yaml --json");
@@ -252,7 +252,7 @@ TEST_CASE("a model that the ranks cannot divide is refused with exit 3", "[cli]"
   CHECK(good.out.find("context   sequences over 2 ranks: ring of 2") != std::string::npos);
 }
 
-TEST_CASE("what can be planned but not trained is named by the plan, and refused by a run", "[cli]") {
+TEST_CASE("what can be planned but not trained is listed by plan and refused by train", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write(
       "r.yaml",
@@ -266,7 +266,7 @@ TEST_CASE("what can be planned but not trained is named by the plan, and refused
   CHECK(train.err.find("error[unsupported]") != std::string::npos);
 }
 
-TEST_CASE("a CSV schedule's mistakes are named by row and column of the file", "[cli]") {
+TEST_CASE("mistakes in a CSV schedule are reported with line and column of the file", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml",
                kBase + "distributed: {pp_size: 2, pipeline: {pp_schedule_csv: s.csv, pp_microbatch_size: 4}}\n");
@@ -281,7 +281,7 @@ TEST_CASE("a CSV schedule's mistakes are named by row and column of the file", "
   CHECK(test::run_program(folder, "plan r.yaml").code == 0);
 }
 
-TEST_CASE("a chart that cannot be written says why, and leaves no half of it", "[cli]") {
+TEST_CASE("a chart that cannot be written is reported with the cause and leaves no partial file", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase + "distributed: {pp_size: 2, pipeline: {}}\n");
   const auto full = test::run_program(folder, "plan r.yaml --timeline /dev/full");
@@ -289,7 +289,7 @@ TEST_CASE("a chart that cannot be written says why, and leaves no half of it", "
   CHECK(full.err.find("error[cannot-write]: '/dev/full' cannot be written: No space left on device") !=
         std::string::npos);
   CHECK(full.err.find("free space") != std::string::npos);
-  // The shell's limit on the size of files: what has begun cannot be finished.
+  // With the shell's limit on file sizes the file is begun but cannot be finished.
   const int status = std::system(("cd '" + folder.path().string() +
                                   "' && ulimit -f 1 && trap '' XFSZ && '" AUTOMODEL_PROGRAM
                                   "' plan r.yaml --trace t.json >/dev/null 2>err")
@@ -300,7 +300,7 @@ TEST_CASE("a chart that cannot be written says why, and leaves no half of it", "
   CHECK_FALSE(std::filesystem::exists(folder.path() / "t.json"));
 }
 
-TEST_CASE("a checkpoint's ranking by a validation set that does not exist is warned of", "[cli]") {
+TEST_CASE("ranking checkpoints by a validation set that does not exist gives a warning", "[cli]") {
   const test::TemporaryFolder folder;
   const auto warning = [&](const std::string& lines) {
     folder.write("r.yaml", kBase + lines);
@@ -321,7 +321,7 @@ TEST_CASE("a checkpoint's ranking by a validation set that does not exist is war
         "no validation set is named 'default', so no checkpoint becomes LOWEST_VAL");
 }
 
-TEST_CASE("a value of the wrong type has a help line", "[cli]") {
+TEST_CASE("a value of the wrong type is reported with a help line", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase +
                              "distributed: {pp_size: 2, pipeline: {layers_per_stage: none at all}}\n"
@@ -332,7 +332,7 @@ TEST_CASE("a value of the wrong type has a help line", "[cli]") {
   CHECK(wrong.err.find("help: write one of these words") != std::string::npos);
 }
 
-TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli]") {
+TEST_CASE("unknown commands and missing recipes end with exit code 2, --help and --version work", "[cli]") {
   const test::TemporaryFolder folder;
   CHECK(test::run_program(folder, "plam r.yaml").code == 2);
   CHECK(test::run_program(folder, "plam r.yaml").err.find("did you mean 'plan'?") != std::string::npos);
@@ -355,7 +355,7 @@ TEST_CASE("commands that do not exist, missing recipes and missing files", "[cli
   CHECK(test::run_program(folder, "--version").out.starts_with("0."));
 }
 
-TEST_CASE("wrong values of options", "[cli]") {
+TEST_CASE("invalid options and option values are refused with a usage error", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase);
   const auto says = [&](const std::string& words, const std::string& message, const std::string& help) {
@@ -384,7 +384,7 @@ TEST_CASE("wrong values of options", "[cli]") {
   CHECK(test::run_program(folder, "plan r.yaml --world-size 3 --world-size 1").code == 0);
 }
 
-TEST_CASE("what a machine lacks ends with exit code 4", "[cli]") {
+TEST_CASE("an output folder or worker that the machine lacks ends with exit code 4", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase + "distributed: {pp_size: 2, pipeline: {}}\n");
   for (const auto* option : {"--timeline", "--trace"}) {
@@ -403,7 +403,7 @@ TEST_CASE("what a machine lacks ends with exit code 4", "[cli]") {
   unsetenv("AUTOMODEL_WORKER");
 }
 
-TEST_CASE("a rank that a signal ended is the last thing said", "[cli]") {
+TEST_CASE("a rank killed by a signal is reported, and the exit code is passed on", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("one.yaml", kBase);
   folder.write("mpirun", "#!/bin/sh\nexit 137\n");
@@ -418,7 +418,7 @@ TEST_CASE("a rank that a signal ended is the last thing said", "[cli]") {
   CHECK(outcome.err.find("error[rank-killed]: a rank was killed by signal 9 (Killed)") != std::string::npos);
 }
 
-TEST_CASE("threads of ranks do not spin for long, unless the environment says so", "[cli]") {
+TEST_CASE("OpenMP threads of ranks spin only briefly unless the environment says otherwise", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("one.yaml", kBase);
   folder.write("worker", "#!/bin/sh\necho \"spins ${GOMP_SPINCOUNT-unset}\"\n");
@@ -437,7 +437,7 @@ TEST_CASE("threads of ranks do not spin for long, unless the environment says so
   unsetenv("AUTOMODEL_WORKER");
 }
 
-TEST_CASE("a plan that must fit says what is missing, and ends with exit code 3", "[cli]") {
+TEST_CASE("plan --require-fit ends with exit code 3 if the plan does not fit or memory is unknown", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase);
   const auto large = test::run_program(folder, "plan r.yaml --require-fit --memory 10MiB");
@@ -449,7 +449,7 @@ TEST_CASE("a plan that must fit says what is missing, and ends with exit code 3"
   CHECK(test::run_program(folder, "plan r.yaml --require-fit --memory 80GiB").code == 0);
 }
 
-TEST_CASE("what works and is probably not meant is a warning with its place", "[cli]") {
+TEST_CASE("settings that work but are probably unintended give a warning with their line", "[cli]") {
   struct Row {
     std::string recipe;
     std::string id;
@@ -480,7 +480,7 @@ TEST_CASE("what works and is probably not meant is a warning with its place", "[
   }
 }
 
-TEST_CASE("a good recipe plans, in text and as one JSON document", "[cli]") {
+TEST_CASE("a valid recipe is planned, in text and as one JSON document", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase +
                              "distributed: {strategy: ddp, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: "

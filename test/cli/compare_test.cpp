@@ -21,7 +21,7 @@ const std::string kRecipe =
     "device: cpu\n"
     "distributed: {strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}}\n";
 
-TEST_CASE("every schedule of a recipe stands in one table, the fastest first", "[cli]") {
+TEST_CASE("plan --compare-schedules lists every schedule in one table, fastest first", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kRecipe);
   const auto run = test::run_program(folder, "plan r.yaml --compare-schedules --json --timeline all.svg");
@@ -45,20 +45,20 @@ TEST_CASE("every schedule of a recipe stands in one table, the fastest first", "
     CHECK(names.contains(name));
   }
   CHECK(gpipe_in_flight == 8);
-  // Each row is what the plan of that schedule says.
+  // Each row matches the plan of that schedule.
   const auto plan = test::run_program(folder, "plan r.yaml --json");
   CHECK(json::parse(plan.out).at("time").at("step").get<double>() == Approx(one_f_one_b));
   const auto picture = folder.read("all.svg");
   for (const auto& name : names) CHECK(picture.find(name) != std::string::npos);
 }
 
-TEST_CASE("schedules that a recipe cannot run say why, and a recipe without a pipeline has none", "[cli]") {
+TEST_CASE("impossible schedules are listed with the reason, and a recipe without a pipeline is refused", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kRecipe);
   const auto run = test::run_program(folder, "plan r.yaml --compare-schedules --json --distributed.pp_size 4");
   INFO(run.err);
   REQUIRE(run.code == 0);
-  const auto rows = json::parse(run.out).at("schedules");  // 8 layers have no 16 stages
+  const auto rows = json::parse(run.out).at("schedules");  // 8 layers cannot fill 16 stages
   CHECK(std::any_of(rows.begin(), rows.end(), [](const json& row) { return row.at("ok") == false; }));
   for (const auto& row : rows)
     if (row.at("ok") == false) CHECK_FALSE(row.at("reason").get<std::string>().empty());

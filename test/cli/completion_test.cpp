@@ -1,4 +1,4 @@
-// Completion as the shells themselves run it. zsh and fish are tested where they are installed.
+// Shell completion, run by the shells themselves. zsh and fish are tested if they are installed.
 #include <cstdlib>
 #include <set>
 #include <sstream>
@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::set<std::string>;
 
-/// What a shell's script prints, a word per line; in a folder with a recipe and another file.
+/// The words that a shell script prints, one per line, run in a folder with a recipe and another file.
 Words lines_of(const std::string& shell, const std::string& script) {
   const test::TemporaryFolder folder;
   folder.write("recipe.yaml", "");
@@ -28,7 +28,7 @@ Words lines_of(const std::string& shell, const std::string& script) {
   return out;
 }
 
-/// Completions of the last of the words.
+/// Completions of the last word.
 Words bash(const std::string& words) {
   return lines_of("bash",
                   "source completion\nCOMP_WORDS=(" + words +
@@ -83,7 +83,7 @@ TEST_CASE("fish completes commands, recipes, options, values and keys", "[cli]")
 
 TEST_CASE("zsh offers commands, options, values and keys", "[cli]") {
   if (!installed("zsh")) return;
-  // What the completion system would be handed, without a terminal.
+  // What the script would hand to zsh's completion system, without a terminal.
   const auto offered = [](const std::string& words) {
     return lines_of(
         "zsh",

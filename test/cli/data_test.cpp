@@ -1,4 +1,4 @@
-// `automodel data`: the rows that it prints are those that NeMo AutoModel's builders gave (test/golden/datasets).
+// `automodel data` prints the rows that NeMo AutoModel's builders give (test/golden/datasets).
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -24,7 +24,7 @@ const json kModel = {{"config",
                        {"num_attention_heads", 4},
                        {"vocab_size", 4096}}}};
 
-/// A recorded case as a recipe anywhere: what it names by a path is absolute.
+/// A recorded case as a recipe that works from any folder: its paths are absolute.
 json recipe_of(const json& each) {
   json dataset = each["dataset"], tokenizer = each["tokenizer"];
   tokenizer["_target_"] = tokenizer["loader"] == "nemo" ? "nemo_automodel.NeMoAutoTokenizer.from_pretrained"
@@ -50,7 +50,7 @@ test::Outcome show(const test::TemporaryFolder& folder, const json& recipe, cons
   return test::run_program(folder, "data r.yaml " + words);
 }
 
-/// Rows of the whole set against the recorded ones of it; how many were compared.
+/// Compares the rows of a whole dataset with those recorded; returns how many were compared.
 int compare(const json& each, const std::vector<json>& printed) {
   REQUIRE(printed.size() == each["len"].get<std::size_t>());
   int compared = 0;
@@ -71,7 +71,7 @@ int compare(const json& each, const std::vector<json>& printed) {
 
 }  // namespace
 
-TEST_CASE("data --json prints the recorded rows of a whole set, those that cannot be used in their places", "[cli]") {
+TEST_CASE("data --json prints the recorded rows of a whole dataset, with errors in place of unusable ones", "[cli]") {
   const test::TemporaryFolder folder;
   int sets = 0, rows = 0;
   std::ifstream stream(kGolden + "/cases/squad.jsonl");
@@ -91,7 +91,7 @@ TEST_CASE("data --json prints the recorded rows of a whole set, those that canno
   CHECK(rows > 60);
 }
 
-TEST_CASE("data without --json sets apart what is learned, and counts packs", "[cli]") {
+TEST_CASE("data without --json marks the text that counts in the loss, and counts packs", "[cli]") {
   const test::TemporaryFolder folder;
   json recipe = {{"model", kModel},
                  {"dataset",
@@ -111,7 +111,7 @@ TEST_CASE("data without --json sets apart what is learned, and counts packs", "[
   CHECK(run.out.find("packs of 256") != std::string::npos);
 }
 
-TEST_CASE("data of a builder that refuses exits with 2 and says why on standard error", "[cli]") {
+TEST_CASE("data exits with code 2 and gives the reason if a dataset builder refuses", "[cli]") {
   const test::TemporaryFolder folder;
   const json dataset = {{"_target_", "squad"},
                         {"dataset_name", "rajpurkar/squad"},

@@ -19,7 +19,7 @@ const std::string kRecipe =
     "hardware: {profile: h100}\n"
     "distributed: {strategy: fsdp2, tp_size: 2}\n";
 
-TEST_CASE("lost hosts cost data-parallel ranks, and accumulation keeps the batch", "[cli]") {
+TEST_CASE("losing hosts reduces the data-parallel size, and gradient accumulation keeps the batch", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kRecipe);
   const auto run = test::run_program(folder, "plan r.yaml --world-size 32 --gpus-per-node 8 --failures --json");
@@ -27,7 +27,7 @@ TEST_CASE("lost hosts cost data-parallel ranks, and accumulation keeps the batch
   REQUIRE(run.code == 0);
   const auto rows = json::parse(run.out).at("failures");
   REQUIRE(rows.size() == 3);
-  // 24 ranks are dp 12, which does not divide 64 sequences of 4: dp 8 does.
+  // 24 ranks give dp 12, which does not divide 64 sequences into local batches of 4; dp 8 does.
   CHECK(rows[0].at("ranks_left") == 24);
   CHECK(rows[0].at("dp_size") == 8);
   CHECK(rows[0].at("accumulation") == 2);
@@ -39,12 +39,12 @@ TEST_CASE("lost hosts cost data-parallel ranks, and accumulation keeps the batch
     CHECK(row.at("slower").get<double>() > 1);
     CHECK(row.at("fit") == "fits");
   }
-  // A row is the plan of that mesh.
+  // Each row matches the plan of its mesh.
   const auto plan = test::run_program(folder, "plan r.yaml --world-size 8 --gpus-per-node 8 --json");
   CHECK(json::parse(plan.out).at("time").at("step").get<double>() == Approx(rows[2].at("step_seconds").get<double>()));
 }
 
-TEST_CASE("a mesh that needs every rank gives way to another one, and one host cannot be lost", "[cli]") {
+TEST_CASE("a mesh that needs every rank is replaced by another one, and a single host cannot be lost", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kRecipe);
   const auto run = test::run_program(

@@ -1,5 +1,5 @@
-// What a user meets on the first day of training, by the programs themselves: runs that end, come back and are mixed
-// up.
+// What a user meets on the first day of training, tested with the programs themselves: runs that end, resume and are
+// mixed up.
 #include <filesystem>
 #include <fstream>
 
@@ -56,7 +56,7 @@ std::string last_line(std::string text) {
 
 }  // namespace
 
-TEST_CASE("A run closes with its losses, its model, and what to do with it", "[first-day]") {
+TEST_CASE("A run ends by printing its losses, its model's path and what to do with the model", "[first-day]") {
   const FirstRun run;
   const auto first = run.train();
   INFO(first.out << first.err);
@@ -70,7 +70,7 @@ TEST_CASE("A run closes with its losses, its model, and what to do with it", "[f
   CHECK(last_line(blank.out) == R"(export    automodel checkpoint export 'it'\''s here/epoch_1_step_3' NEW_FOLDER)");
   const auto nothing = run.train("--checkpoint.enabled false --checkpoint.checkpoint_dir other");
   CHECK(last_line(nothing.out) == "model     not saved: checkpoint.enabled is false");
-  SECTION("the commands that it names work") {
+  SECTION("the commands that are printed work") {
     const auto tried = test::run_program(run.folder, "generate run/epoch_1_step_3 --prompt Once --max-new-tokens 4");
     INFO(tried.out << tried.err);
     CHECK(tried.code == 0);
@@ -82,12 +82,12 @@ TEST_CASE("A run closes with its losses, its model, and what to do with it", "[f
     const auto exported = test::run_program(run.folder, "checkpoint export run new");
     INFO(exported.err);
     CHECK(exported.code == 0);
-    CHECK(holds(exported.out, "epoch_1_step_3"));  // which one it took
+    CHECK(holds(exported.out, "epoch_1_step_3"));  // which checkpoint was exported
     CHECK(fs::exists(run.folder.path() / "new/config.json"));
   }
 }
 
-TEST_CASE("A checkpoint belongs to model, data and method: another run does not go on from it unasked", "[first-day]") {
+TEST_CASE("A run with another model, dataset or method does not resume from a checkpoint unasked", "[first-day]") {
   const FirstRun run;
   REQUIRE(run.train("--step_scheduler.max_steps 2").code == 0);
   const std::vector<std::pair<std::string, std::string>> others = {
@@ -104,23 +104,23 @@ TEST_CASE("A checkpoint belongs to model, data and method: another run does not 
     CHECK(holds(outcome.err, "error[checkpoint-of-another-run]: 'run/epoch_0_step_1' was saved by another run: "));
     CHECK(holds(outcome.err, text));
   }
-  SECTION("all steps done is no excuse") {
+  SECTION("another dataset is refused even if all steps are done") {
     CHECK(run.train("--step_scheduler.max_steps 2 --dataset.path b.jsonl").code == 2);
   }
-  SECTION("named, it is taken, and what differs is said") {
+  SECTION("a checkpoint that is named explicitly is used, and the differences are listed") {
     const auto outcome = run.train("--dataset.path b.jsonl --checkpoint.restore_from LATEST");
     INFO(outcome.out << outcome.err);
     CHECK(outcome.code == 0);
     CHECK(holds(outcome.out, "resume    run/epoch_0_step_1: step 1 is done"));
     CHECK(holds(outcome.out, "resume    the data set is jsonl b.jsonl (8 rows), the checkpoint's is"));
   }
-  SECTION("resume: never starts anew") {
+  SECTION("resume: never starts a new run") {
     const auto outcome = run.train("--dataset.path b.jsonl --checkpoint.resume never");
     CHECK(outcome.code == 0);
     CHECK(holds(outcome.out, "step 0 |"));
     CHECK(holds(run.train("--dataset.path b.jsonl").out, "all 4 steps are done"));
   }
-  SECTION("moved files and another type are the same run") {
+  SECTION("moved data files and another dtype still count as the same run") {
     fs::create_directories(run.folder.path() / "elsewhere");
     fs::rename(run.folder.path() / "a.jsonl", run.folder.path() / "elsewhere/a.jsonl");
     const auto outcome = run.train("--dataset.path elsewhere/a.jsonl --model.torch_dtype float64");
@@ -130,7 +130,7 @@ TEST_CASE("A checkpoint belongs to model, data and method: another run does not 
   }
 }
 
-TEST_CASE("What has changed since the checkpoint is listed, rates included", "[first-day]") {
+TEST_CASE("Changes since the checkpoint are listed on resume, including learning rates", "[first-day]") {
   const FirstRun run;
   REQUIRE(run.train("--step_scheduler.max_steps 2").code == 0);
   const auto kept = run.train("--optimizer.lr 0.5");
@@ -155,7 +155,7 @@ TEST_CASE("What has changed since the checkpoint is listed, rates included", "[f
   CHECK_FALSE(holds(same.out, "resume    rates"));
 }
 
-TEST_CASE("A saved model has the tokenizer and the template that it was trained with", "[first-day]") {
+TEST_CASE("A saved model has the tokenizer and chat template that it was trained with", "[first-day]") {
   const FirstRun run;
   const auto base = run.folder.path() / "base";
   fs::copy(kGolden + "/hf/e2e_llama_sft", base);
@@ -185,7 +185,7 @@ TEST_CASE("A saved model has the tokenizer and the template that it was trained 
   CHECK_FALSE(fs::exists(bytes / "tokenizer.json"));
 }
 
-TEST_CASE("Adapters are exported only into their base model", "[first-day]") {
+TEST_CASE("Exporting adapters without --merge is refused", "[first-day]") {
   const FirstRun run;
   REQUIRE(run.train("--peft.dim 4 --step_scheduler.max_steps 2").code == 0);
   const auto alone = test::run_program(run.folder, "checkpoint export run new");
@@ -195,7 +195,7 @@ TEST_CASE("Adapters are exported only into their base model", "[first-day]") {
   CHECK(holds(alone.err, "add --merge"));
 }
 
-TEST_CASE("A second run in the folder of one that goes on is refused", "[first-day]") {
+TEST_CASE("A second run in the folder of a run in progress is refused", "[first-day]") {
   const FirstRun run;
   const std::string train = "'" AUTOMODEL_PROGRAM "' train r.yaml --step_scheduler.max_steps 1000000 ";
   run.folder.write("two.sh",
@@ -211,10 +211,10 @@ TEST_CASE("A second run in the folder of one that goes on is refused", "[first-d
   CHECK(holds(last_line(second), "rank 0: error[folder-in-use]: another run is writing to 'run' (process "));
 }
 
-TEST_CASE("Ctrl-C saves and says how to go on", "[first-day]") {
+TEST_CASE("Ctrl-C saves a checkpoint and says how to resume", "[first-day]") {
   for (const std::string ranks : {"", "--nproc-per-node 2 --step_scheduler.local_batch_size 2 "}) {
     const FirstRun run;
-    // A script of its own: the shell that runs it expands its variables.
+    // In a script file, so that the shell that runs it expands its variables.
     run.folder.write("stop.sh",
                      "'" AUTOMODEL_PROGRAM "' train r.yaml " + ranks +
                          "--step_scheduler.max_steps 1000000 --step_scheduler.ckpt_every_steps 1000000 "

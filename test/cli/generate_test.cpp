@@ -1,4 +1,4 @@
-// `automodel generate` as a user runs it: on checkpoints and their folders, alone and on several ranks.
+// `automodel generate` as a user runs it: on checkpoints and their folders, on one rank and on several.
 #include <algorithm>
 
 #include <catch2/catch.hpp>
@@ -27,7 +27,7 @@ std::string recipe(int vocab, const std::string& more) {
   return out.replace(out.find("VOCAB"), 5, std::to_string(vocab));
 }
 
-/// A model that knows one sentence, in ck/.
+/// Trains a model that knows one sentence, in ck/.
 void train(const test::TemporaryFolder& folder) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += "abcdefghij klmnop. ";
@@ -44,7 +44,7 @@ json answers(const test::Outcome& run) {
   return json::parse(run.out).at("answers");
 }
 
-TEST_CASE("a trained model continues its text, on one rank and on two") {
+TEST_CASE("a trained model continues its training text, identically on one rank and on two") {
   test::TemporaryFolder folder;
   train(folder);
   const auto alone =
@@ -61,7 +61,7 @@ TEST_CASE("a trained model continues its text, on one rank and on two") {
   }
 }
 
-TEST_CASE("text is written as it comes, standard input is a prompt, and an export needs its tokenizer named") {
+TEST_CASE("generate streams text, reads a prompt from standard input, and needs a tokenizer for an export") {
   test::TemporaryFolder folder;
   train(folder);
   folder.write("in.txt", "abc");
@@ -72,12 +72,12 @@ TEST_CASE("text is written as it comes, standard input is a prompt, and an expor
   CHECK(test::run_program(folder, "generate out --prompt abc").err.find("error[missing-file]") != std::string::npos);
   const auto named = test::run_program(folder, "generate out --tokenizer bytes --prompt abc --max-new-tokens 4");
   CHECK(named.out == "abcdefg\n");
-  // The model's positions end the text.
+  // Generation stops at the model's last position.
   const auto all = answers(test::run_program(folder, "generate ck --prompt abc --max-new-tokens 1000 --json"));
   CHECK(all[0].at("ids").size() == 61);
 }
 
-TEST_CASE("what cannot be continued is refused with what to do instead") {
+TEST_CASE("generate refuses unusable models, prompts and options with a specific error") {
   test::TemporaryFolder folder;
   train(folder);
   const auto refuses = [&](const std::string& words, const std::string& what, int code = 2) {
@@ -96,7 +96,7 @@ TEST_CASE("what cannot be continued is refused with what to do instead") {
   refuses("adapters --prompt a", "error[adapters-alone]");
 }
 
-TEST_CASE("a conversation goes by the chat template and keeps what was said") {
+TEST_CASE("a conversation uses the chat template and keeps earlier turns") {
   test::TemporaryFolder folder;
   const std::string tokenizer = AUTOMODEL_SOURCE_DIR "/test/golden/tokenizer/llama3";
   folder.write("r.yaml", recipe(2016, "dataset: {_target_: mock, vocab_size: 2016, seq_length: 16}\n"));
@@ -108,7 +108,7 @@ TEST_CASE("a conversation goes by the chat template and keeps what was said") {
       test::run_program(folder, "generate ck --chat --tokenizer " + tokenizer + " --max-new-tokens 3 --json <in.txt"));
   REQUIRE(spoken.size() == 2);
   CHECK(spoken[0].at("prompt") == "Hi");
-  // The second turn has the first and its answer before it.
+  // The second prompt contains the first turn and its answer.
   CHECK(spoken[1].at("prompt_tokens").get<int>() > spoken[0].at("prompt_tokens").get<int>() + 3);
   const auto one = answers(test::run_program(
       folder, "generate ck --chat --prompt Hi --tokenizer " + tokenizer + " --max-new-tokens 3 --json"));

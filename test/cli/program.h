@@ -1,4 +1,4 @@
-// Runs the front end as a user does and keeps what it says.
+// Runs the front end as a user does and captures its output.
 #pragma once
 
 #include <cstdio>
@@ -15,7 +15,7 @@ struct Outcome {
   std::string err = {};
 };
 
-/// `words` after the program's name; they must not hold quotes. Runs in `folder`.
+/// `words` follow the program's name and must not contain quotes. Runs in `folder`.
 inline Outcome run_program(const TemporaryFolder& folder, const std::string& words) {
   const std::string command =
       "cd '" + folder.path().string() + "' && '" AUTOMODEL_PROGRAM "' " + words + " >.out 2>.err";

@@ -1,4 +1,4 @@
-// Every recipe of the repository can be planned; the small ones are verified.
+// Every recipe in the repository can be planned.
 #include <filesystem>
 
 #include <catch2/catch.hpp>
@@ -8,7 +8,7 @@
 namespace automodel {
 namespace {
 
-TEST_CASE("every recipe of the repository is planned and fits its hardware", "[cli][recipes]") {
+TEST_CASE("every recipe in the repository can be planned and fits its hardware", "[cli][recipes]") {
   const test::TemporaryFolder folder;
   int count = 0;
   const std::string recipes = std::string(AUTOMODEL_SOURCE_DIR) + "/recipes";
@@ -24,7 +24,7 @@ TEST_CASE("every recipe of the repository is planned and fits its hardware", "[c
     }
   };
   plan_all(recipes, "");
-  plan_all(recipes + "/gpu", " --hardware.profile h100");  // what scripts/gpu_check.sh times: one GPU of 80 GB
+  plan_all(recipes + "/gpu", " --hardware.profile h100");  // timed by scripts/gpu_check.sh on one 80 GB GPU
   CHECK(count >= 9);
 }
 

@@ -1,4 +1,4 @@
-// The words of `automodel slurm`; test/launch/slurm_test.py runs its script under a real Slurm.
+// Options of `automodel slurm`; test/launch/slurm_test.py runs its script under a real Slurm.
 #include <catch2/catch.hpp>
 
 #include "cli/program.h"
@@ -21,7 +21,7 @@ test::Outcome script(const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("slurm takes sbatch's times and refuses others", "[cli]") {
+TEST_CASE("slurm accepts sbatch's time formats and refuses others", "[cli]") {
   for (const char* time : {"7", "6:01", "0:06:01", "1-0", "1-0:0", "1-00:00:00", "0-0:6:01", "UNLIMITED", "infinite"}) {
     INFO(time);
     const auto made = script("--time " + std::string(time));
@@ -37,8 +37,8 @@ TEST_CASE("slurm takes sbatch's times and refuses others", "[cli]") {
   }
 }
 
-TEST_CASE("slurm refuses a time in which a job would only be warned and requeued", "[cli]") {
-  // 300 s and Slurm's own 60.
+TEST_CASE("slurm refuses a time limit that leaves no time to train before the warning signal", "[cli]") {
+  // The default warning of 300 s and Slurm's own 60 s.
   for (const char* words : {"--time 5", "--time 6", "--time 6:00", "--time 0-0:6", "--time 10 --warning 540"}) {
     INFO(words);
     const auto refused = script(words);

@@ -1,5 +1,5 @@
-// What carries the tensors of a test's ranks: the groups of the host; in programs that are linked with
-// imitated_carrier, lib/comm/nccl over imitated GPUs.
+// What carries tensors between a test's ranks: groups on the host or, in programs linked with imitated_gpu/carrier.cpp,
+// lib/comm/nccl on imitated GPUs.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace automodel::test {
 
-/// The same options with the carrier in them.
+/// The options with the carrier added.
 comm::WorldOptions carried(comm::WorldOptions options);
-/// What went wrong that no rank could see; "" for nothing.
+/// A mistake that no rank could notice; "" for none.
 std::string carrier_mistake();
 
 }  // namespace automodel::test

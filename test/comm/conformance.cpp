@@ -1,4 +1,4 @@
-// long: one case a promise of Communicator and World, run over every backend and number of ranks.
+// long: one case per guarantee of Communicator and World, run on every backend and number of ranks.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -29,8 +29,8 @@ using comm::World;
 constexpr std::array kDtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
                                 at::kLong,  at::kInt,    at::kByte,     at::kBool};
 constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
-/// None, one, odd, around a power of two, more than is reduced in one step, and, for two types, several chunks and a
-/// rest.
+/// Zero, one, odd, around a power of two, more than is reduced in one step and, for two types, several chunks and a
+/// remainder.
 constexpr std::array<std::int64_t, 7> kCounts = {0, 1, 7, 1024, 2049, 40'003, 1'200'007};
 constexpr std::int64_t kManyChunks = kCounts.back();
 
@@ -43,8 +43,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
          (a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
 }
 
-/// Values of rank `rank` that every rank can make: different for each rank and element, with sums that depend on the
-/// order in which they are taken, of sizes that a 16-bit type has to round.
+/// Values of rank `rank` that every rank can compute: different for each rank and element, with sums that depend on the
+/// order of summation, and of magnitudes that a 16-bit type has to round.
 at::Tensor values(int rank, std::int64_t count, at::ScalarType dtype, int salt = 0) {
   const at::Tensor out = at::empty({count}, like(at::kDouble));
   auto* numbers = out.mutable_data_ptr<double>();
@@ -59,7 +59,7 @@ at::Tensor values(int rank, std::int64_t count, at::ScalarType dtype, int salt =
   return out.to(dtype);
 }
 
-/// What a reduction over ranks 0 ... size-1 of a group is to give, element for element.
+/// The expected result of a reduction over ranks 0 ... size-1 of a group, element by element.
 at::Tensor expected_reduction(int size, std::int64_t count, at::ScalarType dtype, ReduceOp op, int salt = 0) {
   const bool half = dtype == at::kBFloat16 || dtype == at::kHalf;
   at::Tensor sum = values(0, count, dtype, salt);
@@ -142,7 +142,7 @@ void reduce_scatters(World& world) {
     });
 }
 
-/// Rows that rank `from` sends to rank `to`: uneven, some none.
+/// Number of rows that rank `from` sends to rank `to`: uneven, sometimes zero.
 std::int64_t rows_between(int from, int to, std::int64_t scale) {
   return ((from * 5 + to * 3) % 4) * scale;
 }
@@ -226,7 +226,7 @@ void largest_tag(World& world) {
 }
 
 void one_way(World& world) {
-  // Sends that nobody waits for, whose tensors the caller forgets.
+  // Sends that are never waited for, and whose tensors the caller drops.
   const auto all = world.group(everyone(world), "all");
   constexpr std::int64_t kCount = 300'000;
   if (all->rank() == 0)
@@ -241,7 +241,7 @@ void one_way(World& world) {
 }
 
 void barriers(World& world) {
-  // On one host, so that the clocks are one: nobody leaves before the last has come.
+  // On one host, so that all clocks agree: no rank leaves before the last has arrived.
   const auto all = world.group(everyone(world), "all");
   const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
   for (int late = 0; late < all->size(); ++late) {
@@ -261,8 +261,8 @@ void check_group_sum(Communicator& group, std::int64_t count) {
 }
 
 void subsets(World& world) {
-  // Even and odd ranks; then all in reverse order; then a pair with each other rank, made in an order that all agree
-  // on.
+  // Even and odd ranks; then all in reverse order; then a pair with each other rank, created in an order that all ranks
+  // agree on.
   std::vector<int> mine;
   for (int r = world.rank() % 2; r < world.size(); r += 2) mine.push_back(r);
   check_group_sum(*world.group(mine, "parity"), 5000);
@@ -280,7 +280,7 @@ void subsets(World& world) {
 }
 
 void same_group_twice(World& world) {
-  // Two groups of the same ranks and name do not hear each other.
+  // Two groups with the same ranks and name do not receive each other's messages.
   const auto first = world.group(everyone(world), "twin");
   const auto second = world.group(everyone(world), "twin");
   const at::Tensor a = values(first->rank(), 3000, at::kFloat, 1);
@@ -301,7 +301,7 @@ void same_group_twice(World& world) {
 }
 
 void many_outstanding(World& world) {
-  // Operations of three groups and many sizes at once, waited for in an order of each rank's own.
+  // Operations of three groups and many sizes in flight at once, waited for in a different order on each rank.
   const auto all = world.group(everyone(world), "all");
   auto reversed = everyone(world);
   std::ranges::reverse(reversed);
@@ -342,7 +342,7 @@ void polling(World& world) {
   while (!work->done()) std::this_thread::yield();
   work->wait();
   RANK_CHECK(work->done());
-  work->wait();  // a second time is allowed
+  work->wait();  // waiting a second time is allowed
   RANK_CHECK(same_bits(inout, expected_reduction(all->size(), 700'000, at::kFloat, ReduceOp::kSum)));
 }
 
@@ -371,7 +371,7 @@ void two_threads(World& world) {
 void size_mismatch(World& world) {
   const auto pair = world.rank() < 2 ? world.group({0, 1}, "pair") : nullptr;
   if (world.rank() == 0) {
-    // Loopback tells the sender too.
+    // Loopback reports it to the sender too.
     try {
       pair->exchange({{values(0, 3, at::kFloat), 1, 5}}, {})->wait();
     } catch (const InternalError&) {
@@ -389,7 +389,7 @@ void size_mismatch(World& world) {
 }
 
 void different_members(World& world) {
-  // Ranks that do not agree on who is in a group are told so instead of waiting.
+  // Ranks that disagree on a group's members get an error instead of waiting.
   bool noticed = false;
   try {
     world.group(world.rank() == 0 ? std::vector{0, 1} : std::vector{1, 0}, "disputed");
@@ -410,7 +410,7 @@ void texts(World& world) {
 }
 
 void parts_and_whole(World& world) {
-  // A sum has the same bits by itself, inside a larger buffer at an odd place, and scattered.
+  // A sum has the same bits by itself and at an odd offset inside a larger buffer.
   const auto all = world.group(everyone(world), "all");
   const std::int64_t count = 3001;
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -464,7 +464,7 @@ void random_storm(World& world) {
 }
 
 void background(World& world) {
-  // Rank 0 starts a large send and then computes; rank 1 has it long before rank 0 comes back.
+  // Rank 0 starts a large send and then computes; rank 1 receives it long before rank 0 is done.
   const auto pair = world.group({0, 1}, "pair");
   constexpr std::int64_t kCount = 4 << 20;
   const auto nap = std::chrono::milliseconds(700);
@@ -491,7 +491,7 @@ void many_groups(World& world) {
 }
 
 void huge_message(World& world) {
-  // More than 2^31 elements, and pieces of more than an int counts.
+  // More than 2^31 elements: more than an int can count.
   const auto pair = world.group({0, 1}, "pair");
   const std::int64_t count = (std::int64_t{1} << 31) + 12'345;
   const at::Tensor data = at::full({count}, world.rank() == 0 ? 7 : 0, like(at::kByte));
@@ -522,7 +522,7 @@ void cut_message(World& world) {
 }
 
 const std::vector<RankCase> kCases = {
-    {"a rank knows its place", places},
+    {"a rank knows its rank and the sizes of world, host and group", places},
     {"all_reduce gives the sum in rank order, bit for bit", all_reduces},
     {"all_gather collects in rank order, also in place", all_gathers},
     {"reduce_scatter gives each rank its part of all_reduce's result", reduce_scatters},
@@ -531,20 +531,20 @@ const std::vector<RankCase> kCases = {
     {"exchange moves messages both ways and matches tags", exchanges, 2},
     {"the largest tag works and a negative one is refused", largest_tag, 2},
     {"a send may be posted and forgotten", one_way, 2},
-    {"nobody leaves a barrier before all have come", barriers},
-    {"groups are any ranks in any order", subsets},
-    {"two groups of the same ranks do not hear each other", same_group_twice},
+    {"no rank leaves a barrier before all have arrived", barriers},
+    {"a group may have any ranks in any order", subsets},
+    {"two groups of the same ranks do not receive each other's messages", same_group_twice},
     {"many operations may be outstanding and waited for in any order", many_outstanding, 2},
-    {"done polls an operation to its end", polling},
+    {"an operation can be polled with done until it ends", polling},
     {"two threads may use two groups at once", two_threads},
     {"a receive of the wrong size is an internal error", size_mismatch, 2},
-    {"ranks that mean different groups are told", different_members, 2, 2},
-    {"texts travel as they are", texts},
-    {"a sum does not depend on where its elements lie", parts_and_whole},
-    {"a number that is none survives every reduction", not_a_number},
+    {"ranks that disagree on a group's members get an error", different_members, 2, 2},
+    {"texts are broadcast and gathered unchanged", texts},
+    {"a sum does not depend on its offset in the buffer", parts_and_whole},
+    {"NaN survives every reduction", not_a_number},
     {"random exchanges all arrive", random_storm, 2},
-    {"many groups cost little", many_groups},
-    {"a large send goes on while its rank computes (background)", background, 2, 2, true},
+    {"many groups can be open at once", many_groups},
+    {"a large send progresses while its rank computes (background)", background, 2, 2, true},
     {"a message of more than one piece arrives (cut)", cut_message, 2, 2, true},
     {"a message of more than 2^31 elements arrives (huge)", huge_message, 2, 2, true},
 };

@@ -1,4 +1,4 @@
-// A job that goes wrong in the way its first argument says; failure_test.py looks at how it ends.
+// A job that goes wrong in the way its first argument says; failure_test.py checks how it ends.
 //
 //   failing_job SCENARIO [DEADLINE_SECONDS]
 #include <chrono>
@@ -104,7 +104,7 @@ void absent(World& world) {
   world.group(everyone(world), "dp");
 }
 
-/// Exchanges without an end; says so on standard output once the ranks have met.
+/// Exchanges forever; reports on standard output once messages have arrived.
 void endless(World& world) {
   const auto all = world.group(everyone(world), "pp");
   for (std::int64_t step = 0;; ++step) {

@@ -97,7 +97,7 @@ class TwoHosts(TwoHostsCase):
         self.assertIn(f"rank 1 (host {self.hosts[1]}) never came: step 3, action 1B2", ended.last)
 
     def test_a_host_that_cannot_be_reached_is_named(self):
-        # mpirun does not end by itself then: it waits for the lost host, until what rank 0 left behind kills it.
+        # mpirun does not end by itself: it waits for the lost host until what rank 0 left behind kills it.
         self.begin("endless", 3)
         self.lose_network("running")
         ended = self.end(60)

@@ -1,4 +1,4 @@
-// lib/comm/nccl over imitated GPUs: what goes wrong there is found here.
+// lib/comm/nccl on imitated GPUs, which reveal its synchronization mistakes.
 #include <chrono>
 #include <functional>
 #include <string>
@@ -42,7 +42,7 @@ constexpr milliseconds kSlow{50};
 
 }  // namespace
 
-TEST_CASE("what is read before its operation is waited for is not a number", "[nccl]") {
+TEST_CASE("what is read before its operation is waited for is NaN", "[nccl]") {
   const auto outcome = run(2,
                            [](World& world) {
                              const auto group = everyone(world);
@@ -57,7 +57,7 @@ TEST_CASE("what is read before its operation is waited for is not a number", "[n
   CHECK(test::gpu_mistake() == "");
 }
 
-TEST_CASE("a question about an operation leaves no error for the next launch of a kernel", "[nccl]") {
+TEST_CASE("polling an operation leaves no CUDA error behind for the next kernel launch", "[nccl]") {
   const auto outcome = run(2,
                            [](World& world) {
                              const auto group = everyone(world);
@@ -74,7 +74,7 @@ TEST_CASE("a question about an operation leaves no error for the next launch of 
   CHECK(outcome.text == "");
 }
 
-TEST_CASE("what is written to while an operation needs it is found", "[nccl]") {
+TEST_CASE("writing to a buffer while an operation uses it is detected", "[nccl]") {
   for (const bool sent : {true, false}) {
     const auto outcome = run(2,
                              [sent](World& world) {
@@ -92,7 +92,7 @@ TEST_CASE("what is written to while an operation needs it is found", "[nccl]") {
   }
 }
 
-TEST_CASE("tensors live until the device is done with them", "[nccl]") {
+TEST_CASE("tensors are kept alive until the device is done with them", "[nccl]") {
   const auto outcome = run(2,
                            [](World& world) {
                              const auto group = everyone(world);
@@ -100,7 +100,7 @@ TEST_CASE("tensors live until the device is done with them", "[nccl]") {
                                const auto got = of(0);
                                const int other = 1 - world.rank();
                                const auto arrives = group->exchange({}, {{got, other, i}});
-                               static_cast<void>(group->exchange({{of(i + 0.5), other, i}}, {}));  // nobody keeps it
+                               static_cast<void>(group->exchange({{of(i + 0.5), other, i}}, {}));  // not kept
                                std::vector<at::Tensor> memory;
                                for (int k = 0; k < 10; ++k) memory.push_back(of(-1));
                                arrives->wait();
@@ -113,7 +113,7 @@ TEST_CASE("tensors live until the device is done with them", "[nccl]") {
   CHECK(test::gpu_mistake() == "");
 }
 
-TEST_CASE("what a rank sends does not wait behind what it will receive", "[nccl]") {
+TEST_CASE("a send does not wait behind a receive that was posted earlier", "[nccl]") {
   const auto outcome = run(
       4,
       [](World& world) {
@@ -121,7 +121,7 @@ TEST_CASE("what a rank sends does not wait behind what it will receive", "[nccl]
         const int me = world.rank(), size = world.size();
         const int next = (me + 1) % size, before = (me + size - 1) % size;
         const auto got = of(0);
-        if (me % 2 == 0) {  // its answer comes only after its own message
+        if (me % 2 == 0) {  // its answer arrives only after its own message
           const auto answer = group->exchange({}, {{got, before, 0}});
           group->exchange({{of(me), next, 0}}, {})->wait();
           answer->wait();
@@ -135,7 +135,7 @@ TEST_CASE("what a rank sends does not wait behind what it will receive", "[nccl]
   CHECK(outcome.text == "");
 }
 
-TEST_CASE("pairs are connected when the group is made, not inside their first messages", "[nccl]") {
+TEST_CASE("pairs are connected when their group is created, not inside their first messages", "[nccl]") {
   const auto outcome = run(
       2,
       [](World& world) {
@@ -155,7 +155,7 @@ TEST_CASE("pairs are connected when the group is made, not inside their first me
   CHECK(outcome.text == "");
 }
 
-TEST_CASE("messages of one call match by their tags", "[nccl]") {
+TEST_CASE("messages of one call are matched by their tags", "[nccl]") {
   const auto outcome = run(2, [](World& world) {
     const auto group = everyone(world);
     const int other = 1 - world.rank();
@@ -167,7 +167,7 @@ TEST_CASE("messages of one call match by their tags", "[nccl]") {
   CHECK(test::gpu_mistake() == "");
 }
 
-TEST_CASE("a rank that does not come is named after the deadline, and communicators are given up", "[nccl]") {
+TEST_CASE("a rank that does not arrive is reported after the deadline, and communicators are aborted", "[nccl]") {
   const auto outcome = run(
       2,
       [](World& world) {
@@ -188,7 +188,7 @@ TEST_CASE("a driver that does not answer ends the job", "[nccl]") {
       2,
       [](World& world) {
         const auto group = everyone(world);
-        if (world.rank() == 0) {  // an operation is under way, so that there is something to ask for
+        if (world.rank() == 0) {  // an operation is in flight, so that there is an event to query
           const auto work = group->all_reduce(of(1), comm::ReduceOp::kSum);
           test::stall_driver(true);
           std::this_thread::sleep_for(milliseconds(1'500));
@@ -204,7 +204,7 @@ TEST_CASE("a driver that does not answer ends the job", "[nccl]") {
   CHECK(outcome.text.find("[cuda-failed]: the CUDA driver has not answered for") != std::string::npos);
 }
 
-TEST_CASE("an error of a communicator ends the job", "[nccl]") {
+TEST_CASE("a communicator error ends the job", "[nccl]") {
   const auto outcome = run(2, [](World& world) {
     const auto group = everyone(world);
     test::break_communicators(true);
@@ -217,13 +217,13 @@ TEST_CASE("an error of a communicator ends the job", "[nccl]") {
   CHECK(outcome.text.find("remote process exited") != std::string::npos);
 }
 
-TEST_CASE("ranks on one GPU are refused", "[nccl]") {
+TEST_CASE("ranks that share a GPU are refused", "[nccl]") {
   const auto outcome = run(2, [](World& world) { everyone(world); }, {.one_gpu = true});
   CHECK(outcome.code == ExitCode::kEnvironment);
   CHECK(outcome.text.find("[gpu-shared]: ranks 0 and 1 are on the same GPU") != std::string::npos);
 }
 
-TEST_CASE("a group carries what it was made for, and nothing else", "[nccl]") {
+TEST_CASE("a group allows only the traffic that it was created for", "[nccl]") {
   const auto messages = run(2, [](World& world) {
     everyone(world, {.messages = false})->exchange({{of(1), 1 - world.rank(), 0}}, {});
   });

@@ -25,7 +25,7 @@ class Ended:
 
 
 def run_job(command, limit):
-    """Ended, or None for a job that was still there after `limit` seconds (it is killed)."""
+    """Ended, or None for a job that was still running after `limit` seconds (it is killed)."""
     begin = time.monotonic()
     job = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -62,7 +62,7 @@ class TwoHostsCase(unittest.TestCase):
         for command in commands:
             subprocess.run(command.split(), check=True, capture_output=True)
         self.folder = pathlib.Path(tempfile.mkdtemp())
-        # Not pipes: what is left on the lost host keeps them open.
+        # Files, since processes left on the lost host would keep pipes open.
         self.output, self.errors = self.folder / "output", self.folder / "errors"
         self.agent = self.folder / "agent"
         self.agent.write_text('#!/bin/sh\nhost=$1; shift; exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"\n')

@@ -1,5 +1,5 @@
 """Hosts that are network namespaces of this machine, joined by a bridge. A command on one sees its own network, host name
-and hosts file, and may see folders of its own in the place of others. Needs root and iproute2.
+and hosts file, and may have folders of its own mounted over others. Needs root and iproute2.
 """
 import os
 import pathlib
@@ -12,7 +12,7 @@ SUBNET = "10.213.78"
 
 
 class Unavailable(Exception):
-    """Namespaces are not to be had here."""
+    """Namespaces are not available here."""
 
 
 class Namespaces:
@@ -49,19 +49,19 @@ class Namespaces:
         (self.folder / "etc.hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for address, name in names))
 
     def mount(self, host, origin, target):
-        """Commands on this host find `origin` at `target`, which is there already."""
+        """Commands on this host find `origin` at `target`, which must exist already."""
         self.mounts[host].append((origin, target))
 
     def on(self, host, words):
-        """What runs these words there."""
+        """The command line that runs `words` on this host."""
         binds = [(self.folder / "etc.hosts", "/etc/hosts"), *self.mounts.get(host, [])]
         prepare = "".join(f"mount --bind {shlex.quote(str(origin))} {shlex.quote(str(target))} && " for origin, target in binds)
         return ["nsenter", f"--net=/run/netns/{host}", "unshare", "--uts", "--mount", "sh", "-c", f'{prepare}hostname {host} && exec "$@"',
                 "sh", *map(str, words)]
 
     def launcher(self, agent, outside=()):
-        """What makes mpirun start ranks on these hosts: writes `agent`, which stands for ssh and refuses a host whose link is
-        down. `outside`: words before each command, for an mpirun that itself runs on a host."""
+        """Options with which mpirun starts ranks on these hosts. Writes `agent`, which replaces ssh and refuses a host
+        whose link is down. `outside`: words before each command, for an mpirun that itself runs on a host."""
         hosts = " ".join(f'{host}) exec {shlex.join([*outside, *self.on(host, [])])} sh -c "$*";;' for host in self.hosts)
         agent.write_text('#!/bin/bash\nwhile [[ "$1" == -* ]]; do shift; done\nhost=$1; shift\n'
                          f'ip -n "$host" link show "${{host}}0" | grep -q "state UP" || exit 255\ncase $host in {hosts} esac\nexit 255\n')

@@ -15,7 +15,7 @@ Json json_of(const Value& value) {
   return Json::parse(to_json(value));
 }
 
-/// The golden's spelling of a value brought to ours: "torch.bfloat16" -> "bfloat16", types' names dropped.
+/// Converts a golden value to our spelling: "torch.bfloat16" -> "bfloat16", type names dropped.
 Json plain(Json value) {
   if (value.is_string() && value.get<std::string>().starts_with("torch.")) return value.get<std::string>().substr(6);
   if (value.is_object()) value.erase("_type");
@@ -56,7 +56,7 @@ bool same(const std::string& key, const Json& ours, const Json& theirs) {
 
 }  // namespace
 
-TEST_CASE("every field of NeMo AutoModel's configuration classes exists with its default", "[config]") {
+TEST_CASE("every field of NeMo AutoModel's config classes exists with the same default", "[config]") {
   int fields = 0;
   for (const auto& row : golden::load("config/nemo_config_defaults.json")) {
     if (row["input"]["op"] != "fields") continue;
@@ -73,7 +73,7 @@ TEST_CASE("every field of NeMo AutoModel's configuration classes exists with its
   CHECK(fields > 100);
 }
 
-TEST_CASE("to_dict gives what NeMo AutoModel's to_dict gives", "[config]") {
+TEST_CASE("to_dict gives the same values as NeMo AutoModel's to_dict", "[config]") {
   for (const auto& row : golden::load("config/nemo_config_defaults.json")) {
     if (row["input"]["op"] != "to_dict") continue;
     auto ours = all_defaults().at(row["input"]["class"]);
@@ -86,8 +86,8 @@ TEST_CASE("to_dict gives what NeMo AutoModel's to_dict gives", "[config]") {
   }
 }
 
-TEST_CASE("distributed sections are accepted, refused and read as by NeMo AutoModel", "[config]") {
-  // Refused here although NeMo AutoModel finds out later or never: values that cannot work.
+TEST_CASE("distributed sections are accepted, refused and parsed as in NeMo AutoModel", "[config]") {
+  // Values that cannot work are refused here, although NeMo AutoModel notices later or never.
   const std::set<std::string> stricter = {R"({"pp_schedule":null})", "pp_microbatch_size 0", "sideways"};
   int accepted = 0, refused = 0;
   for (const auto& row : golden::load("config/nemo_config_defaults.json")) {
@@ -103,7 +103,7 @@ TEST_CASE("distributed sections are accepted, refused and read as by NeMo AutoMo
     // Older releases of NeMo AutoModel have this field.
     if (text.find("sequence_parallel") != std::string::npos && text.find("megatron_fsdp") != std::string::npos)
       continue;
-    // NeMo AutoModel refuses it; one engine recomputes for every strategy here.
+    // NeMo AutoModel refuses this; here one engine recomputes activations for every strategy.
     const bool selective =
         text.find("megatron_fsdp") != std::string::npos && text.find("selective") != std::string::npos;
     if (selective) {
@@ -127,7 +127,7 @@ TEST_CASE("distributed sections are accepted, refused and read as by NeMo AutoMo
     }
     if (const auto& pipeline = row["output"].value("pipeline_config", Json()); pipeline.is_object())
       for (const auto theirs_plain = plain(pipeline); const auto& [key, value] : theirs_plain.items()) {
-        if (key == "dtype") continue;  // NeMo AutoModel fills it from mp_policy; the plan does here
+        if (key == "dtype") continue;  // NeMo AutoModel fills it from mp_policy, here the plan does
         INFO("pipeline." << key);
         CHECK(ours["pipeline"].at(key) == value);
       }
@@ -136,7 +136,7 @@ TEST_CASE("distributed sections are accepted, refused and read as by NeMo AutoMo
   CHECK(refused > 25);
 }
 
-TEST_CASE("activation checkpointing modes are read with all their spellings", "[config]") {
+TEST_CASE("activation checkpointing modes are read in all their spellings", "[config]") {
   const auto mode = [](const std::string& text) {
     const auto loaded = read_recipe("model: {config: {}}\ndistributed: {activation_checkpointing: " + text + "}",
                                     "r.yaml", {}, [](const std::string&) { return std::nullopt; });
@@ -151,8 +151,8 @@ TEST_CASE("activation checkpointing modes are read with all their spellings", "[
   CHECK(mode("full, activation_checkpointing_scope: vision") == ActivationCheckpointing::kOff);
 }
 
-TEST_CASE("ModelParallelConfig has every field of Megatron Core 0.19.2 and its checks", "[config]") {
-  // Ours also refuses fp16 with bf16 (there a subclass does), and negative or zero sizes.
+TEST_CASE("ModelParallelConfig has every field and check of Megatron Core 0.19.2", "[config]") {
+  // Ours also refuses fp16 with bf16 (in Megatron Core a subclass does), and negative or zero sizes.
   int refused = 0;
   for (const auto& row : golden::load("config/megatron_model_parallel_config.json")) {
     const auto& input = row["input"];

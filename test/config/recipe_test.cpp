@@ -31,7 +31,7 @@ const std::string kModel = "model: {config: {model_type: llama}}\n";
 
 }  // namespace
 
-TEST_CASE("all problems of a recipe are reported at once, in file order, with their places", "[config]") {
+TEST_CASE("all problems in a recipe are reported together, in file order, with line and column", "[config]") {
   const auto loaded = read(
       "seed: lots\n"
       "modle: {}\n"
@@ -59,7 +59,7 @@ TEST_CASE("all problems of a recipe are reported at once, in file order, with th
   CHECK(loaded.problems[9].help == "did you mean 'text'?");
 }
 
-TEST_CASE("typos are found at every depth, also in lists and under variants", "[config]") {
+TEST_CASE("mistyped keys are found at every depth, in lists and in strategy-specific sections", "[config]") {
   CHECK(shown(read(kModel + "optimizer:\n  param_group_overrides:\n    - {pattern: a, lr_mul: 2}\n")) ==
         std::vector<std::string>{"4:20 unknown-key optimizer.param_group_overrides.0.lr_mul"});
   CHECK(shown(read(kModel + "distributed:\n  mp_policy: {param_dtyp: bf16}\n")) ==
@@ -70,7 +70,7 @@ TEST_CASE("typos are found at every depth, also in lists and under variants", "[
         "it belongs to strategy: fsdp2");
 }
 
-TEST_CASE("duplicate keys, several documents and broken YAML are refused with their places", "[config]") {
+TEST_CASE("duplicate keys, several documents and broken YAML are refused with line and column", "[config]") {
   CHECK(shown(read(kModel + "seed: 1\nseed: 2\n")) == std::vector<std::string>{"3:1 duplicate-key seed"});
   CHECK(shown(read("a: [1, 2\nb: 3\n"))[0].find("yaml-syntax") != std::string::npos);
   CHECK(shown(read(kModel + "---\nseed: 1\n"))[0] == "2:1 yaml-syntax ");
@@ -79,7 +79,7 @@ TEST_CASE("duplicate keys, several documents and broken YAML are refused with th
   CHECK(shown(read(""))[0] == "1:1 missing-key ");
 }
 
-TEST_CASE("overrides come last, are typed, and their typos are errors", "[config]") {
+TEST_CASE("overrides win over the file and are typed, and mistyped keys in them are errors", "[config]") {
   const auto loaded = read(kModel + "distributed: {tp_size: 2}\n",
                            {"--distributed.tp_size", "4", "seed=7", "--distributed.pipeline.pp_schedule=GPipe",
                             "--distributed.pp_size=2", "--clip_grad_norm=null"});
@@ -97,7 +97,7 @@ TEST_CASE("overrides come last, are typed, and their typos are errors", "[config
   CHECK(read(kModel, {"--seed.x=1"}).problems[0].id == "bad-type");
 }
 
-TEST_CASE("keys that are known and not acted on are listed with the reason", "[config]") {
+TEST_CASE("known keys that have no effect are listed with the reason", "[config]") {
   const auto loaded = read(kModel + "ci: {recipe_owner: x}\ncompile: {enabled: true}\nwandb: {project: p}\n");
   REQUIRE(loaded.problems.empty());
   REQUIRE(loaded.ignored.size() == 3);
@@ -105,7 +105,7 @@ TEST_CASE("keys that are known and not acted on are listed with the reason", "[c
   CHECK_FALSE(loaded.ignored[0].reason.empty());
 }
 
-TEST_CASE("older spellings of keys fill the same field, and both at once are refused", "[config]") {
+TEST_CASE("older spellings of a key set the same field, and conflicting values are refused", "[config]") {
   const auto loaded = read(kModel + "dataset: {_target_: mock, seq_len: 64}\n");
   REQUIRE(loaded.problems.empty());
   CHECK(std::get<MockDatasetConfig>(*loaded.recipe.dataset()).seq_length() == 64);
@@ -113,13 +113,13 @@ TEST_CASE("older spellings of keys fill the same field, and both at once are ref
         std::vector<std::string>{"2:42 duplicate-key dataset.seq_length"});
 }
 
-TEST_CASE("the size of a gradient bucket is positive", "[config]") {
+TEST_CASE("a gradient bucket size of zero is refused", "[config]") {
   CHECK(shown(read(kModel + "distributed: {strategy: ddp, bucket_cap_mb: 0}\n")) ==
         std::vector<std::string>{"2:30 bad-value distributed.bucket_cap_mb"});
   CHECK(read(kModel + "distributed: {strategy: ddp, bucket_cap_mb: 0.5}\n").problems.empty());
 }
 
-TEST_CASE("two spellings that say the same may stand beside each other", "[config]") {
+TEST_CASE("two spellings of a key may be given together only if they agree", "[config]") {
   CHECK(read(kModel + "dataset: {_target_: mock, seq_length: 64, seq_len: 64}\n").problems.empty());
   const auto loaded = read(kModel + "distributed: {strategy: nvfsdp, zero_dp_strategy: 2}\n",
                            {"--distributed.data_parallel_sharding_strategy", "optim"});
@@ -128,14 +128,14 @@ TEST_CASE("two spellings that say the same may stand beside each other", "[confi
   CHECK(loaded.problems[0].where.file == "command line (--distributed.data_parallel_sharding_strategy optim)");
 }
 
-TEST_CASE("nvFSDP's options are other spellings of Megatron-FSDP's", "[config]") {
+TEST_CASE("nvFSDP's options are accepted as other spellings of Megatron-FSDP's", "[config]") {
   const auto megatron = [](const std::string& options) {
     const auto loaded = read(kModel + "distributed: {strategy: nvfsdp, " + options + "}\n");
     INFO(options << to_text(loaded.problems));
     REQUIRE(loaded.problems.empty());
     return std::get<MegatronFSDPConfig>(loaded.recipe.distributed->strategy());
   };
-  // The levels, by name and number, in both keys.
+  // Sharding levels by name and by number, in both keys.
   const std::vector<std::pair<std::string, int>> levels = {
       {"no_shard", 0},     {"optim", 1},  {"optim_grads", 2}, {"optim_grads_params", 3},
       {"grads_params", 3}, {"params", 3}, {"Optim_Grads", 2}};
@@ -145,7 +145,7 @@ TEST_CASE("nvFSDP's options are other spellings of Megatron-FSDP's", "[config]")
     CHECK(megatron("data_parallel_sharding_strategy: " + std::to_string(level)).zero_dp_strategy() == level);
   }
   CHECK(megatron("overlap_grad_reduce: true").zero_dp_strategy() == 3);
-  // What the seed's nvfsdp_strategy_parallelize takes, with its defaults turned round.
+  // Every option of nvfsdp_strategy_parallelize, set to the opposite of its default.
   const auto all = megatron(
       "nvfsdp_unit_modules: [LlamaDecoderLayer], init_nvfsdp_with_meta_device: true, grad_reduce_in_fp32: true, "
       "preserve_fp32_weights: true, overlap_grad_reduce: false, overlap_param_gather: false, check_for_nan_in_grad: "
@@ -159,7 +159,7 @@ TEST_CASE("nvFSDP's options are other spellings of Megatron-FSDP's", "[config]")
   CHECK(all.grad_reduce_in_fp32());
   CHECK_FALSE(all.check_for_nan_in_grad());
   CHECK(all.tp_plan().find("lm_head") != nullptr);
-  // Mistakes, at their places.
+  // Mistakes are reported with line and column.
   const auto wrong = [](const std::string& options) {
     return shown(read(kModel + "distributed:\n  strategy: megatron_fsdp\n" + options));
   };
@@ -185,12 +185,12 @@ TEST_CASE("named validation sets, anchors and merge keys are read", "[config]") 
                            "x: &d {_target_: mock, seq_len: 8}\nvalidation_dataset_small: "
                            "*d\nvalidation_dataset_big:\n  <<: *d\n  seq_len: 16\n");
   INFO(to_text(loaded.problems));
-  REQUIRE(loaded.problems.size() == 1);  // x itself is no key
+  REQUIRE(loaded.problems.size() == 1);  // x itself is not a key
   CHECK(loaded.recipe.validation_datasets->size() == 2);
   CHECK(std::get<MockDatasetConfig>(loaded.recipe.validation_datasets().at("big")).seq_length() == 16);
 }
 
-TEST_CASE("environment values are put in, and the file's text is what is shown", "[config]") {
+TEST_CASE("environment references are replaced, and the text as written is kept for display", "[config]") {
   const auto loaded = read_recipe(
       kModel + "seed: ${S,5}\ncheckpoint: {checkpoint_dir: $D/x}\n", "r.yaml", {},
       [](const std::string& name) { return name == "D" ? std::optional<std::string>("/data") : std::nullopt; });
@@ -200,7 +200,7 @@ TEST_CASE("environment values are put in, and the file's text is what is shown",
   CHECK(loaded.origins.find("checkpoint.checkpoint_dir")->written == "$D/x");
 }
 
-TEST_CASE("the top-level seed counts, and rng.seed is said to have no effect", "[config]") {
+TEST_CASE("the top-level seed is used, and rng.seed is listed as having no effect", "[config]") {
   CHECK(read(kModel + "seed: 1\nrng: {seed: 2}\n").seed() == 1);
   const auto loaded = read(kModel + "rng: {seed: 2}\n");
   CHECK(loaded.seed() == 42);
@@ -208,7 +208,7 @@ TEST_CASE("the top-level seed counts, and rng.seed is said to have no effect", "
   CHECK(loaded.ignored[0].key == "rng.seed");
 }
 
-TEST_CASE("recipes of other classes are refused in one line that says what they are", "[config]") {
+TEST_CASE("recipes of unsupported classes are refused with a single error that says what they are", "[config]") {
   for (const auto& [name, what] : std::map<std::string, std::string>{
            {"KnowledgeDistillationRecipeForNextTokenPrediction", "distillation"},
            {"TrainFinetuneRecipeForSequenceClassification", "classification"},
@@ -232,7 +232,7 @@ TEST_CASE("recipes of other classes are refused in one line that says what they 
     CHECK(read("recipe: " + name + "\n" + kModel).problems.empty());
 }
 
-TEST_CASE("a dump reads back to the same recipe", "[config]") {
+TEST_CASE("a dumped recipe reads back to the same recipe", "[config]") {
   auto loaded = read(kModel +
                      "distributed: {pp_size: 2, pipeline: {layers_per_stage: auto}}\noptimizer: {lr: 3e-4, betas: "
                      "[0.9, 0.95]}\ndataset: {_target_: text, paths: [a, 'b c']}\n");
@@ -244,7 +244,7 @@ TEST_CASE("a dump reads back to the same recipe", "[config]") {
   CHECK(to_dict(again.recipe) == first);
 }
 
-TEST_CASE("the schema is JSON, and knows every key", "[config]") {
+TEST_CASE("the recipe schema is valid JSON and contains the recipe's keys", "[config]") {
   const auto schema = nlohmann::json::parse(recipe_schema());
   CHECK(schema["properties"]["distributed"]["properties"].contains("pp_size"));
   CHECK(schema["properties"]["distributed"]["properties"].contains("zero_dp_strategy"));
@@ -252,7 +252,7 @@ TEST_CASE("the schema is JSON, and knows every key", "[config]") {
   CHECK(recipe_keys().size() > 200);
 }
 
-TEST_CASE("modules of adapters are a name or a list of names, and one key says which", "[config][peft]") {
+TEST_CASE("an adapter's target modules are a name or a list of names, given by only one key", "[config][peft]") {
   const auto peft = [](const std::string& keys) { return read(kModel + "peft: {" + keys + "}\n"); };
   const auto patterns = [&](const std::string& keys) {
     const auto loaded = peft(keys);

@@ -11,7 +11,7 @@
 namespace automodel::config {
 namespace {
 
-/// The golden's tagged value ({"int": 1}, {"float": "1.0"}, ...) as ours.
+/// Converts the golden file's tagged value ({"int": 1}, {"float": "1.0"}, ...) to ours.
 Value untag(const nlohmann::json& tagged) {
   const std::string tag = tagged.begin().key();
   const nlohmann::json& value = tagged.begin().value();
@@ -43,9 +43,9 @@ Environment environment_of(const nlohmann::json& map) {
 
 }  // namespace
 
-TEST_CASE("values of overrides are typed as NeMo AutoModel types them, except where YAML says otherwise", "[config]") {
-  // On the command line values are YAML: its null and boolean words are such, lists need no quotes inside. Python's
-  // tuples, sets, bytes and complex numbers are no values of any key.
+TEST_CASE("override values get the same types as in NeMo AutoModel, except where YAML differs", "[config]") {
+  // Values on the command line are YAML: its null and boolean words keep their meaning, and list items need no quotes.
+  // Python's tuples, sets, bytes and complex numbers are not valid values of any key.
   const std::set<std::string> yaml = {"null",  "~",      "",      "TRUE", "yes",   "no",   "on", "off",
                                       "[a,b]", "{a: 1}", "(1,2)", "1,2",  "{1,2}", "b'x'", "1j"};
   int checked = 0;
@@ -63,7 +63,7 @@ TEST_CASE("values of overrides are typed as NeMo AutoModel types them, except wh
   CHECK(override_value("[a,b]") == Value(Value::List{"a", "b"}));
 }
 
-TEST_CASE("environment references are replaced as in NeMo AutoModel, but none inside another", "[config]") {
+TEST_CASE("environment references are replaced as in NeMo AutoModel, except nested ones", "[config]") {
   for (const auto& row : golden::load("config/nemo_config_cli.json")) {
     const auto& input = row["input"];
     if (input["op"] != "resolve_env" && input["op"] != "config_scalar") continue;
@@ -73,7 +73,7 @@ TEST_CASE("environment references are replaced as in NeMo AutoModel, but none in
     const auto value = input["value"].get<std::string>();
     const auto text = interpolate(value, environment, {}, problems);
     INFO(row.dump());
-    if (value == "${A_VAR,${N_VAR}}") {  // there "hello}"
+    if (value == "${A_VAR,${N_VAR}}") {  // NeMo AutoModel gives "hello}"
       CHECK(problems.size() == 1);
       continue;
     }
@@ -89,7 +89,7 @@ TEST_CASE("environment references are replaced as in NeMo AutoModel, but none in
   }
 }
 
-TEST_CASE("a reference inside a reference is refused", "[config]") {
+TEST_CASE("an environment reference nested in another is refused", "[config]") {
   Diagnostics problems;
   interpolate("${A, ${B,x}} 160", environment_of({{"A", "1"}, {"B", "2"}}), {}, problems);
   REQUIRE(problems.size() == 1);
@@ -97,7 +97,7 @@ TEST_CASE("a reference inside a reference is refused", "[config]") {
   CHECK(problems[0].message == "'${A, ${B,x}' nests one reference in another");
 }
 
-TEST_CASE("overrides are split as in NeMo AutoModel, but nothing is dropped silently", "[config]") {
+TEST_CASE("overrides are parsed as in NeMo AutoModel, but nothing is dropped silently", "[config]") {
   int checked = 0;
   for (const auto& row : golden::load("config/nemo_config_cli.json")) {
     const auto& input = row["input"];
@@ -121,7 +121,7 @@ TEST_CASE("overrides are split as in NeMo AutoModel, but nothing is dropped sile
   CHECK(checked >= 10);
 }
 
-TEST_CASE("YAML 1.1's and Python's words mean what they mean there", "[config]") {
+TEST_CASE("scalars follow YAML 1.1's rules or Python's, as requested", "[config]") {
   CHECK(scalar_value("", false).is_null());
   CHECK(scalar_value("none", true).is_null());
   CHECK(scalar_value("null", true) == Value("null"));

@@ -1,5 +1,5 @@
-// What the CUDA half gives to a program and throws through it, on a machine without a GPU: exit code 0 where all is as
-// it should be. AUTOMODEL_CUDA_PLUGIN names the file.
+// What the CUDA half provides to a program, and the errors it throws into it, on a machine without a GPU: exit code 0
+// if all is as expected. AUTOMODEL_CUDA_PLUGIN names the file.
 #include <cstdio>
 
 #include "comm/loopback/loopback.h"
@@ -31,7 +31,7 @@ int main() {
   expect(!comm::nccl_unavailable(at::kCPU).empty(), "which carries tensors on GPUs only");
   expect(ops::loaded_kernels() != nullptr && ops::loaded_kernels()->norm_parts(1000) > 0,
          "there are kernels afterwards");
-  // It asks the CUDA runtime, which has no device: its Error is this program's.
+  // This asks the CUDA runtime, which has no device: the Error thrown must have this program's type.
   const auto outcome = comm::run_ranks(1, [](comm::World& world) { comm::shared_gpu(world.control(), 0); });
   expect(outcome.code == ExitCode::kEnvironment, "an error of the CUDA half has its exit code");
   expect(outcome.text.find("error[cuda-failed]") != std::string::npos, "and its text");

@@ -1,5 +1,5 @@
-// Stand-ins for the CUDA half (plugin_test.py): one of another build, one of this build whose library is missing, and
-// one of this build that holds nothing.
+// Stand-ins for the CUDA half (plugin_test.py): one from another build, one from this build that needs a missing
+// library, and one from this build without an entry point.
 #include "cuda_half/stamp.h"
 
 extern "C" {

@@ -1,2 +1,2 @@
-// A library that is there for the linker and not for the loader.
+// A library that the linker finds and the loader does not.
 extern "C" void automodel_missing_library() {}

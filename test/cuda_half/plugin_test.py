@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The program without its CUDA half, with one of another build and with one whose library is missing.
+"""The program without its CUDA half, with one from another build and with one that needs a missing library.
 
   plugin_test.py MPIRUN BIN_FOLDER FAKES_FOLDER        FAKES_FOLDER: other-build.so, needs-missing.so, without-entry.so
-  plugin_test.py MPIRUN BIN_FOLDER --loaded PLUGIN     trains on the CPU with and without PLUGIN loaded (77: it cannot be)
+  plugin_test.py MPIRUN BIN_FOLDER --loaded PLUGIN     trains on the CPU with and without PLUGIN loaded (77: not loadable)
 """
 import json
 import os
@@ -71,7 +71,7 @@ class Lacking(Case):
 
     def test_a_library_is_missing(self):
         said = self.refused(FAKES / "needs-missing.so")
-        # Whose CUDA half LibTorch cannot load says so first.
+        # If LibTorch cannot load its own CUDA half, that is reported first.
         self.assertRegex(said, r"libautomodel-missing\.so is not found|LibTorch's CUDA half cannot be loaded: \S+ is not found"
                                r"|is the CPU build")
 
@@ -125,7 +125,7 @@ class Loaded(Case):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_other_programs(self):
-        """They bring what the CUDA half takes from a program."""
+        """They provide what the CUDA half needs from a program."""
         for program in (PLUGIN.parent.parent / "bench/comm_bench", PLUGIN.parent.parent / "test/device_parity"):
             if not program.exists():
                 continue

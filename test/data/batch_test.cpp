@@ -23,7 +23,7 @@ std::unique_ptr<Dataset> mock(int vocab, int length, int samples) {
 
 }  // namespace
 
-TEST_CASE("rows are padded to the longest, rounded up, and counted", "[data]") {
+TEST_CASE("rows are padded to the longest, rounded up to a multiple, and tokens are counted", "[data]") {
   const std::vector<Sample> rows = {{{1, 2, 3}, {2, 3, -100}}, {{4, 5, 6, 7, 8}, {5, -100, 7, 8, -100}}, {}};
   const Batch batch = make_batch(rows, {10, 11, -1}, {.pad_id = 9, .multiple = 4});
   CHECK(batch.rows == 3);
@@ -40,7 +40,7 @@ TEST_CASE("rows are padded to the longest, rounded up, and counted", "[data]") {
   CHECK(batch.samples == Ids{10, 11, -1});
 }
 
-TEST_CASE("segments and positions of a packed row are kept, padding inside a row does not count", "[data]") {
+TEST_CASE("segments and positions of a packed row are kept, and padding inside a row is not counted", "[data]") {
   const std::vector<Sample> rows = {{{0, 1, 2, 3}, {1, 2, 3, -100}, {0, 1, 1, 2}, {}},
                                     {{5, 6, 7, 8}, {6, -100, 8, -100}, {1, 1, 2, 2}, {0, 1, 0, 1}}};
   const Batch batch = make_batch(rows, {0, 1}, {.shortest = 5});
@@ -53,20 +53,20 @@ TEST_CASE("segments and positions of a packed row are kept, padding inside a row
   CHECK(batch.num_label_tokens == 4);
 }
 
-TEST_CASE("padding inside a pack has the position that the pack gives it", "[data]") {
-  // Were it the place in the row, the longest document would seem as long as the pack, which LongRoPE looks at.
+TEST_CASE("padding inside a pack keeps the position that the pack gives it", "[data]") {
+  // If it were the index in the row, the longest document would seem as long as the pack, which changes LongRoPE.
   const std::vector<Sample> rows = {{{1, 2, 0, 3}, {2, -100, -100, -100}, {1, 1, 0, 2}, {0, 1, 0, 0}}};
   CHECK(make_batch(rows, {0}, {}).positions == Ids{0, 1, 0, 0});
 }
 
-TEST_CASE("labels equal to the loss's ignore_index do not count", "[data]") {
+TEST_CASE("labels equal to the loss's ignore_index are not counted", "[data]") {
   const std::vector<Sample> rows = {{{1, 2, 3}, {2, 3, -100}}};
   const Batch batch = make_batch(rows, {0}, {.ignore_index = 3});
   CHECK(batch.labels == Ids{2, -100, -100});
   CHECK(batch.num_label_tokens == 1);
 }
 
-TEST_CASE("the label tokens of a step are the same for every mesh", "[data]") {
+TEST_CASE("the number of label tokens per step is the same for every mesh", "[data]") {
   const std::shared_ptr<const Dataset> dataset = mock(50, 16, 21);
   const auto counted = [&](std::int64_t local, std::int64_t dp) {
     std::vector<std::int64_t> out;
@@ -91,7 +91,7 @@ TEST_CASE("the label tokens of a step are the same for every mesh", "[data]") {
   CHECK(counted(2, 2) == counted(8, 1));
 }
 
-TEST_CASE("a run that is empty on every rank is left out, one that is empty on some is kept", "[data]") {
+TEST_CASE("a local batch that is empty on all ranks is skipped, one that is empty on some ranks is kept", "[data]") {
   const std::shared_ptr<const Dataset> dataset = mock(50, 4, 5);
   Diagnostics problems;
   const auto second =
@@ -104,7 +104,7 @@ TEST_CASE("a run that is empty on every rank is left out, one that is empty on s
   CHECK(batches[2].length == 4);
 }
 
-TEST_CASE("mock rows are random, their last position has no label, and sets differ", "[data]") {
+TEST_CASE("mock rows are random, have no label at the last position, and differ between datasets", "[data]") {
   const auto a = mock(7, 100, 3);
   Sample sample;
   a->read(2, sample);
@@ -126,7 +126,7 @@ TEST_CASE("mock rows are random, their last position has no label, and sets diff
   CHECK(sample.input_ids != first);
 }
 
-TEST_CASE("a mock dataset beyond the model's limits is refused with what would fit", "[data]") {
+TEST_CASE("a mock dataset that exceeds the model's limits is refused with the limits", "[data]") {
   config::MockDatasetConfig config;
   config.vocab_size = 100;
   config.seq_length = 64;
@@ -139,7 +139,7 @@ TEST_CASE("a mock dataset beyond the model's limits is refused with what would f
   CHECK(problems[1].key == "dataset.seq_length");
 }
 
-TEST_CASE("the loader's section is checked", "[data]") {
+TEST_CASE("the dataloader section is checked, and validation rows keep their order", "[data]") {
   const std::shared_ptr<const Dataset> dataset = mock(50, 4, 5);
   config::DataloaderConfig config;
   config.batch_size = 3;

@@ -26,7 +26,7 @@ std::string tokens_of(const std::vector<T>& values) {
   return out;
 }
 
-/// An index of 16-bit tokens, sequence after sequence, one a document.
+/// An index of 16-bit tokens with one sequence per document.
 std::string index_of(const std::vector<std::int32_t>& lengths, std::uint8_t code = 8, int width = 2) {
   std::string out("MMIDIDX\0\0", 9);
   put<std::uint64_t>(out, 1);
@@ -54,7 +54,7 @@ Opened open(const config::DatasetConfig& config, DatasetContext context) {
   return out;
 }
 
-/// All labels but for the first token.
+/// The first token, then all labels.
 Ids stream_of(const Dataset& dataset) {
   Ids out;
   Sample sample;
@@ -68,7 +68,7 @@ Ids stream_of(const Dataset& dataset) {
 
 }  // namespace
 
-TEST_CASE("Megatron's documents follow each other", "[data]") {
+TEST_CASE("Megatron documents are joined into one stream of tokens", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.bin", tokens_of<std::uint16_t>({1, 2, 3, 40000, 5, 6, 7}));
   folder.write("a.idx", index_of({3, 0, 4}));
@@ -86,7 +86,7 @@ TEST_CASE("Megatron's documents follow each other", "[data]") {
   CHECK_THROWS_AS(stream_of(*open(config, {.recipe_folder = folder.path(), .vocab_size = 100}).dataset), Error);
 }
 
-TEST_CASE("a split takes documents", "[data]") {
+TEST_CASE("a Megatron split assigns documents to train, validation and test", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.bin",
                tokens_of<std::int32_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}));
@@ -115,7 +115,7 @@ TEST_CASE("a split takes documents", "[data]") {
   CHECK(open(config, {.recipe_folder = folder.path()}).problems.at(0).help == "did you mean 'validation'?");
 }
 
-TEST_CASE("an index that lies is refused before anything is allocated", "[data]") {
+TEST_CASE("a corrupt Megatron index is refused before anything is allocated", "[data]") {
   const std::string good = index_of({3, 4});
   std::string problem;
   REQUIRE(read_megatron_index(good, 14, problem));
@@ -148,7 +148,7 @@ TEST_CASE("an index that lies is refused before anything is allocated", "[data]"
   CHECK(opened.problems.front().id == "bad-index");
 }
 
-TEST_CASE("nanoGPT's files are read with and without their header", "[data]") {
+TEST_CASE("nanoGPT token files are read with and without a header", "[data]") {
   const test::TemporaryFolder folder;
   const auto file = [](std::int32_t magic, std::int32_t count, std::int32_t width, const std::string& tokens) {
     std::string out;

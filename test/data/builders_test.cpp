@@ -1,4 +1,4 @@
-// Every builder against what NeMo AutoModel's gave for the same sections (test/golden/datasets).
+// Every dataset builder compared with NeMo AutoModel's results for the same sections (test/golden/datasets).
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -30,7 +30,7 @@ std::vector<json> recorded(const std::string& file) {
 
 struct Opened {
   std::unique_ptr<Dataset> dataset;
-  std::map<std::int64_t, std::string> refused;  ///< rows, and why
+  std::map<std::int64_t, std::string> refused;  ///< rows, with the reason
   Diagnostics problems;
 
   /// The sample that row `index` of the data became.
@@ -72,13 +72,13 @@ Opened open(const json& section) {
   return out;
 }
 
-/// Sections where ours is right and theirs is not, or whose row is beyond what tokenizer.json says; docs/data.md has
+/// Sections where ours is right and theirs is not, or whose rows depend on more than tokenizer.json; docs/data.md gives
 /// the reasons.
 const std::set<std::string> kDeliberate = {
     "squad/err_limit_type",            // a number in quotes is a number
-    "squad/err_saved_to_disk",         // read all the same
+    "squad/err_saved_to_disk",         // is read anyway
     "chat/err_parquet_file_in_cwd",    // found beside the recipe
-    "chat/err_template_path_missing",  // a path that leads nowhere is refused, not trained on
+    "chat/err_template_path_missing",  // a path that does not exist is refused, not used as text
     "chat/tulu_split_null",            // the split is train
     "chat/tulu_unshifted",
     "chat/tulu_unshifted_maxlen",  // rows without labels are not trained on
@@ -112,7 +112,7 @@ void compare(const json& each) {
       CHECK(reason != opened.refused.end());
       continue;
     }
-    // transformers builds this class anew: text around special tokens is cut otherwise than tokenizer.json says.
+    // transformers rebuilds this tokenizer: text around special tokens is split differently from tokenizer.json.
     const bool rebuilt = each["id"].get<std::string>().find("llama2_cls") != std::string::npos;
     if (rebuilt && (index == 9 || index == 10)) continue;
     if (reason != opened.refused.end()) INFO(reason->second);
@@ -120,7 +120,7 @@ void compare(const json& each) {
     opened.dataset->read(opened.sample_of(index), sample);
     CHECK(sample.input_ids == row["input_ids"].get<Ids>());
     Ids labels = row["labels"].get<Ids>();
-    labels.resize(sample.input_ids.size());  // one more where there is no context; it never counts
+    labels.resize(sample.input_ids.size());  // without a context there is one more, which never counts
     CHECK(sample.labels == labels);
     opened.dataset->attention_mask(opened.sample_of(index), attention);
     if (row.contains("attention_mask")) CHECK(attention == row["attention_mask"].get<Ids>());
@@ -129,7 +129,7 @@ void compare(const json& each) {
 
 }  // namespace
 
-TEST_CASE("random sentences are the recorded ones", "[data]") {
+TEST_CASE("random mock sentences match the recorded ones", "[data]") {
   int compared = 0;
   for (const auto& each : recorded("cases/other.jsonl"))
     if (each["dataset"]["_target_"].get<std::string>().ends_with("build_unpacked_dataset")) {
@@ -139,7 +139,7 @@ TEST_CASE("random sentences are the recorded ones", "[data]") {
   CHECK(compared == 2);
 }
 
-TEST_CASE("builders give the recorded ids, labels and masks, and refuse alike", "[data]") {
+TEST_CASE("dataset builders give the recorded ids, labels and masks, and the same refusals", "[data]") {
   const std::string family = GENERATE("squad", "hellaswag", "column_mapped", "chat", "agent", "xlam");
   int compared = 0;
   for (const auto& each : recorded("cases/" + family + ".jsonl")) {
@@ -151,7 +151,7 @@ TEST_CASE("builders give the recorded ids, labels and masks, and refuse alike", 
   CHECK(compared >= (family == "xlam" ? 5 : 20));
 }
 
-TEST_CASE("shuffling by seed is numpy's permutation", "[data]") {
+TEST_CASE("shuffling with a seed gives numpy's permutation", "[data]") {
   int compared = 0;
   for (const auto& each : recorded("order.jsonl")) {
     if (!each.contains("permutation")) continue;
@@ -161,7 +161,7 @@ TEST_CASE("shuffling by seed is numpy's permutation", "[data]") {
   CHECK(compared > 3);
 }
 
-TEST_CASE("the samples of every run are those that NeMo AutoModel's loader deals to its ranks", "[data]") {
+TEST_CASE("each rank gets the samples that NeMo AutoModel's data loader gives it", "[data]") {
   int compared = 0;
   for (const auto& each : recorded("order.jsonl")) {
     if (each["kind"] != "dataloader sampler") continue;
@@ -184,7 +184,7 @@ TEST_CASE("the samples of every run are those that NeMo AutoModel's loader deals
 
 namespace {
 
-/// The packs of a recorded case; null where they were refused.
+/// The packs of a recorded case; null if they were refused.
 std::shared_ptr<const Dataset> packs_of(const json& each, Opened& opened) {
   config::PackedSequenceConfig packing;
   config::Origins origins;
@@ -197,7 +197,7 @@ std::shared_ptr<const Dataset> packs_of(const json& each, Opened& opened) {
               opened.problems);
 }
 
-/// A recorded row: thd has lengths, with and without padding; neat a number a token.
+/// Compares a recorded row: thd gives lengths with and without padding, neat a segment number per token.
 void compare_pack(const json& row, const Sample& sample, std::int64_t size) {
   Ids ids = row["input_ids"], labels = row["labels"], positions = row["position_ids"], segments;
   if (row.contains("seq_lens")) {
@@ -211,7 +211,7 @@ void compare_pack(const json& row, const Sample& sample, std::int64_t size) {
   }
   REQUIRE(static_cast<std::int64_t>(ids.size()) == size);
   REQUIRE(segments.size() == ids.size());
-  REQUIRE(sample.input_ids.size() <= ids.size());  // the batch fills it up
+  REQUIRE(sample.input_ids.size() <= ids.size());  // the batch pads it
   for (std::size_t t = 0; t < ids.size(); ++t) {
     INFO("position " << t);
     if (segments[t] == 0) {  // padding: its id means nothing
@@ -222,7 +222,7 @@ void compare_pack(const json& row, const Sample& sample, std::int64_t size) {
     REQUIRE(t < sample.input_ids.size());
     CHECK(sample.input_ids[t] == ids[t]);
     CHECK(sample.labels[t] == labels[t]);
-    if (sample.segments[t] == 0) continue;  // rows may have padding of their own, which theirs takes for text
+    if (sample.segments[t] == 0) continue;  // padding inside a row, which theirs treats as text
     CHECK(sample.segments[t] == segments[t]);
     CHECK(sample.positions[t] == positions[t]);
   }
@@ -230,13 +230,13 @@ void compare_pack(const json& row, const Sample& sample, std::int64_t size) {
 
 }  // namespace
 
-TEST_CASE("packs have the rows, labels and places that NeMo AutoModel's have", "[data]") {
+TEST_CASE("packs have the same rows, labels and positions as NeMo AutoModel's", "[data]") {
   int compared = 0;
   for (const auto& each : recorded("cases/packing.jsonl")) {
     INFO(each["id"].get<std::string>());
     const auto target = each["dataset"]["_target_"].get<std::string>();
     if (target.find("mock") != std::string::npos) continue;
-    if (each["packing"].contains("supports_seq_lens")) continue;  // every model here knows packs
+    if (each["packing"].contains("supports_seq_lens")) continue;  // every model here supports packs
     auto opened = open(section_of(each));
     INFO(to_text(opened.problems));
     REQUIRE(opened.dataset);

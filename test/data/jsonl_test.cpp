@@ -34,7 +34,7 @@ Opened open(const config::JsonlDatasetConfig& config, DatasetContext context = {
   return out;
 }
 
-/// Labels under their own token, as in the recordings.
+/// Labels aligned with their own tokens, as in the recordings.
 Ids unshifted(const Sample& sample) {
   Ids out(1, kIgnoredLabel);
   out.insert(out.end(), sample.labels.begin(), sample.labels.end() - 1);
@@ -49,7 +49,7 @@ std::size_t files_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TEST_CASE("instructions and conversations have the recorded ids and labels", "[data]") {
+TEST_CASE("instructions and conversations get the recorded token ids and labels", "[data]") {
   const test::TemporaryFolder cache;
   for (const std::string name : {"llama2", "llama3", "qwen2"}) {
     const auto recorded = golden::load("chat/expected_" + name + ".json");
@@ -70,7 +70,7 @@ TEST_CASE("instructions and conversations have the recorded ids and labels", "[d
   }
 }
 
-TEST_CASE("packed rows are those of transformers' flattening collator", "[data]") {
+TEST_CASE("packed rows match those of transformers' flattening collator", "[data]") {
   const test::TemporaryFolder cache;
   const auto recorded = golden::load("chat/packed_llama3.json");
   const auto opened = open(config_of(kGolden + "/chat/instruct.jsonl", kGolden + "/tokenizer/llama3", cache));
@@ -95,7 +95,7 @@ TEST_CASE("packed rows are those of transformers' flattening collator", "[data]"
   CHECK(unshifted(sample) == labels.get<Ids>());
 }
 
-TEST_CASE("prompts count in the loss where the recipe says so", "[data]") {
+TEST_CASE("prompts count in the loss if the recipe says so", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.jsonl", "{\"prompt\": \"Hi\", \"response\": \"You\"}\n");
   auto config = config_of((folder.path() / "a.jsonl").native(), "bytes", folder);
@@ -112,7 +112,7 @@ TEST_CASE("prompts count in the loss where the recipe says so", "[data]") {
   CHECK(opened.dataset->padding().id == 258);
 }
 
-TEST_CASE("columns may have other names", "[data]") {
+TEST_CASE("columns with other names are mapped by column_mapping", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.jsonl", "{\"q\": \"Hi\", \"a\": \"You\"}\n");
   auto config = config_of((folder.path() / "a.jsonl").native(), "bytes", folder);
@@ -122,7 +122,7 @@ TEST_CASE("columns may have other names", "[data]") {
   CHECK(open(config).problems.at(0).help == "did you mean 'prompt'?");
 }
 
-TEST_CASE("text columns that nothing reads are named", "[data]") {
+TEST_CASE("text columns that are not used are reported", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.jsonl",
                "{\"instruction\": \"add\", \"input\": \"1 2\", \"output\": \"3\", \"id\": 7}\n"
@@ -131,12 +131,12 @@ TEST_CASE("text columns that nothing reads are named", "[data]") {
   config.column_mapping = {{"prompt", "instruction"}, {"response", "output"}};
   const auto said = [&] { return open(config).dataset->summary(); };
   CHECK(said().ends_with("; columns not used: input"));
-  CHECK(said().ends_with("; columns not used: input"));  // also where the tokens are there already
+  CHECK(said().ends_with("; columns not used: input"));  // also if the tokens come from the cache
   config.column_mapping = {{"prompt", "input"}, {"response", "output"}};
   CHECK(said().ends_with("; columns not used: instruction"));
 }
 
-TEST_CASE("conversations without a template name the key that gives one, once", "[data]") {
+TEST_CASE("the errors for conversations without a chat template name the key to set only once", "[data]") {
   const test::TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 3; ++i) text += "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}\n";
@@ -148,7 +148,7 @@ TEST_CASE("conversations without a template name the key that gives one, once", 
   CHECK(opened.problems[2].help.empty());
 }
 
-TEST_CASE("bad rows are listed with file and line, and left out up to the limit", "[data]") {
+TEST_CASE("bad rows are reported with file and line, and skipped up to the limit", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.jsonl",
                "{\"prompt\": \"a\", \"response\": \"b\"}\n"
@@ -178,12 +178,12 @@ TEST_CASE("bad rows are listed with file and line, and left out up to the limit"
   REQUIRE(opened.dataset);
   CHECK(opened.dataset->size() == 1);
   CHECK(opened.dataset->summary() == "jsonl: 1 rows, 3 tokens, 2 labels, 5 bad rows left out");
-  CHECK(files_in(folder.path()) == 0);  // what was wrong must be said again next time
+  CHECK(files_in(folder.path()) == 0);  // the bad rows must be reported again next time
   config.truncation = true;
   CHECK(open(config, {.quiet = true}).dataset->size() == 2);
 }
 
-TEST_CASE("tokens are kept under the content of files, tokenizer and options", "[data]") {
+TEST_CASE("cached tokens are keyed by the content of files, tokenizer and options", "[data]") {
   const test::TemporaryFolder folder;
   const test::TemporaryFolder cache;
   folder.write("a.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");
@@ -204,7 +204,7 @@ TEST_CASE("tokens are kept under the content of files, tokenizer and options", "
   config.tokenizer = kGolden + "/tokenizer/qwen2";
   open(config);
   CHECK(files_in(cache.path()) == 4);
-  // What is not whole is made again.
+  // Truncated cache files are made again.
   for (const auto& entry : std::filesystem::directory_iterator(cache.path()))
     if (entry.path().extension() == ".tokens") std::filesystem::resize_file(entry.path(), 40);
   CHECK(open(config).dataset);
@@ -213,7 +213,7 @@ TEST_CASE("tokens are kept under the content of files, tokenizer and options", "
   CHECK(open(config).dataset);
 }
 
-TEST_CASE("a broken store is no store", "[data]") {
+TEST_CASE("a damaged token store is not opened", "[data]") {
   const test::TemporaryFolder folder;
   {
     TokenStoreWriter writer(folder.path() / "x.tokens", true);
@@ -239,7 +239,7 @@ TEST_CASE("a broken store is no store", "[data]") {
   CHECK(!TokenStore::open(folder.path() / "y.tokens"));
 }
 
-TEST_CASE("packs hold what fits, in order or filled evenly", "[data]") {
+TEST_CASE("rows are packed in order, or longest first with the neat strategy", "[data]") {
   const test::TemporaryFolder folder;
   std::string rows;
   for (const int length : {5, 3, 4, 2, 6, 9})

@@ -8,7 +8,7 @@
 
 namespace automodel::data {
 
-TEST_CASE("items come in order, one made ahead", "[data]") {
+TEST_CASE("prefetched items arrive in order, and each is made once", "[data]") {
   std::atomic<int> made = 0;
   Prefetcher<std::int64_t> prefetcher(
       [&](std::int64_t index) {
@@ -21,7 +21,7 @@ TEST_CASE("items come in order, one made ahead", "[data]") {
   CHECK_THROWS_AS(prefetcher.next(), InternalError);
 }
 
-TEST_CASE("the thread does not run further ahead than one waiting item and one in the making", "[data]") {
+TEST_CASE("the prefetch thread is ahead by at most one waiting item and one in progress", "[data]") {
   std::atomic<int> made = 0;
   Prefetcher<int> prefetcher(
       [&](std::int64_t index) {
@@ -35,7 +35,7 @@ TEST_CASE("the thread does not run further ahead than one waiting item and one i
   CHECK(made >= 2);
 }
 
-TEST_CASE("an exception arrives in its place, and stays", "[data]") {
+TEST_CASE("an exception is thrown at its item's position and by every later call", "[data]") {
   Prefetcher<int> prefetcher(
       [](std::int64_t index) -> int {
         if (index == 2) throw std::runtime_error("broken row");
@@ -43,13 +43,13 @@ TEST_CASE("an exception arrives in its place, and stays", "[data]") {
       },
       0, 10);
   CHECK(prefetcher.next() == 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the exception is there before item 1 is taken
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the exception has happened before item 1 is taken
   CHECK(prefetcher.next() == 1);
   CHECK_THROWS_WITH(prefetcher.next(), "broken row");
   CHECK_THROWS_WITH(prefetcher.next(), "broken row");
 }
 
-TEST_CASE("it stops at once, whether the thread waits or works", "[data]") {
+TEST_CASE("a prefetcher stops at once, whether its thread is waiting or working", "[data]") {
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 100; ++i) {
     Prefetcher<int> prefetcher([](std::int64_t index) { return static_cast<int>(index); }, 0, 1'000'000'000);

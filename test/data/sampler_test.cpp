@@ -43,7 +43,7 @@ Samples whole_epoch(const Sampler& sampler, std::int64_t epoch) {
 
 }  // namespace
 
-TEST_CASE("a permutation visits every place exactly once, for every size", "[data]") {
+TEST_CASE("a permutation visits every index exactly once, for every size", "[data]") {
   for (std::uint64_t n = 1; n <= 300; ++n) {
     for (const std::uint64_t key : {0U, 1U, 12345U}) {
       const Permutation permutation(n, key);
@@ -63,7 +63,7 @@ TEST_CASE("a permutation visits every place exactly once, for every size", "[dat
   CHECK(std::all_of(seen.begin(), seen.end(), [](bool visited) { return visited; }));
 }
 
-TEST_CASE("permutations of few places are all about equally frequent", "[data]") {
+TEST_CASE("all permutations of a few items occur about equally often", "[data]") {
   for (const std::uint64_t n : {2U, 3U, 4U, 5U}) {
     std::map<Samples, int> counts;
     const int draws = 24000;
@@ -84,12 +84,12 @@ TEST_CASE("permutations of few places are all about equally frequent", "[data]")
   }
 }
 
-TEST_CASE("a shuffled order has no trace of the file's order", "[data]") {
+TEST_CASE("a shuffled order is uncorrelated with the file's order", "[data]") {
   const std::uint64_t n = 50000;
   const Permutation permutation(n, 77);
   double distance = 0;
   int ascents = 0;
-  std::array<int, 10> first_tenth{};  // where the first tenth of the places goes to
+  std::array<int, 10> first_tenth{};  // where the first tenth of the indices goes
   for (std::uint64_t i = 0; i + 1 < n; ++i) {
     const auto a = static_cast<double>(permutation(i));
     const auto b = static_cast<double>(permutation(i + 1));
@@ -102,7 +102,7 @@ TEST_CASE("a shuffled order has no trace of the file's order", "[data]") {
   for (const int count : first_tenth) CHECK(std::abs(count - 500) < 120);
 }
 
-TEST_CASE("every sample stands in exactly one row of an epoch, whatever the sizes", "[data]") {
+TEST_CASE("every sample is in exactly one row of an epoch, for all batch and data-parallel sizes", "[data]") {
   for (const std::int64_t n : {1, 2, 5, 16, 17, 63, 64, 100, 257}) {
     for (const std::int64_t dp : {1, 2, 3, 4}) {
       for (const std::int64_t local : {1, 2, 5}) {
@@ -126,7 +126,7 @@ TEST_CASE("every sample stands in exactly one row of an epoch, whatever the size
   }
 }
 
-TEST_CASE("the global batches are the same for every dp size and accumulation", "[data]") {
+TEST_CASE("global batches are the same for every data-parallel size and gradient accumulation", "[data]") {
   for (const std::int64_t n : {100, 96, 1000}) {
     const Sampler alone(n, options(24, 24, 1));
     for (const std::int64_t dp : {1, 2, 3, 4, 6, 12}) {
@@ -142,14 +142,14 @@ TEST_CASE("the global batches are the same for every dp size and accumulation", 
   }
 }
 
-TEST_CASE("rows of a rank within a run follow each other in the order of the epoch", "[data]") {
+TEST_CASE("a rank's local batch has consecutive samples of the epoch", "[data]") {
   const Sampler sampler(1000, options(24, 4, 3));
   const Samples rows = sampler.rows(2, 5, 1, 2);
   for (std::int64_t i = 0; i < 4; ++i)
     CHECK(rows[static_cast<std::size_t>(i)] == sampler.sample(2, 5 * 24 + (1 * 3 + 2) * 4 + i));
 }
 
-TEST_CASE("epochs and seeds have orders of their own", "[data]") {
+TEST_CASE("each epoch and each seed has its own order of samples", "[data]") {
   const Sampler a(200, options(10, 10, 1));
   auto other = options(10, 10, 1);
   other.seed = 43;
@@ -159,11 +159,11 @@ TEST_CASE("epochs and seeds have orders of their own", "[data]") {
   CHECK(whole_epoch(a, 0) == whole_epoch(Sampler(200, options(10, 10, 1)), 0));
 }
 
-TEST_CASE("the last step is filled with empty rows, or dropped", "[data]") {
+TEST_CASE("an incomplete last step is filled with empty rows or dropped", "[data]") {
   auto o = options(8, 2, 2);
   const Sampler filled(21, o);
   CHECK(filled.steps_per_epoch() == 3);
-  CHECK(filled.runs_per_epoch() == 6);  // 5 samples in the last step: two runs of 4 rows
+  CHECK(filled.runs_per_epoch() == 6);  // 5 samples in the last step: two accumulation steps of 4 rows
   CHECK(filled.runs_of(2) == 2);
   CHECK(filled.runs_of(0) == 2);
   const Samples last = global_batch(filled, 0, 2);
@@ -187,7 +187,7 @@ TEST_CASE("the last step is filled with empty rows, or dropped", "[data]") {
   }());
 }
 
-TEST_CASE("rows of like length stand together, and each still once", "[data]") {
+TEST_CASE("rows of similar length are grouped, and each is still used once", "[data]") {
   const std::int64_t n = 1030;
   const auto length = [](std::int64_t sample) { return (sample * 7919) % 500; };
   auto o = options(8, 2, 2);
@@ -209,7 +209,7 @@ TEST_CASE("rows of like length stand together, and each still once", "[data]") {
   std::sort(samples.begin(), samples.end());
   CHECK(std::adjacent_find(samples.begin(), samples.end()) == samples.end());
   CHECK(static_cast<std::int64_t>(samples.size()) == n);
-  // Also mesh-free, and not sorted over the epoch.
+  // Also independent of the mesh, and not sorted by length over the epoch.
   auto other = o;
   other.local_batch_size = 8;
   other.dp_size = 1;

@@ -14,7 +14,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-/// The files that `paths` find, by name below the folder, in order.
+/// The files that `paths` match, in order, as names relative to the folder.
 std::vector<std::string> found(const test::TemporaryFolder& folder, std::vector<std::string> paths,
                                Wanted wanted = Wanted::kText) {
   Diagnostics problems;
@@ -45,7 +45,7 @@ Opened open_at(const test::TemporaryFolder& folder, std::vector<std::string> pat
   return out;
 }
 
-/// Numbers words by their length; ends texts with 99.
+/// A tokenizer whose token for a word is its length; 99 ends a text.
 class WordLengths final : public Tokenizer {
  public:
   std::int32_t vocab_size() const override { return 100; }
@@ -68,7 +68,7 @@ class WordLengths final : public Tokenizer {
 
 }  // namespace
 
-TEST_CASE("a folder stands for every text file below it, sorted, without hidden, build and binary files", "[data]") {
+TEST_CASE("a folder gives all text files below it, sorted, without hidden, build and binary files", "[data]") {
   const test::TemporaryFolder folder;
   for (const char* name : {"d/b.txt", "d/a.md", "d/B.txt", "d/sub/x", "d/sub.txt", "d/.hidden", "d/.git/config",
                            "d/build/out.txt", "d/node_modules/a/b.js", "d/z.py"})
@@ -80,13 +80,13 @@ TEST_CASE("a folder stands for every text file below it, sorted, without hidden,
   CHECK(find_files({{"d"}}, Wanted::kText, folder.path(), "k", problems).skipped == 2);
 }
 
-TEST_CASE("a file that is named is taken, whatever it is", "[data]") {
+TEST_CASE("a file that is named explicitly is used, whatever its type", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("build/.x.bin", std::string("\0", 1));
   CHECK(found(folder, {"build/.x.bin"}) == Names{"build/.x.bin"});
 }
 
-TEST_CASE("globs match within names and, with two stars, across folders", "[data]") {
+TEST_CASE("globs match within a name or, with two stars, across folders", "[data]") {
   const test::TemporaryFolder folder;
   for (const char* name : {"a1.txt", "a2.txt", "b1.txt", "s/a3.txt", "s/t/a4.txt", "s/t/c.md", ".h/a5.txt", "[x].txt"})
     folder.write(name, "text");
@@ -96,10 +96,10 @@ TEST_CASE("globs match within names and, with two stars, across folders", "[data
   CHECK(found(folder, {"s/**"}) == Names{"s/a3.txt", "s/t/a4.txt", "s/t/c.md"});
   CHECK(found(folder, {"s/**/a4.txt"}) == Names{"s/t/a4.txt"});
   CHECK(found(folder, {(folder.path() / "b*").native()}) == Names{"b1.txt"});
-  CHECK(found(folder, {"[x].txt"}) == Names{"[x].txt"});  // a name wins over a pattern
+  CHECK(found(folder, {"[x].txt"}) == Names{"[x].txt"});  // an existing name wins over a pattern
 }
 
-TEST_CASE("the order of the paths is kept and a file counts once", "[data]") {
+TEST_CASE("files keep the order of the paths, and each is used once", "[data]") {
   const test::TemporaryFolder folder;
   for (const char* name : {"a.txt", "b.txt", "s/c.txt"}) folder.write(name, "text");
   std::filesystem::create_symlink(folder.path() / "s", folder.path() / "link");
@@ -107,7 +107,7 @@ TEST_CASE("the order of the paths is kept and a file counts once", "[data]") {
   CHECK(found(folder, {"b.txt", "*.txt", "./b.txt", "s", "link/c.txt"}) == Names{"b.txt", "a.txt", "s/c.txt"});
 }
 
-TEST_CASE("paths are looked for beside the recipe, then in the working directory", "[data]") {
+TEST_CASE("paths are searched beside the recipe, then in the working directory", "[data]") {
   const test::TemporaryFolder recipe;
   const test::TemporaryFolder working;
   recipe.write("both.txt", "recipe");
@@ -123,7 +123,7 @@ TEST_CASE("paths are looked for beside the recipe, then in the working directory
   CHECK(sources.files[1].path == "only.txt");
 }
 
-TEST_CASE("what is missing, unreadable or empty is said, all at once", "[data]") {
+TEST_CASE("missing, unreadable and empty text files are all reported", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("corpus.txt", "some text");
   const auto missing = open_at(folder, {"corpsu.txt", "nothing/*.txt"}, 4).problems;
@@ -146,7 +146,7 @@ TEST_CASE("what is missing, unreadable or empty is said, all at once", "[data]")
   }
 }
 
-TEST_CASE("text is joined with the end of text between files and cut into windows", "[data]") {
+TEST_CASE("files are joined with end-of-text tokens and cut into windows", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.txt", "abcde");
   folder.write("b.txt", "");
@@ -174,7 +174,7 @@ TEST_CASE("text is joined with the end of text between files and cut into window
   CHECK(opened.dataset->summary() == "text: 4 files, 8 B, 10 tokens, 3 sequences of 4");
 }
 
-TEST_CASE("each token but the first is a label once, for every window length", "[data]") {
+TEST_CASE("each token except the first is a label exactly once, for every window length", "[data]") {
   const test::TemporaryFolder folder;
   std::string joined;
   for (int i = 0; i < 30; ++i) {
@@ -203,7 +203,7 @@ TEST_CASE("each token but the first is a label once, for every window length", "
   }
 }
 
-TEST_CASE("a tokenizer that is not byte by byte gives the same windows of its tokens", "[data]") {
+TEST_CASE("text is cut into windows of tokens with any tokenizer", "[data]") {
   const test::TemporaryFolder folder;
   Diagnostics problems;
   folder.write("a.txt", "a bb ccc");
@@ -223,7 +223,7 @@ TEST_CASE("a tokenizer that is not byte by byte gives the same windows of its to
   CHECK(dataset->padding().id == 99);
 }
 
-TEST_CASE("text beyond the model's limits is refused with what would fit", "[data]") {
+TEST_CASE("a text dataset that exceeds the model's limits is refused with the limits", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.txt", "some text");
   const auto opened = open_at(folder, {"a.txt"}, 64, {.vocab_size = 256, .max_length = 32});
@@ -232,13 +232,13 @@ TEST_CASE("text beyond the model's limits is refused with what would fit", "[dat
   CHECK(opened.problems[1].id == "sequence-too-long");
 }
 
-TEST_CASE("a tokenizer that does not exist is named", "[data]") {
+TEST_CASE("an unknown tokenizer is refused with a suggestion", "[data]") {
   Diagnostics problems;
   CHECK(!open_tokenizer("byte", ".", "dataset.tokenizer", problems));
   CHECK(problems.at(0).help == "did you mean 'bytes'?");
 }
 
-TEST_CASE("text that shrinks while it is read is an error, not garbage", "[data]") {
+TEST_CASE("a text file that shrinks while it is read gives an error, not garbage", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.txt", "some text");
   const auto opened = open_at(folder, {"a.txt"}, 4);
@@ -247,7 +247,7 @@ TEST_CASE("text that shrinks while it is read is an error, not garbage", "[data]
   CHECK_THROWS_AS(opened.dataset->read(1, sample), Error);
 }
 
-TEST_CASE("bytes encode and decode to themselves", "[data]") {
+TEST_CASE("the byte tokenizer encodes and decodes every byte", "[data]") {
   const auto tokenizer = make_byte_tokenizer();
   Ids ids;
   std::string text;

@@ -45,7 +45,7 @@ const std::string kGood = "{\"input_ids\": [1, 2, 3]}\n";
 
 }  // namespace
 
-TEST_CASE("labels stand under their own token and are shifted", "[data]") {
+TEST_CASE("labels given per token are shifted to the position that predicts them", "[data]") {
   const test::TemporaryFolder folder;
   const auto opened = open_rows(folder,
                                 "{\"input_ids\": [5, 6, 7]}\n"
@@ -70,7 +70,7 @@ TEST_CASE("labels stand under their own token and are shifted", "[data]") {
   CHECK(opened.dataset->summary() == "tokens: 3 rows, 8 tokens, 4 labels");
 }
 
-TEST_CASE("padding at the end is cut off, padding elsewhere is masked", "[data]") {
+TEST_CASE("padding at the end of a row is removed, and padding elsewhere is masked", "[data]") {
   const test::TemporaryFolder folder;
   const auto opened = open_rows(folder,
                                 "{\"input_ids\": [5, 6, 7, 0, 0], \"attention_mask\": [1, 1, 1, 0, 0]}\n"
@@ -95,7 +95,7 @@ TEST_CASE("padding at the end is cut off, padding elsewhere is masked", "[data]"
 }
 
 TEST_CASE("label tokens are counted as transformers counts them in the same padded rows", "[data]") {
-  // Rows 9 + 23 tokens padded on the left, 20 + 12 on the right; each next to a full one of 32.
+  // A row with 9 of 32 tokens padded on the left, and one with 12 padded on the right; each beside a full row.
   const auto row = [](int left, int real, int right) {
     std::string ids;
     std::string mask;
@@ -119,7 +119,7 @@ TEST_CASE("label tokens are counted as transformers counts them in the same padd
   CHECK(labels(row(0, 32, 0) + row(0, 20, 12)) == 50);
 }
 
-TEST_CASE("rows of different length become a padded batch, in file order where nothing is shuffled", "[data]") {
+TEST_CASE("rows of different lengths become a padded batch, in file order if not shuffled", "[data]") {
   const test::TemporaryFolder folder;
   const auto opened = open_rows(folder, "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4, 5]}\n{\"input_ids\": [6]}\n");
   Diagnostics problems;
@@ -134,7 +134,7 @@ TEST_CASE("rows of different length become a padded batch, in file order where n
   CHECK(last.num_label_tokens == 0);
 }
 
-TEST_CASE("a bad row is named by file, line, column and reason", "[data]") {
+TEST_CASE("a bad row is reported with file, line, column and reason", "[data]") {
   CHECK(problem(kGood + "[1]\n") == "2:1 bad-row expected '{'");
   CHECK(problem(kGood + "{\"input_ids\": [1, 2}\n") == "2:20 bad-row expected ']'");
   CHECK(problem(kGood + "{\"input_ids\": [1, 2.5]}\n") == "2:19 bad-row expected an integer");
@@ -163,7 +163,7 @@ TEST_CASE("a bad row is named by file, line, column and reason", "[data]") {
         std::string::npos);
 }
 
-TEST_CASE("ids outside the vocabulary are named by file, line and place", "[data]") {
+TEST_CASE("token ids outside the vocabulary are reported with file, line and index", "[data]") {
   CHECK(problem(kGood + "{\"input_ids\": [1, -2]}\n", {.vocab_size = 10}).find("2:21 bad-row item 1 is -2") == 0);
   CHECK(problem(kGood + "{\"input_ids\": [1, 10]}\n", {.vocab_size = 10}) ==
         "2:1 token-out-of-range input_ids[1] is 10, the model's vocabulary is 10");
@@ -178,7 +178,7 @@ TEST_CASE("ids outside the vocabulary are named by file, line and place", "[data
         "of 5");
 }
 
-TEST_CASE("a row longer than allowed says what allows how much", "[data]") {
+TEST_CASE("a row that is too long is reported with the limit and where it comes from", "[data]") {
   CHECK(problem(kGood, {.max_length = 2}) == "1:1 sequence-too-long the row has 3 tokens");
   const test::TemporaryFolder folder;
   CHECK(open_rows(folder, kGood, {.max_length = 9}, 2).problems.at(0).help == "dataset.seq_length allows 2");
@@ -186,7 +186,7 @@ TEST_CASE("a row longer than allowed says what allows how much", "[data]") {
   CHECK(open_rows(folder, kGood, {.max_length = 3}, 3).dataset);
 }
 
-TEST_CASE("the first ten bad rows are reported, and how many more there are", "[data]") {
+TEST_CASE("the first ten bad rows are reported, and the number of further ones", "[data]") {
   const test::TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 25; ++i) text += kGood + "nonsense\n";
@@ -196,14 +196,14 @@ TEST_CASE("the first ten bad rows are reported, and how many more there are", "[
   CHECK(opened.problems[10].message == "15 further rows have problems");
 }
 
-TEST_CASE("files without rows or labels are empty data", "[data]") {
+TEST_CASE("files without rows or without labels are refused as empty data", "[data]") {
   CHECK(problem("").find("empty-data there is no row") != std::string::npos);
   CHECK(problem("\n \n").find("empty-data there is no row") != std::string::npos);
   CHECK(problem("{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n").find("no row has a label that counts") !=
         std::string::npos);
 }
 
-TEST_CASE("a byte order mark is skipped and several files follow each other", "[data]") {
+TEST_CASE("a byte order mark is skipped, and rows of several files follow in order of file names", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("d/b.jsonl", "{\"input_ids\": [3, 3]}\n");
   folder.write("d/a.jsonl", "\xEF\xBB\xBF{\"input_ids\": [1, 1]}\n{\"input_ids\": [2, 2]}");

@@ -1,6 +1,6 @@
-// No key without a consequence: every declared field is set on recipes where it can act, and something must follow that
-// does not follow from its default: another plan, an error or warning at the key, or an entry in the list of what is
-// ignored. What acts in a running engine alone is listed with the test that shows it.
+// Every key has an effect: each declared field is set in recipes where it can act, and compared with its default
+// something must change: the plan, an error or warning at the key, or an entry in the list of ignored keys. Keys that
+// act only in a running engine are listed with the test that shows it.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -41,7 +41,7 @@ const std::string kRest =
     "step_scheduler: {global_batch_size: 32, local_batch_size: 8, max_steps: 20}\n";
 const std::string kCuda = "device: cuda\nhardware: {profile: h100}\n";
 
-/// Recipes that differ in what can act in them.
+/// Recipes that differ in which keys can act in them.
 const std::vector<std::string> kBases = {
     kDense + kRest + kCuda,
     kDense + kRest + "device: cpu\n",
@@ -125,12 +125,12 @@ const std::map<std::string, std::vector<std::string>> kValues = {
     {"dataset._target_", {}},
 };
 
-/// Sections whose keys act on files, screens and loops around the computation; tests of those name them.
+/// Sections whose keys act on files, output and loops around the computation, and are tested there.
 const std::vector<std::string> kOutside = {"fault_tolerance.", "checkpoint.", "logging.",
                                            "generation.",      "dataloader.", "validation_d",
                                            "dataset.",         "recipe",      "packed_sequence."};
 
-/// Of those sections, what the plan counts too.
+/// Keys of those sections that also change the plan.
 const std::vector<std::string> kCounted = {"checkpoint.memory_every_steps"};
 
 using Overrides = std::vector<config::Override>;
@@ -189,7 +189,7 @@ Outcome outcome_of(const std::string& base, const Overrides& overrides) {
   return out;
 }
 
-/// True where something follows from `key` on this recipe that says so: not a value of a wrong type.
+/// True if `key` visibly acts on this recipe, other than by being refused for a wrong type.
 bool acts(const Outcome& before, const std::string& base, Overrides context, const std::string& key,
           const std::string& value) {
   context.push_back(set(key, value));
@@ -225,7 +225,7 @@ std::vector<std::string> values_for(const std::string& key, const FieldInfo& fie
 
 using Visit = std::function<void(const std::string&, const FieldInfo&, const Overrides& context)>;
 
-/// Every field below `fields` with its dotted key, and what selects the sections that have it.
+/// Visits every field below `fields` with its dotted key and the overrides that select its section.
 void walk(const std::vector<FieldInfo>& fields, const std::string& path, const Overrides& context, const Visit& visit) {
   for (const auto& field : fields) {
     if (field.form == FieldInfo::Form::kRest || field.form == FieldInfo::Form::kPrefix) continue;
@@ -252,7 +252,7 @@ void walk(const std::vector<FieldInfo>& fields, const std::string& path, const O
   }
 }
 
-/// Dotted names of the values in which the JSON of two plans differs, without places in lists.
+/// Dotted names of the values in which the JSON of two plans differs, without list indices.
 std::set<std::string> changed_values(const std::string& before, const std::string& after) {
   const auto flat = [](const std::string& text) {
     std::map<std::string, std::string> out;
@@ -279,7 +279,7 @@ std::set<std::string> changed_values(const std::string& before, const std::strin
   return out;
 }
 
-/// True where `claim`, a value of the plan's JSON or a problem's id, follows from the key on one of the recipes.
+/// True if `claim`, a value in the plan's JSON or a problem's id, results from the key on one of the recipes.
 bool shows(const std::string& claim, const std::string& key, const Overrides& context,
            const std::vector<std::string>& values) {
   for (const auto& base : kBases) {
@@ -298,7 +298,7 @@ bool shows(const std::string& claim, const std::string& key, const Overrides& co
   return false;
 }
 
-/// Values of keys whose consequence is claimed on docs/compatibility.md, where those of kValues would not show it.
+/// Values for keys whose effect docs/compatibility.md claims, if those of kValues would not show it.
 const std::map<std::string, std::vector<std::string>> kClaimed = {
     {"distributed.mp_policy", {"{param_dtype: float32}"}},
     {"distributed.offload_policy", {"{_target_: torch.distributed.fsdp.CPUOffloadPolicy}"}},
@@ -307,12 +307,12 @@ const std::map<std::string, std::vector<std::string>> kClaimed = {
       "model.layers.5, model.layers.6, model.layers.7, model.norm, lm_head]]"}},
 };
 
-/// Every key of a recipe with its field and what selects its section.
+/// A key of a recipe: its field and the overrides that select its section.
 struct KnownKey {
   FieldInfo field;
   Overrides context;
 };
-/// By strategy (empty: of none) and dotted key; sections too.
+/// By strategy (empty for keys of no strategy) and dotted key; sections too.
 std::map<std::pair<std::string, std::string>, KnownKey> known_keys() {
   std::map<std::pair<std::string, std::string>, KnownKey> out;
   walk(config::fields_of<config::Recipe>(), "", {},
@@ -373,7 +373,7 @@ class CompatibilityPage {
       } else if (seen.starts_with("test/")) {
         CHECK(test::fs::exists(test::repository() / seen));
       } else {
-        // The test of all keys shows that it has a consequence.
+        // The test of all keys shows that it has an effect.
         const bool any = std::any_of(keys_.begin(), keys_.end(), [&](const auto& each) {
           return each.first.second == seen && each.second.field.ignored.empty() &&
                  each.second.field.unsupported.empty();
@@ -415,7 +415,7 @@ class CompatibilityPage {
 
 }  // namespace
 
-TEST_CASE("no key of a recipe is without a consequence", "[docs]") {
+TEST_CASE("every key of a recipe changes the plan, is reported or is listed as ignored", "[docs]") {
   const test::TemporaryFolder folder;
   write_models(folder);
   auto bases = kBases;
@@ -438,7 +438,7 @@ TEST_CASE("no key of a recipe is without a consequence", "[docs]") {
          const bool refused = !field.ignored.empty() || !field.unsupported.empty();
          if (by_others && (!refused || key.find("dataset.") != std::string::npos)) return void(++outside);
          for (const auto& base : bases) {
-           // Where the strategy of a recipe is not the one whose option this is, another one has it.
+           // If this is an option of another strategy than the recipe's, another recipe shows its effect.
            const auto before = outcome_of(base, context);
            if (!before.plan) continue;
            for (auto value : values_for(key, field)) {
@@ -453,7 +453,7 @@ TEST_CASE("no key of a recipe is without a consequence", "[docs]") {
   CHECK(shown > 250);
 }
 
-TEST_CASE("docs/compatibility.md says of every option of NeMo AutoModel what follows from it", "[docs]") {
+TEST_CASE("docs/compatibility.md states the effect of every option of NeMo AutoModel", "[docs]") {
   const auto options = golden::load("nemo/options.json");
   const auto names = [&](const char* list) { return options[list].get<std::set<std::string>>(); };
   CompatibilityPage page;
@@ -470,7 +470,7 @@ TEST_CASE("docs/compatibility.md says of every option of NeMo AutoModel what fol
     }
     page.functions(heading, wanted);
   }
-  // Megatron Core's fields have a page of their own, whose rows another test tries out.
+  // Megatron Core's fields have a page of their own, whose rows are checked by another test.
   const auto megatron = test::first_column(test::read_file(test::repository() / "docs/megatron.md"));
   for (const auto& name : names("ModelParallelConfig")) {
     INFO("model_parallel." << name);

@@ -12,19 +12,19 @@ namespace {
 using Path = test::fs::path;
 using Places = std::map<std::string, std::string>;  ///< id -> a file that has it
 
-/// What stands before the id of a diagnostic; blanks between words are single.
+/// What precedes the id of a diagnostic; words are separated by single blanks.
 const std::regex kBefore(
     R"((push_back|emplace_back) ?\( ?\{ ?$|Diagnostic( \w+)? ?\{ ?$|ExitCode::k\w+, ?\{ ?$|return ?\{+ ?$|)"
     R"(\b(refuse|warn|report|fault|add|wrong|cell|row|whole|has_peer|fail) ?\( ?(problems, ?)?(folder, ?)?(ExitCode::k\w+, ?)?$|)"
     R"(\bError ?\(\w+\.code, ?\{ ?$|)"
     R"(\w = ?\{ ?$|\.id = $|\{ \{ ?$)");
-/// The same where the id may be a single word: a call's first word may be a key there.
+/// The same for ids of a single word; in other calls the first word may be a key.
 const std::regex kBeforeWord(
     R"((push_back|emplace_back) ?\( ?\{ ?$|Diagnostic( \w+)? ?\{ ?$|ExitCode::k\w+, ?\{ ?$|\bwarn ?\( ?$)");
 const std::regex kId("[a-z]+(-[a-z]+)*");
 const std::regex kPrinted(R"(error\[([a-z-]+)\])");
 
-/// Line comments replaced by nothing, blanks and line ends by single blanks, texts kept.
+/// Removes line comments and replaces blanks and line ends by single blanks; strings are kept.
 std::string compact(const std::string& source) {
   std::string out;
   bool text = false;
@@ -80,7 +80,7 @@ std::string join(const std::vector<Path>& files) {
   return out;
 }
 
-/// Needs an MPI library, a network or a GPU that is broken or shared, or a defect of this program.
+/// Provoking these needs a broken or shared MPI library, network or GPU, or a defect of this program.
 const std::set<std::string> kNotProvoked = {"mpi-threads", "transport-failed", "cuda-failed", "gpu-shared",
                                             "verify-failed"};
 
@@ -88,7 +88,7 @@ bool mentioned(const std::string& text, const std::string& id) {
   return text.find('"' + id + '"') != std::string::npos || text.find('[' + id + ']') != std::string::npos;
 }
 
-/// Like mentioned(), and true where an id of several words stands inside a longer text ("bad-row: ...").
+/// Like mentioned(), but also true if an id of several words is part of a longer string ("bad-row: ...").
 bool looked_for(const std::string& tests, const std::string& id) {
   if (mentioned(tests, id)) return true;
   if (id.find('-') == std::string::npos) return false;
@@ -100,7 +100,7 @@ bool looked_for(const std::string& tests, const std::string& id) {
 
 }  // namespace
 
-TEST_CASE("ids are found where diagnostics are made", "[docs]") {
+TEST_CASE("diagnostic ids are found in source text", "[docs]") {
   const std::string source =
       "// \"comment-id\", is none\n"
       "problems.push_back(\n    {\"first-id\",\n fmt::format(\"not-an-id\", x)});\n"
@@ -113,7 +113,7 @@ TEST_CASE("ids are found where diagnostics are made", "[docs]") {
   CHECK(names == std::vector<std::string>{"bad", "fifth-id", "first-id", "fourth-id", "second-id", "third-id", "word"});
 }
 
-TEST_CASE("docs/errors.md explains every diagnostic of the program, and no other", "[docs]") {
+TEST_CASE("docs/errors.md explains every diagnostic of the program, and no others", "[docs]") {
   const auto page = test::first_column(test::read_file(test::repository() / "docs/errors.md"));
   const auto program = ids_of_program();
   CHECK(program.size() > 50);
@@ -124,7 +124,7 @@ TEST_CASE("docs/errors.md explains every diagnostic of the program, and no other
     if (!mentioned(sources, id)) FAIL_CHECK("docs/errors.md explains '" << id << "', which the program does not have");
 }
 
-TEST_CASE("every diagnostic is provoked by a test", "[docs]") {
+TEST_CASE("every diagnostic id is looked for by a test", "[docs]") {
   std::string tests;
   for (const auto& file : test::files_below({"test"}, {".h", ".cpp", ".sh", ".py"}))
     if (file.filename() != "errors_test.cpp") tests += test::read_file(file);

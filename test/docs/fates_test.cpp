@@ -1,5 +1,4 @@
-// What follows from every key of a recipe: it acts, it is refused, or it is on the list of what has no effect, with the
-// reason. For ModelParallelConfig each field is tried out.
+// Tries each field of ModelParallelConfig: it acts, is refused, or is listed as having no effect, with the reason.
 #include <algorithm>
 #include <map>
 
@@ -17,13 +16,13 @@ namespace {
 
 using config::FieldInfo;
 
-/// A value other than the default, where it can act, and what then shows that it does.
+/// A value other than the default, a recipe in which it can act, and what shows that it does.
 struct Example {
   std::string value;
-  std::string distributed = {};  ///< further keys of both sections, with and without the field
+  std::string distributed = {};  ///< further keys, given with and without the field
   std::string model_parallel = {};
-  std::string id = {};        ///< of the problem where it is refused
-  std::string shown_by = {};  ///< a test that runs it, where the plan is the same
+  std::string id = {};        ///< of the problem, if it is refused
+  std::string shown_by = {};  ///< a test that runs it, if the plan stays the same
 };
 
 const std::string kTensor = "tp_size: 2, dp_size: 1";
@@ -141,7 +140,7 @@ config::LoadedRecipe read(const Example& example, const std::string& field, bool
   return config::read_recipe(text, "fates.yaml", {}, [](const std::string&) { return std::nullopt; });
 }
 
-/// Everything of a plan that a run follows; the problems where there is none.
+/// Everything in a plan that affects a run, or the problems if there is no plan.
 std::string digest(const config::LoadedRecipe& loaded) {
   if (!loaded.problems.empty()) return to_text(loaded.problems);
   auto result = estimate::make_plan(loaded, {.cuda_available = true});

@@ -1,4 +1,4 @@
-// Pages point at things that are there, and name every folder of the library.
+// Pages refer only to things that exist, and name every folder of the library.
 #include <catch2/catch.hpp>
 
 #include "docs/pages.h"
@@ -22,14 +22,14 @@ std::vector<std::string> matches(const std::string& text, const char* pattern) {
 
 }  // namespace
 
-TEST_CASE("links of pages lead to files that are there", "[docs]") {
+TEST_CASE("links in documentation pages lead to existing files", "[docs]") {
   for (const auto& page : pages())
     for (const auto& link : matches(test::read_file(page), R"(\]\(([^)#:]+)(?:#[^)]*)?\))"))
       if (!test::fs::exists(page.parent_path() / link))
         FAIL_CHECK(page.filename().string() << " links to " << link << ", which is not there");
 }
 
-TEST_CASE("files that pages name are there", "[docs]") {
+TEST_CASE("files named in documentation pages exist", "[docs]") {
   const auto root = test::repository();
   for (const auto& page : pages()) {
     const bool library = page.parent_path().filename() == "lib";
@@ -49,7 +49,7 @@ TEST_CASE("lib/README.md has a row for every folder of the library", "[docs]") {
       FAIL_CHECK("lib/" << entry.path().filename().string() << " has no row in lib/README.md");
 }
 
-TEST_CASE("tests that docs/first-day.md names are there", "[docs]") {
+TEST_CASE("tests named in docs/first-day.md exist", "[docs]") {
   std::string sources;
   for (const auto& file : test::files_below({"test"}, {".cpp", ".py", ".txt"})) sources += test::read_file(file);
   for (const auto& row : test::table_rows(test::read_file(test::repository() / "docs/first-day.md"))) {

@@ -1,4 +1,4 @@
-// Reads the repository's own texts, for tests that hold documentation and program together.
+// Reads files of the repository, for tests that compare the documentation with the program.
 #pragma once
 
 #include <filesystem>
@@ -35,7 +35,7 @@ inline std::vector<fs::path> files_below(std::initializer_list<const char*> fold
   return {out.begin(), out.end()};
 }
 
-/// Every row of every table of a page, as its cells without blanks around them; heads and rules are left out.
+/// Every row of every table of a page, as cells without surrounding blanks; header rows and rules are left out.
 inline std::vector<std::vector<std::string>> table_rows(const std::string& page) {
   std::vector<std::vector<std::string>> out;
   std::size_t begin = 0;

@@ -45,7 +45,7 @@ const std::vector<Printed> kPrinted = {
 
 }  // namespace
 
-TEST_CASE("docs/plan-json.md names every field of plan --json, and no other", "[docs]") {
+TEST_CASE("docs/plan-json.md documents every field of plan --json, and no others", "[docs]") {
   std::set<std::string> printed;
   for (const auto& row : kPrinted) {
     const test::TemporaryFolder folder;

@@ -26,7 +26,7 @@ std::set<std::string> words_of(const std::string& text, const char* pattern) {
 
 }  // namespace
 
-TEST_CASE("README.md has a row for every command, and no other", "[docs]") {
+TEST_CASE("README.md has a row for every command, and no others", "[docs]") {
   const test::TemporaryFolder folder;
   const std::string help = test::run_program(folder, "--help").out;
   const auto commands = words_of(help.substr(help.find("Subcommands:")), "\n  ([a-z]+) ");
@@ -40,7 +40,7 @@ TEST_CASE("README.md has a row for every command, and no other", "[docs]") {
     if (!commands.contains(command)) FAIL_CHECK("README.md has automodel " << command << ", which does not exist");
 }
 
-TEST_CASE("the recipe of README.md is planned", "[docs]") {
+TEST_CASE("the recipe in README.md can be planned", "[docs]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", block(test::read_file(test::repository() / "README.md"), "model: "));
   folder.write("corpus/a.txt", std::string(4096, 'a'));
@@ -50,7 +50,7 @@ TEST_CASE("the recipe of README.md is planned", "[docs]") {
   CHECK(outcome.out.find("mesh      8 ranks: pp 2, dp_shard 4, fsdp2") != std::string::npos);
 }
 
-TEST_CASE("the mistake of README.md is told as it is shown there", "[docs]") {
+TEST_CASE("the error message in README.md is what the program prints", "[docs]") {
   const test::TemporaryFolder folder;
   folder.write("recipes/quickstart.yaml", test::read_file(test::repository() / "recipes/quickstart.yaml"));
   const auto page = test::read_file(test::repository() / "README.md");

@@ -1,4 +1,4 @@
-// Pages that repeat what the declarations in lib/config say are current.
+// Pages generated from the declarations in lib/config are current.
 #include "config/reference.h"
 
 #include <algorithm>
@@ -10,12 +10,12 @@
 
 namespace automodel {
 
-TEST_CASE("docs/recipe-reference.md is what the program prints", "[docs]") {
+TEST_CASE("docs/recipe-reference.md matches what the program prints", "[docs]") {
   const bool current = test::read_file(test::repository() / "docs/recipe-reference.md") == config::recipe_reference();
   if (!current) FAIL("write it anew: automodel schema --markdown > docs/recipe-reference.md");
 }
 
-TEST_CASE("a recipe's list of what is ignored is the table's, word for word", "[docs]") {
+TEST_CASE("the ignored keys of a recipe are listed with exactly the reasons of the table", "[docs]") {
   const std::string base =
       "model: {config: {model_type: llama}}\nlr_scheduler: {}\npeft: {dim: 4}\ngeneration: {}\nfreeze_config: {}\n"
       "neftune: {}\nfp8: {}\n";
@@ -42,7 +42,7 @@ TEST_CASE("a recipe's list of what is ignored is the table's, word for word", "[
   CHECK(tried > 100);
 }
 
-TEST_CASE("a value without effect is listed as the table says", "[docs]") {
+TEST_CASE("a value without effect is listed with the reason of the table", "[docs]") {
   const std::vector<config::Override> values = {{"checkpoint.model_save_format", "torch_save", "test"},
                                                 {"validation_dataloader.batch_size", "7", "test"}};
   REQUIRE(config::ignored_values().size() == values.size());

@@ -72,7 +72,7 @@ Calibration measured_for(const EstimatedPlan& plan) {
   return out;
 }
 
-/// Sets a variable for the duration of a test.
+/// Sets an environment variable for the duration of a test.
 struct Variable {
   Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
   ~Variable() { setenv(name_, "", 1); }
@@ -81,7 +81,7 @@ struct Variable {
 
 }  // namespace
 
-TEST_CASE("a calibration file reads back as it was written, and anything else is none", "[plan]") {
+TEST_CASE("a calibration file reads back as it was written, and malformed ones are refused", "[plan]") {
   const test::TemporaryFolder folder;
   const Variable path("AUTOMODEL_CALIBRATION", (folder.path() / "deep" / "calibration.json").string());
   CHECK(calibration_text().empty());
@@ -109,7 +109,7 @@ TEST_CASE("a calibration file reads back as it was written, and anything else is
     CAPTURE(text);
     CHECK_FALSE(parse_calibration(text));
   }
-  // A sample without a rate that estimates divide by is passed over.
+  // A sample without a rate that estimates divide by is skipped.
   made.samples[0].optimizer_rate = 0;
   CHECK(parse_calibration(to_json(made))->samples.empty());
 }
@@ -120,7 +120,7 @@ TEST_CASE("an empty AUTOMODEL_CALIBRATION reads and writes nothing", "[plan]") {
   CHECK_FALSE(write_calibration({}));
 }
 
-TEST_CASE("a sample replaces that of the same sizes, and runs keep the newest few", "[plan]") {
+TEST_CASE("a calibration sample replaces one of the same sizes, and only the newest runs are kept", "[plan]") {
   Calibration made;
   made.add(sample("tiny", 32, 1e9));
   made.add(sample("tiny", 64, 1e9));
@@ -139,7 +139,7 @@ TEST_CASE("a sample replaces that of the same sizes, and runs keep the newest fe
   CHECK(made.find_runs("a") == nullptr);
 }
 
-TEST_CASE("a plan takes what was measured at its sizes", "[plan]") {
+TEST_CASE("a plan uses the times measured at its sizes", "[plan]") {
   const auto loaded = recipe("strategy: ddp");
   const auto plain = planned(loaded, nullptr);
   CHECK_FALSE(plain.estimate->hardware.measured());
@@ -148,7 +148,7 @@ TEST_CASE("a plan takes what was measured at its sizes", "[plan]") {
   const auto plan = planned(loaded, &calibration);
   REQUIRE(plan.estimate->hardware.measured());
   CHECK(plan.estimate->hardware.origin == "calibrated 2026-01-02");
-  // Eight layers of 1 + 2 s, the head of 3 + 6 s, the embedding of 0.1 + 0.2 s; two runs of one microbatch per step.
+  // Eight layers of 1 + 2 s, the head of 3 + 6 s, the embedding of 0.1 + 0.2 s; two microbatches per step.
   const double once = 8 * 3 + 9 + 0.3;
   CHECK(plan.estimate->time.schedule == Approx(2 * once).epsilon(1e-6));
   const double elements = static_cast<double>(plan.pipeline->stages[0].part.parameters);
@@ -160,7 +160,7 @@ TEST_CASE("a plan takes what was measured at its sizes", "[plan]") {
   CHECK(again.estimate->time.schedule == Approx(2 * (once + 8)).epsilon(1e-6));
 }
 
-TEST_CASE("input and weight gradients that are apart have their own times", "[plan]") {
+TEST_CASE("separate input and weight gradients have their own calibrated times", "[plan]") {
   const auto loaded =
       recipe("strategy: ddp, pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, pp_microbatch_size: 2}");
   const auto plain = planned(loaded, nullptr);
@@ -174,7 +174,7 @@ TEST_CASE("input and weight gradients that are apart have their own times", "[pl
   CHECK(stage.backward == Approx(4));
 }
 
-TEST_CASE("other sizes are scaled by their work, and the plan says with what", "[plan]") {
+TEST_CASE("times measured at other sizes are scaled by FLOPs, and the plan says so", "[plan]") {
   const auto loaded = recipe("strategy: ddp");
   auto calibration = measured_for(planned(loaded, nullptr));
   calibration.samples[0].sequence *= 2;
@@ -183,7 +183,7 @@ TEST_CASE("other sizes are scaled by their work, and the plan says with what", "
   const auto plan = planned(loaded, &calibration);
   CHECK(plan.estimate->hardware.origin.find("--calibrate measures these sizes") != std::string::npos);
   CHECK(plan.estimate->time.schedule == Approx(2 * (8 * 3 + 9 + 0.3)).epsilon(1e-6));
-  // Another type is not what was measured.
+  // Measurements in another dtype are not used.
   calibration.samples[0].type = "bfloat16";
   CHECK_FALSE(planned(loaded, &calibration).estimate->hardware.measured());
 }
@@ -199,7 +199,7 @@ TEST_CASE("the calibration of another machine is not used", "[plan]") {
   CHECK(plan.estimate->hardware.origin.find("another machine") != std::string::npos);
 }
 
-TEST_CASE("past runs of the same plan correct its time", "[plan]") {
+TEST_CASE("past runs of the same plan correct its estimated time", "[plan]") {
   const auto loaded = recipe("strategy: ddp");
   const auto plain = planned(loaded, nullptr);
   Calibration calibration;
@@ -220,7 +220,7 @@ TEST_CASE("past runs of the same plan correct its time", "[plan]") {
   CHECK(plan.estimate->time.timeline.makespan == Approx(plain.estimate->time.timeline.makespan * factor));
   CHECK(report::to_text(plan, report::ActionFormat::kNone).find("corrected by 3 past runs (last 2026-01-03)") !=
         std::string::npos);
-  // The key knows what a step's time depends on, and nothing else.
+  // The key covers exactly what a step's time depends on.
   CHECK(run_key(plan) == run_key(plain));
   CHECK(run_key(planned(recipe("strategy: ddp", "seed: 7\n"), nullptr)) == run_key(plain));
   for (const char* distributed : {"strategy: fsdp2", "strategy: ddp, activation_checkpointing: full",

@@ -27,11 +27,11 @@ Whole whole_of(const std::string& text, int ranks) {
   return out;
 }
 
-TEST_CASE("the data-parallel size gives way first, and the global batch stays") {
+TEST_CASE("with fewer ranks the data-parallel size shrinks first, and the global batch stays") {
   const auto whole = whole_of(kSmall + "distributed: {tp_size: 2}\n", 16);
   const auto smaller = plan_for_fewer(whole.loaded, *whole.plan, {.most = 14});
   REQUIRE(smaller);
-  // dp 7, 6 and 5 do not divide 16 rows of four sequences.
+  // dp 7, 6 and 5 do not divide 16 local batches of four sequences.
   CHECK(smaller->words == std::vector<std::string>{"distributed.dp_size=4"});
   CHECK(smaller->same_axes);
   CHECK(smaller->plan.mesh.world_size() == 8);
@@ -40,7 +40,7 @@ TEST_CASE("the data-parallel size gives way first, and the global batch stays") 
   CHECK(smaller->plan.batch.runs == 4);
 }
 
-TEST_CASE("where the recipe's axes need more ranks, or do not fit on fewer, another mesh is found that fits") {
+TEST_CASE("if the recipe's axes need more ranks than are left, another mesh that fits is found") {
   const auto whole = whole_of(kSmall + "distributed: {tp_size: 4, cp_size: 4}\n", 16);
   const auto smaller = plan_for_fewer(whole.loaded, *whole.plan, {.most = 8});
   REQUIRE(smaller);
@@ -50,7 +50,7 @@ TEST_CASE("where the recipe's axes need more ranks, or do not fit on fewer, anot
   CHECK(smaller->plan.estimate->memory.fit != Fit::kDoesNotFit);
 }
 
-TEST_CASE("where nothing fits in memory there is no plan of fewer ranks") {
+TEST_CASE("there is no plan for fewer ranks if nothing fits in memory") {
   auto text = kSmall;
   text.replace(text.find("profile: h100"), 13, "profile: h100, memory: 1MiB");
   const auto whole = whole_of(text, 8);

@@ -24,7 +24,7 @@ std::string tiny(const std::string& distributed, const std::string& rest = "") {
          rest;
 }
 
-/// A Megatron case as a recipe, where it can be one: dense, Llama-like, distributed optimizer.
+/// A Megatron case as a recipe, if it can be expressed as one: dense, Llama-like, distributed optimizer.
 std::optional<std::string> recipe_of(const nlohmann::json& input) {
   const auto& a = input["args"];
   const bool plain = a["num_experts"].is_null() && !a["add_bias_linear"].get<bool>() &&
@@ -53,14 +53,14 @@ std::optional<std::string> recipe_of(const nlohmann::json& input) {
 
 }  // namespace
 
-TEST_CASE("weights, gradients and optimizer are Megatron Core's where the assumptions are", "[plan][golden]") {
+TEST_CASE("weight, gradient and optimizer memory match Megatron Core under the same assumptions", "[plan][golden]") {
   int compared = 0;
   for (const auto& row : golden::load("plan/megatron_memory.json")) {
     const auto text = recipe_of(row["input"]);
     if (!text) continue;
     CAPTURE(row["input"].dump());
     const auto plan = planned(*text);
-    // The stage with the embedding is their most loaded one. Its moments and masters are sharded, gradients are whole.
+    // Their most loaded stage is the one with the embedding. Moments and master weights are sharded, gradients are not.
     const auto& first = plan.estimate->memory.ranks[0].in(Phase::kInitialization);
     const double ours = first.weights + first.gradients + first.optimizer;
     const double theirs = row["output"]["weight_and_optimizer_bytes"];
@@ -70,7 +70,7 @@ TEST_CASE("weights, gradients and optimizer are Megatron Core's where the assump
   CHECK(compared == 7);
 }
 
-TEST_CASE("model FLOPs are Megatron Core's", "[plan][golden]") {
+TEST_CASE("model FLOPs per token match Megatron Core", "[plan][golden]") {
   for (const auto& row : golden::load("plan/megatron_memory.json")) {
     const auto text = recipe_of(row["input"]);
     if (!text) continue;
@@ -81,14 +81,14 @@ TEST_CASE("model FLOPs are Megatron Core's", "[plan][golden]") {
   }
 }
 
-TEST_CASE("each kind of sharding divides what it shards", "[plan]") {
+TEST_CASE("each ZeRO level divides the memory of what it shards", "[plan]") {
   const auto bytes = [](const std::string& strategy) {
     return planned(tiny(strategy + ", dp_size: 2")).estimate->memory.ranks[0];
   };
   const auto ddp = bytes("strategy: ddp"), one = bytes("strategy: megatron_fsdp, zero_dp_strategy: 1"),
              two = bytes("strategy: megatron_fsdp, zero_dp_strategy: 2"), three = bytes("strategy: megatron_fsdp");
   const double whole = 4.0 * static_cast<double>(ddp.parameters);
-  CHECK(ddp.in(Phase::kInitialization).weights == Approx(whole));  // fp32: the optimizer changes what is computed with
+  CHECK(ddp.in(Phase::kInitialization).weights == Approx(whole));  // fp32: no separate master weights
   CHECK(ddp.in(Phase::kInitialization).gradients == Approx(whole));
   CHECK(ddp.in(Phase::kInitialization).optimizer == Approx(2 * whole));
   CHECK(one.in(Phase::kInitialization).optimizer == Approx(whole));
@@ -98,7 +98,7 @@ TEST_CASE("each kind of sharding divides what it shards", "[plan]") {
   CHECK(three.in(Phase::kSteady).weights < two.in(Phase::kSteady).weights);
 }
 
-TEST_CASE("a multimodal model's towers weigh on the first stage alone", "[plan]") {
+TEST_CASE("a multimodal model's towers add memory to the first stage only", "[plan]") {
   const std::string text =
       "model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 4, "
       "num_attention_heads: 8, vocab_size: 256, max_position_embeddings: 128";
@@ -121,7 +121,7 @@ TEST_CASE("a multimodal model's towers weigh on the first stage alone", "[plan]"
   CHECK(memory[0].parameters - alone.estimate->memory.ranks[0].parameters == elements);
   CHECK(memory[1].parameters == alone.estimate->memory.ranks[1].parameters);
   CHECK(memory[0].in(Phase::kSteady).activations > alone.estimate->memory.ranks[0].in(Phase::kSteady).activations);
-  // Eight images a step: forward and twice as much backward.
+  // Eight images per step: a forward pass and twice as many FLOPs backward.
   const double images = 3 * 8 * (towers[0].flops + towers[1].flops);
   CHECK(whole.estimate->time.flops - alone.estimate->time.flops == Approx(images));
   CHECK(whole.estimate->time.step > alone.estimate->time.step);
@@ -130,19 +130,19 @@ TEST_CASE("a multimodal model's towers weigh on the first stage alone", "[plan]"
   CHECK(again.estimate->memory.ranks[0].in(Phase::kSteady).activations < memory[0].in(Phase::kSteady).activations);
 }
 
-TEST_CASE("activations follow the microbatches in flight", "[plan]") {
+TEST_CASE("activation memory follows the number of microbatches in flight", "[plan]") {
   const std::string pipeline = "strategy: ddp, pp_size: 4, pipeline: {pp_schedule: ";
   const auto one = planned(tiny(pipeline + "1F1B}")), gpipe = planned(tiny(pipeline + "GPipe}"));
   const auto activations = [](const EstimatedPlan& plan, int rank) {
     return plan.estimate->memory.ranks[static_cast<std::size_t>(rank)].in(Phase::kSteady).activations;
   };
-  // 1F1B: 4, 3, 2, 1 in flight; GPipe: all 8 everywhere. The working memory of one backward pass comes on top.
+  // 1F1B: 4, 3, 2, 1 in flight; GPipe: all 8 on every rank. The working memory of one backward pass is added to that.
   const double layer = activations(one, 0) - activations(one, 1);
   CHECK(activations(one, 1) - activations(one, 2) == Approx(layer));
   CHECK(activations(gpipe, 0) - activations(one, 0) == Approx(4 * layer));
 }
 
-TEST_CASE("recomputation keeps the residual stream only", "[plan]") {
+TEST_CASE("recomputation reduces activation memory and adds time but no model FLOPs", "[plan]") {
   const auto whole = planned(tiny("strategy: ddp")),
              again = planned(tiny("strategy: ddp, activation_checkpointing: full")),
              some = planned(tiny("strategy: ddp, activation_checkpointing: selective"));
@@ -155,7 +155,7 @@ TEST_CASE("recomputation keeps the residual stream only", "[plan]") {
   CHECK(again.estimate->time.flops == Approx(whole.estimate->time.flops));
 }
 
-TEST_CASE("nvFSDP's names of sharding become Megatron-FSDP's levels, and the plan says so", "[plan]") {
+TEST_CASE("nvFSDP's names of sharding levels become Megatron-FSDP's levels, shown in the plan", "[plan]") {
   const auto level = [](const std::string& name) {
     return planned(tiny("strategy: nvfsdp, dp_size: 2, data_parallel_sharding_strategy: " + name));
   };
@@ -182,11 +182,11 @@ TEST_CASE("nvFSDP's names of sharding become Megatron-FSDP's levels, and the pla
   CHECK_FALSE(planned(tiny("strategy: fsdp2")).zero_level);
 }
 
-TEST_CASE("offloaded layers are in host memory, and the device holds two at most", "[plan]") {
+TEST_CASE("activations of offloaded layers are in host memory, and some return to the device", "[plan]") {
   const auto on_gpu = [](const std::string& megatron) {
     auto text = tiny("strategy: ddp", "hardware: {profile: h100}\nmodel_parallel: {" + megatron + "}\n");
     text.replace(0, std::string("device: cpu").size(), "device: cuda");
-    return planned(text).estimate->memory.ranks[0].in(Phase::kFirstStep);  // later there are copies for checkpoints too
+    return planned(text).estimate->memory.ranks[0].in(Phase::kFirstStep);  // later phases add copies for checkpoints
   };
   const auto whole = on_gpu(""), some = on_gpu("cpu_offloading: true, cpu_offloading_num_layers: 3"),
              most = on_gpu("cpu_offloading: true, cpu_offloading_num_layers: 7");
@@ -194,7 +194,7 @@ TEST_CASE("offloaded layers are in host memory, and the device holds two at most
   CHECK(most.activations < some.activations);
   CHECK(some.host == Approx(whole.activations - some.activations));
   CHECK(most.host == Approx(some.host * 7 / 3));
-  CHECK(most.activations > whole.activations - most.host);  // two of them are back while they are needed
+  CHECK(most.activations > whole.activations - most.host);  // two layers are back while they are needed
   const auto cpu =
       planned(tiny("strategy: ddp", "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 3}\n"));
   CHECK(cpu.estimate->memory.ranks[0].in(Phase::kSteady).host == 0);
@@ -202,7 +202,7 @@ TEST_CASE("offloaded layers are in host memory, and the device holds two at most
   CHECK(cpu.warnings[0].id == "no-effect");
 }
 
-TEST_CASE("copies that checkpoints are written from stay after the first save", "[plan]") {
+TEST_CASE("buffers that checkpoints are written from stay allocated after the first save", "[plan]") {
   const auto steady = [](const std::string& more, std::string_view device) {
     auto text = tiny("strategy: ddp", more);
     text.replace(0, std::string("device: cpu").size(), device);
@@ -214,7 +214,7 @@ TEST_CASE("copies that checkpoints are written from stay after the first save", 
   CHECK(steady(waiting, "device: cpu").buffers == without.buffers);
   CHECK(with.buffers - without.buffers == Approx(with.weights + with.optimizer));  // float32: values and two moments
   CHECK(steady(none + gpu, "device: cuda").host == 0);
-  CHECK(steady(waiting + gpu, "device: cuda").host > 0);  // a device's memory is no place to write from
+  CHECK(steady(waiting + gpu, "device: cuda").host > 0);  // checkpoints cannot be written from device memory
 }
 
 TEST_CASE("a plan fits, is tight or does not fit", "[plan]") {
@@ -227,11 +227,11 @@ TEST_CASE("a plan fits, is tight or does not fit", "[plan]") {
   CHECK(fit(fmt::format("{:.0f}", need * 0.95)) == Fit::kDoesNotFit);
 }
 
-TEST_CASE("parameters of a rank follow the tensor-parallel plan", "[plan]") {
+TEST_CASE("the number of parameters on a rank follows the tensor-parallel plan", "[plan]") {
   const auto parameters = [](const std::string& text) { return planned(text).estimate->memory.ranks[0].parameters; };
   // A layer: attention 2 x 64 x 64 + 2 x 64 x 32, MLP 3 x 64 x 160, norms 2 x 64. Ends: 2 x 1000 x 64 and a norm of 64.
   const std::int64_t mlp = 30720, ends = 128000 / 4 + 64;
-  // Two heads of keys and values for four ranks: two have the same.
+  // Two key-value heads for four ranks: pairs of ranks have the same head.
   CHECK(parameters(tiny("strategy: ddp, tp_size: 4")) == 8 * (8192 / 4 + 4096 / 2 + mlp / 4 + 128) + ends);
   const auto mapped = [&](const std::string& layers) {
     return parameters(
@@ -244,7 +244,7 @@ TEST_CASE("parameters of a rank follow the tensor-parallel plan", "[plan]") {
   CHECK(mapped("1") == 8 * (12288 + 128) + 7 * mlp + mlp / 4 + ends);
 }
 
-TEST_CASE("low-rank parts of latent attention are whole on every rank", "[plan]") {
+TEST_CASE("low-rank projections of latent attention are replicated on every tensor-parallel rank", "[plan]") {
   const auto plan = planned(
       "device: cpu\nmodel:\n  config: {model_type: deepseek_v3, hidden_size: 64, intermediate_size: 128, "
       "num_hidden_layers: 2,\n    num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 1000, q_lora_rank: 16, "
@@ -258,14 +258,14 @@ TEST_CASE("low-rank parts of latent attention are whole on every rank", "[plan]"
   CHECK(plan.estimate->memory.ranks[0].parameters == 2 * (low_rank + norms + divided / 2) + 1000 * 64 + 64);
 }
 
-TEST_CASE("a matrix of an adapter beside shared heads is divided as they are", "[plan]") {
+TEST_CASE("an adapter of shared key-value heads is sharded like those heads", "[plan]") {
   const auto plan = planned(tiny("strategy: ddp, tp_size: 4", "peft: {target_modules: ['*.k_proj'], dim: 8}\n"));
   const auto whole = planned(tiny("strategy: ddp, tp_size: 4"));
-  // A [8, 64] is whole, of B [32, 8] there is one head of two.
+  // A [8, 64] is replicated; of B [32, 8] a rank has one head of two.
   CHECK(plan.estimate->memory.ranks[0].parameters - whole.estimate->memory.ranks[0].parameters == 8 * (512 + 256 / 2));
 }
 
-TEST_CASE("activations of what is not divided are whole", "[plan]") {
+TEST_CASE("activations of unsharded modules are not divided by the tensor-parallel size", "[plan]") {
   arch::ModelSpec spec;
   spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = 160, spec.vocab = 1000;
   ActivationRequest request{.tokens = 10, .sequence = 10, .bytes = 2, .tp = 4};
@@ -277,7 +277,7 @@ TEST_CASE("activations of what is not divided are whole", "[plan]") {
   request.shares = &shares;
   CHECK(layer_activations(spec, 0, request).kept == 10 * ((256 + 64 + 64 + 64 + 480 / 4) * 2 + 4 * (2 + 4)));
   CHECK(head_activations(spec, request, {.fused = false}).logits == 10 * 1000 * 2);
-  request.sequence_parallel = true;  // the norm before attention leaves the tokens of all ranks
+  request.sequence_parallel = true;  // the norm before attention outputs the tokens of all ranks
   shares.kinds[0].widths.whole_attention = true;
   CHECK(layer_activations(spec, 0, request).kept ==
         10 * ((3 * 64 / 4 + 64 + 64 + 64 + 64 + 480 / 4) * 2 + 4 * (2 + 4)));
@@ -299,28 +299,28 @@ TEST_CASE("activations of what is not divided are whole", "[plan]") {
   CHECK((!gathered.whole_attention && gathered.whole_mlp));
 }
 
-TEST_CASE("each tensor-parallel rank sends its part of the tokens to experts", "[plan]") {
+TEST_CASE("each tensor-parallel rank routes its share of the tokens to experts", "[plan]") {
   arch::ModelSpec spec;
   spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.vocab = 1000;
   spec.moe = arch::MixtureOfExperts{.experts = 8, .top_k = 2, .ffn = 32};
   spec.moe_layers = {true};
   ActivationRequest request{.tokens = 10, .sequence = 10, .bytes = 2, .tp = 2};
-  // Residual stream 2 x 64, norms 2 x 64, queries 64, keys and values 2 x 32, attention 64; of an expert 2 x 64, 3
-  // x 32.
+  // Residual stream 2 x 64, norms 2 x 64, queries 64, keys and values 2 x 32, attention 64; an expert 2 x 64 and
+  // 3 x 32.
   const int dense = 256 + (64 + 64 + 64) / 2, expert = 128 + 96, statistics = 4 * (2 + 4 / 2);
   CHECK(layer_activations(spec, 0, request).kept == 10 * ((dense + 2 * expert / 2) * 2 + statistics));
   request.sequence_parallel = true;
   CHECK(layer_activations(spec, 0, request).kept == 10 * ((dense - 128 + 2 * expert / 2) * 2 + statistics));
-  // Two ranks with parts of the same experts have the rows of both; their widths are half as large.
+  // Two ranks that shard the same experts hold the rows of both, at half the width.
   request.expert_tensor = 2;
   CHECK(layer_activations(spec, 0, request).kept == 10 * ((dense - 128 + 2 * (expert + 64) / 2) * 2 + statistics));
-  // The rows of both come from other ranks, and as many come back.
+  // The rows of both come from other ranks, and as many are returned.
   request.experts_apart = true;
   CHECK(layer_activations(spec, 0, request).kept ==
         10 * ((dense - 128 + 2 * (expert + 64 + 2 * 128) / 2) * 2 + statistics));
 }
 
-TEST_CASE("a plan knows whose experts are on other ranks", "[plan]") {
+TEST_CASE("experts on other ranks add activation memory for the rows exchanged with them", "[plan]") {
   const auto activations = [](const std::string& distributed, const std::string& more = "") {
     auto text = tiny(distributed, more);
     const std::string dense = "model_type: llama, ";
@@ -337,11 +337,11 @@ TEST_CASE("a plan knows whose experts are on other ranks", "[plan]") {
         (2 * 2 + 1) * rows);
 }
 
-TEST_CASE("a validation needs the widest block or the head, one after the other", "[plan]") {
+TEST_CASE("validation needs memory for the widest block and for the output head, one after the other", "[plan]") {
   arch::ModelSpec spec;
   spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = 160, spec.vocab = 1000;
   ActivationRequest request{.tokens = 10, .sequence = 10, .bytes = 2};
-  // The stream in two parts and their sum, its norm, both inputs of the gate, what it gives, and the block's result.
+  // Two addends of the residual stream and their sum, its norm, both inputs and output of the gate, the block's output.
   CHECK(layer_activations(spec, 0, request).forward == 10 * 2 * (3 * 64 + 64 + 320 + 160 + 64));
   spec.ffn = 16;
   CHECK(layer_activations(spec, 0, request).forward == 10 * 2 * (3 * 64 + 64 + 128 + 64 + 64));
@@ -353,7 +353,7 @@ TEST_CASE("a validation needs the widest block or the head, one after the other"
   CHECK(shares.activations == 8.0 * 32 * 3 * 64 * 4);
 }
 
-TEST_CASE("messages between stages carry a rank's own tokens", "[plan]") {
+TEST_CASE("with sequence parallelism messages between stages carry only a rank's own tokens", "[plan]") {
   const auto buffers = [](const std::string& more) {
     const auto plan = planned(tiny("strategy: fsdp2, tp_size: 2, pp_size: 2, pipeline: {pp_schedule: 1F1B}" + more));
     const double messages = plan.pipeline->schedule.proof.ranks[0].receive_buffers + 1;
@@ -364,7 +364,7 @@ TEST_CASE("messages between stages carry a rank's own tokens", "[plan]") {
   CHECK(buffers(", sequence_parallel: true") == 32 / 2 * 64 * 4);
 }
 
-TEST_CASE("of many stages those are gathered that are needed next", "[plan]") {
+TEST_CASE("of many stages per rank only those needed next are gathered", "[plan]") {
   const auto weights = [](int layers, std::size_t rank) {
     return planned(
                tiny(fmt::format("strategy: fsdp2, dp_size: 2, pp_size: 2, pipeline: {{pp_schedule: Interleaved1F1B, "
@@ -374,11 +374,11 @@ TEST_CASE("of many stages those are gathered that are needed next", "[plan]") {
         .in(Phase::kFirstStep)
         .weights;
   };
-  // In float32: half of all as master values, and three of four stages; one has an end of the model.
+  // In float32: half of all stages as master weights, and three of four stages gathered, one with an end of the model.
   const double layer = 43136, first = 64000, last = 64064;
   CHECK(weights(1, 0) == 4 * ((4 * layer + first) / 2 + 3 * layer + first));
   CHECK(weights(1, 1) == 4 * ((4 * layer + last) / 2 + 3 * layer + last));
-  CHECK(weights(2, 0) == 4 * 1.5 * (4 * layer + first));  // two stages: both
+  CHECK(weights(2, 0) == 4 * 1.5 * (4 * layer + first));  // both of two stages
 }
 
 }  // namespace automodel::estimate

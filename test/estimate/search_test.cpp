@@ -50,8 +50,7 @@ const std::set<std::string> kDecided = {
     "step_scheduler.local_batch_size",
 };
 
-/// Keys that are not as they were in the recipe that --apply writes for the best candidate; "none" where a search finds
-/// nothing.
+/// Keys that differ in the recipe that --apply writes for the best candidate; "none" if the search finds nothing.
 std::vector<std::string> changed_by_search(const config::LoadedRecipe& loaded) {
   const auto result = search_plans(loaded, {.world_size = 4, .show = 1, .plans = 1, .patience = 0});
   if (result.best.empty()) return {"none"};
@@ -65,7 +64,7 @@ std::vector<std::string> changed_by_search(const config::LoadedRecipe& loaded) {
 
 }  // namespace
 
-TEST_CASE("every key of a recipe that a search does not decide stays as it is", "[plan]") {
+TEST_CASE("a search leaves every key of a recipe unchanged that it does not decide", "[plan]") {
   const std::string model =
       "model: {config: {hidden_size: 64, intermediate_size: 128, num_hidden_layers: 8, num_attention_heads: 8, "
       "num_key_value_heads: 8, vocab_size: 256, max_position_embeddings: 128, ";
@@ -112,7 +111,7 @@ TEST_CASE("every key of a recipe that a search does not decide stays as it is", 
   CHECK(kept > 400);
 }
 
-TEST_CASE("sizes in Megatron Core's names and stages per rank are searched in both places", "[plan]") {
+TEST_CASE("sizes given by Megatron Core's names are searched, and written back consistently", "[plan]") {
   const auto loaded = llama(
       "hardware: {profile: h100, memory: 60GiB}\n"
       "distributed: {strategy: megatron_fsdp, pipeline: {pp_schedule: Interleaved1F1B, dtype: float32, "
@@ -140,7 +139,7 @@ TEST_CASE("sizes in Megatron Core's names and stages per rank are searched in bo
   CHECK(tensors.size() > 1);
 }
 
-TEST_CASE("a search finds plans that fit and can be made, fastest first", "[plan]") {
+TEST_CASE("a search returns valid plans that fit in memory, fastest first", "[plan]") {
   const auto loaded = llama("hardware: {profile: h100}\n");
   const auto result = search_plans(loaded, {.world_size = 16});
   REQUIRE(result.problems.empty());
@@ -163,7 +162,7 @@ TEST_CASE("a search finds plans that fit and can be made, fastest first", "[plan
   CHECK(plan.plan->batch.global == 64);
 }
 
-TEST_CASE("a search says what would nearly fit where nothing does", "[plan]") {
+TEST_CASE("a search that finds nothing that fits reports what would nearly fit", "[plan]") {
   const auto result = search_plans(llama("hardware: {profile: h100, memory: 2GiB}\n"), {.world_size = 8});
   CHECK(result.best.empty());
   REQUIRE_FALSE(result.refused.empty());
@@ -171,7 +170,7 @@ TEST_CASE("a search says what would nearly fit where nothing does", "[plan]") {
   CHECK(result.refused[0].example.find("nearest needs") != std::string::npos);
 }
 
-TEST_CASE("a search that has no time left goes on until something fits, or says what it left", "[plan]") {
+TEST_CASE("a search out of time continues until something fits, or reports what was not tried", "[plan]") {
   // The fastest by the coarse estimate do not quite fit.
   const auto loaded = llama("hardware: {profile: h100, memory: 30GiB}\n");
   const auto hurried = search_plans(loaded, {.world_size = 16, .patience = 0});
@@ -183,7 +182,7 @@ TEST_CASE("a search that has no time left goes on until something fits, or says 
   CHECK(to_text(none).find(none.untried == 0 ? "nothing fits" : "more were not tried") != std::string::npos);
 }
 
-TEST_CASE("a search says why the recipe's own way is slower", "[plan]") {
+TEST_CASE("a search says why the recipe's own plan is slower than the best", "[plan]") {
   const auto loaded = llama(
       "hardware: {profile: h100}\ndistributed: {strategy: megatron_fsdp, tp_size: 1, pp_size: 8, dp_size: 2, pipeline: "
       "{pp_schedule: GPipe, pp_microbatch_size: 4}}\n");
@@ -203,7 +202,7 @@ TEST_CASE("a search says why the recipe's own way is slower", "[plan]") {
   CHECK(to_json(result).find("\"why\":\"waits of the pipeline") != std::string::npos);
 }
 
-TEST_CASE("a recipe whose experts are divided over tensor-parallel ranks is searched without that", "[plan]") {
+TEST_CASE("a recipe with expert tensor parallelism is searched without it", "[plan]") {
   const auto recipe = config::read_recipe(
       "model:\n  config: {model_type: mixtral, hidden_size: 1024, intermediate_size: 4096, num_hidden_layers: 8,\n"
       "    num_attention_heads: 16, num_key_value_heads: 8, vocab_size: 32000, num_local_experts: 8,\n"

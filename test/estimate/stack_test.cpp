@@ -52,7 +52,7 @@ AxisTraffic experts_of(const EstimatedPlan& plan) {
 
 }  // namespace
 
-TEST_CASE("a recipe names the stack that it is planned for, or its strategy does", "[plan]") {
+TEST_CASE("the software stack of a plan comes from the recipe, or else from its strategy", "[plan]") {
   const auto stack = [](const std::string& distributed, const std::string& hardware, const std::string& rest = "") {
     return planned(recipe(kLlama, distributed, hardware, rest)).stack;
   };
@@ -68,7 +68,7 @@ TEST_CASE("a recipe names the stack that it is planned for, or its strategy does
   CHECK(planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", "h100"), training).stack == Stack::kOwn);
 }
 
-TEST_CASE("on a CPU bandwidths count and the stack of a GPU is warned of", "[plan]") {
+TEST_CASE("on a CPU bandwidths are used, and options of a GPU stack give warnings", "[plan]") {
   const auto plan = [](const std::string& hardware) {
     const auto text = recipe(kLlama, "strategy: ddp, dp_size: 2", "cpu" + hardware);
     return planned("device: cpu" + text.substr(text.find('\n')));
@@ -83,8 +83,8 @@ TEST_CASE("on a CPU bandwidths count and the stack of a GPU is warned of", "[pla
   CHECK(keys == std::vector<std::string>{"hardware.stack", "hardware.dispatcher"});
 }
 
-TEST_CASE("attention has a rate of its own", "[plan]") {
-  // With twice the tokens products take twice as long and attention four times.
+TEST_CASE("attention is estimated at a rate of its own", "[plan]") {
+  // With twice the tokens matmuls take twice as long and attention four times.
   for (const std::string stack : {"pytorch", "transformer_engine"}) {
     const auto plan = [&](int length) {
       return planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", "h100, stack: " + stack, "", length));
@@ -99,7 +99,7 @@ TEST_CASE("attention has a rate of its own", "[plan]") {
   }
 }
 
-TEST_CASE("float8 is for the products of layers", "[plan]") {
+TEST_CASE("float8 speeds up only the matmuls of layers", "[plan]") {
   const auto plain = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100"));
   const auto eight = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100", "fp8: {enabled: true}\n"));
   CHECK(hardware_of(eight).peak == Approx(1978.9e12));
@@ -109,7 +109,7 @@ TEST_CASE("float8 is for the products of layers", "[plan]") {
         Approx(reached(plain, hardware_of(plain).attention_efficiency)));
   CHECK(reached(eight, hardware_of(eight).head_efficiency) ==
         Approx(reached(plain, hardware_of(plain).head_efficiency)));
-  // Somebody who gives a peak that 16 bits do not have means it; a device without float8 computes in 16 bits.
+  // A given peak that exceeds that of 16-bit types is used; a device without float8 computes in 16 bits.
   const auto peak = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100, peak_tflops: 1978.9"));
   CHECK(peak.estimate->time.step == Approx(eight.estimate->time.step));
   CHECK(hardware_of(planned(recipe(kLlama, "strategy: ddp, dp_size: 8", "a100-80", "fp8: {enabled: true}\n"))).peak ==
@@ -118,7 +118,7 @@ TEST_CASE("float8 is for the products of layers", "[plan]") {
         989.4e12);
 }
 
-TEST_CASE("communication that a recipe overlaps takes less of a step, and as many bytes", "[plan]") {
+TEST_CASE("overlapped communication takes less time per step but sends as many bytes", "[plan]") {
   const auto tensor = [](const std::string& switches) {
     return planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 1, tp_size: 8", "h100",
                           "model_parallel: {sequence_parallel: true" + switches + "}\n"));
@@ -134,20 +134,20 @@ TEST_CASE("communication that a recipe overlaps takes less of a step, and as man
   CHECK(experts_of(hidden).bytes == experts_of(waiting).bytes);
 }
 
-TEST_CASE("a dispatcher that sends a token to a machine once sends less", "[plan]") {
+TEST_CASE("a dispatcher that sends a token to each machine only once sends fewer bytes", "[plan]") {
   const auto plan = [](const std::string& dispatcher) {
     return planned(recipe(kExperts, "strategy: fsdp2, dp_size: 32, ep_size: 32", "h100" + dispatcher));
   };
-  const double row = 4096.0 * 2048 * 2, layers = 4, times = 4 * 2;  // there and back in two passes; two runs a step
+  const double row = 4096.0 * 2048 * 2, layers = 4, times = 4 * 2;  // there and back, two passes, two microbatches
   const auto every = experts_of(plan(", dispatcher: nccl"));
   CHECK(every.bytes == Approx(layers * times * 8 * row * 31 / 32));
-  // Of four machines eight choices meet 4 (1 - 0.75^8), of which one in four is here.
+  // Eight choices among four machines reach 4 (1 - 0.75^8) of them, and one in four of these is the own machine.
   const auto once = experts_of(plan(", dispatcher: deduplicated"));
   CHECK(once.bytes == Approx(layers * times * row * 4 * (1 - std::pow(0.75, 8)) * 3 / 4));
   CHECK(once.seconds == Approx(once.bytes / 50e9));
   CHECK(experts_of(plan("")).bytes == once.bytes);
   CHECK(experts_of(plan(", stack: own")).bytes == every.bytes);
-  // In one machine FSDP2 recipes go through DeepEP, Megatron Core's through NCCL.
+  // Within a machine FSDP2 recipes use DeepEP, Megatron Core's use NCCL.
   const auto inside = [](const std::string& strategy) {
     const auto made = planned(recipe(kExperts, strategy + ", dp_size: 8, ep_size: 8", "h100"));
     return dispatch_of(hardware_of(made), 8).dispatcher;
@@ -157,7 +157,7 @@ TEST_CASE("a dispatcher that sends a token to a machine once sends less", "[plan
   CHECK(inside("strategy: ddp") == config::Dispatcher::kNccl);
 }
 
-TEST_CASE("a recipe gives the bandwidths of its cluster", "[plan]") {
+TEST_CASE("a recipe can set the bandwidths of its cluster", "[plan]") {
   const auto seconds = [](const std::string& hardware) {
     const auto plan =
         planned(recipe(kLlama, "strategy: ddp, dp_size: 2, pp_size: 4, pipeline: {}", hardware, "", 4096, 32, 4),
@@ -171,7 +171,7 @@ TEST_CASE("a recipe gives the bandwidths of its cluster", "[plan]") {
   CHECK(hardware_of(near).node.bandwidth == 32e9);
 }
 
-TEST_CASE("every profile has rates that a plan can be made with", "[plan]") {
+TEST_CASE("every hardware profile gives a plan with a plausible MFU", "[plan]") {
   for (const auto& each : device_profiles()) {
     CAPTURE(each.name);
     const auto plan = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 2", std::string(each.name)));
@@ -182,7 +182,7 @@ TEST_CASE("every profile has rates that a plan can be made with", "[plan]") {
     CHECK(find_device(name) != nullptr);
 }
 
-TEST_CASE("multi-token prediction in a layout is planned, and refused where it would be trained", "[plan]") {
+TEST_CASE("multi-token prediction in a layout is planned but refused for training", "[plan]") {
   const auto text = [](const std::string& layout) {
     return recipe(kDeepseek,
                   "strategy: megatron_fsdp, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: MegatronInterleaved, "
@@ -211,13 +211,13 @@ TEST_CASE("multi-token prediction in a layout is planned, and refused where it w
   CHECK(problems(text("Ett|t|t|ttL"), true).empty());
 }
 
-TEST_CASE("a router that scores by softmax in a DeepSeek V3 is planned", "[plan]") {
+TEST_CASE("DeepSeek V3 with a softmax router is plan-only", "[plan]") {
   const auto plan =
       planned(recipe(std::string(kDeepseek) + ", scoring_func: softmax", "strategy: fsdp2, dp_size: 2", "h100"));
   CHECK(plan.model->spec.plan_only.find("softmax") != std::string::npos);
 }
 
-TEST_CASE("layers are recomputed in parts under megatron_fsdp too", "[plan]") {
+TEST_CASE("selective recomputation also works under megatron_fsdp", "[plan]") {
   const auto kept = [](const std::string& how) {
     return planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8, activation_checkpointing: " + how, "h100"))
         .estimate->memory.ranks[0]

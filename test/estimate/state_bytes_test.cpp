@@ -38,7 +38,7 @@ double elements(const EstimatedPlan& plan) {
 
 }  // namespace
 
-TEST_CASE("FSDP2 of PyTorch keeps state in the type of the recipe's weights", "[plan]") {
+TEST_CASE("PyTorch's FSDP2 keeps optimizer state in the dtype of the recipe's weights", "[plan]") {
   const std::string eight = "strategy: fsdp2, dp_size: 8, mp_policy: {param_dtype: bfloat16, reduce_dtype: bfloat16}";
   const auto low = plan_of(kLlama, eight, "pytorch"), full = plan_of(kLlama, eight, "pytorch", "float32"),
              own = plan_of(kLlama, eight, "own");
@@ -48,7 +48,7 @@ TEST_CASE("FSDP2 of PyTorch keeps state in the type of the recipe's weights", "[
   CHECK(rank(low).in(Phase::kInitialization).weights == Approx(elements(low) / 8 * 2));
 }
 
-TEST_CASE("an optimizer's states have the bytes of its kind and of the types that the recipe names", "[plan]") {
+TEST_CASE("optimizer state bytes follow the optimizer and the dtypes in the recipe", "[plan]") {
   const auto of = [](const std::string& optimizer, const std::string& distributed = "strategy: fsdp2, dp_size: 8") {
     return planned(
         fmt::format("device: cuda\nmodel: {{torch_dtype: bfloat16, config: {{{}}}}}\n"
@@ -65,17 +65,17 @@ TEST_CASE("an optimizer's states have the bytes of its kind and of the types tha
   CHECK(optimizer(of("exp_avg_dtype: bfloat16, exp_avg_sq_dtype: bfloat16")) == Approx(all * (2 + 2)));
   CHECK(optimizer(of("amsgrad: true, exp_avg_sq_dtype: bfloat16")) == Approx(all * (4 + 2 + 2)));
   CHECK(optimizer(of("_target_: sgd, momentum: 0.9")) == Approx(all * 4));
-  // 16 layers of four matrices of attention and three of the MLP; embedding, head and norms are AdamW's.
+  // 16 layers with four attention and three MLP matrices; AdamW updates embedding, head and norms.
   const double matrices = 16.0 * (4 * 1024 * 1024 + 3 * 1024 * 4096) / 8;
   const auto muon = of("_target_: muon");
   CHECK(optimizer(muon) == Approx(matrices * 4 + (all - matrices) * 8));
   CHECK(of("_target_: muon", "strategy: fsdp2, dp_size: 4, tp_size: 2").estimate->memory.ranks[0].most().optimizer ==
-        Approx(optimizer(muon)).epsilon(0.01));  // norms are whole on both tp ranks
+        Approx(optimizer(muon)).epsilon(0.01));  // norms are replicated on both tp ranks
   const auto gradients = [](const EstimatedPlan& plan) { return rank(plan).in(Phase::kSteady).gradients; };
   CHECK(gradients(of("main_grads_dtype: bfloat16")) == Approx(gradients(adamw) / 2));
 }
 
-TEST_CASE("the time of Muon has its products and the way of the matrices", "[plan]") {
+TEST_CASE("Muon's estimated time includes its matmuls and sending the matrices between ranks", "[plan]") {
   const auto time = [](const std::string& optimizer, const std::string& distributed) {
     return planned(fmt::format("device: cuda\nmodel: {{torch_dtype: bfloat16, config: {{{}}}}}\n"
                                "distributed: {{{}}}\noptimizer: {{{}}}\ndataset: {{_target_: mock, seq_length: 64}}\n"
@@ -85,13 +85,13 @@ TEST_CASE("the time of Muon has its products and the way of the matrices", "[pla
         .estimate;
   };
   const auto one = time("_target_: muon", "dp_size: 1"), plain = time("_target_: adamw", "dp_size: 1");
-  // Three products an iteration: with the smaller square twice, and its square.
+  // Three matmuls per iteration: two with the smaller square matrix, and its square.
   const double flops = 5 * 16 * (4 * 2 * 1024.0 * 1024 * 3 * 1024 + 3 * 2 * 1024.0 * 1024 * (2 * 4096 + 1024));
   const double rate = one->hardware.peak * one->hardware.forward_efficiency;
   CHECK(one->time.optimizer - plain->time.optimizer == Approx(flops / rate));
   CHECK(time("_target_: muon, ns_steps: 10", "dp_size: 1")->time.optimizer - plain->time.optimizer ==
         Approx(2 * flops / rate));
-  // Each matrix is changed on one of eight ranks, and goes there and back.
+  // Each matrix is updated on one of eight ranks, and sent there and back.
   const auto bytes = [&](const std::string& optimizer, const std::string& distributed, const std::string& axis) {
     double out = 0;
     const auto made = time(optimizer, distributed);
@@ -107,7 +107,7 @@ TEST_CASE("the time of Muon has its products and the way of the matrices", "[pla
   CHECK(more("strategy: fsdp2, dp_size: 4, tp_size: 2", "tp") == Approx(2 * 2 * (matrices / 2) / 4 / 2));
 }
 
-TEST_CASE("gradients are reduced unit by unit where one microbatch is a step", "[plan]") {
+TEST_CASE("gradients are reduced unit by unit if a step has one microbatch", "[plan]") {
   const auto plan = [](const std::string& stack, int batch) {
     return plan_of(kLlama, "strategy: fsdp2, dp_size: 8", stack, "bfloat16", batch);
   };
@@ -115,16 +115,16 @@ TEST_CASE("gradients are reduced unit by unit where one microbatch is a step", "
   const auto one = plan("pytorch", 8);
   // In the type of the reduction, float32.
   CHECK(gradients(one) < 0.6 * 4 * elements(one));
-  CHECK(gradients(plan("pytorch", 16)) > 4 * elements(one));   // added up over two microbatches
-  CHECK(gradients(plan("own", 8)) < 0.6 * 4 * elements(one));  // nothing is deferred where there is one
-  // Sums come as whole gradients go, when the activations of the backward pass have gone.
+  CHECK(gradients(plan("pytorch", 16)) > 4 * elements(one));   // accumulated over two microbatches
+  CHECK(gradients(plan("own", 8)) < 0.6 * 4 * elements(one));  // with one microbatch nothing is deferred
+  // Sums replace whole gradients once the activations of the backward pass are freed.
   CHECK(gradients(plan("own", 16)) >= 4 * elements(one));
   const auto each =
       plan_of(kLlama, "strategy: fsdp2, dp_size: 8, defer_fsdp_grad_sync: false", "pytorch", "bfloat16", 16);
   CHECK(gradients(each) == gradients(one));
 }
 
-TEST_CASE("Megatron Core adds gradients up in the type that they are reduced in", "[plan]") {
+TEST_CASE("Megatron Core accumulates gradients in the dtype that they are reduced in", "[plan]") {
   const std::string zero = "strategy: megatron_fsdp, zero_dp_strategy: 1, preserve_fp32_weights: true, dp_size: 8";
   const auto initial = [&](const std::string& more, const std::string& stack) {
     const auto plan = plan_of(kLlama, zero + more, stack);
@@ -138,12 +138,12 @@ TEST_CASE("Megatron Core adds gradients up in the type that they are reduced in"
   CHECK(initial("", "own") == Approx(4));
 }
 
-TEST_CASE("an expert's rows are kept once as they arrived", "[plan]") {
+TEST_CASE("the PyTorch stack keeps an expert's input rows once, this program's engine more often", "[plan]") {
   const auto kept = [](const std::string& stack) {
     const auto plan = plan_of(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 8", stack);
     return rank(plan).most_activations;
   };
-  // Of a row there and back, and its result, in each of four layers for four experts of a token.
+  // The row sent, the row returned and its result, in each of four layers for the four experts of a token.
   CHECK(kept("own") - kept("pytorch") == Approx(4 * 64.0 * 4 * 3 * 1024 * 2));
   const auto full = [](const std::string& stack) {
     return rank(plan_of(kLlama, "strategy: fsdp2, dp_size: 8, activation_checkpointing: full", stack)).most_activations;
@@ -151,7 +151,7 @@ TEST_CASE("an expert's rows are kept once as they arrived", "[plan]") {
   CHECK(full("own") > full("pytorch"));
 }
 
-TEST_CASE("parts of a layer that are computed again are not kept, and take time", "[plan]") {
+TEST_CASE("recomputed modules of a layer store no activations and take more time", "[plan]") {
   const auto plan = [](const std::string& modules, bool training = false) {
     const auto loaded = config::read_recipe(
         fmt::format("device: cuda\nmodel:\n  torch_dtype: bfloat16\n  config: {{{}}}\n"
@@ -170,7 +170,7 @@ TEST_CASE("parts of a layer that are computed again are not kept, and take time"
     const auto made = plan(modules).plan;
     REQUIRE(made);
     CHECK(made->estimate->time.step >= all->estimate->time.step);
-    // Of four layers, without what the backward pass of one needs.
+    // Of four layers, less what the backward pass of one needs.
     return rank(*all).most_activations - rank(*made).most_activations;
   };
   const double layer = 64 * 2, layers = 3;
@@ -185,7 +185,7 @@ TEST_CASE("parts of a layer that are computed again are not kept, and take time"
   CHECK(plan("[]", true).problems.empty());
 }
 
-TEST_CASE("whole parameters that nobody shares are there once", "[plan]") {
+TEST_CASE("the PyTorch stack stores unsharded parameters only once", "[plan]") {
   const auto weights = [](const std::string& stack) {
     const auto plan = plan_of(kLlama, "strategy: fsdp2, dp_size: 1", stack, "bfloat16", 1);
     return rank(plan).in(Phase::kSteady).weights / elements(plan);

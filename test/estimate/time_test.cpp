@@ -14,14 +14,14 @@ using test::planned;
 constexpr const char* kLlama =
     "model_type: llama, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, num_attention_heads: 8,\n"
     "    num_key_value_heads: 4, head_dim: 8, vocab_size: 1000, max_position_embeddings: 128";
-/// A dense layer and one of 8 experts, of which a token takes 2.
+/// A dense layer and one with 8 experts, of which a token uses 2.
 constexpr const char* kExperts =
     "model_type: qwen3_moe, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, num_attention_heads: 4,\n"
     "    num_key_value_heads: 2, head_dim: 16, vocab_size: 1000, max_position_embeddings: 128, num_experts: 8,\n"
     "    num_experts_per_tok: 2, moe_intermediate_size: 32, mlp_only_layers: [0], tie_word_embeddings: false";
 constexpr double kExpertElements = 8 * 3 * 64 * 32;
 
-/// In bfloat16, gradients reduced in float32; sequences of 128 tokens, as microbatches of one.
+/// In bfloat16, gradients reduced in float32; sequences of 128 tokens, one per microbatch.
 std::string recipe(const std::string& model, const std::string& distributed, int global, int local,
                    const std::string& rest = "", const std::string& device = "cuda") {
   return fmt::format(
@@ -45,7 +45,7 @@ AxisTraffic row(const EstimatedPlan& plan, const std::string& axis, std::string_
 
 }  // namespace
 
-TEST_CASE("experts are gathered and reduced over their own shards", "[plan]") {
+TEST_CASE("expert weights are gathered, and their gradients reduced, over the experts' own shards", "[plan]") {
   const auto dense_of = [](const EstimatedPlan& plan) {
     return static_cast<double>(plan.pipeline->stages[0].part.parameters) - kExpertElements;
   };
@@ -57,14 +57,14 @@ TEST_CASE("experts are gathered and reduced over their own shards", "[plan]") {
     const auto& link = plan.estimate->hardware.node;
     CHECK(plan.estimate->time.communication == Approx(2 * (0.75 * bytes / link.bandwidth + 3 * link.latency)));
   }
-  SECTION("two ranks share them") {
-    // Gathered in two bytes for both passes, reduced in four.
+  SECTION("two ranks shard the same experts") {
+    // Gathered in two bytes per element for both passes, reduced in four.
     const auto plan = planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 4", 8, 1));
     CHECK(row(plan, "dp_shard_cp").bytes == Approx(7.0 / 8 * (2 * 2 + 4) * dense_of(plan)));
     CHECK(row(plan, "ep_shard").bytes == Approx(1.0 / 2 * (2 * 2 + 4) * kExpertElements / 4));
     CHECK(row(plan, "ep_shard").size == 2);
   }
-  SECTION("they stay gathered from the forward to the backward pass") {
+  SECTION("experts stay gathered from the forward to the backward pass") {
     const auto parts = [](const std::string& more) {
       return planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8, ep_size: 4" + more, 8, 1, "", "cpu"));
     };
@@ -74,7 +74,7 @@ TEST_CASE("experts are gathered and reduced over their own shards", "[plan]") {
     const auto& link = kept.estimate->hardware.node;
     CHECK(freed.estimate->time.communication - kept.estimate->time.communication ==
           Approx(1.0 / 2 * 2 * kExpertElements / 4 / link.bandwidth + link.latency));
-    // All of them are there, and of the dense units the largest, what is on its way for it, and the next.
+    // All experts are gathered; of the dense units only the largest, what is in flight for it, and the next.
     const auto weights = [](const EstimatedPlan& plan) {
       return plan.estimate->memory.ranks[0].in(Phase::kSteady).weights;
     };
@@ -92,12 +92,12 @@ TEST_CASE("experts are gathered and reduced over their own shards", "[plan]") {
   }
 }
 
-TEST_CASE("a rank alone sends through its own adapter", "[plan]") {
+TEST_CASE("a rank that sends alone uses only its own network adapter", "[plan]") {
   Hardware hardware;
   hardware.node = {.bandwidth = 450e9, .latency = 1e-6};
   hardware.network = {.bandwidth = 50e9, .latency = 2e-6};
   hardware.per_node = 8;
-  CHECK(group_link(hardware, 1, 16).link.bandwidth == 400e9);  // eight adapters of a machine
+  CHECK(group_link(hardware, 1, 16).link.bandwidth == 400e9);  // eight adapters per machine
   CHECK(neighbour_link(hardware, 1, 8).link == hardware.node);
   CHECK(neighbour_link(hardware, 1, 16).link == hardware.network);
   CHECK(exchange_link(hardware, 1, 8).link == hardware.node);
@@ -118,13 +118,13 @@ TEST_CASE("a rank alone sends through its own adapter", "[plan]") {
   CHECK(pp.seconds == Approx(pp.bytes / 50e9));
 }
 
-TEST_CASE("stages send a rank's share of the tokens with sequence parallelism", "[plan]") {
+TEST_CASE("with sequence parallelism stages send only a rank's share of the tokens", "[plan]") {
   const auto plan = planned(recipe(
       kLlama, "strategy: fsdp2, dp_size: 1, tp_size: 4, pp_size: 2, pipeline: {}, sequence_parallel: true", 2, 2));
   CHECK(row(plan, "pp").bytes == 2.0 * 128 / 4 * 64 * size_of(plan.types.message));
 }
 
-TEST_CASE("what is computed again is sent again", "[plan]") {
+TEST_CASE("recomputation repeats the communication of what it recomputes", "[plan]") {
   const auto with = [](const char* model, const std::string& distributed, const std::string& recompute) {
     return planned(recipe(model, "strategy: fsdp2, " + distributed + ", activation_checkpointing: " + recompute, 4, 1));
   };
@@ -141,7 +141,7 @@ TEST_CASE("what is computed again is sent again", "[plan]") {
       CAPTURE(distributed, recompute);
       CHECK(row(with(kLlama, distributed, recompute), "tp").bytes == Approx(units * unit));
     }
-    // 8 of the dense layer, 4 of attention beside experts; each rank routes a part of the tokens.
+    // 8 for the dense layer, 4 for attention in the MoE layer; each rank routes a part of the tokens.
     CHECK(row(with(kExperts, "dp_size: 4, tp_size: 2", "false"), "tp").bytes == Approx((8 + 4 + 2) * 128 * 64 * 2 / 2));
   }
   SECTION("experts") {
@@ -151,7 +151,7 @@ TEST_CASE("what is computed again is sent again", "[plan]") {
       CHECK(row(with(kExperts, "dp_size: 4, ep_size: 4", recompute), "ep").bytes == Approx(times * once));
   }
   SECTION("time of the backward pass") {
-    // Recomputing a layer takes what its forward pass takes, communication included.
+    // Recomputing a layer takes as long as its forward pass, communication included.
     const std::string four =
         "model_type: llama, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 4,\n"
         "    num_attention_heads: 8, num_key_value_heads: 4, head_dim: 8, vocab_size: 1000,\n"
@@ -166,7 +166,7 @@ TEST_CASE("what is computed again is sent again", "[plan]") {
   }
 }
 
-TEST_CASE("context-parallel ranks send what their kind of exchange needs", "[plan]") {
+TEST_CASE("context-parallel traffic matches each kind of exchange", "[plan]") {
   const auto sent = [](const char* model, const std::string& keys, const std::string& more = "") {
     return row(planned(recipe(model, "strategy: fsdp2, dp_size: 1, cp_size: 4" + more, 1, 1,
                               "model_parallel: {" + keys + "}\n")),
@@ -194,7 +194,7 @@ TEST_CASE("context-parallel ranks send what their kind of exchange needs", "[pla
              "cp_comm_type: p2p") == Approx((3 + 3) * latent + 4 * 2 * latent));
 }
 
-TEST_CASE("rows travel to every part of an expert", "[plan]") {
+TEST_CASE("a token's row is sent to every tensor-parallel shard of an expert", "[plan]") {
   for (const auto& [ep, tensor] : {std::pair{2, 2}, std::pair{1, 4}}) {
     const auto plan = planned(recipe(kExperts, fmt::format("strategy: fsdp2, dp_size: 4, ep_size: {}", ep), 4, 1,
                                      fmt::format("model_parallel: {{expert_tensor_parallel_size: {}}}\n", tensor)));
@@ -204,18 +204,18 @@ TEST_CASE("rows travel to every part of an expert", "[plan]") {
   }
 }
 
-TEST_CASE("a rank computes what the tensor-parallel plan leaves it", "[plan]") {
+TEST_CASE("a rank's FLOPs follow the tensor-parallel plan", "[plan]") {
   const auto flops = [](const std::string& plan) {
     return planned(recipe(kLlama, "strategy: fsdp2, tp_size: 2" + plan, 2, 1)).estimate->time.stages[0].flops;
   };
-  // Attention 3 x 64 x 64, MLP 3 x 64 x 160, scores and values over 64 keys on average, a head of 1000 words.
+  // Attention 3 x 64 x 64, MLP 3 x 64 x 160, scores and values over 64 keys on average, a vocabulary of 1000.
   const double attention = 2 * 3 * 64 * 64 + 2 * 128 * 64, mlp = 2 * 3 * 64 * 160, head = 2 * 64 * 1000;
   CHECK(flops("") == 128 * (2 * (attention + mlp) + head) / 2);
   CHECK(flops(", tp_plan: {layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, "
               "layers.*.mlp.down_proj: rowwise}") == 128 * (2 * (attention + mlp / 2) + head));
 }
 
-TEST_CASE("a loss by chunks computes the head's gradients in the forward pass", "[plan]") {
+TEST_CASE("a chunked loss computes the output head's gradients in the forward pass", "[plan]") {
   const auto stages = [](const std::string& loss) {
     return planned(recipe(kLlama, "strategy: ddp, dp_size: 1, pp_size: 2, pipeline: {}", 2, 2, loss))
         .estimate->time.stages;
@@ -230,7 +230,7 @@ TEST_CASE("a loss by chunks computes the head's gradients in the forward pass", 
   CHECK(chunked[1].backward_weight < whole[1].backward_weight);
 }
 
-TEST_CASE("the gradients of a tied embedding are summed between its two ranks", "[plan]") {
+TEST_CASE("the gradients of a tied embedding are summed between the first and the last stage", "[plan]") {
   const std::string tied = std::string(kLlama) + ", tie_word_embeddings: true";
   const std::string_view what = "tied";
   const auto plan = planned(recipe(tied, "strategy: ddp, dp_size: 1, pp_size: 2, pipeline: {}", 2, 2));
@@ -246,7 +246,7 @@ TEST_CASE("the gradients of a tied embedding are summed between its two ranks", 
   CHECK(apart.estimate->time.communication == 0);
 }
 
-TEST_CASE("replicas sum gradients as often as shards reduce them", "[plan]") {
+TEST_CASE("replicas sum gradients as often as shards reduce-scatter them", "[plan]") {
   const auto sent = [](bool defer) {
     const auto plan = planned(recipe(
         kLlama, fmt::format("strategy: fsdp2, dp_size: 4, dp_replicate_size: 2, defer_fsdp_grad_sync: {}", defer), 12,
@@ -259,7 +259,7 @@ TEST_CASE("replicas sum gradients as often as shards reduce them", "[plan]") {
   CHECK(sent(false).first == Approx(3 * once));
 }
 
-TEST_CASE("the pipeline's traffic is that of the rank which sends most", "[plan]") {
+TEST_CASE("pipeline traffic is that of the rank that sends most", "[plan]") {
   const std::string eight =
       "model_type: llama, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 8, num_attention_heads: 8,\n"
       "    num_key_value_heads: 4, head_dim: 8, vocab_size: 1000, max_position_embeddings: 128";
@@ -268,12 +268,12 @@ TEST_CASE("the pipeline's traffic is that of the rank which sends most", "[plan]
     return row(plan, "pp").bytes / (4.0 * 128 * 64 * size_of(plan.types.message));
   };
   CHECK(messages("pp_size: 2, pipeline: {pp_schedule: 1F1B}") == 1);
-  CHECK(messages("pp_size: 4, pipeline: {pp_schedule: 1F1B}") == 2);  // forward and backward from the inner ranks
+  CHECK(messages("pp_size: 4, pipeline: {pp_schedule: 1F1B}") == 2);  // inner ranks send forward and backward
   CHECK(messages("pp_size: 2, pipeline: {pp_schedule: Interleaved1F1B, layers_per_stage: 2}") == 3);
   CHECK(messages("pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, layers_per_stage: 2}") == 2);
 }
 
-TEST_CASE("the parts of a step add up to it, and all of them are shown", "[plan]") {
+TEST_CASE("the parts of a step's time add up to the total, and the overhead is shown", "[plan]") {
   const auto plan = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 4", 4, 1));
   const auto& time = plan.estimate->time;
   CHECK(time.overhead == 5e-3);

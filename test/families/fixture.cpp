@@ -55,7 +55,7 @@ std::vector<std::int32_t> row(const at::Tensor& matrix, std::int64_t index) {
   return out;
 }
 
-/// Recorded labels are those of the tokens; ours are what each position predicts.
+/// Recorded labels are aligned with their tokens; ours are what each position predicts.
 std::vector<std::int32_t> shifted(std::vector<std::int32_t> labels) {
   labels.erase(labels.begin());
   labels.push_back(data::kIgnoredLabel);
@@ -96,7 +96,7 @@ Fixture load_fixture(const std::string& name) {
 
 namespace {
 
-/// Uniform about a mean, as test/golden/hf_families/record.py makes them.
+/// Values uniform around a mean, as test/golden/hf_families/record.py generates them.
 at::Tensor generated(std::uint64_t seed, const std::string& name, const Json& rule) {
   const auto shape = rule["shape"].get<std::vector<std::int64_t>>();
   auto out = at::empty(shape, at::kFloat);

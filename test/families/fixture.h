@@ -1,5 +1,5 @@
-// A tiny model that transformers trained, and what it computed: test/golden/hf/models, or with weights and data that
-// are functions of a seed test/golden/hf_families.
+// A tiny model that transformers trained, and its recorded results: test/golden/hf/models or, with weights and data
+// generated from a seed, test/golden/hf_families.
 #pragma once
 
 #include <map>
@@ -27,15 +27,15 @@ struct Fixture {
   parallel::WeightSource source() const;
 };
 
-/// Of a folder with config.json, safetensors and reference.json; a name is below test/golden/hf/models.
+/// From a folder with config.json, safetensors and reference.json; a plain name is a folder of test/golden/hf/models.
 Fixture load_fixture(const std::string& name);
-/// Of test/golden/hf_families.
+/// From test/golden/hf_families.
 Fixture load_family(const std::string& name);
 /// All names there, in order.
 std::vector<std::string> family_fixtures();
 
-/// The inputs of a recorded case ("plain", "padded", "leftpad", "packed") as a batch; `rows` empty rows are added where
-/// it has fewer.
+/// The inputs of a recorded case ("plain", "padded", "leftpad", "packed") as a batch, filled up to `rows` with empty
+/// rows.
 data::Batch case_batch(const Fixture& fixture, const std::string& name, std::int64_t rows);
 /// The batch of training step `step`.
 data::Batch training_batch(const Fixture& fixture, std::int64_t step);

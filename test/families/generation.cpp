@@ -1,4 +1,4 @@
-// Generation with a key-value cache: the logits behind every prefix of a text against those that transformers recorded
+// Generation with a key-value cache: compares the logits after every prefix of a text with those that transformers gave
 // for the whole text, for every family, on one rank, as a pipeline and under tensor parallelism.
 #include <algorithm>
 #include <cmath>
@@ -51,8 +51,8 @@ std::vector<std::int32_t> recorded_text(const Fixture& fixture) {
   return out;
 }
 
-/// The first `given` tokens at once, then one after the other. Where a text's length changes the frequencies of RoPE,
-/// what was recorded for the whole text holds for prefixes of its class alone.
+/// Feeds the first `given` tokens at once, then one at a time. If a text's length changes the frequencies of RoPE, what
+/// was recorded for the whole text holds only for prefixes of the same length class.
 void check_prefixes(const arch::ModelSpec& spec, train::Generator& generator, const Fixture& fixture,
                     std::size_t given) {
   const auto text = recorded_text(fixture);
@@ -73,7 +73,7 @@ void check_prefixes(const arch::ModelSpec& spec, train::Generator& generator, co
   }
 }
 
-/// The same tokens whether keys are kept or everything is computed again for each of them.
+/// The tokens are the same with a key-value cache as when everything is recomputed for each token.
 void check_greedy(Session& session, train::Generator& cached, const Fixture& fixture) {
   auto text = recorded_text(fixture);
   text.resize(5);
@@ -91,7 +91,7 @@ void check_model(comm::World& world, const Fixture& fixture, const std::string& 
   train::Generator generator(session.runtime());
   const auto& spec = session.runtime().plan().model->spec;
   check_prefixes(spec, generator, fixture, 3);
-  // A text that begins otherwise forgets what came before.
+  // Starting over must not reuse what is cached from the previous text.
   check_prefixes(spec, generator, fixture, 1);
   check_greedy(session, generator, fixture);
 }
@@ -118,7 +118,7 @@ void check_tensor_parallel(comm::World& world) {
       check_model(world, load_fixture(name), fmt::format("{}, tp_size: {}", options, world.size()));
 }
 
-/// Draws follow the seed, and not what was generated before.
+/// Random draws depend on the seed, not on what was generated before.
 void check_draws(comm::World& world) {
   const auto fixture = load_fixture("llama");
   Session session(world, fixture, pipeline_of(world));
@@ -132,7 +132,7 @@ void check_draws(comm::World& world) {
   options.seed = 42;
   RANK_CHECK(first == generator.continue_text(text, options));
   RANK_CHECK(first != other);
-  // Of one candidate the draw is the likeliest token.
+  // With a single candidate the draw is the likeliest token.
   const train::GenerateOptions greedy{.tokens = 20, .temperature = 0};
   options.top_k = 1;
   RANK_CHECK(generator.continue_text(text, greedy) == generator.continue_text(text, options));
@@ -141,7 +141,7 @@ void check_draws(comm::World& world) {
   RANK_CHECK(generator.continue_text(text, greedy) == generator.continue_text(text, options));
 }
 
-/// The end of a text ends it, and every rank hears of every token.
+/// An end token ends the text, and every rank receives every token.
 void check_end(comm::World& world) {
   const auto fixture = load_fixture("llama");
   Session session(world, fixture, pipeline_of(world));
@@ -160,11 +160,11 @@ void check_end(comm::World& world) {
 }
 
 const std::vector<RankCase> kCases = {
-    {"models with recorded weights continue texts as transformers computes them", check_models},
-    {"families continue texts as transformers computes them", check_families},
-    {"tensor-parallel ranks continue texts as transformers computes them", check_tensor_parallel, 2, 2},
-    {"draws follow the seed", check_draws},
-    {"a token that ends texts ends the text", check_end},
+    {"models with recorded weights give transformers' logits when generating", check_models},
+    {"every family gives transformers' logits when generating", check_families},
+    {"tensor-parallel ranks give transformers' logits when generating", check_tensor_parallel, 2, 2},
+    {"random draws follow the seed", check_draws},
+    {"an end token ends the text", check_end},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Every family against transformers 5.23: logits, losses, gradients and ten optimizer steps of its fixture, on one rank
-// or as a pipeline of all ranks.
+// Every family compared with transformers 5.23: logits, losses, gradients and ten optimizer steps of its fixture, on
+// one rank or as a pipeline of all ranks.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -22,7 +22,7 @@
 namespace automodel::test {
 namespace {
 
-/// Largest differences allowed; those of two implementations in float32 are 50 times smaller (reference/hf.md).
+/// Largest differences allowed; two implementations in float32 differ 50 times less (reference/hf.md).
 constexpr double kLogits = 5e-5, kLoss = 1e-5, kGradient = 1e-5, kNorm = 1e-4, kStepLoss = 1e-4, kWeightNorm = 2e-4;
 
 class Check {
@@ -185,7 +185,7 @@ void check_run(comm::World& world, const Fixture& fixture, const std::string& na
   if (name != "adamw" || !fixture.reference.contains("param_norms_after")) return;
   const auto values = train::gather_values(session.runtime());
   for (const auto& [weight, size] : fixture.reference["param_norms_after"].items())
-    if (!weight.ends_with("c_attn.bias"))  // keys' biases have no gradient: Adam makes steps of rounding errors
+    if (!weight.ends_with("c_attn.bias"))  // key biases have no gradient: Adam's steps follow rounding errors
       check.relative("norm of " + weight, values.at(weight).norm().item<double>(), size.get<double>(), kWeightNorm, 0);
 }
 
@@ -220,14 +220,14 @@ void check_fixture(comm::World& world, const std::string& name) {
     check_auxiliary(world, fixture);
 }
 
-/// Tokens of a pack see their own document alone: their logits are those of the document by itself.
+/// Tokens in a pack attend only to their own document: their logits are those of the document by itself.
 void check_documents(comm::World& world, const Fixture& fixture) {
   const Check check(world, fixture.name);
   Session session(world, fixture, {});
   // These kinds of RoPE choose their frequencies by the length of the row, which the pack's documents share.
   const auto kind = session.runtime().plan().model->spec.rope.kind;
   if (kind == arch::RopeKind::kLongRope || kind == arch::RopeKind::kDynamic) return;
-  // Among equal scores topk chooses by the length of the row, and with a tiny model's few heads many scores are 0.
+  // Among equal scores topk's choice depends on the length of the row, and in a tiny model with few heads many are 0.
   if (session.runtime().plan().model->spec.index) return;
   const std::vector<std::int32_t> lengths = {13, 1, 18};
   const auto whole = case_batch(fixture, "plain", 0);
@@ -273,7 +273,7 @@ void check_family(comm::World& world, const Fixture& fixture) {
   check_run(world, fixture, "adamw_clip1", {.clip = true});
 }
 
-/// Fixtures of another folder, whole: one folder of a model each.
+/// Fixtures in other folders, one folder per model.
 void check_folders(comm::World& world) {
   const char* folders = std::getenv("AUTOMODEL_FAMILY_FOLDERS");
   RANK_CHECK(folders != nullptr);
@@ -332,9 +332,9 @@ const std::vector<RankCase> kCases = {
     FIXTURE("qwen3_moe"),
     FIXTURE("deepseek_v3"),
     FIXTURE("gpt_oss"),
-    {"bfloat16 stays as near as two kernels do", check_bfloat16, 1, 2},
+    {"bfloat16 results stay as close as those of two kernels", check_bfloat16, 1, 2},
     {"every recorded family is compared", check_names, 1, 1},
-    {"models of other folders", check_folders, 1, 2, true},
+    {"models in other folders", check_folders, 1, 2, true},
     FAMILY("apertus"),
     FAMILY("arcee"),
     FAMILY("baichuan"),

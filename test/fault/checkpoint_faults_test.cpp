@@ -40,7 +40,7 @@ struct Run {
   Run() { folder.write("r.yaml", kRecipe); }
   Outcome train(const std::string& words = "") const { return run_program(folder, "train r.yaml " + words); }
   fs::path root() const { return folder.path() / "run"; }
-  /// The problems of a whole check of a checkpoint; "" where it is good.
+  /// The problems that a full check of a checkpoint finds; "" if there are none.
   std::string check(const fs::path& checkpoint) const {
     Diagnostics problems;
     if (const auto manifest = checkpoint::read_manifest(checkpoint, problems)) {
@@ -79,7 +79,7 @@ bool has_leftovers(const fs::path& root) {
   return false;
 }
 
-/// A program that goes on by itself.
+/// The program, running in the background.
 class Child {
  public:
   Child(const TemporaryFolder& folder, const std::vector<std::string>& words) {
@@ -146,7 +146,7 @@ std::vector<pid_t> ranks_of(pid_t program) {
   return mpirun.empty() ? mpirun : children_of(mpirun.front());
 }
 
-/// The end of what a run said.
+/// The end of a run's output.
 std::string last_words(const TemporaryFolder& folder) {
   const auto text = folder.read(".out") + folder.read(".err");
   return text.size() > 2000 ? text.substr(text.size() - 2000) : text;
@@ -169,7 +169,7 @@ std::int64_t lines_of(const TemporaryFolder& folder, const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("A checkpoint with changed, cut or missing bytes is refused by name, and the one before it works") {
+TEST_CASE("A damaged, truncated or incomplete checkpoint is refused by name, and the one before works") {
   const Run run;
   REQUIRE(run.train().code == 0);
   REQUIRE(newest_step(run.root()) == 3);
@@ -203,10 +203,10 @@ TEST_CASE("A checkpoint with changed, cut or missing bytes is refused by name, a
   CHECK(run.check(newest).empty());
 }
 
-TEST_CASE("A disk that is full ends the run with its cause, and the checkpoint before stays") {
+TEST_CASE("A full disk ends the run with the cause, and the previous checkpoint stays valid") {
   const Run run;
   REQUIRE(run.train("--step_scheduler.max_steps 2").code == 0);
-  SECTION("a limit on the size of files") {
+  SECTION("a file size limit") {
     const std::string command =
         "cd '" + run.folder.path().string() + "' && ulimit -f 100 && '" AUTOMODEL_PROGRAM "' train r.yaml >.out 2>.err";
     const int status = std::system(("bash -c \"" + command + "\"").c_str());
@@ -235,7 +235,7 @@ TEST_CASE("A disk that is full ends the run with its cause, and the checkpoint b
     CHECK(outcome.err.find("free space on this disk") != std::string::npos);
     CHECK(good);
     CHECK_FALSE(left);
-    CHECK(again.code == 13);  // the new one is written before the old one goes
+    CHECK(again.code == 13);  // the new one is written before the old one is deleted
   }
   CHECK(newest_step(run.root()) == 1);
   CHECK(run.check(run.root() / "epoch_0_step_1").empty());
@@ -244,7 +244,7 @@ TEST_CASE("A disk that is full ends the run with its cause, and the checkpoint b
   CHECK(newest_step(run.root()) == 3);
 }
 
-TEST_CASE("A folder that cannot be written to is told before the first step") {
+TEST_CASE("An unwritable checkpoint folder is reported before the first step") {
   const Run run;
   run.folder.write("file", "in the way");
   // Root may write everywhere but into the kernel's own file systems.
@@ -258,7 +258,7 @@ TEST_CASE("A folder that cannot be written to is told before the first step") {
   }
 }
 
-TEST_CASE("A checkpoint that is asked for and not there is an error, none to find is a new run") {
+TEST_CASE("A requested checkpoint that is missing is an error, and without any checkpoint a new run starts") {
   const Run run;
   for (const char* from : {"LATEST", "epoch_0_step_9", "none/at/all"}) {
     const auto outcome = run.train(std::string("--checkpoint.restore_from ") + from);
@@ -266,7 +266,7 @@ TEST_CASE("A checkpoint that is asked for and not there is an error, none to fin
     CHECK(outcome.code == 13);
     CHECK(outcome.err.find("checkpoint-missing") != std::string::npos);
   }
-  fs::create_directories(run.root() / "epoch_0_step_77/model");  // never finished: nobody takes it
+  fs::create_directories(run.root() / "epoch_0_step_77/model");  // never finished, so it is not resumed
   CHECK(run.train().code == 0);
   CHECK(newest_step(run.root()) == 3);
   const auto other = run.train("--checkpoint.restore_from LATEST --model.config.hidden_size 32");
@@ -275,7 +275,7 @@ TEST_CASE("A checkpoint that is asked for and not there is an error, none to fin
   CHECK(other.err.find("weights-shape") != std::string::npos);
 }
 
-TEST_CASE("A run that is stopped by a signal saves within a step, ends with 10 and goes on where it was") {
+TEST_CASE("A run stopped by a signal saves within a step, ends with exit code 10 and can be resumed") {
   const Run run;
   REQUIRE(run.train("--checkpoint.checkpoint_dir whole --step_scheduler.max_steps 40").code == 0);
   const std::vector<std::string> words = {
@@ -306,7 +306,7 @@ TEST_CASE("A run that is stopped by a signal saves within a step, ends with 10 a
   CHECK(newest_step(run.folder.path() / "again") == newest_step(run.root()));
 }
 
-TEST_CASE("Killed at any moment of a save, fifty times, a run goes on from a complete checkpoint to the same bits") {
+TEST_CASE("A run killed fifty times around saves resumes from complete checkpoints to identical weights") {
   const Run run;
   std::minstd_rand random(20261121);
   std::int64_t last = -1, between = 0;

@@ -8,7 +8,7 @@
 namespace automodel::launch {
 namespace {
 
-TEST_CASE("a command's hosts, and the command for fewer of them") {
+TEST_CASE("hosts are read from an mpirun command, and the command is rebuilt for fewer hosts") {
   const test::TemporaryFolder folder;
   folder.write("hosts", "# ours\nnode1 slots=4\nnode2 slots=4 max_slots=8\n\nnode3 slots=2  # small\n");
   const auto file = (folder.path() / "hosts").string();
@@ -22,8 +22,8 @@ TEST_CASE("a command's hosts, and the command for fewer of them") {
         std::vector<std::string>{"mpirun", "--mca", "btl", "tcp,self", "-np", "6", "--host", "node2:4,node3:2"});
 }
 
-TEST_CASE("hosts without a number of slots") {
-  // Open MPI: a name of --host is a slot, and again another one.
+TEST_CASE("hosts without a number of slots get a default") {
+  // Open MPI: each time --host names a host it adds a slot.
   CHECK(take_apart({"mpirun", "-H", "a,b,a"}).hosts == std::vector<Host>{{"a", 2}, {"b", 1}});
   CHECK(take_apart({"mpirun", "--host", "a:3,b:1"}).ranks == 4);
   const test::TemporaryFolder folder;
@@ -36,7 +36,7 @@ TEST_CASE("hosts without a number of slots") {
 
 TEST_CASE("hosts that do not answer in time are left out") {
   const test::TemporaryFolder folder;
-  // Plays mpirun: its fourth word is the host with its slots.
+  // Stands in for mpirun: its fourth argument is the host with its slots.
   folder.write("starter", "#!/bin/sh\ncase $4 in good*) exec $5;; slow*) sleep 60;; *) exit 1;; esac\n");
   std::filesystem::permissions(folder.path() / "starter", std::filesystem::perms::owner_all);
   const HostJob job{{(folder.path() / "starter").string()}, 4, {{"good1", 1}, {"slow", 1}, {"bad", 1}, {"good2", 1}}};
@@ -44,7 +44,7 @@ TEST_CASE("hosts that do not answer in time are left out") {
   CHECK(answering_hosts({{"/nowhere/mpirun"}, 1, {{"a", 1}}}, std::chrono::seconds(1)).empty());
 }
 
-TEST_CASE("many hosts are named by the first of them") {
+TEST_CASE("a long list of hosts is shortened to the first eight") {
   std::vector<Host> hosts;
   for (int i = 0; i < 10; ++i) hosts.push_back({"n" + std::to_string(i), 1});
   CHECK(names_of(hosts) == "n0, n1, n2, n3, n4, n5, n6, n7 and 2 more");

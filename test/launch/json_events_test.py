@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""automodel train --json, from outside: what stands on standard output, and that nothing else does.
+"""automodel train --json, from outside: what is printed to standard output, and that nothing else is.
 
   json_events_test.py MPIRUN BIN_FOLDER EVENTS_PAGE [unittest arguments]
 """
@@ -29,7 +29,7 @@ TWO = ("--nproc-per-node", "2")
 
 
 def documented():
-    """Names of events and the fields that their rows of docs/events.md have in code font."""
+    """Names of events, with the fields that docs/events.md gives in code font."""
     rows = re.findall(r"^\| `([a-z-]+)` \| .* \|(.*)\|$", pathlib.Path(PAGE).read_text(), re.M)
     return {name: set(re.findall(r"`([a-z_]+)`", fields)) for name, fields in rows}
 
@@ -68,7 +68,7 @@ class JsonEvents(unittest.TestCase):
             time.sleep(0.01)
 
     def finish(self):
-        """Exit code and events; each line is one, and docs/events.md knows it and its fields."""
+        """Exit code and events; each line is an event, and docs/events.md documents it and its fields."""
         code = self.job.wait(timeout=LIMIT)
         self.reader.join(timeout=LIMIT)
         events = [json.loads(line) for line in self.seen]
@@ -105,9 +105,9 @@ class JsonEvents(unittest.TestCase):
         self.assertEqual(saved[-1]["step"], STEPS - 1)
         self.assertTrue((self.folder / saved[-1]["path"] / "manifest.json").exists())
         gone = {event["path"] for event in events if event["event"] == "deleted"}
-        self.assertGreaterEqual(len(gone), STEPS // 5 - 3)  # two are kept, and that of the lowest loss
+        self.assertGreaterEqual(len(gone), STEPS // 5 - 3)  # two are kept, and the one with the lowest loss
         self.assertEqual({event["path"] for event in saved if not (self.folder / event["path"]).exists()}, gone)
-        # The file has the same, without what has files of its own.
+        # The file has the same events, except those with files of their own.
         kept = [event for event in events if event["event"] not in ("step", "validation", "ranks")]
         self.assertEqual(self.names(kept), self.names(self.rows("events.jsonl")))
         self.assertIn("step 0 | epoch 0 | loss", (self.folder / "errors").read_text())
@@ -138,7 +138,7 @@ class JsonEvents(unittest.TestCase):
         starts = [event for event in events if event["event"] == "start"]
         self.assertEqual([event.get("resumed_source") for event in starts], [None, "memory"])
         copied = [event for event in events if event["event"] == "copied"]
-        self.assertEqual(len(copied), 2)  # once a start
+        self.assertEqual(len(copied), 2)  # once per start
         for event in copied:
             self.assertEqual(set(event) - {"event", "timestamp", "step", "message"}, documented()["copied"])
 
@@ -202,7 +202,7 @@ class JsonEvents(unittest.TestCase):
     def test_a_reader_that_goes_away(self):
         self.start(*ONE)
         self.wait_for("step", 2)
-        # The reading thread holds the pipe: shut it under its feet.
+        # The reading thread holds the pipe, so it is replaced underneath it.
         devnull = os.open(os.devnull, os.O_RDONLY)
         os.dup2(devnull, self.job.stdout.fileno())
         os.close(devnull)

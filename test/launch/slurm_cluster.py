@@ -41,7 +41,7 @@ def wait_for(condition, seconds, what):
 class Cluster:
     """One controller and one node with two slots, in a folder of its own."""
 
-    MORE = ""  # of slurm.conf
+    MORE = ""  # further lines of slurm.conf
 
     def __init__(self, folder):
         self.folder = folder
@@ -53,7 +53,7 @@ class Cluster:
         self.nodes = [(host, "127.0.0.1")]
 
     def on(self, host, words):
-        """What runs these words on a host."""
+        """The command line that runs `words` on a host."""
         return words
 
     def start(self):
@@ -105,7 +105,7 @@ PartitionName=urgent Nodes={names} MaxTime=INFINITE State=UP PriorityTier=2
 """)
         wait_for(lambda: (run / "munge.socket").exists(), 20, "munged")
         self.daemon("slurmctld", self.controller[0])
-        # A node that finds no controller tries again half a minute later.
+        # A node that finds no controller retries only half a minute later.
         wait_for(lambda: "UP" in self.run(["scontrol", "ping"]).stdout, 30, "the controller")
         for name, _ in self.nodes:
             self.daemon("slurmd", name)
@@ -140,7 +140,7 @@ PartitionName=urgent Nodes={names} MaxTime=INFINITE State=UP PriorityTier=2
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        # Steps and ranks of a job that still runs: slurmd does not take them with it.
+        # Steps and ranks of a job that is still running, which slurmd does not end.
         for pid in self.left_over():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -166,7 +166,7 @@ PartitionName=urgent Nodes={names} MaxTime=INFINITE State=UP PriorityTier=2
 
 
 class NamespaceCluster(Cluster):
-    """Nodes in network namespaces of their own, and the controller in another. `Unavailable` where they cannot be had."""
+    """Nodes in network namespaces of their own, and the controller in another. Raises `Unavailable` without them."""
 
     MORE = "SlurmdTimeout=10"
 
@@ -184,7 +184,7 @@ class NamespaceCluster(Cluster):
         super().start()
 
     def lose(self, host):
-        """As when its power is gone: the daemon and all that runs there."""
+        """As if its power were cut: ends the daemon and all that runs there."""
         for pid in self.network.processes(host):
             try:
                 os.kill(pid, signal.SIGKILL)

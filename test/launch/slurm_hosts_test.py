@@ -21,7 +21,7 @@ from supervised import BIN, ENVIRONMENT, RECIPE, STEPS, is_worker  # noqa: E402
 PROGRAM = str(pathlib.Path(BIN).resolve() / "automodel")
 LIMIT = 150
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-# What a site's modules and environment would be: Open MPI's networks, a thread a rank.
+# What a site's modules and environment would set: Open MPI's networks, one thread per rank.
 PREAMBLE = f"""export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include={SUBNET}.0/24 AUTOMODEL_CALIBRATION=
 """
@@ -67,7 +67,7 @@ class InAnAllocation(unittest.TestCase):
 
     def submit(self, *words):
         (self.work / "logs").mkdir()
-        # The pause in which Slurm ends a requeued script.
+        # Shortens the pause during which Slurm ends a requeued script.
         (self.work / "job.sh").write_text(self.script(*words).replace("sleep 60", "sleep 20"))
         self.job = self.cluster.submit(self.work, "job.sh")
 
@@ -97,7 +97,7 @@ class InAnAllocation(unittest.TestCase):
             time.sleep(0.02)
 
     def finish(self):
-        """The job's state and exit code."""
+        """Waits for the end of the job; returns its state and exit code."""
         wait_for(lambda: self.state() in ENDED, LIMIT, f"the end of the job, which has said\n{self.output()[-4000:]}\n")
         state = self.cluster.state(self.job)
         return state["JobState"], int(state["ExitCode"].split(":")[0])
@@ -106,7 +106,7 @@ class InAnAllocation(unittest.TestCase):
         return [pid for pid in self.cluster.network.processes(self.cluster.nodes[node][0]) if is_worker(pid)]
 
     def quiet(self, *words):
-        """Losses of the same run, of ranks of this machine that nothing happens to."""
+        """Losses of the same run on this machine, undisturbed."""
         done = subprocess.run([PROGRAM, "train", "r.yaml", "--nproc-per-node", "4", "--checkpoint.checkpoint_dir", "quiet", *WORDS, *words], cwd=self.work,
                               env={**ENVIRONMENT, "AUTOMODEL_CALIBRATION": ""}, capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -147,7 +147,7 @@ class InAnAllocation(unittest.TestCase):
         wanted = self.quiet(*longer)
         self.submit("--max-restarts", "5", *longer)
         self.wait_for_step(12)
-        self.cluster.run(["scancel", "--signal=USR1", str(self.job)])  # as the warning before the end of the time
+        self.cluster.run(["scancel", "--signal=USR1", str(self.job)])  # like the warning before the time limit
         self.assertEqual(self.finish(), ("COMPLETED", 0), self.output()[-4000:])
         self.assertEqual(self.cluster.state(self.job)["Restarts"], "1")
         self.close_to(wanted)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the script that `automodel slurm` prints under a real Slurm: controller, node daemon and munge on loopback.
 
-  slurm_test.py AUTOMODEL [train]     exit 77: Slurm is not installed, or this machine does not let it run
+  slurm_test.py AUTOMODEL [train]     exit 77: Slurm is not installed or cannot run on this machine
 
 With `train` two ranks train: they are told to stop in the middle, save, go back into the queue, resume, are pre-empted by
 a job of a partition with priority, resume and train to the end. Without (no worker is built), the worker is a stand-in
@@ -29,8 +29,8 @@ step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: STEPS, nu
 checkpoint: {checkpoint_dir: run}
 logging: {tensorboard: false}
 """
-MANY = 1_000_000  # of the first run: more than it has time for
-MORE = 100  # of the second
+MANY = 1_000_000  # steps of the first run: more than it has time for
+MORE = 100  # further steps of the last run
 
 # Ends with 10 on SIGUSR1 the first time, and with 0 after a restart.
 STAND_IN = """#!/bin/bash
@@ -63,7 +63,7 @@ def script_for(automodel, folder, launcher):
 
 
 def submit(cluster, folder, text):
-    # The pause in which Slurm ends a requeued script.
+    # Shortens the pause during which Slurm ends a requeued script.
     (folder / "job.sh").write_text(text.replace("sleep 60", "sleep 20"))
     return cluster.submit(folder, "job.sh")
 
@@ -74,7 +74,7 @@ def warn(cluster, job):
 
 
 def preempt(cluster, release):
-    """A job with priority takes the node and keeps it until the file `release` is there. Returns the job's number."""
+    """A job with priority takes the node and keeps it until the file `release` exists. Returns the job's number."""
     sent = cluster.run(["sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap",
                         f"until [ -e '{release}' ]; do sleep 0.2; done"])
     check(sent.returncode == 0, sent.stderr)
@@ -86,7 +86,7 @@ def restarts_of(cluster, job):
 
 
 def wait_for_run(cluster, job, restarts):
-    """Waits until the job runs again, or has."""
+    """Waits until the job runs again, or has already ended."""
     wait_for(lambda: restarts_of(cluster, job) == restarts, 120, "the requeue")
     # A requeued job waits until the credentials of its first run are too old to be used again.
     wait_for(lambda: cluster.state(job).get("JobState") in ("RUNNING", "COMPLETING", "COMPLETED"), 120, "the next run")
@@ -132,8 +132,8 @@ def train(cluster, folder, script):
     wait_for(lambda: len(steps_of(folder)) > warned + 20, 400, "twenty more steps")
     release = folder / "release"
     urgent = preempt(cluster, release)
-    # Slurm ends the ranks, the script and mpirun at once, and mpirun gives its ranks a second: enough for these steps, as a
-    # rule. The run goes on from the newest checkpoint, whichever that is. Slurm counts the restart before the ranks have
+    # Slurm ends the ranks, the script and mpirun at once, and mpirun gives its ranks a second: usually enough for these
+    # steps. The run resumes from the newest checkpoint, whichever that is. Slurm counts the restart before the ranks have
     # ended; the other job runs only once they have, and keeps the last run waiting until its recipe is written.
     wait_for(lambda: cluster.state(urgent).get("JobState") == "RUNNING", 120, "the job with priority")
     check(restarts_of(cluster, job) == 2, f"{restarts_of(cluster, job)} restarts")

@@ -11,7 +11,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-TEST_CASE("lists of hosts and of counts, as Slurm writes them") {
+TEST_CASE("Slurm's lists of hosts and of counts are expanded, and malformed ones are refused") {
   CHECK(expand_hosts("") == Words{});
   CHECK(expand_hosts("a") == Words{"a"});
   CHECK(expand_hosts("node[08-11,3],gpu7") == Words{"node08", "node09", "node10", "node11", "node3", "gpu7"});
@@ -23,7 +23,7 @@ TEST_CASE("lists of hosts and of counts, as Slurm writes them") {
   for (const char* wrong : {"x", "2(x)", "0", "2(x99999999)"}) CHECK(expand_counts(wrong).empty());
 }
 
-TEST_CASE("srun's ranks and hosts are the allocation's where the command does not say") {
+TEST_CASE("srun's ranks and hosts come from the allocation unless the command gives them") {
   const Allocation whole{"n[1-3]", "2(x3)", 6};
   auto job = take_apart_srun({"srun", "--mpi=pmix", "--kill-on-bad-exit=1"}, whole);
   CHECK(job.ranks == 6);
@@ -33,13 +33,13 @@ TEST_CASE("srun's ranks and hosts are the allocation's where the command does no
   job.ranks = 4;
   CHECK(put_together_srun(job) == Words{"srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--overlap", "--nodes=2",
                                         "--ntasks=4", "--nodelist=n1,n3"});
-  // Outside of an allocation no hosts are known, but those that are named.
+  // Outside an allocation only the hosts that are named are known.
   CHECK(take_apart_srun({"srun", "-n4"}, {}).hosts.empty());
   CHECK(take_apart_srun({"srun", "-n4", "-w", "n[1-2]"}, {}).hosts == std::vector<Host>{{"n1", 2}, {"n2", 2}});
   CHECK(take_apart_srun({"srun"}, {"n[1-2]", "3,1", 4}).hosts == std::vector<Host>{{"n1", 3}, {"n2", 1}});
 }
 
-TEST_CASE("srun's options in all of their forms") {
+TEST_CASE("srun's options are understood in all of their forms") {
   const Allocation whole{"n[1-4]", "8(x4)", 32};
   for (const Words& words : {Words{"srun", "-n", "8", "-N", "2"}, Words{"/usr/bin/srun", "-n8", "-N2"},
                              Words{"srun", "--ntasks=8", "--nodes=2"}, Words{"srun", "--ntasks", "8", "--nodes", "2-3"},
@@ -48,7 +48,7 @@ TEST_CASE("srun's options in all of their forms") {
     const auto job = take_apart_srun(words, whole);
     CHECK(job.ranks == 8);
     CHECK(job.words == Words{words[0]});
-    // Two nodes stand by.
+    // Two nodes are spares.
     CHECK(job.at_once == 2);
     CHECK(job.hosts == std::vector<Host>{{"n1", 4}, {"n2", 4}, {"n3", 4}, {"n4", 4}});
   }

@@ -21,7 +21,7 @@ struct Said {
   std::string forwarded = {};
 };
 
-/// Of a program that writes this to standard error.
+/// What is known of a program that writes `text` to standard error.
 Said said(const std::string& text) {
   StderrTail tail;
   const pid_t child = fork();
@@ -35,21 +35,21 @@ Said said(const std::string& text) {
   return {std::move(cause), tail.cause_was_last(), tail.ranks_started()};
 }
 
-TEST_CASE("a rank's own words come before what a launcher says about the others") {
+TEST_CASE("a rank's own error is preferred to the launcher's messages about other ranks") {
   const auto killed = said("rank 1: error[hang]: waited\nsrun: error: node2: task 0: Killed\n\n");
   CHECK(killed.cause == "rank 1: error[hang]: waited");
   CHECK_FALSE(killed.last);
   CHECK(said("3: rank 3: error[non-finite]: step 2\n3: srun\n").cause == "3: rank 3: error[non-finite]: step 2");
   CHECK(said("error[cannot-start]: no\nrank 0: error[io]: second \r\n").cause == "rank 0: error[io]: second");
   CHECK(said("error[cannot-start]: no\n").last);
-  // What only mentions one is none.
+  // A line that only mentions an error is not one.
   CHECK(said("note: error[hang] is in docs/errors.md\nthe end\n").cause == "the end");
   CHECK(said("rank: error[hang]\n").cause == "rank: error[hang]");
   CHECK(said("rank x: error[hang]\nlast").cause == "last");
   CHECK(said("").cause.empty());
 }
 
-TEST_CASE("ranks tell that they have started in a line that nobody sees") {
+TEST_CASE("ranks signal that they have started with a line that never becomes the cause") {
   const std::string mark(kStartMark);
   CHECK_FALSE(said("a\nlast\n").started);
   for (const std::string before : {"", "0: ", "[1,0]<stderr>:"}) {
@@ -60,7 +60,7 @@ TEST_CASE("ranks tell that they have started in a line that nobody sees") {
   }
 }
 
-/// The same of a program that writes the pieces one after the other, far enough apart to be read one by one.
+/// The same for a program that writes the pieces one at a time, far enough apart to be read separately.
 Said said_in_pieces(const std::vector<std::string>& pieces) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "forwarded";
@@ -91,7 +91,7 @@ Said said_in_pieces(const std::vector<std::string>& pieces) {
   return out;
 }
 
-TEST_CASE("the start mark's line is removed however the pipe divides it") {
+TEST_CASE("the start mark's line is removed however the pipe splits it") {
   const std::string mark(1, kStartMark.front());
   for (const std::string before : {"0: ", "[1,0]<stderr>:"})
     for (const auto& pieces : std::vector<std::vector<std::string>>{{"a\n" + before + mark, "\nb\n"},

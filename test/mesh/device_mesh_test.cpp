@@ -60,7 +60,7 @@ void check_rank(const DeviceMesh& mesh, Rank rank, const nlohmann::json& expecte
 
 }  // namespace
 
-TEST_CASE("meshes equal those of NeMo AutoModel", "[mesh][golden]") {
+TEST_CASE("meshes match those of NeMo AutoModel", "[mesh][golden]") {
   std::size_t accepted = 0;
   std::size_t refused = 0;
   for (const auto& row : golden::load("mesh/nemo_mesh.json")) {
@@ -116,7 +116,7 @@ TEST_CASE("meshes equal those of NeMo AutoModel", "[mesh][golden]") {
   CHECK(refused == 76);
 }
 
-TEST_CASE("every strategy takes every axis", "[mesh]") {
+TEST_CASE("every strategy accepts every axis", "[mesh]") {
   Diagnostics problems;
   MeshRequest request{Strategy::kDdp, {}, {}, 2, 2, 1, 2};
   auto sizes = resolve_sizes(request, 16, problems);
@@ -136,7 +136,7 @@ TEST_CASE("every strategy takes every axis", "[mesh]") {
   CHECK(problems.empty());
 }
 
-TEST_CASE("expert groups with pipeline stages stay inside a stage", "[mesh]") {
+TEST_CASE("expert-parallel groups stay inside a pipeline stage", "[mesh]") {
   const DeviceMesh mesh({2, 1, 4, 1, 2, 4}, Strategy::kFsdp2);
   CHECK(mesh.groups(Axis::kEp)[2][0] == 8);
   CHECK(mesh.groups({Axis::kPp, Axis::kEp}).group_size() == 8);

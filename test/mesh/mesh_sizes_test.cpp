@@ -22,7 +22,7 @@ struct Change {
   std::string key;
 };
 
-/// Every "key: value" and "N ranks" of a help text, applied alone.
+/// Every "key: value" and "N ranks" of a help text, each applied on its own.
 std::vector<Change> changes(const MeshRequest& request, std::int64_t world, const std::string& help) {
   std::vector<Change> out;
   for (const auto& advised : advised_values(help)) {
@@ -43,7 +43,7 @@ std::size_t count(const Diagnostics& problems, const std::string& id) {
 
 }  // namespace
 
-TEST_CASE("absent, zero and negative sizes are inferred or 1", "[mesh]") {
+TEST_CASE("absent, zero and negative mesh sizes are inferred or default to 1", "[mesh]") {
   Diagnostics problems;
   MeshRequest request;
   request.dp_replicate_size = -1;
@@ -53,8 +53,7 @@ TEST_CASE("absent, zero and negative sizes are inferred or 1", "[mesh]") {
   CHECK(problems.empty());
 }
 
-TEST_CASE("sizes that do not multiply to the number of ranks are refused with the product and the nearest values",
-          "[mesh]") {
+TEST_CASE("sizes whose product is not the number of ranks are refused with the nearest values", "[mesh]") {
   Diagnostics problems;
   CHECK_FALSE(resolve_sizes({Strategy::kFsdp2, 3, {}, 2, {}, {}, {}}, 8, problems));
   REQUIRE(problems.size() == 1);
@@ -65,7 +64,7 @@ TEST_CASE("sizes that do not multiply to the number of ranks are refused with th
         "the sizes must multiply to the number of ranks (without dp_size it is inferred); use dp_size: 4 or 6 ranks");
 }
 
-TEST_CASE("sizes that do not divide are refused with the nearest values", "[mesh]") {
+TEST_CASE("sizes that do not divide the number of ranks are refused with the nearest values", "[mesh]") {
   Diagnostics problems;
   CHECK_FALSE(resolve_sizes({Strategy::kFsdp2, {}, {}, 3, 2, {}, {}}, 8, problems));
   REQUIRE(problems.size() == 1);
@@ -100,7 +99,7 @@ TEST_CASE("sizes far beyond any machine are refused without overflow", "[mesh]")
   CHECK(count(problems, "indivisible") == 1);
 }
 
-TEST_CASE("every advised size and number of ranks is valid", "[mesh][property]") {
+TEST_CASE("every mesh size and number of ranks that an error suggests is valid", "[mesh][property]") {
   std::mt19937 random(7);
   const auto pick = [&](int most) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(most)) + 1; };
   std::size_t advised = 0;
@@ -123,7 +122,7 @@ TEST_CASE("every advised size and number of ranks is valid", "[mesh][property]")
         const bool passes = resolve_sizes(change.request, change.world, left).has_value();
         INFO(to_text(problem) << "\napplied: " << change.key << " leaves\n" << to_text(left));
         for (const auto& other : left) CHECK((other.id != problem.id || other.key != problem.key));
-        // Where this is the only problem, the advice must end it, unless no value of that key can.
+        // If this is the only problem, the advice must solve it, unless no value of that key can.
         if (problems.size() == 1 && !passes) {
           if (change.key == "ranks") {
             for (std::int64_t ranks = 1; ranks <= 5000; ++ranks) {
@@ -145,7 +144,7 @@ TEST_CASE("every advised size and number of ranks is valid", "[mesh][property]")
   CHECK(advised > 3000);
 }
 
-TEST_CASE("strategies have NeMo AutoModel's spellings", "[mesh]") {
+TEST_CASE("strategies are parsed from NeMo AutoModel's names", "[mesh]") {
   CHECK(parse_strategy("FSDP2") == Strategy::kFsdp2);
   CHECK(parse_strategy("mfsdp") == Strategy::kMegatronFsdp);
   CHECK_FALSE(parse_strategy("fsdp"));

@@ -1,4 +1,4 @@
-// Meshes that this program runs and NeMo AutoModel refuses: where its recorded answers are errors and ours are not.
+// Meshes that this program supports and NeMo AutoModel refuses: its recorded answers are errors and ours are not.
 #pragma once
 
 #include "mesh/mesh_sizes.h"

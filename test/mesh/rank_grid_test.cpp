@@ -27,7 +27,7 @@ std::vector<AxisSet> all_axis_sets() {
 
 }  // namespace
 
-TEST_CASE("sets of axes have names of their own", "[mesh]") {
+TEST_CASE("every set of axes has a unique name", "[mesh]") {
   CHECK(name_of(kDpShardCp) == "dp_shard_cp");
   CHECK(name_of(kDp | Axis::kPp) == "pp+dp_replicate+dp_shard");
   std::set<std::string> names;
@@ -35,7 +35,7 @@ TEST_CASE("sets of axes have names of their own", "[mesh]") {
   CHECK(names.size() == all_axis_sets().size());
 }
 
-TEST_CASE("coordinates and ranks are inverse", "[mesh]") {
+TEST_CASE("ranks convert to coordinates and back", "[mesh]") {
   const RankGrid grid({{Axis::kPp, 3}, {Axis::kDpShard, 2}, {Axis::kTp, 4}}, 10);
   CHECK(grid.world_size() == 24);
   for (Rank rank = 10; rank < 34; ++rank) CHECK(grid.rank_at(grid.coordinates(rank)) == rank);
@@ -45,7 +45,7 @@ TEST_CASE("coordinates and ranks are inverse", "[mesh]") {
   CHECK_THROWS_AS(grid.coordinates(34), InternalError);
 }
 
-TEST_CASE("the groups along any axes partition the ranks, ascend, and agree with the group of each rank", "[mesh]") {
+TEST_CASE("the groups along any axes partition the ranks, are sorted, and match the group of each rank", "[mesh]") {
   for (const MeshSizes sizes :
        {MeshSizes{2, 2, 3, 2, 2, 1}, MeshSizes{1, 1, 1, 1, 1, 1}, MeshSizes{4, 1, 2, 1, 3, 1}}) {
     const DeviceMesh mesh(sizes);

@@ -32,8 +32,8 @@ StepRecord record_of(std::int64_t step) {
           .num_label_tokens = 2123};
 }
 
-/// A screen of a terminal: carriage return, line feed, erase to the end of the line, and nothing else. Lines scroll up
-/// without end.
+/// A terminal screen that knows only carriage return, line feed and erasing to the end of the line. Lines scroll up
+/// without limit.
 struct Screen {
   explicit Screen(std::size_t width) : columns(width) {}
 
@@ -77,7 +77,7 @@ std::string read_all(int file) {
   return out;
 }
 
-/// Runs `body` in a process whose standard output and error are a terminal of that width; gives what it received.
+/// Runs `body` in a process whose standard output and error are a terminal of that width; returns what it received.
 template <class Body>
 std::string on_terminal(int columns, const Body& body) {
   winsize size{};
@@ -110,7 +110,7 @@ const std::string kValidation =
 
 }  // namespace
 
-TEST_CASE("a step's line is NeMo AutoModel's, with mfu behind it where known", "[metrics]") {
+TEST_CASE("a step's log line has NeMo AutoModel's format, followed by MFU if it is known", "[metrics]") {
   StepRecord record = record_of(1);
   const std::string line =
       "step 1 | epoch 0 | loss 2.6695 | grad_norm 10.8750 | lr 1.00e-05 | mem 11.54 GiB | tps 2122.13(2122.13/gpu) | "
@@ -121,7 +121,7 @@ TEST_CASE("a step's line is NeMo AutoModel's, with mfu behind it where known", "
   CHECK(validation_line({.step = 1, .val_loss = 2.5, .lr = 1e-4, .num_label_tokens = 10}) == kValidation);
 }
 
-TEST_CASE("the bar fits every width and says less on a narrow one", "[metrics]") {
+TEST_CASE("the progress bar fits every width and shows less on a narrow terminal", "[metrics]") {
   CHECK(progress_line(120, 1000, 0.5, 80) ==
         "120/1000  12% [====>                             ] 7 min 20 s left, 500 ms/step");
   CHECK(progress_line(120, 1000, 0.5, 50) == "120/1000  12% [==>              ] 7 min 20 s left");
@@ -136,7 +136,7 @@ TEST_CASE("the bar fits every width and says less on a narrow one", "[metrics]")
         REQUIRE(static_cast<int>(progress_line(done, 1'000'000, pace, columns).size()) <= std::max(0, columns - 1));
 }
 
-TEST_CASE("the pace is that of the last fifty steps", "[metrics]") {
+TEST_CASE("the pace is averaged over the last fifty steps", "[metrics]") {
   StepPace pace;
   CHECK(!pace.seconds_per_step());
   pace.add(0);
@@ -147,7 +147,7 @@ TEST_CASE("the pace is that of the last fifty steps", "[metrics]") {
   CHECK(*pace.seconds_per_step() == 1);
 }
 
-TEST_CASE("on a terminal lines stay whole above the bar, and nothing of it is left", "[metrics]") {
+TEST_CASE("on a terminal log lines stay intact above the bar, and the bar is erased at the end", "[metrics]") {
   for (const int columns : {200, 130, 100, 40, 12, 3}) {
     const std::string sent = on_terminal(columns, [] { run_steps({.end_step = 5}, 5); });
     Screen screen(static_cast<std::size_t>(columns));
@@ -165,7 +165,7 @@ TEST_CASE("on a terminal lines stay whole above the bar, and nothing of it is le
   }
 }
 
-TEST_CASE("while a run goes on the bar stands below the lines, and a log line erases it", "[metrics]") {
+TEST_CASE("during a run the bar is drawn below the log lines, and a log line erases it", "[metrics]") {
   const std::string sent = on_terminal(100, [] {
     Console console({.end_step = 10});
     console.step(record_of(0));
@@ -186,7 +186,7 @@ TEST_CASE("while a run goes on the bar stands below the lines, and a log line er
   CHECK(screen.lines[4].size() < 100);
 }
 
-TEST_CASE("a pipe or a file gets the lines alone", "[metrics]") {
+TEST_CASE("a pipe or a file gets only the log lines", "[metrics]") {
   std::array<int, 2> lines{};
   std::array<int, 2> bar{};
   REQUIRE(pipe(lines.data()) == 0);
@@ -202,7 +202,7 @@ TEST_CASE("a pipe or a file gets the lines alone", "[metrics]") {
   close(bar[0]);
 }
 
-TEST_CASE("with lines in a pipe the bar is drawn only where it is asked for, and stays out of the pipe", "[metrics]") {
+TEST_CASE("with log lines in a pipe the bar is drawn only on request, and not into the pipe", "[metrics]") {
   for (const bool asked : {false, true}) {
     std::array<int, 2> lines{};
     REQUIRE(pipe(lines.data()) == 0);
@@ -216,7 +216,7 @@ TEST_CASE("with lines in a pipe the bar is drawn only where it is asked for, and
   }
 }
 
-TEST_CASE("no bar is drawn where it is switched off or the terminal is dumb", "[metrics]") {
+TEST_CASE("no bar is drawn if it is switched off or the terminal is dumb", "[metrics]") {
   const std::string lines = on_terminal(200, [] { run_steps({.progress = false, .end_step = 5}, 2); });
   CHECK(lines.find('\033') == std::string::npos);
   const std::string dumb = on_terminal(200, [] {
@@ -226,7 +226,7 @@ TEST_CASE("no bar is drawn where it is switched off or the terminal is dumb", "[
   CHECK(dumb.find('\033') == std::string::npos);
 }
 
-TEST_CASE("a slow reader that does not block loses nothing", "[metrics]") {
+TEST_CASE("a slow reader of a non-blocking pipe loses nothing", "[metrics]") {
   std::array<int, 2> lines{};
   REQUIRE(pipe2(lines.data(), O_NONBLOCK) == 0);
   std::thread writer([&] {

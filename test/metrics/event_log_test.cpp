@@ -11,7 +11,7 @@
 namespace automodel::metrics {
 namespace {
 
-TEST_CASE("events are JSON lines, whatever their texts hold") {
+TEST_CASE("events are single JSON lines, whatever their text contains") {
   const auto line = json_line({.event = "skip",
                                .step = 7,
                                .message = "loss \"NaN\"\n\xff",
@@ -29,7 +29,7 @@ TEST_CASE("events are JSON lines, whatever their texts hold") {
   CHECK_FALSE(nlohmann::json::parse(json_line({.event = "end"}, 0)).contains("step"));
 }
 
-TEST_CASE("only a run that failed has a cause") {
+TEST_CASE("only the end event of a failed run has a cause") {
   const auto cause = [](int code) {
     return nlohmann::json::parse(json_line(end_event(code, "-----"), 0)).value("cause", "");
   };
@@ -38,7 +38,7 @@ TEST_CASE("only a run that failed has a cause") {
   CHECK(cause(12) == "-----");
 }
 
-TEST_CASE("events of a resumed run stand behind those before") {
+TEST_CASE("events of a resumed run are appended to the earlier ones") {
   test::TemporaryFolder folder;
   EventLog(folder.path()).add({.event = "start"});
   EventLog(folder.path()).add({.event = "restart"});

@@ -51,20 +51,20 @@ using Steps = std::vector<int>;
 
 }  // namespace
 
-TEST_CASE("a training record has its keys in order and its numbers exactly", "[metrics]") {
+TEST_CASE("a training record has its keys in order and exact numbers", "[metrics]") {
   CHECK(json_line(view_of(record_of(3))) ==
         "{\"step\": 3, \"epoch\": 0, \"timestamp\": \"2026-11-21T12:00:00.123Z\", \"loss\": 5.5, \"grad_norm\": 0.1, "
         "\"lr\": 1e-05, \"mem\": 11.54, \"tps\": 2122.0, \"tps_per_gpu\": 1061.0, \"mfu\": 0.41, "
         "\"num_tokens_per_step\": 4096, \"num_label_tokens\": 2123, \"step_time\": 0.3333333333333333}");
 }
 
-TEST_CASE("a validation record has the keys of NeMo AutoModel's", "[metrics]") {
+TEST_CASE("a validation record has NeMo AutoModel's keys", "[metrics]") {
   CHECK(json_line(view_of(ValidationRecord{3, 0, 0.9996, 2.25, 1e-4, 77, 1.5})) ==
         "{\"step\": 3, \"epoch\": 0, \"timestamp\": \"1970-01-01T00:00:01.000Z\", \"val_loss\": 2.25, \"lr\": 1e-04, "
         "\"num_label_tokens\": 77, \"mem\": 1.5}");
 }
 
-TEST_CASE("what is not finite or not known is still strict JSON", "[metrics]") {
+TEST_CASE("values that are not finite or not known are written as strict JSON", "[metrics]") {
   StepRecord record = record_of(0);
   record.loss = std::nan("");
   record.grad_norm = std::numeric_limits<double>::infinity();
@@ -77,7 +77,7 @@ TEST_CASE("what is not finite or not known is still strict JSON", "[metrics]") {
   CHECK(json["mfu"].is_null());
 }
 
-TEST_CASE("numbers read back to the same double", "[metrics]") {
+TEST_CASE("numbers in records read back to the same double", "[metrics]") {
   for (const double value : {0.0, -0.0, 0.1, 1e300, 5e-324, 123456789012345680.0, 1e21, 2.0 / 3, 1e-7, 100.0}) {
     StepRecord record = record_of(0);
     record.loss = value;
@@ -89,7 +89,7 @@ TEST_CASE("numbers read back to the same double", "[metrics]") {
   }
 }
 
-TEST_CASE("a resumed run has each step once", "[metrics]") {
+TEST_CASE("the file of a resumed run has each step once", "[metrics]") {
   const test::TemporaryFolder folder;
   append_steps(folder, 0, 8);
   append_steps(folder, 5, 10);
@@ -100,7 +100,7 @@ TEST_CASE("a resumed run has each step once", "[metrics]") {
   CHECK(steps_of(folder) == Steps{0, 1});
 }
 
-TEST_CASE("a line torn by a crash is removed, a whole one without its break is kept", "[metrics]") {
+TEST_CASE("a line cut off by a crash is removed, a complete one without its line break is kept", "[metrics]") {
   const test::TemporaryFolder folder;
   append_steps(folder, 0, 4);
   const std::string text = folder.read("training.jsonl");
@@ -116,7 +116,7 @@ TEST_CASE("a line torn by a crash is removed, a whole one without its break is k
   }
 }
 
-TEST_CASE("lines that are no records go, records of other programs stay", "[metrics]") {
+TEST_CASE("lines that are not records are removed, records of other programs are kept", "[metrics]") {
   const test::TemporaryFolder folder;
   folder.write("training.jsonl",
                "{\"loss\":1,\"step\":0}\nnonsense\n\n[1]\n{\"step\": \"x\"}\n{\"step\": 7, \"loss\": 1}\n{\"step\": 1, "
@@ -125,7 +125,7 @@ TEST_CASE("lines that are no records go, records of other programs stay", "[metr
   CHECK(steps_of(folder) == Steps{0, 1, 2});
 }
 
-TEST_CASE("a torn line that ends in a brace is still torn", "[metrics]") {
+TEST_CASE("a cut-off line that ends in a brace is still removed", "[metrics]") {
   const test::TemporaryFolder folder;
   folder.write("training.jsonl", "{\"step\": 0, \"a\": {\"b\": 1}}\n{\"step\": 1, \"a\": {\"b\": 1}");
   append_steps(folder, 2, 3);
@@ -141,7 +141,7 @@ TEST_CASE("a record is in the file when append returns", "[metrics]") {
   }
 }
 
-TEST_CASE("a file that cannot be written is an error of the environment", "[metrics]") {
+TEST_CASE("an unwritable file is an environment error", "[metrics]") {
   const test::TemporaryFolder folder;
   try {
     JsonLines file(folder.path() / "no" / "training.jsonl", 0);

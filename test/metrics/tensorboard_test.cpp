@@ -79,7 +79,7 @@ StepRecord record_of(std::int64_t step, double loss) {
   return {.step = step, .timestamp = 1000.5 + static_cast<double>(step), .loss = loss, .num_label_tokens = 300};
 }
 
-/// What a command prints; empty where it fails.
+/// What a command prints; empty if it fails.
 std::string output_of(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose);
   std::string out;
@@ -89,7 +89,7 @@ std::string output_of(const std::string& command) {
 
 }  // namespace
 
-TEST_CASE("an event file holds the version and every number under its tag", "[metrics]") {
+TEST_CASE("a TensorBoard event file holds the version and every number under its tag", "[metrics]") {
   const test::TemporaryFolder folder;
   EventFile file(folder.path(), 0);
   StepRecord record = record_of(7, 2.5);
@@ -124,14 +124,14 @@ TEST_CASE("an event file holds the version and every number under its tag", "[me
   CHECK(records[2].find("validation/val_loss") != std::string::npos);
 }
 
-TEST_CASE("two files of one second have different names", "[metrics]") {
+TEST_CASE("two event files created in the same second have different names", "[metrics]") {
   const test::TemporaryFolder folder;
   const EventFile a(folder.path(), 0);
   const EventFile b(folder.path(), 0);
   CHECK(a.path() != b.path());
 }
 
-TEST_CASE("TensorBoard's own reader sees the scalars, each step of a resumed run once", "[metrics]") {
+TEST_CASE("TensorBoard's own reader sees each step of a resumed run once", "[metrics]") {
   const char* chosen = std::getenv("AUTOMODEL_TEST_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";
   if (output_of(python + " -c 'import tensorboard; print(1)'").empty()) {

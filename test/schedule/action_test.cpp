@@ -18,7 +18,7 @@ struct Refusal {
 
 }  // namespace
 
-TEST_CASE("actions are written as torch writes them", "[schedule]") {
+TEST_CASE("actions are formatted as in torch", "[schedule]") {
   CHECK(to_text(make_action(Op::kForward, 2, 0)) == "2F0");
   CHECK(to_text(make_action(Op::kSendBackward, 13, 40)) == "13SEND_B40");
   CHECK(to_text(make_action(Op::kReduceGrad, Stage{7})) == "7REDUCE_GRAD");
@@ -28,7 +28,7 @@ TEST_CASE("actions are written as torch writes them", "[schedule]") {
   CHECK(to_text(Row{Slot(make_action(Op::kForward, 0, 0)), Slot(), pair}) == "0F0,,(0F3;7B0)OVERLAP_F_B");
 }
 
-TEST_CASE("every action is read back from its text", "[schedule]") {
+TEST_CASE("every action is parsed back from its text", "[schedule]") {
   for (std::size_t op = 0; op < kOps.size(); ++op) {
     const Action action{static_cast<Op>(op), Stage{kMaxStages - 1},
                         kOps[op].has_microbatch ? Microbatch{kMaxMicrobatches - 1} : kNoMicrobatch};
@@ -39,9 +39,9 @@ TEST_CASE("every action is read back from its text", "[schedule]") {
   }
 }
 
-TEST_CASE("what torch reads as an action is read the same or refused for a reason", "[schedule][golden]") {
-  // Torch matches a beginning and ignores the rest; it also takes actions without their microbatch, microbatches where
-  // none belong, and an overlap of anything. All of these are slips that would train something else than was meant.
+TEST_CASE("text that torch parses as an action is parsed the same or refused with a reason", "[schedule][golden]") {
+  // Torch matches a prefix and ignores the rest; it also accepts actions without their microbatch, microbatches where
+  // none belong, and an overlap of anything. All of these are slips that would train something unintended.
   const std::map<std::string, std::string> refused_here = {
       {"0F", "no microbatch"},
       {"0F0xyz", "unexpected"},
@@ -80,7 +80,7 @@ TEST_CASE("what torch reads as an action is read the same or refused for a reaso
   CHECK(refused == 27);
 }
 
-TEST_CASE("a refused action names the place, the fault and the way out", "[schedule]") {
+TEST_CASE("a refused action is reported with its position, the fault and a fix", "[schedule]") {
   const std::vector<Refusal> refusals = {
       {"0F0zzz", 3, "unexpected 'zzz' after 0F0", "one action per cell; PyTorch would ignore the rest and run 0F0"},
       {" 0f0", 2, "unknown action 'f'", "did you mean 'F'?"},
@@ -109,14 +109,14 @@ TEST_CASE("a refused action names the place, the fault and the way out", "[sched
   }
 }
 
-TEST_CASE("leading zeros and blanks do not matter", "[schedule]") {
+TEST_CASE("leading zeros and blanks in actions are ignored", "[schedule]") {
   ParseProblem problem;
   CHECK(to_text(*parse_slot(" 00F007\t", problem)) == "0F7");
   CHECK(to_text(*parse_slot("( 0F1 ; 7B0 )OVERLAP_F_B ", problem)) == "(0F1;7B0)OVERLAP_F_B");
   CHECK(parse_slot(" \t", problem)->is_bubble());
 }
 
-TEST_CASE("a table can be reduced to its computations and to its forwards", "[schedule]") {
+TEST_CASE("a table can be reduced to its computations or to its forward passes", "[schedule]") {
   const Schedule full = table({"0UNSHARD,0F0,0SEND_F0,(0F1;0B0)OVERLAP_F_B,0B1,0REDUCE_GRAD"});
   CHECK(to_text(compute_only(full)[0]) == "0F0,(0F1;0B0)OVERLAP_F_B,0B1");
   CHECK(to_text(forward_only(full)[0]) == "0F0,0F1");

@@ -30,10 +30,9 @@ void check_refusal(const Diagnostics& problems, const Refusal& expected) {
 
 }  // namespace
 
-TEST_CASE("torch's files load into torch's tables, and broken ones are refused with their place",
-          "[schedule][golden]") {
+TEST_CASE("torch's schedule files load as in torch, broken ones are refused with the location", "[schedule][golden]") {
   const std::map<std::string, Refusal> refusals = {
-      // Accepted by torch, although they compute something else than was meant or never end.
+      // Accepted by torch, although they compute something unintended or never end.
       {"ok_F_without_mb.csv", {"schedule-csv-cell", 1, 3, "0F has no microbatch"}},
       {"ok_trailing_garbage.csv", {"schedule-csv-cell", 1, 4, "unexpected 'zzz' after 0F0"}},
       {"ok_duplicate_F.csv", {"schedule-duplicate", 1, 5, "rank 0, step 1: 0F0 appears twice"}},
@@ -98,14 +97,14 @@ TEST_CASE("torch's files load into torch's tables, and broken ones are refused w
   CHECK(refused == 25);
 }
 
-TEST_CASE("a table written as CSV is read back the same, with CRLF as torch writes it", "[schedule]") {
+TEST_CASE("a table with CRLF as torch writes it is read and written back as the same CSV", "[schedule]") {
   const std::string file = read_file(golden_path("csv/dualpipev_pp2_mb6.compute_only.csv"));
   const CsvTable read = read_csv(file, "x.csv", CsvFormat::kComputeOnly);
   REQUIRE(read.problems.empty());
   CHECK(to_csv(read.schedule) == file);
 }
 
-TEST_CASE("bad cells are all reported, each with line, column, rank and step", "[schedule]") {
+TEST_CASE("all bad cells are reported, each with line, column, rank and step", "[schedule]") {
   const CsvTable read = read_csv("0F0, 0f1 ,,0B0\n1F0,1B0x,(1F1;1I1)OVERLAP_F_B\n", "my.csv", CsvFormat::kComputeOnly);
   CHECK(to_text(read.problems) ==
         "my.csv:1:7: error[schedule-csv-cell]: rank 0, step 1: unknown action 'f'\n"
@@ -126,12 +125,12 @@ TEST_CASE("rows may be ragged, end without a line break, or be blank", "[schedul
   CHECK(problems[0].where.line == 2);
 }
 
-TEST_CASE("hostile files are refused before they cost anything", "[schedule]") {
+TEST_CASE("hostile files are refused before they use much time or memory", "[schedule]") {
   CHECK(ids(read_csv(std::string(5000, '\n'), "x", CsvFormat::kComputeOnly).problems) ==
         std::vector<std::string>{"schedule-too-large"});
   CHECK(ids(read_csv(std::string(kMaxCells + 1, ','), "x", CsvFormat::kComputeOnly).problems) ==
         std::vector<std::string>{"schedule-too-large"});
-  // A list of problems ends.
+  // The list of problems is limited.
   const auto problems =
       read_csv(std::string(1000, 'x') + std::string(1000, ','), "x", CsvFormat::kComputeComms).problems;
   CHECK(problems.size() == kMostProblems + 1);
@@ -142,7 +141,7 @@ TEST_CASE("hostile files are refused before they cost anything", "[schedule]") {
         std::vector<std::string>{"schedule-too-large"});
 }
 
-TEST_CASE("a file that is not there is refused by its path", "[schedule]") {
+TEST_CASE("a missing schedule file is reported with its path", "[schedule]") {
   const CsvTable none = load_csv("no/such/file.csv", CsvFormat::kComputeOnly);
   CHECK(to_text(none.problems) ==
         "no/such/file.csv: error[schedule-csv-file]: no such file\n"

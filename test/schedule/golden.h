@@ -37,7 +37,7 @@ inline std::vector<std::string> rows_text(const Schedule& schedule) {
   return out;
 }
 
-/// A table written as its rows; it must be well-formed.
+/// Parses a table given as its rows, which must be well-formed.
 inline Schedule table(const std::vector<std::string>& rows) {
   Schedule out;
   for (const auto& row : rows) {

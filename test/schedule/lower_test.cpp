@@ -11,7 +11,7 @@
 namespace automodel::schedule {
 namespace {
 
-/// The definition of add_unshard_reshard, looking ahead from every slot anew.
+/// The definition of add_unshard_reshard, which looks ahead again from every slot.
 Row unshard_reshard_by_definition(const Row& row) {
   Row slots;
   for (const Slot& slot : row)
@@ -41,7 +41,7 @@ Row unshard_reshard_by_definition(const Row& row) {
 
 }  // namespace
 
-TEST_CASE("parameters are gathered for the next three stages, four where an overlap brings two", "[schedule]") {
+TEST_CASE("parameters are gathered for the next three stages, or four if an overlap adds two", "[schedule]") {
   const auto lowered = [](const std::string& row) { return to_text(add_unshard_reshard(table({row})[0])); };
   CHECK(lowered("0F0,,2F0") == "0UNSHARD,2UNSHARD,0F0,0RESHARD,2F0,2RESHARD");
   CHECK(lowered("0F0,1F0,2F0,3F0") ==
@@ -50,7 +50,7 @@ TEST_CASE("parameters are gathered for the next three stages, four where an over
         "0UNSHARD,1UNSHARD,2UNSHARD,3UNSHARD,0F0,0RESHARD,1F0,1RESHARD,(2F0;3B0)OVERLAP_F_B,2RESHARD,3RESHARD");
 }
 
-TEST_CASE("gathering looks ahead exactly as its definition says", "[schedule]") {
+TEST_CASE("gathering looks ahead exactly as in its naive definition", "[schedule]") {
   std::uint32_t state = 12345;
   const auto random = [&](std::uint32_t below) {
     state = state * 1664525 + 1013904223;
@@ -70,13 +70,13 @@ TEST_CASE("gathering looks ahead exactly as its definition says", "[schedule]") 
   }
 }
 
-TEST_CASE("gradients are reduced after the last backward of each stage", "[schedule]") {
+TEST_CASE("gradients are reduced after the last backward pass of each stage", "[schedule]") {
   const Schedule order = table({"0F0,0I0,0F1,0B1,0W0,1B0,(0F2;1B1)OVERLAP_F_B,0F3"});
   CHECK(to_text(add_reduce_grad(order[0], {1, 2, 2})) ==
         "0F0,0I0,0F1,0B1,0W0,0REDUCE_GRAD,1B0,(0F2;1B1)OVERLAP_F_B,1REDUCE_GRAD,0F3");
 }
 
-TEST_CASE("messages go only between stages on different ranks", "[schedule]") {
+TEST_CASE("messages are sent only between stages on different ranks", "[schedule]") {
   const Schedule order = table({"0F0,3F0,3B0,0B0", "1F0,2F0,2B0,1B0"});
   const auto lowered = add_send_recv(order, make_placement(PlacementStyle::kV, 2, 4), {2, 4, 1});
   REQUIRE(lowered.problems.empty());
@@ -84,8 +84,8 @@ TEST_CASE("messages go only between stages on different ranks", "[schedule]") {
   CHECK(to_text(lowered.schedule[1]) == "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0");
 }
 
-TEST_CASE("an order that cannot be run is refused with the cycle, in the steps of the given table", "[schedule]") {
-  // Bubbles count as steps. The three ranks wait in a ring, which only stages that go round a loop can do.
+TEST_CASE("an order that deadlocks is refused with the cycle, in steps of the given table", "[schedule]") {
+  // Bubbles count as steps. The three ranks wait in a ring, which is possible only with looped stages.
   const Schedule order =
       table({",0F1,3F0,0F0,3F1,3B0,3B1,0B0,0B1", "1F0,1F1,4F0,4F1,4B0,4B1,1B0,1B1", "2F1,2F0,5F0,5F1,5B0,5B1,2B0,2B1"});
   const Shape shape{3, 6, 2};
@@ -100,7 +100,7 @@ TEST_CASE("an order that cannot be run is refused with the cycle, in the steps o
         "`1F1` of rank 1, which waits at step 0 `1F0` for `0F0` of rank 0");
 }
 
-TEST_CASE("a rank can also wait for itself", "[schedule]") {
+TEST_CASE("a rank that waits for itself is refused as a deadlock", "[schedule]") {
   const Schedule order = table({"1F0,0F0,1B0,0B0"});
   const auto lowered = lower(order, make_placement(PlacementStyle::kLoop, 1, 2), {1, 2, 1});
   REQUIRE(lowered.problems.size() == 1);
@@ -108,7 +108,7 @@ TEST_CASE("a rank can also wait for itself", "[schedule]") {
         "the ranks wait for each other: rank 0 waits at step 0 `1F0` for `0F0` of rank 0");
 }
 
-TEST_CASE("evaluation runs the forwards of the schedule and nothing else", "[schedule]") {
+TEST_CASE("evaluation runs only the forward passes of the schedule", "[schedule]") {
   const PipelineSchedule made = make_schedule(generator_named("1F1B"), {2, 1, 2});
   CHECK(rows_text(made.evaluation) == std::vector<std::string>{"0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RESHARD",
                                                                "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1F1,1RESHARD"});

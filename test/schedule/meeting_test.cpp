@@ -1,5 +1,5 @@
-// Every schedule ends also where each message is a meeting of both sides, one at a time on each rank: that is what NCCL
-// makes of a table, since it has one stream for messages, no tags and no buffers to send ahead into.
+// Every schedule also completes if each message needs both sides at once, one message at a time on each rank. That is
+// how NCCL runs a table, since it has one stream for messages, no tags and no buffers to send ahead into.
 #include <catch2/catch.hpp>
 
 #include "schedule/csv.h"
@@ -16,7 +16,7 @@ std::string stuck(const Schedule& rows, const Placement& placement, const Shape&
 
 }  // namespace
 
-TEST_CASE("every schedule ends where each message is a meeting", "[schedule]") {
+TEST_CASE("every schedule completes even if each message blocks both ranks until they meet", "[schedule]") {
   int tables = 0;
   for (const auto& row : generators())
     for (const int ranks : {2, 3, 4, 8})
@@ -33,7 +33,7 @@ TEST_CASE("every schedule ends where each message is a meeting", "[schedule]") {
   CHECK(tables > 300);
 }
 
-TEST_CASE("receives that cross are no meeting", "[schedule]") {
+TEST_CASE("crossed receives are refused because they deadlock over NCCL", "[schedule]") {
   const auto made = [](const std::string& first, const std::string& second) {
     auto read = read_csv(first + "\n" + second + "\n", "t.csv", CsvFormat::kComputeComms);
     const auto origin = read.origin;

@@ -41,7 +41,7 @@ std::string trace_of(const Row& row, int ranks) {
 
 }  // namespace
 
-TEST_CASE("tables, warm-ups and orders are those of Megatron Core", "[schedule][golden]") {
+TEST_CASE("schedule tables, warm-up counts and orders match Megatron Core", "[schedule][golden]") {
   int tables = 0;
   int orders = 0;
   int warmups = 0;
@@ -70,7 +70,7 @@ TEST_CASE("tables, warm-ups and orders are those of Megatron Core", "[schedule][
   CHECK(warmups == 1783);
 }
 
-TEST_CASE("MegatronInterleaved runs what Megatron Core was seen to run", "[schedule][golden]") {
+TEST_CASE("MegatronInterleaved matches recorded traces of Megatron Core", "[schedule][golden]") {
   int same = 0;
   int refused = 0;
   const Generator& generator = generator_named("MegatronInterleaved");
@@ -99,7 +99,7 @@ TEST_CASE("MegatronInterleaved runs what Megatron Core was seen to run", "[sched
   CHECK(refused == 16);
 }
 
-TEST_CASE("1F1B is Megatron Core's order without virtual stages", "[schedule][golden]") {
+TEST_CASE("1F1B matches Megatron Core's order without virtual stages", "[schedule][golden]") {
   int same = 0;
   for (const auto& record : golden("megatron_traces.json")) {
     if (!record["vp"].is_null() || record.contains("error") || record["forward_only"]) continue;

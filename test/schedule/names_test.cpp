@@ -5,7 +5,7 @@
 
 namespace automodel::schedule {
 
-TEST_CASE("torch's names find the schedules of the same name", "[schedule][golden]") {
+TEST_CASE("torch's schedule names find the same schedules", "[schedule][golden]") {
   // Refused by torch, accepted here: they can only mean one thing.
   const std::vector<std::pair<std::string, std::string>> accepted_here = {
       {"ZBV", "ZBVZeroBubble"}, {"ScheduleGPipe", "GPipe"}, {"Schedule1F1B", "1F1B"}};
@@ -21,8 +21,8 @@ TEST_CASE("torch's names find the schedules of the same name", "[schedule][golde
   }
 }
 
-TEST_CASE("the names of NeMo AutoModel's code and documentation are understood", "[schedule][golden]") {
-  // In NeMo AutoModel's documentation and refused by its code; what each means is told by the alias.
+TEST_CASE("schedule names from NeMo AutoModel's code and documentation are accepted", "[schedule][golden]") {
+  // Named in NeMo AutoModel's documentation but refused by its code; the alias says what each means.
   const std::vector<std::pair<std::string, std::string>> documented = {{"interleaved_1f1b", "Interleaved1F1B"},
                                                                        {"looped_bfs", "LoopedBFS"},
                                                                        {"dfs", "Interleaved1F1B"},
@@ -43,13 +43,13 @@ TEST_CASE("the names of NeMo AutoModel's code and documentation are understood",
     REQUIRE(row != nullptr);
     ++found;
     CHECK(row->single_stage == record["single"].get<bool>());
-    // NeMo AutoModel places DualPipeV as a loop, and the run then dies; it is a V.
+    // NeMo AutoModel places DualPipeV as a loop, and the run then fails; it is a V.
     if (row->name != "DualPipeV") CHECK(name_of(row->placement) == record["style"].get<std::string>());
   }
   CHECK(found == 16);
 }
 
-TEST_CASE("an unknown name is refused with the nearest one and the list", "[schedule]") {
+TEST_CASE("an unknown schedule name is refused with the nearest name and the full list", "[schedule]") {
   const Diagnostic near = unknown_schedule("interleavd1f1b");
   CHECK(near.id == "schedule-unknown");
   CHECK(near.message == "unknown schedule 'interleavd1f1b'");
@@ -59,7 +59,7 @@ TEST_CASE("an unknown name is refused with the nearest one and the list", "[sche
   CHECK_THAT(unknown_schedule("qqqqqqqqqqq").help, Catch::StartsWith("known: GPipe"));
 }
 
-TEST_CASE("no two names of the table are the same", "[schedule]") {
+TEST_CASE("schedule names and aliases are unique and documented", "[schedule]") {
   for (const auto& row : generators()) {
     CHECK(find_generator(row.name) == &row);
     CHECK_FALSE(row.doc.empty());
@@ -94,7 +94,7 @@ TEST_CASE("every order in orders.h has a row in the table and a line in the docu
   CHECK(generated == orders);
 }
 
-TEST_CASE("an illegal request is refused with the nearest legal value", "[schedule]") {
+TEST_CASE("an invalid schedule request is refused with the nearest valid value", "[schedule]") {
   struct Refusal {
     std::string name;
     Request request;

@@ -1,4 +1,4 @@
-// Every table of torch.distributed.pipelining 2.11 that was recorded, action for action.
+// Every recorded table of torch.distributed.pipelining 2.11, compared action by action.
 #include <catch2/catch.hpp>
 
 #include "golden.h"
@@ -14,7 +14,7 @@ struct Counts {
   int refused = 0;
 };
 
-/// `legal_here` tells the cases that torch refuses and that are made here all the same.
+/// `legal_here` selects the cases that torch refuses and this program allows.
 template <class LegalHere>
 Counts compare(const std::string& name, LegalHere&& legal_here) {
   const Generator& generator = generator_named(name);
@@ -48,16 +48,16 @@ bool none(const Request&) {
 
 }  // namespace
 
-TEST_CASE("GPipe and 1F1B are the orders that torch executes", "[schedule][golden]") {
+TEST_CASE("GPipe and 1F1B match the orders that torch executes", "[schedule][golden]") {
   const Counts gpipe = compare("GPipe", none);
   CHECK((gpipe.orders == 30 && gpipe.lowered == 18 && gpipe.refused == 0));
-  // Torch's runtime cannot run 1F1B with fewer microbatches than stages; the order can be run.
+  // Torch's runtime cannot run 1F1B with fewer microbatches than stages, although the order is valid.
   const Counts one_f_one_b =
       compare("1F1B", [](const Request& request) { return request.microbatches < request.stages(); });
   CHECK((one_f_one_b.orders == 14 && one_f_one_b.lowered == 14 && one_f_one_b.refused == 0));
 }
 
-TEST_CASE("fewer microbatches than stages run wherever the order allows it", "[schedule]") {
+TEST_CASE("schedules run with fewer microbatches than stages if their order allows it", "[schedule]") {
   const PipelineSchedule made = make_schedule(generator_named("1F1B"), {4, 1, 2});
   CHECK(rows_text(made.order) ==
         std::vector<std::string>{"0F0,0F1,0B0,0B1", "1F0,1F1,1B0,1B1", "2F0,2F1,2B0,2B1", "3F0,3B0,3F1,3B1"});
@@ -69,27 +69,27 @@ TEST_CASE("fewer microbatches than stages run wherever the order allows it", "[s
   }
 }
 
-TEST_CASE("Interleaved1F1B is torch's table", "[schedule][golden]") {
+TEST_CASE("Interleaved1F1B matches torch's table", "[schedule][golden]") {
   const Counts counts = compare("Interleaved1F1B", none);
   CHECK((counts.orders == 116 && counts.lowered == 72 && counts.refused == 4));
 }
 
-TEST_CASE("LoopedBFS is torch's table", "[schedule][golden]") {
+TEST_CASE("LoopedBFS matches torch's table", "[schedule][golden]") {
   const Counts counts = compare("LoopedBFS", none);
   CHECK((counts.orders == 120 && counts.lowered == 72 && counts.refused == 0));
 }
 
-TEST_CASE("InterleavedZeroBubble is torch's table", "[schedule][golden]") {
+TEST_CASE("InterleavedZeroBubble matches torch's table", "[schedule][golden]") {
   const Counts counts = compare("InterleavedZeroBubble", none);
   CHECK((counts.orders == 116 && counts.lowered == 72 && counts.refused == 4));
 }
 
-TEST_CASE("ZBVZeroBubble is torch's table", "[schedule][golden]") {
+TEST_CASE("ZBVZeroBubble matches torch's table", "[schedule][golden]") {
   const Counts counts = compare("ZBVZeroBubble", none);
   CHECK((counts.orders == 30 && counts.lowered == 18 && counts.refused == 90));
 }
 
-TEST_CASE("DualPipeV is torch's table", "[schedule][golden]") {
+TEST_CASE("DualPipeV matches torch's table", "[schedule][golden]") {
   const Counts counts = compare("DualPipeV", none);
   CHECK((counts.orders == 20 && counts.lowered == 9 && counts.refused == 100));
 }

@@ -15,7 +15,7 @@ std::optional<PlacementStyle> style_named(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("stages are placed on ranks as torch places them", "[schedule][golden]") {
+TEST_CASE("stages are placed on ranks as in torch", "[schedule][golden]") {
   int same = 0;
   int refused = 0;
   const auto words = golden("torch_words.json");
@@ -38,7 +38,7 @@ TEST_CASE("stages are placed on ranks as torch places them", "[schedule][golden]
   CHECK(refused == 5);
 }
 
-TEST_CASE("a V that does not come out even is refused with the sizes that do", "[schedule]") {
+TEST_CASE("an uneven V placement is refused with the nearest valid numbers of stages", "[schedule]") {
   const auto problems = check_placement(PlacementStyle::kV, 2, 5);
   REQUIRE(ids(problems) == std::vector<std::string>{"schedule-stages"});
   CHECK_THAT(problems[0].help, Catch::Contains("4 or 6 stages"));
@@ -46,7 +46,7 @@ TEST_CASE("a V that does not come out even is refused with the sizes that do", "
         std::vector<std::string>{"schedule-ranks", "schedule-stages"});
 }
 
-TEST_CASE("a placement knows the stages of a rank and their local index", "[schedule]") {
+TEST_CASE("a placement gives the stages of a rank and their local indices", "[schedule]") {
   const Placement v = make_placement(PlacementStyle::kV, 2, 6);
   CHECK(v.stages_of(0) == std::vector<Stage>{{0}, {3}, {4}});
   CHECK(v.local_index(Stage{4}) == 2);
@@ -55,7 +55,7 @@ TEST_CASE("a placement knows the stages of a rank and their local index", "[sche
   CHECK(style_of(Placement(2, {1, 0})) == "custom");
 }
 
-TEST_CASE("the placement is read from a table", "[schedule]") {
+TEST_CASE("the placement is inferred from a consistent table", "[schedule]") {
   CHECK(infer_placement(table({"0F0,3F0", "1F0,2F0"}), 4) == make_placement(PlacementStyle::kV, 2, 4));
   CHECK_FALSE(infer_placement(table({"0F0,1F0", "1F0"}), 2).has_value());
   CHECK_FALSE(infer_placement(table({"0F0", "2F0"}), 3).has_value());

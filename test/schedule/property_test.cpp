@@ -29,7 +29,7 @@ class Random {
   std::uint64_t state_;
 };
 
-/// Every request of the grid that the row accepts; the rest must be refused with a reason and a way out.
+/// Visits every request of the grid that the generator accepts; the others must be refused with a help text.
 void for_each_request(const Generator& row, const std::function<void(const Request&)>& visit) {
   for (const int ranks : {1, 2, 3, 4, 5, 8})
     for (const int stages : {1, 2, 3, 4})
@@ -55,7 +55,7 @@ Costs random_costs(int stages, Random& random) {
   return costs;
 }
 
-/// No two computations of a rank at the same time, and nothing before what it needs.
+/// Checks that no two computations of a rank overlap, and that nothing starts before its inputs are ready.
 void check_times(const Timeline& timeline, const PipelineSchedule& made, const Costs& costs) {
   std::map<Action, std::pair<double, double>> when;
   std::vector<double> free(made.order.size(), 0);
@@ -97,7 +97,7 @@ void check_times(const Timeline& timeline, const PipelineSchedule& made, const C
   CHECK(caused);
 }
 
-/// Runs a table the slow way: every rank in turn, one slot at a time, with sets of texts. False where it gets stuck.
+/// Runs a table naively: one slot of a random rank at a time, with messages as sets of strings. False if it gets stuck.
 bool ends_naively(const Schedule& schedule, const Placement& placement, Random& random) {
   std::vector<std::size_t> next(schedule.size(), 0);
   std::set<std::string> posted;
@@ -145,13 +145,13 @@ bool ends_naively(const Schedule& schedule, const Placement& placement, Random& 
 
 }  // namespace
 
-TEST_CASE("every schedule of every size is complete, proven, and runs with any durations", "[schedule]") {
+TEST_CASE("every schedule of every size is complete, proven, and can run with any durations", "[schedule]") {
   Random random(7);
   int made_count = 0;
   for (const auto& row : generators()) {
     if (row.generate == nullptr) continue;
     for_each_request(row, [&](const Request& request) {
-      const PipelineSchedule made = make_schedule(row, request);  // throws where a generated table is not sound
+      const PipelineSchedule made = make_schedule(row, request);  // throws if a generated table is not sound
       ++made_count;
       CHECK(made.placement == make_placement(row.placement, request.ranks, request.stages()));
       CHECK(validate(made.training, made.shape).empty());
@@ -161,7 +161,7 @@ TEST_CASE("every schedule of every size is complete, proven, and runs with any d
       check_times(simulate(made.training, made.placement, made.shape, costs), made, costs);
       const Costs unit = unit_costs(made.shape.stages);
       CHECK(simulate(made.evaluation, made.placement, made.shape, unit).makespan >= request.microbatches);
-      // The complete table survives a round through its file.
+      // The complete table survives a round trip through its file.
       const PipelineSchedule again = make_schedule(read_csv(to_csv(made.training), "x", CsvFormat::kComputeComms),
                                                    CsvFormat::kComputeComms, made.shape);
       CHECK(again.training == made.training);
@@ -171,7 +171,7 @@ TEST_CASE("every schedule of every size is complete, proven, and runs with any d
   CHECK(made_count > 1500);
 }
 
-TEST_CASE("memory stays within what each schedule promises", "[schedule]") {
+TEST_CASE("microbatches in flight and buffers stay within each schedule's bounds", "[schedule]") {
   for (const auto& row : generators()) {
     if (row.generate == nullptr) continue;
     for_each_request(row, [&](const Request& request) {
@@ -195,7 +195,7 @@ TEST_CASE("memory stays within what each schedule promises", "[schedule]") {
   }
 }
 
-TEST_CASE("the proof agrees with a slow run of tables that were shuffled", "[schedule]") {
+TEST_CASE("the deadlock proof agrees with a naive run of shuffled tables", "[schedule]") {
   Random random(11);
   int proven = 0;
   int deadlocked = 0;
@@ -208,7 +208,7 @@ TEST_CASE("the proof agrees with a slow run of tables that were shuffled", "[sch
       const PipelineSchedule made = make_schedule(row, request);
       for (int round = 0; round < 600; ++round) {
         Schedule table = made.training;
-        // Move some slots of one rank behind slots that they stood before.
+        // Move some slots of one rank to later positions.
         Row& shuffled = table[random.below(table.size())];
         for (std::size_t moves = 0; moves < 1 + random.below(3); ++moves) {
           const auto from = static_cast<std::ptrdiff_t>(random.below(shuffled.size() - 1));

@@ -30,7 +30,7 @@ Texts problems_of(const std::vector<std::string>& rows, int microbatches = 1) {
 
 }  // namespace
 
-TEST_CASE("a complete table is proven", "[schedule]") {
+TEST_CASE("a complete table is proven to run without deadlock", "[schedule]") {
   CHECK(problems_of({"0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD", "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD"}).empty());
 }
 
@@ -43,7 +43,7 @@ TEST_CASE("blocking sends that cross are refused with the cycle", "[schedule]") 
                           "`1RECV_F1` of rank 1, which waits at step 3 `1SEND_B0` for `0RECV_B0` of rank 0"});
 }
 
-TEST_CASE("a cycle between inner ranks is told from its lowest rank", "[schedule]") {
+TEST_CASE("a cycle between inner ranks is described from its lowest rank", "[schedule]") {
   const Texts problems = problems_of({"0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B1,0B1,0RECV_B0,0B0,0REDUCE_GRAD",
                                       "1RECV_F0,1RECV_F1,1F0,1F1,1SEND_F1,1SEND_F0,1RECV_B1,1B1,1SEND_B1,1RECV_B0,1B0,"
                                       "1SEND_B0,1REDUCE_GRAD",
@@ -53,7 +53,7 @@ TEST_CASE("a cycle between inner ranks is told from its lowest rank", "[schedule
                           "`2RECV_F0` of rank 2, which waits at step 3 `2SEND_B1` for `1RECV_B1` of rank 1"});
 }
 
-TEST_CASE("communication that is incomplete or misplaced is refused", "[schedule]") {
+TEST_CASE("incomplete or misplaced communication is refused", "[schedule]") {
   const std::string r0 = "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD";
   const std::string r1 = "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD";
   CHECK(problems_of({"0F0,0RECV_B0,0B0,0REDUCE_GRAD", r1}) ==
@@ -88,7 +88,7 @@ TEST_CASE("stages on one rank exchange no messages and run in order", "[schedule
         Texts{"schedule-send rank 0, step 1: 0SEND_F0: stage 1 is on the same rank"});
 }
 
-TEST_CASE("between two ranks messages are received in the order in which they are sent", "[schedule]") {
+TEST_CASE("messages between two ranks must be received in the order in which they are sent", "[schedule]") {
   CHECK(
       problems_of({"0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD",
                    "1RECV_F1,1RECV_F0,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD"},
@@ -99,7 +99,7 @@ TEST_CASE("between two ranks messages are received in the order in which they ar
             "0 there"});
 }
 
-TEST_CASE("gradients are reduced once, after the last backward", "[schedule]") {
+TEST_CASE("gradients must be reduced once, after the last backward pass", "[schedule]") {
   const std::string r1 = "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD";
   CHECK(problems_of({"0F0,0SEND_F0,0RECV_B0,0B0", r1}) ==
         Texts{"schedule-reduce-grad rank 0: the gradients of stage 0 are never reduced"});
@@ -109,7 +109,7 @@ TEST_CASE("gradients are reduced once, after the last backward", "[schedule]") {
         Texts{"schedule-reduce-grad rank 0, step 5: 0REDUCE_GRAD appears twice"});
 }
 
-TEST_CASE("a stage that is gathered at all is computed only while gathered", "[schedule]") {
+TEST_CASE("a stage that is ever gathered may be computed only while it is gathered", "[schedule]") {
   const std::string r1 = "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD";
   const auto with = [&](const std::string& row) { return problems_of({row, r1}); };
   CHECK(with("0UNSHARD,0F0,0SEND_F0,0RESHARD,0RECV_B0,0UNSHARD,0B0,0REDUCE_GRAD,0RESHARD").empty());
@@ -141,7 +141,7 @@ TEST_CASE("the proof counts buffers and microbatches in flight", "[schedule]") {
   CHECK(proof.ranks[1] == Live{2, 1, 0});
 }
 
-TEST_CASE("a buffer is free again once its data is used", "[schedule]") {
+TEST_CASE("a receive buffer is free again once its data is used", "[schedule]") {
   const Schedule schedule = table({"0F0,0SEND_F0,0F1,0RECV_B0,0SEND_F1,0B0,0RECV_B1,0B1,0REDUCE_GRAD",
                                    "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD"});
   const Proof proof = prove(schedule, make_placement(PlacementStyle::kLoop, 2, 2), {2, 2, 2});
@@ -150,14 +150,13 @@ TEST_CASE("a buffer is free again once its data is used", "[schedule]") {
   CHECK(proof.ranks[1].receive_buffers == 1);
 }
 
-TEST_CASE("the story of a deadlock begins with the lowest rank of the cycle, not with one that only waits for it",
-          "[schedule]") {
+TEST_CASE("a deadlock is described from the lowest rank of its cycle, not from a rank waiting for it", "[schedule]") {
   const Wait to_1{0, "2F0", "1F0", 1};
   const Wait to_2{3, "1F0", "2B0", 2};
   CHECK(deadlock({Wait{5, "0F0", "2F1", 2}, to_2, to_1}, Origin("t")).message ==
         "the ranks wait for each other: rank 1 waits at step 3 `1F0` for `2B0` of rank 2, which waits at step 0 `2F0` "
         "for `1F0` of rank 1");
-  // A long one is cut.
+  // A long description is cut off.
   std::vector<std::optional<Wait>> ring;
   for (std::size_t rank = 0; rank < 40; ++rank) ring.push_back(Wait{0, "a", "b", (rank + 1) % 40});
   const std::string story = deadlock(ring, Origin("t")).message;
@@ -165,7 +164,7 @@ TEST_CASE("the story of a deadlock begins with the lowest rank of the cycle, not
   CHECK(story.size() < 1000);
 }
 
-TEST_CASE("messages to several stages of a rank share its buffers", "[schedule]") {
+TEST_CASE("the receive buffers of a rank cover the messages to all of its stages", "[schedule]") {
   const PipelineSchedule made = make_schedule(generator_named("LoopedBFS"), {2, 2, 4});
   REQUIRE(made.ok());
   int most = 0;

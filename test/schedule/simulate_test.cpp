@@ -55,7 +55,7 @@ TEST_CASE("interleaving divides the bubble by the stages per rank", "[schedule]"
         }
 }
 
-TEST_CASE("splitting the backward shrinks the bubble of interleaved 1F1B to a third", "[schedule]") {
+TEST_CASE("splitting the backward pass shrinks the bubble of interleaved 1F1B to a third", "[schedule]") {
   for (const int p : {2, 4, 8})
     for (const int v : {2, 4}) {
       const int m = 4 * p;
@@ -66,7 +66,7 @@ TEST_CASE("splitting the backward shrinks the bubble of interleaved 1F1B to a th
     }
 }
 
-TEST_CASE("ZBVZeroBubble never waits once it has started, where F, I and W take the same time", "[schedule]") {
+TEST_CASE("ZBVZeroBubble never waits once it has started if F, I and W take the same time", "[schedule]") {
   for (const int p : {1, 2, 4, 8})
     for (const int m : {2 * p - 1, 2 * p, 4 * p}) {
       INFO("p " << p << " m " << m);
@@ -83,11 +83,11 @@ TEST_CASE("DualPipeV keeps its ranks busier than 1F1B", "[schedule]") {
   }
 }
 
-TEST_CASE("messages delay what needs them, by latency and transfer", "[schedule]") {
+TEST_CASE("messages delay the computations that need them by latency and transfer time", "[schedule]") {
   const PipelineSchedule made = make_schedule(generator_named("GPipe"), {2, 1, 2});
   Costs costs = unit_costs(2);
   costs.edges[0] = {0.25, 0.5};
-  // A receive is posted where it stands in the row: 1RECV_F1 at the end of 1F0 (2.75), 0RECV_B1 at the end of 0B0
+  // A receive is posted at its position in the row: 1RECV_F1 at the end of 1F0 (2.75), 0RECV_B1 at the end of 0B0
   // (9.25). Each message takes 0.75 from there.
   const Timeline beside = simulate(made.training, made.placement, made.shape, costs);
   REQUIRE_THAT(to_text(made.training[1]), Catch::Contains("1RECV_F0,1F0,1RECV_F1,1F1"));
@@ -105,7 +105,7 @@ TEST_CASE("messages delay what needs them, by latency and transfer", "[schedule]
   CHECK(start["1B1"] == Approx(start["1B0"] + 2 + 0.5));
 }
 
-TEST_CASE("gathering parameters delays the first computation, reducing gradients the end", "[schedule]") {
+TEST_CASE("gathering parameters delays the first computation, and reducing gradients delays the end", "[schedule]") {
   const PipelineSchedule made = make_schedule(generator_named("GPipe"), {1, 1, 2});
   Costs costs = unit_costs(1);
   costs.stages[0].unshard = 0.5;
@@ -118,7 +118,7 @@ TEST_CASE("gathering parameters delays the first computation, reducing gradients
   }
 }
 
-TEST_CASE("gathering a later stage runs beside computation", "[schedule]") {
+TEST_CASE("gathering a later stage overlaps with computation", "[schedule]") {
   const PipelineSchedule made = make_schedule(generator_named("LoopedBFS"), {1, 2, 2});
   Costs costs = unit_costs(2);
   for (auto& stage : costs.stages) stage.unshard = 1;
@@ -127,7 +127,7 @@ TEST_CASE("gathering a later stage runs beside computation", "[schedule]") {
   CHECK(simulate(made.training, made.placement, made.shape, costs).makespan == Approx(2 + 12));
 }
 
-TEST_CASE("the microbatches in flight are those of the proof", "[schedule]") {
+TEST_CASE("the simulated microbatches in flight match the proof", "[schedule]") {
   for (const auto& row : generators()) {
     if (row.generate == nullptr) continue;
     const Request request{4, row.min_stages_per_rank, 16};

@@ -24,7 +24,7 @@ int count(const std::string& text, const std::string& what) {
   return found;
 }
 
-/// Every element is closed in the right order, and no stray '<' or '&' stands in a text.
+/// Every element is closed in the right order, and text contains no stray '<' or '&'.
 void check_well_formed(const std::string& xml) {
   std::vector<std::string> open;
   for (std::size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
@@ -49,7 +49,7 @@ void check_well_formed(const std::string& xml) {
 
 }  // namespace
 
-TEST_CASE("charts stand below each other in one file", "[schedule]") {
+TEST_CASE("several charts are stacked in one SVG file", "[schedule]") {
   const auto first = timeline_of("1F1B", {2, 1, 4}), second = timeline_of("1F1B", {2, 1, 4}, 0.5);
   const std::string svg = timeline_svg({{&first, {"units", false}}, {&second, {"seconds", true}}});
   check_well_formed(svg);
@@ -61,7 +61,7 @@ TEST_CASE("charts stand below each other in one file", "[schedule]") {
   CHECK_THAT(svg, Catch::Contains("y=\"" + height + "\" width"));  // the second begins where the first ends
 }
 
-TEST_CASE("a chart has a lane for each rank, a box for each computation and the bubble in its title", "[schedule]") {
+TEST_CASE("a chart has a lane per rank, a box per computation and the bubble in its title", "[schedule]") {
   const std::string svg = timeline_svg(timeline_of("1F1B", {4, 1, 8}), {"1F1B", false});
   check_well_formed(svg);
   CHECK_THAT(svg, Catch::StartsWith("<svg xmlns="));
@@ -74,7 +74,7 @@ TEST_CASE("a chart has a lane for each rank, a box for each computation and the 
   CHECK_THAT(svg, !Catch::Contains("run together"));
 }
 
-TEST_CASE("communication, pairs and later stages are drawn where there are any", "[schedule]") {
+TEST_CASE("communication, overlapped pairs and later stages are drawn if there are any", "[schedule]") {
   const std::string svg = timeline_svg(timeline_of("DualPipeV", {2, 2, 4}, 0.1), {"DualPipeV", true});
   check_well_formed(svg);
   CHECK_THAT(svg, Catch::Contains("message to a neighbour"));
@@ -83,7 +83,7 @@ TEST_CASE("communication, pairs and later stages are drawn where there are any",
   CHECK_THAT(svg, Catch::Contains("0SEND_F0: send forward"));
 }
 
-TEST_CASE("any title is escaped, and large charts stay of moderate size", "[schedule]") {
+TEST_CASE("titles are escaped, and large charts stay moderate in size", "[schedule]") {
   const std::string title = std::string("</text><script>&\"\x01'") + "1F1B";
   check_well_formed(timeline_svg(timeline_of("1F1B", {1, 1, 1}), {title, true}));
   const std::string large = timeline_svg(timeline_of("Interleaved1F1B", {16, 8, 64}), {"large", false});
@@ -91,7 +91,7 @@ TEST_CASE("any title is escaped, and large charts stay of moderate size", "[sche
   CHECK(large.size() < 1'500'000);
 }
 
-TEST_CASE("a trace has one thread a rank and one for its communication", "[schedule]") {
+TEST_CASE("a Chrome trace has one thread per rank and one for its communication", "[schedule]") {
   const auto trace = nlohmann::json::parse(chrome_trace(timeline_of("GPipe", {2, 1, 2}, 0.5), "a \"name\"\n"));
   int names = 0;
   int computations = 0;
@@ -115,7 +115,7 @@ TEST_CASE("a trace has one thread a rank and one for its communication", "[sched
   CHECK(messages == 4);
 }
 
-TEST_CASE("a small schedule is drawn in the terminal", "[schedule]") {
+TEST_CASE("a small schedule is drawn as text, cut off at the given width", "[schedule]") {
   CHECK(timeline_text(timeline_of("1F1B", {2, 1, 3})) ==
         "rank 0  F0 F1 .. .. B0 -- F2 B1 -- .. B2 --\n"
         "rank 1  .. F0 B0 -- F1 B1 -- F2 B2 -- .. ..\n");

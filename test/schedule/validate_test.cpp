@@ -18,11 +18,11 @@ using Texts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a complete table has no problems, with B and I+W mixed", "[schedule]") {
+TEST_CASE("a complete table has no problems, even with B and I+W mixed", "[schedule]") {
   CHECK(problems_of({"0F0,0F1,0B0,0I1,0W1", "1F0,1I0,1F1,1B1,1W0"}).empty());
 }
 
-TEST_CASE("each fault of a table is found at its cell", "[schedule]") {
+TEST_CASE("each fault in a table is reported at its cell", "[schedule]") {
   CHECK(problems_of({"0F0,0B0,0F1,0B1,0F1", "1F0,1B0,1F1,1B1"}) ==
         Texts{"schedule-duplicate rank 0, step 4: 0F1 appears twice"});
   CHECK(problems_of({"0F0,0B0,0F1,0B1,0I1", "1F0,1B0,1F1,1B1"}) ==
@@ -50,26 +50,26 @@ TEST_CASE("each fault of a table is found at its cell", "[schedule]") {
   CHECK(problems_of({"0F0,0B0,0F1,0B1"}) == Texts{"schedule-ranks the schedule has 1 row for 2 pipeline ranks"});
   CHECK(problems_of({"0F0,(0F1;0B0)OVERLAP_F_B,0B1", "1F0,(1F1;1B1)OVERLAP_F_B,1B0"}) ==
         Texts{"schedule-order rank 1, step 1: the backward of (1F1;1B1)OVERLAP_F_B needs its forward"});
-  // Communication is looked at for its stage and microbatch only.
+  // Only the stage and microbatch of communication are checked.
   CHECK(problems_of({"0UNSHARD,0F0,0SEND_F9,0B0,0F1,0B1", "1F0,1B0,1F1,1B1,1REDUCE_GRAD,5RESHARD"}) ==
         Texts{"schedule-microbatch-range rank 0, step 2: 0SEND_F9 names microbatch 9",
               "schedule-stage-range rank 1, step 5: 5RESHARD names stage 5"});
 }
 
-TEST_CASE("a stage that no rank has is named", "[schedule]") {
+TEST_CASE("a stage that is on no rank is reported", "[schedule]") {
   const auto problems = validate(table({"0F0,0B0", "2F0,2B0"}), {2, 3, 1});
   CHECK(ids(problems) == std::vector<std::string>{"schedule-stages"});
   CHECK_THAT(problems[0].message, Catch::Contains("stage 1 is on no rank"));
 }
 
-TEST_CASE("a table for evaluation has forwards only", "[schedule]") {
+TEST_CASE("a table for evaluation may have only forward passes", "[schedule]") {
   CHECK(problems_of({"0F0,0F1", "1F0,1F1"}, Purpose::kEvaluation).empty());
   CHECK(problems_of({"0F0,0F1,0B0", "1F0"}, Purpose::kEvaluation) ==
         Texts{"schedule-backward-in-evaluation rank 0, step 2: 0B0 in a table for evaluation",
               "schedule-missing rank 1: stage 1 has no forward (F) of microbatch 1"});
 }
 
-TEST_CASE("shapes that no table can have are refused", "[schedule]") {
+TEST_CASE("impossible table shapes are refused", "[schedule]") {
   CHECK(ids(validate({}, {0, 1, 1})) == std::vector<std::string>{"schedule-too-large"});
   CHECK(ids(validate({}, {1, 4096, 65536})) == std::vector<std::string>{"schedule-too-large"});
 }

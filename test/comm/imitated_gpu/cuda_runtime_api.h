@@ -10,7 +10,7 @@ inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
 const char* cudaGetErrorString(cudaError_t status);
-cudaError_t cudaGetLastError();  // of the calling thread; a query that finds nothing done counts, as with HIP
+cudaError_t cudaGetLastError();  // of the calling thread; a query that is not ready counts, as with HIP
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);

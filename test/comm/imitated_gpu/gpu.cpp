@@ -24,7 +24,7 @@
 #include "comm/nccl/nccl.h"
 #include "comm/reduce.h"
 
-// What `std::atomic::wait` is for: a moment that passes once.
+// An event that happens once; waits use `std::atomic::wait`.
 struct Mark {
   std::atomic<bool> passed = false;
   void pass() {
@@ -40,7 +40,7 @@ using namespace automodel;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kPoison{0xff};            // a NaN in every floating-point type
-constexpr std::chrono::seconds kLongest{60};  // of a call that waits for other hosts
+constexpr std::chrono::seconds kLongest{60};  // for a call that waits for other hosts
 
 struct State {
   std::mutex mutex;
@@ -51,7 +51,7 @@ struct State {
   std::atomic<int> streams = 0, buses = 0, aborted = 0;
 };
 State& state() {
-  static auto* only = new State;  // outlives threads that nobody waits for
+  static auto* only = new State;  // outlives detached threads
   return *only;
 }
 
@@ -60,10 +60,10 @@ void found(const std::string& mistake) {
   if (state().mistake.empty()) state().mistake = mistake;
 }
 
-/// What a thread has given its own current stream.
+/// What a thread has put on its own current stream.
 struct Host {
   std::uint64_t records = 0;   ///< events recorded
-  std::uint64_t launched = 0;  ///< of them, the last one that an operation was launched behind
+  std::uint64_t launched = 0;  ///< the last of them that an operation was launched after
 };
 Host& host() {
   thread_local Host mine;
@@ -78,7 +78,7 @@ struct Range {
   }
 };
 
-/// One call of NCCL.
+/// One NCCL call.
 struct Op {
   std::string verb;
   Range in = {};
@@ -88,9 +88,9 @@ struct Op {
   ncclDataType_t type = ncclUint8;
   ncclRedOp_t reduce = ncclSum;
   int other = 0;      ///< root or peer
-  bool late = false;  ///< its buffers belong to operations before it on the same stream until it begins
+  bool late = false;  ///< until it begins, earlier operations on the same stream own its buffers
   Bytes copy = {};    ///< of the input
-  /// Whoever touches its buffers holds `touching`; nobody does once it is cancelled, for they may be gone.
+  /// Whoever touches the buffers holds `touching`. Nobody does once it is cancelled, as they may have been freed.
   std::unique_ptr<std::mutex> touching = std::make_unique<std::mutex>();
   bool cancelled = false;
 
@@ -103,7 +103,7 @@ struct Op {
     const std::lock_guard lock(*touching);
     if (!cancelled) std::copy(result.begin(), result.end(), out);
   }
-  /// False where it is cancelled.
+  /// False if it is cancelled.
   bool take() {
     const std::lock_guard lock(*touching);
     if (cancelled) return false;
@@ -111,7 +111,7 @@ struct Op {
     std::fill(out, out + out_size, kPoison);
     return true;
   }
-  /// Finds what was written to its buffers since take(). False where it is cancelled.
+  /// Reports writes to its buffers since take(). False if it is cancelled.
   bool check() const {
     const std::lock_guard lock(*touching);
     if (!cancelled) look();
@@ -139,7 +139,7 @@ struct ImitatedStream {
   std::condition_variable more;
   std::deque<std::function<void()>> tasks;
   bool busy = false, closed = false;
-  std::uint64_t held = 0;  ///< the last record of the launching thread that it waits for
+  std::uint64_t held = 0;  ///< the launching thread's last event record that it waits for
   std::vector<OpPtr> unfinished;
 
   void give(std::function<void()> task) {
@@ -152,14 +152,14 @@ struct ImitatedStream {
 struct ImitatedEvent {
   std::mutex mutex;
   std::shared_ptr<Mark> mark;
-  std::uint64_t record = 0;  ///< on a thread's own stream: which
+  std::uint64_t record = 0;  ///< number of the record, if on a thread's own stream
 };
 
 namespace {
 
 using StreamPtr = std::shared_ptr<ImitatedStream>;
 
-/// Streams by their handles, which outlive them.
+/// Streams by their handles, which may outlive them.
 std::map<cudaStream_t, StreamPtr>& streams() {
   static auto* all = new std::map<cudaStream_t, StreamPtr>;
   return *all;
@@ -201,7 +201,7 @@ struct Group {
     bool over = false;
   };
   std::map<std::tuple<int, int, std::uint64_t>, std::shared_ptr<Message>> messages;
-  std::map<std::pair<int, int>, int> connecting;  ///< sides that are there
+  std::map<std::pair<int, int>, int> connecting;  ///< sides that have arrived
 };
 
 std::map<std::string, std::shared_ptr<Group>>& groups() {
@@ -216,7 +216,7 @@ struct ImitatedComm {
   int rank = 0;
   std::atomic<bool> aborted = false;
   std::uint64_t collectives = 0;
-  std::map<std::tuple<int, int, bool>, std::uint64_t> messages;  ///< launched, by sender, receiver and side
+  std::map<std::tuple<int, int, bool>, std::uint64_t> messages;  ///< number launched, by sender, receiver and side
   std::set<std::pair<int, int>> connected;
 };
 
@@ -244,7 +244,7 @@ void reduce(const Group::Meeting& meeting, std::size_t offset, std::byte* out, c
   comm::reduce_in_order(scalar_type(op.type), how, out, inputs, static_cast<std::int64_t>(op.count));
 }
 
-/// Every rank has come: the results, in the order of ranks.
+/// Computes the results, in rank order, once every rank has arrived.
 void perform(const Group::Meeting& meeting) {
   const auto& first = *meeting.ops.begin()->second;
   for (const auto& [rank, op] : meeting.ops) {
@@ -320,7 +320,7 @@ void meet(ImitatedComm& comm, const std::vector<Sent>& all) {
     for (const auto& each : all) each.op->cancel();
 }
 
-/// As NCCL does inside the first message of a pair, on the host.
+/// Connects pairs on the host, as NCCL does inside the first message of a pair.
 bool connect(ImitatedComm& comm, const std::vector<Sent>& all) {
   auto& group = *comm.group;
   std::unique_lock lock(group.mutex);
@@ -482,7 +482,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*
   std::thread([made] { run(made); }).detach();
   return cudaSuccess;
 }
-/// What is under way where a failed job ends stays so for ever. A GPU's memory would still be there; the host's is not.
+/// Operations in flight when a failed job ends never finish. A GPU's memory would still exist; host memory may not.
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   const auto stream = stream_of(handle);
   {

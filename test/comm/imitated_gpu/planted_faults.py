@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Plants faults in lib/comm/nccl, one at a time, and looks whether the tests over imitated GPUs find each.
+"""Plants faults in lib/comm/nccl, one at a time, and checks that the tests on imitated GPUs find each.
 
   planted_faults.py SOURCE_DIR BUILD_DIR
 
-A fault is a file of lib/comm/nccl, a text that stands in it and what it becomes. The changed file is compiled and linked by
-the build's own commands, before the library that has the original.
+A fault is a file of lib/comm/nccl, a piece of its text and the replacement. The changed file is compiled and linked with
+the build's own commands, ahead of the library that contains the original.
 """
 import pathlib
 import shlex
@@ -14,16 +14,16 @@ import tempfile
 
 RECORD = "flight->begin.record(c10::cuda::getCurrentCUDAStream(device.index()).stream());\n"
 VERBS = ""  # the verbs of imitated_nccl_parity; other faults name cases of imitated_nccl_test
-# (file, cases, text, what it becomes)
+# (file, cases, text, replacement)
 FAULTS = [
     ("communicator.cpp", "what is read*", "  " + RECORD + "  flight->begin.hold(lane.stream());\n", "  flight->begin.hold(lane.stream());\n"),
     ("communicator.cpp", "what is read*", "  flight->begin.hold(lane.stream());\n", ""),
     ("communicator.cpp", "what is read*", "  flight.begin.hold(stream());\n", ""),
     ("communicator.cpp", "what is read*", "  flight->end.record(lane.stream());\n", ""),
-    ("communicator.cpp", "tensors live*", "  flight->keep(std::move(tensors));\n", ""),
+    ("communicator.cpp", "tensors are*", "  flight->keep(std::move(tensors));\n", ""),
     ("communicator.cpp", "what is read*", "flight->end.hold(c10::cuda::getCurrentCUDAStream(device_.index()).stream());", ""),
     ("communicator.cpp", "pairs are*", "  connect(host, *flight, pairs);\n", ""),
-    ("communicator.cpp", "what a rank sends*", "sender % 2", "sender % 1"),
+    ("communicator.cpp", "a send*", "sender % 2", "sender % 1"),
     ("communicator.cpp", "messages of one*", "    std::ranges::stable_sort(*list, {}, &Transfer::tag);\n", ""),
     ("communicator.cpp", "what is read*", "tensor.device().type() != kGpu", "tensor.device().type() == kGpu"),
     ("communicator.cpp", "a rank that*", "{ watch.follow(flight_); }", "{ static_cast<void>(watch); }"),
@@ -32,11 +32,11 @@ FAULTS = [
     ("communicator.cpp", VERBS, "ncclUint8, root,", "ncclUint8, 0,"),
     ("communicator.cpp", VERBS, "{at::kBFloat16, ncclBfloat16}", "{at::kBFloat16, ncclFloat16}"),
     ("watch.cpp", "a driver*", "if (lasts > world_.deadline())", "if (lasts < world_.deadline() && lasts > world_.deadline())"),
-    ("watch.cpp", "an error*", "if (state != ncclInProgress) check_nccl(state, \"an operation of NCCL\");", ""),
+    ("watch.cpp", "a communicator*", "if (state != ncclInProgress) check_nccl(state, \"an operation of NCCL\");", ""),
     ("watch.cpp", "a rank that*", "if (now - followed.since > world_.deadline()) {", "if (now < followed.since) {"),
     ("watch.cpp", "a rank that*", "for (const ncclComm_t each : all) ncclCommAbort(each);", ""),
-    ("gpu.cpp", "a question*", "    cudaGetLastError();", "   "),
-    ("nccl.cpp", "ranks on one*", "  if (!shared) return;\n", "  return;\n"),
+    ("gpu.cpp", "polling*", "    cudaGetLastError();", "   "),
+    ("nccl.cpp", "ranks that*", "  if (!shared) return;\n", "  return;\n"),
 ]
 
 

@@ -1,4 +1,4 @@
-// The stream that the calling thread computes on: the thread itself, because the imitated GPU's tensors are the host's.
+// The stream that the calling thread computes on: the thread itself, as the imitated GPU's tensors are host tensors.
 #pragma once
 
 #include "cuda_runtime_api.h"
