@@ -54,7 +54,7 @@ at::Tensor mask_of(const AttentionOptions& options) {
 
 }  // namespace
 
-TEST_CASE("documents of a pack attend as under a mask, and their gradients are its gradients", "[ops]") {
+TEST_CASE("attention over packed documents equals masked attention, forward and backward", "[ops]") {
   const std::vector<at::Tensor> packs = {
       numbers_of({row_of({24})}), numbers_of({row_of({10, 3, 11}), row_of({10, 3, 11})}),  // cut alike
       numbers_of({row_of({1, 1, 22}), row_of({7, 7}), row_of({24})}),                      // and not, with padding
@@ -91,7 +91,7 @@ TEST_CASE("documents of a pack attend as under a mask, and their gradients are i
         }
 }
 
-TEST_CASE("a document in two pieces attends to both", "[ops]") {
+TEST_CASE("a document in two separate pieces attends to both", "[ops]") {
   auto row = row_of({8, 8});
   std::fill(row.begin() + 16, row.end(), 1);
   const AttentionOptions options{.scale = 0.4, .segments = numbers_of({row})};

@@ -70,7 +70,7 @@ const std::vector<Case> kCases = {{Float8Recipe::kTensorwise, at::kFloat8_e5m2, 
 
 }  // namespace
 
-TEST_CASE("rounding to 8 bits gives the type's nearest number", "[ops]") {
+TEST_CASE("conversion to float8 rounds to the nearest value, ties to even", "[ops]") {
   struct Type {
     at::ScalarType type;
     std::vector<double> numbers;
@@ -99,7 +99,7 @@ TEST_CASE("rounding to 8 bits gives the type's nearest number", "[ops]") {
   }
 }
 
-TEST_CASE("a scale makes the largest magnitude the type's largest number", "[ops]") {
+TEST_CASE("float8 scales map the largest magnitude to the largest value of the type", "[ops]") {
   const auto x = at::randn({6, 10}, at::kFloat) * 3;
   for (const auto type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
     const double largest = type == at::kFloat8_e5m2 ? 57344.0 : 448.0;
@@ -120,7 +120,7 @@ TEST_CASE("a scale makes the largest magnitude the type's largest number", "[ops
   CHECK(nothing.scale.isfinite().all().item<bool>());
 }
 
-TEST_CASE("a linear layer in 8 bits: results and gradients by each recipe, of joined weights too", "[ops]") {
+TEST_CASE("each float8 recipe gives the expected outputs and gradients of a fused linear layer", "[ops]") {
   for (const auto type : {at::kFloat, at::kBFloat16})
     for (const auto& [recipe, gradient_type, by_rows, wide_weight] : kCases)
       for (const bool mixed : {false, true}) {
@@ -161,7 +161,7 @@ TEST_CASE("a linear layer in 8 bits: results and gradients by each recipe, of jo
       }
 }
 
-TEST_CASE("a linear layer in 8 bits gives torchao's numbers", "[ops][golden]") {
+TEST_CASE("outputs and gradients of a float8 linear layer equal those of torchao", "[ops][golden]") {
   const auto recorded = golden::load("torch/float8.json");
   const auto matrix = [](const nlohmann::json& values, std::int64_t columns) {
     const auto numbers = values.get<std::vector<float>>();
@@ -196,7 +196,7 @@ TEST_CASE("a linear layer in 8 bits gives torchao's numbers", "[ops][golden]") {
   CHECK(rows == 6);
 }
 
-TEST_CASE("products in 8 bits are not those in the operands' type", "[ops]") {
+TEST_CASE("float8 matmuls differ from float32 matmuls by the expected rounding error", "[ops]") {
   auto low = make({32, 48}, at::kFloat);
   auto wide = low;
   low.float8 = Float8Rule{};

@@ -61,7 +61,7 @@ Parameter weight_of(std::int64_t rows, std::int64_t columns) {
 
 }  // namespace
 
-TEST_CASE("weight gradients of bfloat16 operands are summed in float32", "[host matmul]") {
+TEST_CASE("weight gradients of bfloat16 operands are accumulated in float32", "[host matmul]") {
   at::manual_seed(1);
   for (const auto& [n, rows, columns] : kSizes) {
     INFO(n << " x " << rows << " x " << columns);
@@ -77,7 +77,7 @@ TEST_CASE("weight gradients of bfloat16 operands are summed in float32", "[host 
   }
 }
 
-TEST_CASE("operands may be parts of matrices, transposed, repeated or empty", "[host matmul]") {
+TEST_CASE("weight gradients accept sliced, transposed, expanded, strided and empty operands", "[host matmul]") {
   at::manual_seed(2);
   const std::int64_t n = 37, rows = 24, columns = 19;
   const auto dy = bfloat16s({n, rows}), x = bfloat16s({n, columns});
@@ -103,7 +103,7 @@ TEST_CASE("operands may be parts of matrices, transposed, repeated or empty", "[
   CHECK(w.grad.equal(before));
 }
 
-TEST_CASE("rows of several weights that lie apart or together", "[host matmul]") {
+TEST_CASE("weight gradients of a fused layer are right in separate and in adjacent buffers", "[host matmul]") {
   at::manual_seed(3);
   const std::int64_t n = 50, columns = 32;
   const auto dy = bfloat16s({n, 40}), x = bfloat16s({n, columns});
@@ -120,7 +120,7 @@ TEST_CASE("rows of several weights that lie apart or together", "[host matmul]")
   }
 }
 
-TEST_CASE("a stack of experts' weights, some without rows", "[host matmul]") {
+TEST_CASE("gradients of stacked expert weights are right, and zero for experts without rows", "[host matmul]") {
   at::manual_seed(4);
   const std::vector<std::int64_t> rows = {9, 0, 21, 1};
   Parameter stack{.name = "w",
@@ -141,7 +141,7 @@ TEST_CASE("a stack of experts' weights, some without rows", "[host matmul]") {
   }
 }
 
-TEST_CASE("one call computes it where the processor can, and touches nothing else", "[host matmul]") {
+TEST_CASE("host_matmul refuses unsupported operands and writes only its output", "[host matmul]") {
   at::manual_seed(5);
   const auto a = bfloat16s({33, 10}), b = bfloat16s({33, 14});
   const auto around = at::full({14, 20}, 3.0, at::kFloat);
@@ -183,7 +183,7 @@ constexpr Size kFloatSizes[] = {{3, 70, 90},    {23, 64, 64},   {24, 64, 64},   
 
 }  // namespace
 
-TEST_CASE("linear layers of float32 give the products of double", "[host matmul]") {
+TEST_CASE("float32 linear layers match float64 matmuls within the rounding error", "[host matmul]") {
   at::manual_seed(6);
   for (const auto& [n, inputs, outputs] : kFloatSizes) {
     INFO(n << " x " << inputs << " x " << outputs);
@@ -208,7 +208,7 @@ TEST_CASE("linear layers of float32 give the products of double", "[host matmul]
   }
 }
 
-TEST_CASE("linear layers of bfloat16 round each sum once", "[host matmul]") {
+TEST_CASE("bfloat16 linear layers round each sum once", "[host matmul]") {
   at::manual_seed(9);
   for (const auto& [n, inputs, outputs] : kFloatSizes) {
     INFO(n << " x " << inputs << " x " << outputs);
@@ -273,12 +273,12 @@ void check_layouts(at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("sums of products with operands that lie in any way", "[host matmul]") {
+TEST_CASE("host_matmul accumulates correctly for every operand layout", "[host matmul]") {
   check_layouts<float>(at::kFloat);
   check_layouts<c10::BFloat16>(at::kBFloat16);
 }
 
-TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[host matmul]") {
+TEST_CASE("float32 operands and gradients may be slices of larger matrices", "[host matmul]") {
   at::manual_seed(7);
   const std::int64_t n = 75, rows = 90, columns = 110;
   const auto dy = at::randn({n, 3 * rows}).narrow(1, rows, rows), x = at::randn({n, columns + 9}).narrow(1, 5, columns);
@@ -295,7 +295,7 @@ TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[hos
   require_float_sum(product(x, Linear{.weights = {&w}}), at::zeros({n, rows}), x.t(), w.value.t());
 }
 
-TEST_CASE("kernels of float32 add in one order, however a product is divided", "[host matmul]") {
+TEST_CASE("float32 kernels give the same bits for slices of a matmul and any thread count", "[host matmul]") {
   at::manual_seed(8);
   const std::int64_t n = 150, inputs = 1100, outputs = 300;
   const auto x = at::randn({n, inputs}), w = at::randn({outputs, inputs}), dy = at::randn({n, outputs});

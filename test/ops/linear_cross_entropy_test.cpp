@@ -112,7 +112,7 @@ at::Tensor some_labels() {
 
 }  // namespace
 
-TEST_CASE("head and loss in one equal the two apart, in chunks of any length", "[ops]") {
+TEST_CASE("the fused output head and loss equal the separate operations for any chunk length", "[ops]") {
   const auto labels = some_labels();
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::int64_t rows : {1, 4, 5, 22, 100})
@@ -131,7 +131,7 @@ TEST_CASE("head and loss in one equal the two apart, in chunks of any length", "
       }
 }
 
-TEST_CASE("over chunks 16-bit weight gradients are summed in float32", "[ops]") {
+TEST_CASE("the fused loss accumulates 16-bit weight gradients over chunks in float32", "[ops]") {
   const auto labels = some_labels();
   Head head(at::kBFloat16, at::kBFloat16, true, false);
   const auto x = at::randn({2, kTokens / 2, kWidth}).to(at::kBFloat16);
@@ -145,7 +145,7 @@ TEST_CASE("over chunks 16-bit weight gradients are summed in float32", "[ops]") 
   CHECK((chunked - wide).norm().item<double>() < 1.5 * once);
 }
 
-TEST_CASE("logits take the output's type before the loss", "[ops]") {
+TEST_CASE("the fused loss casts logits to the output type before the loss", "[ops]") {
   const auto labels = some_labels();
   Head head(at::kFloat, at::kFloat, false, false);
   const auto x = at::randn({2, kTokens / 2, kWidth});
@@ -153,7 +153,7 @@ TEST_CASE("logits take the output's type before the loss", "[ops]") {
   check_equal(results(head, x, labels, how, true), results(head, x, labels, how, false), at::kBFloat16);
 }
 
-TEST_CASE("a vocabulary in parts gives the whole loss and parts of the input's gradient", "[ops]") {
+TEST_CASE("each shard of the vocabulary gives the full loss and its part of the input gradient", "[ops]") {
   const auto labels = some_labels();
   const auto flat = labels.reshape({-1});
   for (const auto type : {at::kDouble, at::kFloat})
@@ -202,7 +202,7 @@ TEST_CASE("a vocabulary in parts gives the whole loss and parts of the input's g
     }
 }
 
-TEST_CASE("without a graph head and loss in one give the loss alone", "[ops]") {
+TEST_CASE("without a graph the fused loss leaves weight gradients untouched", "[ops]") {
   const auto labels = some_labels();
   Head head(at::kFloat, at::kFloat, false, false);
   const auto before = head.weight.grad.clone();

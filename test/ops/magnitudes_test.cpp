@@ -73,7 +73,7 @@ double times(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("a layer with magnitudes and its gradients are the PEFT library's", "[ops]") {
+TEST_CASE("outputs and gradients of a DoRA layer equal those of the PEFT library", "[ops]") {
   const auto recorded = golden::load("dora/values.json");
   const auto expected = [&](const char* name, const at::Tensor& like) {
     auto values = recorded[name].get<std::vector<double>>();
@@ -94,7 +94,7 @@ TEST_CASE("a layer with magnitudes and its gradients are the PEFT library's", "[
   }
 }
 
-TEST_CASE("gradients of a layer with magnitudes are those of its product, with dropout too", "[ops]") {
+TEST_CASE("gradients of a DoRA layer match its forward pass, with and without dropout", "[ops]") {
   // With the lengths held, the product is linear in x, A, B and m, each on its own.
   for (const double dropout : {0.0, 0.4})
     for (const bool first : {false, true})
@@ -118,7 +118,7 @@ TEST_CASE("gradients of a layer with magnitudes are those of its product, with d
       }
 }
 
-TEST_CASE("a layer whose magnitudes are its rows' lengths is the layer with a plain adapter", "[ops]") {
+TEST_CASE("a DoRA layer whose magnitudes equal its row norms is a plain LoRA layer", "[ops]") {
   Layer layer;
   layer.m.value = with_lengths(layer.linear()).adapters.front().lengths;
   auto plain = layer.linear();

@@ -89,13 +89,13 @@ at::Tensor packed(const QuantizedLayout& layout, const at::Tensor& whole, const 
 
 }  // namespace
 
-TEST_CASE("the numbers that small scales stand for are bitsandbytes'", "[ops]") {
+TEST_CASE("the 8-bit code table for nested scales equals that of bitsandbytes", "[ops]") {
   const auto& numbers = dynamic_numbers();
   CHECK(hex(reinterpret_cast<const std::uint8_t*>(numbers.data()), 1024) ==
         golden::load("quantization/values.json")["dynamic"]);
 }
 
-TEST_CASE("codes, scales and what they stand for are bitsandbytes'", "[ops]") {
+TEST_CASE("quantized codes, scales and dequantized values equal those of bitsandbytes", "[ops]") {
   const auto values = golden::load("quantization/values.json");
   for (const int bits : {4, 8})
     for (const auto& recorded : values[bits == 4 ? "four_bits" : "eight_bits"]) {
@@ -124,7 +124,7 @@ TEST_CASE("codes, scales and what they stand for are bitsandbytes'", "[ops]") {
     }
 }
 
-TEST_CASE("a part has the numbers of the whole, wherever it is cut", "[ops]") {
+TEST_CASE("a shard of a quantized weight has the values of the whole weight, wherever it is cut", "[ops]") {
   const auto whole = weight(22, 150, at::kFloat);  // rows begin inside of blocks, and the last block is cut off
   const auto elements = whole.numel();
   const std::vector<QuantizedPart> parts = {
@@ -149,7 +149,7 @@ TEST_CASE("a part has the numbers of the whole, wherever it is cut", "[ops]") {
   }
 }
 
-TEST_CASE("products take a weight of few bits as the numbers that it stands for", "[ops]") {
+TEST_CASE("matmuls with a quantized weight equal matmuls with its dequantized values", "[ops]") {
   const auto whole = weight(24, 96, at::kBFloat16);
   for (const auto& format : {QuantizedFormat{4, true}, QuantizedFormat{8, false}})
     for (const auto matmul_type : {at::kBFloat16, at::kFloat}) {
@@ -164,7 +164,7 @@ TEST_CASE("products take a weight of few bits as the numbers that it stands for"
     }
 }
 
-TEST_CASE("bytes of a weight are those that its format promises", "[ops]") {
+TEST_CASE("a quantized weight takes the bits per element that its format specifies", "[ops]") {
   const auto whole = at::zeros({512, 4096}, at::kBFloat16);
   const auto bits = [&](QuantizedFormat format) {
     return 8.0 * static_cast<double>(layout_of(format, whole, at::kBFloat16).bytes()) /

@@ -19,7 +19,7 @@ double kept(double value, bool low) {
 
 }  // namespace
 
-TEST_CASE("moments are rounded to the types that the recipe names, once per step", "[optim]") {
+TEST_CASE("Adam's moments are rounded once per step to the types in the recipe", "[optim]") {
   constexpr std::int64_t kLength = 41;
   constexpr double kRate = 0.01;
   for (const bool first : {false, true})

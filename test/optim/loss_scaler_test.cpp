@@ -9,7 +9,7 @@
 namespace automodel::optim {
 namespace {
 
-TEST_CASE("the dynamic loss scale follows Megatron Core's step by step") {
+TEST_CASE("the dynamic loss scale equals Megatron Core's at every step") {
   int steps = 0;
   for (const auto& row : golden::load("megatron/loss_scaler.json")) {
     if (!row.contains("trace")) continue;  // what the original's constructor refuses

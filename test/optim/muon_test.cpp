@@ -70,7 +70,7 @@ TEST_CASE("Muon has PyTorch's defaults", "[optim]") {
   CHECK((!ours.adjust_lr_fn() && theirs["adjust_lr_fn"].is_null()));
 }
 
-TEST_CASE("Muon gives PyTorch's numbers for matrices", "[optim][golden]") {
+TEST_CASE("Muon updates of matrices equal PyTorch's", "[optim][golden]") {
   const auto recorded = golden::load("torch/muon.json");
   const double lr = recorded["lr"];
   int compared = 0;
@@ -108,7 +108,7 @@ TEST_CASE("Muon gives PyTorch's numbers for matrices", "[optim][golden]") {
   CHECK(compared == 18);
 }
 
-TEST_CASE("dion.Muon gives dion's numbers for matrices", "[optim][golden]") {
+TEST_CASE("dion.Muon updates of matrices equal those of dion", "[optim][golden]") {
   const auto recorded = golden::load("torch/dion_muon.json");
   const double lr = recorded["lr"];
   const int steps = recorded["steps"];
@@ -148,7 +148,7 @@ TEST_CASE("dion.Muon gives dion's numbers for matrices", "[optim][golden]") {
   CHECK(recorded["rows"].size() == 24);
 }
 
-TEST_CASE("dion.Muon's embeddings and head have no weight decay, the head a rate by its width", "[optim]") {
+TEST_CASE("dion.Muon does not decay embeddings and head, and scales the head's rate by width", "[optim]") {
   config::DionMuonConfig config;
   config.lr = 0.1;
   config.embed_lr = 0.03;
@@ -169,7 +169,7 @@ TEST_CASE("dion.Muon's embeddings and head have no weight decay, the head a rate
   CHECK(at::equal(target.value.narrow(0, kEach, 2 * kEach), before.narrow(0, kEach, 2 * kEach)));
 }
 
-TEST_CASE("what is no matrix of a layer is AdamW's, at rates of its own", "[optim]") {
+TEST_CASE("Muon updates parameters other than layer matrices with AdamW at their own rates", "[optim]") {
   config::MuonConfig muon;
   muon.lr = 0.1;
   muon.scalar_lr = 0.02;
@@ -200,7 +200,7 @@ TEST_CASE("what is no matrix of a layer is AdamW's, at rates of its own", "[opti
   }
 }
 
-TEST_CASE("a matrix in parts is changed as a whole", "[optim]") {
+TEST_CASE("Muon updates a sharded matrix as a whole", "[optim]") {
   // Four ranks: two shards of the unit by two slices of the first matrix, which is cut in two places; the second is
   // whole on all, the third a stack.
   constexpr std::int64_t kRows = 6, kColumns = 8;

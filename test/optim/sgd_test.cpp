@@ -50,7 +50,7 @@ double gradient_of(std::int64_t i, int step) {
 
 }  // namespace
 
-TEST_CASE("SGD gives PyTorch's numbers, in one shard as in several, and after a resume", "[optim]") {
+TEST_CASE("SGD equals PyTorch's, in one shard or several and after a resume", "[optim]") {
   const std::vector<Setting> settings = {{},
                                          {.weight_decay = 0.1},
                                          {.momentum = 0.9},

@@ -81,7 +81,7 @@ void check_whole(const TrainingPlan& plan, int layers) {
 
 }  // namespace
 
-TEST_CASE("batches fit schedules as NeMo AutoModel and torch decide", "[plan][golden]") {
+TEST_CASE("batch sizes are accepted for a schedule as in NeMo AutoModel and torch", "[plan][golden]") {
   const test::TemporaryFolder folder;
   int accepted = 0, refused = 0, stricter = 0, wider = 0, skipped = 0;
   for (const auto& row : golden::load("plan/build_schedule.json")) {
@@ -130,7 +130,7 @@ TEST_CASE("batches fit schedules as NeMo AutoModel and torch decide", "[plan][go
   CHECK(wider <= 12);
 }
 
-TEST_CASE("a table from a file beside every way to divide the layers", "[plan][property]") {
+TEST_CASE("a schedule file is accepted only with a layer split into as many stages", "[plan][property]") {
   const test::TemporaryFolder folder;
   std::mt19937 random(11);
   const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)) + 1; };
@@ -196,7 +196,7 @@ TEST_CASE("a table from a file beside every way to divide the layers", "[plan][p
   CHECK(refused > 100);
 }
 
-TEST_CASE("two keys that divide the layers are a conflict that names both", "[plan]") {
+TEST_CASE("two keys that split the layers conflict, and the message names both", "[plan]") {
   constexpr std::array ways = {"layers_per_stage: [4, 4]",
                                "module_fqns_per_model_part: [[model.embed_tokens], [lm_head]]",
                                "pipeline_model_parallel_layout: Ettt|tttttL"};
@@ -232,7 +232,7 @@ TEST_CASE("virtual_pipeline_model_parallel_size selects interleaving", "[plan]")
         "bad-value at model_parallel.virtual_pipeline_model_parallel_size\n");
 }
 
-TEST_CASE("Megatron Core's sizes make a pipeline", "[plan]") {
+TEST_CASE("Megatron Core's parallel sizes define the mesh and the pipeline", "[plan]") {
   const auto loaded = config::read_recipe(
       "model: {config: {model_type: llama, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 8, "
       "num_attention_heads: 2, vocab_size: 64, max_position_embeddings: 64}}\n"
@@ -251,7 +251,7 @@ TEST_CASE("Megatron Core's sizes make a pipeline", "[plan]") {
   CHECK(result.plan->pipeline->stages.size() == 4);
 }
 
-TEST_CASE("a schedule's name beside a file has no effect, and that is said", "[plan]") {
+TEST_CASE("a schedule name beside a schedule file has no effect and gives a warning", "[plan]") {
   const test::TemporaryFolder folder;
   const auto csv = ", pp_schedule_csv: " + table(folder, 2, 2, 8).string();
   const auto warned = [&](const std::string& name) {

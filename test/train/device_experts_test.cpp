@@ -67,7 +67,7 @@ double apart(const Outcome& a, const Outcome& b, const std::string& part = {}) {
 
 }  // namespace
 
-TEST_CASE("a model of experts has the same gradients whoever knows the rows of each", "[train]") {
+TEST_CASE("a MoE model has the same gradients with row counts on the device and on the host", "[train]") {
   // Every token goes to every expert: no choice differs because of the last bit.
   const std::string all = ", output_router_logits: true, router_aux_loss_coef: 0.05";
   for (const std::string& model :

@@ -135,13 +135,13 @@ const Asked kNothing = {};
 
 }  // namespace
 
-TEST_CASE("a dense model's microbatches never make the host wait", "[train]") {
+TEST_CASE("microbatches of a dense model never make the host wait for the device", "[train]") {
   CHECK(asked_by_each("model_type: llama") == kNothing);
   CHECK(asked_by_each("model_type: gemma2, head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5") == kNothing);
   CHECK(asked_by_each("model_type: mistral, sliding_window: 5") == kNothing);
 }
 
-TEST_CASE("packed documents never make the host wait, and have no masks", "[train]") {
+TEST_CASE("packed documents never make the host wait and use fused attention without masks", "[train]") {
   const auto before = ops::flash_calls();
   CHECK(asked_by_each("model_type: llama", true) == kNothing);
   const auto after = ops::flash_calls();
@@ -162,7 +162,7 @@ const std::string kBalanced = ", output_router_logits: true, router_aux_loss_coe
 
 }  // namespace
 
-TEST_CASE("experts on one rank never make the host wait", "[train]") {
+TEST_CASE("experts on one rank never make the host wait for the device", "[train]") {
   const auto before = ops::grouped_calls();
   CHECK(asked_by_each(experts(16)) == kNothing);
   const int steps = 2, layers = 2, products = 2 * 3;
@@ -173,16 +173,16 @@ TEST_CASE("experts on one rank never make the host wait", "[train]") {
                       "sliding_window: 8") == kNothing);
 }
 
-TEST_CASE("routers' auxiliary loss never makes the host wait", "[train]") {
+TEST_CASE("the routers' auxiliary loss never makes the host wait for the device", "[train]") {
   CHECK(asked_by_each(experts(16, kBalanced)) == kNothing);
 }
 
-TEST_CASE("experts whose products need the host's counts ask for them once a layer", "[train]") {
+TEST_CASE("experts whose matmuls need row counts on the host fetch them once per layer", "[train]") {
   // The exceptions of docs/gpu.md; here a width that is no multiple of 16 bytes.
   CHECK(asked_by_each(experts(12, kBalanced)) == Asked{{"aten::to", 2}});
 }
 
-TEST_CASE("experts on several ranks make the host wait once for each layer and part of a microbatch", "[train]") {
+TEST_CASE("experts on several ranks make the host wait once per layer and part of a microbatch", "[train]") {
   // What travels must be known; two of the three layers have experts.
   Run run{.model = experts(16), .ranks = 2, .mesh = ", ep_size: 2"};
   CHECK(asked_by_each(run) == Asked{{"aten::to", 2}});

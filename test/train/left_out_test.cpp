@@ -88,7 +88,7 @@ const json& event(const Outcome& outcome, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("a spike is skipped with its samples named, on one rank and on two", "[train]") {
+TEST_CASE("a loss spike is skipped and its samples are reported, on one rank and on two", "[train]") {
   for (const int ranks : {1, 2}) {
     const test::TemporaryFolder folder;
     const auto outcome = train(folder, "{loss_spike: {window: 5, factor: 1.5, action: skip}}", ranks);
@@ -105,7 +105,7 @@ TEST_CASE("a spike is skipped with its samples named, on one rank and on two", "
   }
 }
 
-TEST_CASE("a rollback takes the newest checkpoint and leaves out what came since", "[train]") {
+TEST_CASE("a rollback restores the newest checkpoint and skips the steps since then", "[train]") {
   for (const int ranks : {1, 2}) {
     const test::TemporaryFolder folder;
     const auto outcome = train(folder, "{loss_spike: {window: 5, factor: 1.5, action: rollback}}", ranks);
@@ -122,7 +122,7 @@ TEST_CASE("a rollback takes the newest checkpoint and leaves out what came since
   }
 }
 
-TEST_CASE("a spike stops the run where that is asked for, and without a rule nothing happens", "[train]") {
+TEST_CASE("a loss spike stops the run if the recipe says so, and is ignored without a rule", "[train]") {
   const test::TemporaryFolder folder, other;
   const auto stopped = train(folder, "{loss_spike: {window: 5, factor: 1.5, action: stop}}");
   CHECK(stopped.run.code == ExitCode::kNonFinite);
@@ -132,7 +132,7 @@ TEST_CASE("a spike stops the run where that is asked for, and without a rule not
   CHECK(plain.saved.optimizer_steps == kSteps);
 }
 
-TEST_CASE("losses that are not finite are skipped up to the limit", "[train]") {
+TEST_CASE("non-finite losses are skipped up to max_bad_steps", "[train]") {
   const test::TemporaryFolder folder;
   const auto outcome = train(folder, "{on_non_finite: skip, max_bad_steps: 3}", 1, {"optimizer.lr=1e30"});
   CHECK(outcome.run.code == ExitCode::kNonFinite);

@@ -31,7 +31,7 @@ std::vector<RankPlace> on_one_stage(int ranks) {
   return out;
 }
 
-TEST_CASE("the rank that the others wait for is named once, with its host and phase") {
+TEST_CASE("a rank that the others wait for is reported once, with its host and phase") {
   SlowRanks rule(config::SlowRankConfig{}, on_one_stage(4));
   // A step takes all of them 0.3 s: the own work differs.
   std::vector<PhaseSeconds> times(4, seconds(0.01, 0.1, 0.17));
@@ -54,7 +54,7 @@ TEST_CASE("the rank that the others wait for is named once, with its host and ph
   CHECK(next[0].phase == StepPhase::kData);
 }
 
-TEST_CASE("of two ranks one can be slow, and what a scheduler does in a millisecond is nobody's fault") {
+TEST_CASE("one of two ranks can be slow, and delays below a millisecond are ignored") {
   SlowRanks rule(config::SlowRankConfig{}, on_one_stage(2));
   const auto fast = PhaseSeconds{0, 1e-4, 0, 0, 0};
   CHECK(rule.judge({fast, PhaseSeconds{0, 9e-4, 0, 0, 0}}).empty());
@@ -63,7 +63,7 @@ TEST_CASE("of two ranks one can be slow, and what a scheduler does in a millisec
   CHECK(slow[0].rank == 1);
 }
 
-TEST_CASE("stages differ by plan, and ranks of one stage do not") {
+TEST_CASE("ranks are compared within their stage, and single-rank stages by their planned work") {
   // The last stage has twice the work.
   const std::vector<PhaseSeconds> uneven = {seconds(0, 0.1, 0.2), seconds(0, 0.3, 0)};
   SlowRanks alone(config::SlowRankConfig{}, {{0, "a", 1}, {1, "a", 3}});
@@ -122,7 +122,7 @@ SlowedRun slowed(const std::string& slow_rank) {
 
 }  // namespace
 
-TEST_CASE("a rank that is slowed is found in a run, and the run computes what it did", "[train]") {
+TEST_CASE("a slowed rank is detected in a run, and the losses do not change", "[train]") {
   const auto outcome = slowed("{factor: 4, steps: 4}");
   INFO(outcome.run.text);
   REQUIRE(outcome.run.ok());

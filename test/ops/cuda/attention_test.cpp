@@ -135,7 +135,7 @@ void check_composed(const Case& c, at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("fused attention on a device: windows, sinks, heads of any width", "[device]") {
+TEST_CASE("fused attention on a device handles windows, sinks and various head widths", "[device]") {
   check_fused({.window = 5}, 0);
   check_fused({.window = 1}, 0);
   check_fused({.window = 5, .causal = false}, 0);
@@ -145,14 +145,14 @@ TEST_CASE("fused attention on a device: windows, sinks, heads of any width", "[d
   check_fused({.batch = 1, .tokens = 130, .heads = 2, .groups = 2, .width = 256, .value_width = 256, .sinks = true}, 0);
 }
 
-TEST_CASE("fused attention on a device: packs without masks", "[device]") {
+TEST_CASE("fused attention on a device handles packed documents without masks", "[device]") {
   check_fused({.lengths = {{10, 3, 11}, {10, 3, 11}}}, 2);
   check_fused({.lengths = {{1, 1, 22}, {7, 7}}}, 2);
   check_fused({.batch = 3, .heads = 8, .window = 4, .sinks = true, .lengths = {{24}, {5, 1, 9, 9}, {23}}}, 2);
   check_fused({.width = 20, .causal = false, .lengths = {{9, 15}, {4, 20}}}, 2);
 }
 
-TEST_CASE("what fused attention cannot do is computed in pieces", "[device]") {
+TEST_CASE("attention falls back to composed operations where fused attention does not apply", "[device]") {
   check_composed({.softcap = 2, .sinks = true}, at::kBFloat16);
   check_composed({.softcap = 2, .window = 6, .lengths = {{10, 3, 11}, {1, 20}}}, at::kBFloat16);
   check_composed({.width = 264, .value_width = 264}, at::kBFloat16);
@@ -160,7 +160,7 @@ TEST_CASE("what fused attention cannot do is computed in pieces", "[device]") {
   check_composed({.window = 5, .causal = false, .sinks = true}, at::kDouble);
 }
 
-TEST_CASE("a block is fused attention with its logsum, joined to others", "[device]") {
+TEST_CASE("attention blocks use the fused kernels and combine by their logsums", "[device]") {
   // Three blocks of eight keys, the last ones of 16 queries that stand eight tokens behind the first key.
   const std::int64_t queries = 16, keys = 24, step = 8;
   for (const std::int64_t window : {0, 3, 11}) {
@@ -205,7 +205,7 @@ TEST_CASE("a block is fused attention with its logsum, joined to others", "[devi
   }
 }
 
-TEST_CASE("no more scores exist at once than a chunk has, in both passes", "[device]") {
+TEST_CASE("forward and backward passes never hold more attention scores than one chunk", "[device]") {
   const Case c{.batch = 1, .tokens = 1024, .softcap = 2, .sinks = true};
   const std::int64_t all = c.batch * c.heads * c.tokens * c.tokens;
   static_assert(kScoresOnHost == 1 << 21);

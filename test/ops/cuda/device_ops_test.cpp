@@ -36,7 +36,7 @@ auto both(const Compute& compute) {
 
 }  // namespace
 
-TEST_CASE("layer norm after the residual addition", "[device]") {
+TEST_CASE("LayerNorm after a residual addition matches ATen", "[device]") {
   for (const auto type : kTypes) {
     auto weight = make({37}, type), bias = make({37}, type);
     const auto x = input({5, 37}, type), delta = input({5, 37}, type);
@@ -53,7 +53,7 @@ TEST_CASE("layer norm after the residual addition", "[device]") {
   }
 }
 
-TEST_CASE("gpt-oss's gate of pairs", "[device]") {
+TEST_CASE("the paired gate of gpt-oss matches its definition", "[device]") {
   for (const auto type : kTypes) {
     const auto x = input({4, 42}, type);
     compare(
@@ -69,7 +69,7 @@ TEST_CASE("gpt-oss's gate of pairs", "[device]") {
   }
 }
 
-TEST_CASE("a router's choice and the order of the choices", "[device]") {
+TEST_CASE("top-k matches ATen, and expert choices are sorted alike on CPU and device", "[device]") {
   const auto scores = at::randn({50, 16});
   CHECK(top_k(scores, 4).equal(std::get<1>(at::topk(scores, 4))));
   const auto choices = at::randint(0, 7, {50, 4}, at::TensorOptions().dtype(at::kLong));
@@ -80,7 +80,7 @@ TEST_CASE("a router's choice and the order of the choices", "[device]") {
   for (std::size_t i = 0; i < loops.size(); ++i) CHECK(loops[i].equal(device[i]));
 }
 
-TEST_CASE("adapters' dropout has the same numbers on a device", "[device]") {
+TEST_CASE("adapter dropout draws the same numbers on CPU and device", "[device]") {
   auto weight = make({12, 40}, at::kFloat), a = make({4, 40}, at::kFloat), b = make({12, 4}, at::kFloat);
   a.name = "q_proj.lora_A.weight";
   auto draw = std::make_shared<DropoutDraw>();
@@ -102,7 +102,7 @@ TEST_CASE("adapters' dropout has the same numbers on a device", "[device]") {
   CHECK(distance(device, at::matmul(x, weight.value.t())) > 0.01);  // the term counts
 }
 
-TEST_CASE("sums of squares of groups, and Adam over pieces", "[device]") {
+TEST_CASE("sums of squares per group and Adam over pieces are equal on CPU and device", "[device]") {
   const auto run = [] {
     const auto x = at::arange(70000, at::TensorOptions().dtype(at::kDouble)).sin_().to(at::kFloat);
     SquareSums sums(3);

@@ -150,7 +150,7 @@ constexpr double kRounded = 1.0 / 128;
 
 }  // namespace
 
-TEST_CASE("experts' products without the host's counts are those with them", "[device]") {
+TEST_CASE("expert matmuls with row counts on the device equal those with row counts on the host", "[device]") {
   for (const auto layout : kLayouts)
     for (const auto& counts : kCounts)
       for (const bool queued : {false, true}) {
@@ -177,7 +177,7 @@ TEST_CASE("experts' products without the host's counts are those with them", "[d
       }
 }
 
-TEST_CASE("frozen experts and gradients that do not lie together", "[device]") {
+TEST_CASE("expert matmuls work with frozen experts and with gradients in separate buffers", "[device]") {
   const Counts counts = {5, 0, 1, 7, 0};
   const auto x = bfloat({13, kIn}), dy = bfloat({13, kOut});
   auto storage = stored(Layout::kJoined, 5);
@@ -198,7 +198,7 @@ TEST_CASE("frozen experts and gradients that do not lie together", "[device]") {
   CHECK(distance(in.grad(), plain.dx) < kRounded);
 }
 
-TEST_CASE("no rows at all", "[device]") {
+TEST_CASE("expert matmuls without any rows give empty outputs and zero weight gradients", "[device]") {
   for (const auto layout : kLayouts) {
     auto storage = stored(layout, 5);
     const auto out = run(storage, rows_on_device(at::zeros({5}, at::TensorOptions().dtype(at::kLong))),
@@ -209,7 +209,7 @@ TEST_CASE("no rows at all", "[device]") {
   }
 }
 
-TEST_CASE("what the grouped product cannot take needs the host's counts", "[device]") {
+TEST_CASE("layers that the grouped GEMM does not support need row counts on the host", "[device]") {
   const auto needs = [](const std::function<void(Storage&)>& change, Layout layout = Layout::kJoined) {
     auto storage = stored(layout, 3);
     REQUIRE_FALSE(needs_counts(storage.layer));
@@ -243,7 +243,7 @@ TEST_CASE("what the grouped product cannot take needs the host's counts", "[devi
   grouped_product_on_host_with(emulated_groups());
 }
 
-TEST_CASE("the emulated product is LibTorch's, which leaves zero for groups without rows on the CPU", "[device]") {
+TEST_CASE("the emulated grouped GEMM equals LibTorch's, except for NaN in groups without rows", "[device]") {
   const auto product = emulated_groups();
   for (const auto& counts : kCounts) {
     const auto ends = rows_on_device(at::tensor(counts)).ends;

@@ -508,14 +508,14 @@ TEMPLATE_TEST_CASE("the GPU's LayerNorm equals its definition, forward and backw
   NormCase<TestType>{2, 8200, true, true, true}.run();
 }
 
-TEMPLATE_TEST_CASE("the GPU's rotary embedding equals the CPU's on parts of joined rows", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's rotary embedding equals the CPU's on strided rows", "", float, double, B) {
   check_rope<TestType>(3, 5, 64, 5 * 64, false, 1);
   check_rope<TestType>(4, 9, 66, 12 * 66 + 2, false, -1);  // more pairs than threads, rows apart
   check_rope<TestType>(1, 1, 2, 2, false, 1);
   check_rope<TestType>(3, 7, 10, 90, true, 1);
 }
 
-TEMPLATE_TEST_CASE("the GPU's gates equal the CPU's", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's gates equal the CPU's, forward and backward", "", float, double, B) {
   const auto& loops = of_type<TestType>(kernels().gate_float, kernels().gate_double, kernels().gate_bfloat16);
   for (const auto gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu, Gate::kRelu, Gate::kRelu2})
     for (const auto& [rows, columns] : kShapes) {
@@ -532,7 +532,7 @@ TEMPLATE_TEST_CASE("the GPU's gates equal the CPU's", "", float, double, B) {
     }
 }
 
-TEMPLATE_TEST_CASE("the GPU's gates take rows that begin anywhere", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's gates accept unaligned rows", "", float, double, B) {
   const auto& loops = of_type<TestType>(kernels().gate_float, kernels().gate_double, kernels().gate_bfloat16);
   const auto x = values<TestType>(129, 1);
   std::vector<TestType> want(64);
@@ -542,12 +542,12 @@ TEMPLATE_TEST_CASE("the GPU's gates take rows that begin anywhere", "", float, d
   check_near(out.values(), want, kTolerance<TestType>, "out");
 }
 
-TEMPLATE_TEST_CASE("the GPU's clamped gate of pairs equals its definition", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's clamped gate of interleaved pairs equals its definition", "", float, double, B) {
   check_pairs<TestType>(3, 37, PairedGate{.alpha = 1.702, .limit = 2});
   check_pairs<TestType>(1, 300, PairedGate{.alpha = 1.5, .limit = 0});
 }
 
-TEMPLATE_TEST_CASE("the GPU's cross-entropy equals the CPU's, with its gradient in place", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's cross-entropy and in-place gradient equal the CPU's", "", float, double, B) {
   const auto& loops = of_type<TestType>(kernels().cross_entropy_float, kernels().cross_entropy_double,
                                         kernels().cross_entropy_bfloat16);
   for (const auto& [rows, columns] : kShapes)
@@ -564,7 +564,7 @@ TEMPLATE_TEST_CASE("the GPU's cross-entropy equals the CPU's, with its gradient 
     }
 }
 
-TEMPLATE_TEST_CASE("a soft cap is part of the GPU's cross-entropy", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's cross-entropy applies a soft cap", "", float, double, B) {
   for (const std::int64_t columns : {7, 1024, 1031}) {
     auto want = values<TestType>(size(3 * columns), 1, 6);
     const auto labels = labels_for(3, columns);
@@ -576,14 +576,14 @@ TEMPLATE_TEST_CASE("a soft cap is part of the GPU's cross-entropy", "", float, d
   }
 }
 
-TEMPLATE_TEST_CASE("the GPU's part of a shared vocabulary equals the CPU's", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's loss over a vocabulary shard equals the CPU's", "", float, double, B) {
   check_shared_vocabulary<TestType>(4, 37, 41, 37);
   check_shared_vocabulary<TestType>(3, 1000, 1000, 0);
   check_shared_vocabulary<TestType>(3, 1024, 1040, 2048);
   check_shared_vocabulary<TestType>(3, 1024, 1030, 0);
 }
 
-TEMPLATE_TEST_CASE("a row of logits of which many are -inf has a finite loss", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's loss of a row with many -inf logits is finite", "", float, double, B) {
   const std::int64_t columns = 1024;
   std::vector<TestType> logits(size(columns), static_cast<TestType>(-std::numeric_limits<float>::infinity()));
   logits[700] = static_cast<TestType>(1), logits[701] = static_cast<TestType>(1);
@@ -593,7 +593,7 @@ TEMPLATE_TEST_CASE("a row of logits of which many are -inf has a finite loss", "
   CHECK(static_cast<double>(in.values()[0]) == 0);
 }
 
-TEST_CASE("the GPU's Adam equals the CPU's over many pieces at once") {
+TEST_CASE("the GPU's Adam over many pieces equals the CPU's") {
   for (const bool amsgrad : {false, true})
     for (const bool decoupled : {false, true}) {
       check_adam<float, float>(amsgrad, decoupled);
@@ -602,11 +602,11 @@ TEST_CASE("the GPU's Adam equals the CPU's over many pieces at once") {
     }
 }
 
-TEMPLATE_TEST_CASE("the GPU's sum of squares is that of all pieces", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's sum of squares covers all pieces", "", float, double, B) {
   for (const std::int64_t count : {1, 7, 100, 1024, 70001}) check_squares<TestType>(count);
 }
 
-TEST_CASE("the GPU's embedding gradient adds up rows of equal tokens") {
+TEST_CASE("the GPU's embedding gradient sums the rows of equal tokens") {
   check_embedding<float, float>(1, 1, 3);
   check_embedding<float, float>(2, 5, 40);  // the last run of ids ends with the list
   check_embedding<float, float>(300, 65, 40);
@@ -616,19 +616,19 @@ TEST_CASE("the GPU's embedding gradient adds up rows of equal tokens") {
   check_embedding<double, double>(50, 8, 4);
 }
 
-TEMPLATE_TEST_CASE("the GPU's dropout has the CPU's numbers", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's dropout draws the same random numbers as the CPU", "", float, double, B) {
   check_dropout<TestType>(3, {{0, 64}}, 0);
   check_dropout<TestType>(37, {{5, 12}, {21, 22}, {400, 431}}, 3);
 }
 
-TEMPLATE_TEST_CASE("the GPU's router chooses the largest, and of equal ones the first", "", float, double) {
+TEMPLATE_TEST_CASE("the GPU's router selects the largest scores, the first of equal ones", "", float, double) {
   check_top_k<TestType>(3, 8, 2);
   check_top_k<TestType>(9, 33, 33);
   check_top_k<TestType>(5, 128, 8);
   check_top_k<TestType>(2, 1024, 3);
 }
 
-TEST_CASE("the GPU sorts choices by expert and keeps their order") {
+TEST_CASE("the GPU sorts choices by expert and keeps their order within an expert") {
   check_sorted(7, 1, 3);
   check_sorted(512, 2, 5);
   check_sorted(1001, 7, 40);
