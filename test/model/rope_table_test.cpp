@@ -8,7 +8,7 @@
 namespace automodel::model {
 namespace {
 
-// Expected numbers were computed apart from this code, in Python from the formulas of the papers.
+// Expected values were computed independently of this code, in Python, from the formulas of the papers.
 
 arch::Rope of_kind(arch::RopeKind kind) {
   arch::Rope rope;

@@ -1,4 +1,4 @@
-// Products of bfloat16 summed in float32, and those of float32 with kernels of their own, against the same in double.
+// Matmuls of bfloat16 accumulated in float32, and float32 matmuls with our own kernels, against float64.
 #include "ops/host_matmul.h"
 
 #include <cstdint>
@@ -28,8 +28,8 @@ at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& b) {
   return at::matmul(a.to(at::kDouble).t(), b.to(at::kDouble));
 }
 
-/// Products of two bfloat16 are exact in float32, so that only sums round: n additions in any order, by at most half a
-/// unit each of what was summed so far, which the sum of magnitudes bounds. Twice that, for pairs that hardware adds
+/// Products of two bfloat16 values are exact in float32, so that only sums round: n additions in any order, each by at
+/// most half a unit of the partial sum, which the sum of magnitudes bounds. Twice that, since hardware may add pairs
 /// before it adds them to the rest.
 void require_sum(const at::Tensor& out, const at::Tensor& before, const at::Tensor& a, const at::Tensor& b) {
   const auto wide = before.to(at::kDouble);
@@ -39,7 +39,7 @@ void require_sum(const at::Tensor& out, const at::Tensor& before, const at::Tens
   CHECK(far.le(bound).all().item<bool>());
 }
 
-/// What a rounding of the product to bfloat16 would show: the median of the elements' distances, in units of theirs.
+/// The median relative error of the elements; it is large if the result was rounded to bfloat16.
 double typical_distance(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   const auto expected = transposed_product(a, b);
   return ((out.to(at::kDouble) - expected) / expected).abs().median().item<double>();
@@ -69,7 +69,7 @@ TEST_CASE("weight gradients of bfloat16 operands are accumulated in float32", "[
     const auto dy = bfloat16s({n, rows}), x = bfloat16s({n, columns});
     accumulate_product({&w}, dy, x);
     require_sum(w.grad, at::zeros({rows, columns}), dy, x);
-    if (n * rows * columns > 1000) CHECK(typical_distance(w.grad, dy, x) < 1e-5);  // 1e-3 where rounded
+    if (n * rows * columns > 1000) CHECK(typical_distance(w.grad, dy, x) < 1e-5);  // 1e-3 if rounded to bfloat16
     const auto before = w.grad.clone();
     const auto dy2 = bfloat16s({n, rows}), x2 = bfloat16s({n, columns});
     accumulate_product({&w}, dy2, x2);
@@ -175,8 +175,8 @@ void require_float_sum(const at::Tensor& out, const at::Tensor& before, const at
   CHECK((out.to(at::kDouble) - (transposed_product(a, b) + wide)).abs().le(bound).all().item<bool>());
 }
 
-/// Tokens, inputs, outputs: on both sides of where kernels of their own begin and end, with tails of every kind of
-/// block, inner dimensions in several parts and operands that do not fit their memory at once.
+/// Tokens, inputs, outputs: on both sides of the size limits of our kernels, with incomplete blocks of every kind,
+/// inner dimensions in several parts and operands larger than the kernels' buffers.
 constexpr Size kFloatSizes[] = {{3, 70, 90},    {23, 64, 64},   {24, 64, 64},     {33, 63, 64},    {29, 65, 79},
                                 {128, 256, 96}, {57, 1030, 81}, {200, 1024, 131}, {40, 2101, 64},  {256, 600, 301},
                                 {257, 87, 97},  {192, 701, 99}, {193, 66, 70},    {130, 129, 1000}};
@@ -190,7 +190,7 @@ TEST_CASE("float32 linear layers match float64 matmuls within the rounding error
     auto w = float_weight(outputs, inputs);
     const Linear layer{.weights = {&w}};
     const auto x = at::randn({n, inputs}), dy = at::randn({n, outputs});
-    // Inside a larger matrix of which nothing else changes.
+    // The output is part of a larger matrix, the rest of which must not change.
     auto around = at::full({n, outputs + 40}, 7.0);
     product_into(around.narrow(1, 3, outputs), x, layer);
     require_float_sum(around.narrow(1, 3, outputs), at::zeros({n, outputs}), x.t(), w.value.t());
@@ -203,7 +203,7 @@ TEST_CASE("float32 linear layers match float64 matmuls within the rounding error
     accumulate_product({&w}, dy, x);
     require_float_sum(w.grad, at::zeros({outputs, inputs}), dy, x);
     const auto before = w.grad.clone();
-    accumulate_product({&w}, x.narrow(1, 0, 1).expand({n, outputs}), x);  // laid out as nothing is
+    accumulate_product({&w}, x.narrow(1, 0, 1).expand({n, outputs}), x);  // an expanded operand
     require_float_sum(w.grad, before, x.narrow(1, 0, 1).expand({n, outputs}), x);
   }
 }
@@ -237,7 +237,7 @@ bool all_are(double value, const at::Tensor& x) {
   return x.eq(value).all().item<bool>();
 }
 
-/// Every way in which operands can lie, with odd sizes, tails, several parts of the inner dimension.
+/// Every operand layout, with odd sizes, incomplete blocks and several parts of the inner dimension.
 template <class T>
 void check_layouts(at::ScalarType type) {
   if (!has_host_matmul<T>()) return;

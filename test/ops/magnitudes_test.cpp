@@ -1,5 +1,5 @@
-// Adapters with magnitudes (DoRA): one layer against the PEFT library, and every gradient against the product that it
-// is the gradient of, with dropout too.
+// Adapters with magnitudes (DoRA): one layer against the PEFT library, and every gradient against the forward pass,
+// also with dropout.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,7 +42,7 @@ Parameter parameter(const std::string& name, const at::Tensor& value, bool train
   return out;
 }
 
-/// A layer with an adapter; what is trained has a gradient.
+/// A layer with an adapter; only trained parameters have gradients.
 struct Layer {
   explicit Layer(bool transposed = false)
       : transposed_(transposed),
@@ -95,7 +95,7 @@ TEST_CASE("outputs and gradients of a DoRA layer equal those of the PEFT library
 }
 
 TEST_CASE("gradients of a DoRA layer match its forward pass, with and without dropout", "[ops]") {
-  // With the lengths held, the product is linear in x, A, B and m, each on its own.
+  // With fixed lengths, the output is linear in each of x, A, B and m.
   for (const double dropout : {0.0, 0.4})
     for (const bool first : {false, true})
       for (const bool transposed : {false, true}) {

@@ -1,4 +1,4 @@
-// Activations that leave and come back: the copies go to other memory of the host here, all else is as on a GPU.
+// Activation offloading: copies go to other host memory here; everything else is as on a GPU.
 #include "ops/offload.h"
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 8;
 
-/// Groups of norm, product, gate and product, as a decoder layer's MLP.
+/// Layers of norm, matmul, gate and matmul, like the MLP of a decoder layer.
 struct Model {
   struct Layer {
     Parameter norm, up, down;
@@ -53,7 +53,7 @@ struct Model {
     return out;
   }
 
-  /// Forward with the first `away` layers in groups. Returns the result.
+  /// A forward pass that offloads the first `away` layers, one group each. Returns the output.
   at::Tensor forward(at::Tensor x, ActivationOffload* offload, int away) {
     std::shared_ptr<ActivationOffload::Pass> pass;
     if (offload != nullptr) pass = offload->begin();
@@ -79,7 +79,7 @@ struct Model {
   }
 };
 
-/// Keeps one tensor, which tests look at.
+/// Saves one tensor, which tests inspect.
 class Keeper : public Backward {
  public:
   explicit Keeper(at::Tensor saved) : kept(std::move(saved)) {}
@@ -141,7 +141,7 @@ TEST_CASE("every offloaded layer moves the same number of bytes to the host", "[
     CHECK(offload.counts().back == 0);
     return offload.counts().out;
   };
-  // Of one layer: the norm's input and rstd, the inputs of both products and of the gate.
+  // Per layer: the norm's input and rstd, the inputs of both matmuls and of the gate.
   const std::int64_t layer = 6 * 8 * (kWidth + 1 + kWidth + 4 * kWidth + 2 * kWidth);
   CHECK(bytes(1) == layer);
   CHECK(bytes(3) == 3 * layer);

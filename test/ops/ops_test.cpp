@@ -281,7 +281,7 @@ TEST_CASE("fused RoPE and attention equal the separate operations", "[ops]") {
     compare(
         type, {qkv}, {},
         [&, c = cos, s = sin] {
-          const auto copy = qkv * 1;  // its memory is turned in place
+          const auto copy = qkv * 1;  // its memory is rotated in place
           return rope_attention(copy, {.heads = 4, .groups = 2, .width = 8, .cos = c, .sin = s, .positions = positions},
                                 {.scale = 0.4});
         },
@@ -314,7 +314,7 @@ TEST_CASE("cross-entropy with a scale and ignored rows matches ATen, forward and
   auto logits = at::randn({3, 5});
   const auto before = logits.clone();
   cross_entropy(logits, at::zeros({3}, at::kLong), 1.0);
-  CHECK(logits.equal(before));  // evaluation leaves them alone
+  CHECK(logits.equal(before));  // without a graph, logits stay unchanged
 }
 
 TEST_CASE("a parameter used in ATen operations gets its gradient", "[ops]") {
@@ -370,7 +370,7 @@ TEST_CASE("fused accumulation sums low-precision matmuls in the gradient's type"
   };
   for (const int times : {1, 3}) {
     CHECK(error(true, times) < 1e-6);
-    if (!has_host_matmul()) CHECK(error(false, times) > 1e-4);  // each product was rounded to bfloat16
+    if (!has_host_matmul()) CHECK(error(false, times) > 1e-4);  // each matmul was rounded to bfloat16
   }
   Parameter experts{
       .name = "e", .shape = {2, 8, 4}, .grad = at::zeros({2, 8, 4}, at::kFloat), .fused_accumulation = true};

@@ -1,4 +1,4 @@
-// Weights of few bits against what bitsandbytes makes of the same weights on a CPU, whole and in parts.
+// Weights quantized to 4 or 8 bits, whole and in shards, against bitsandbytes on the CPU.
 #include "ops/quantized.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ QuantizedLayout layout_of(QuantizedFormat format, const at::Tensor& whole, at::S
   return {format, whole.size(0), whole.size(1), std::move(part), type};
 }
 
-/// Elements of a part of a whole matrix, in their order.
+/// The elements of a part of a matrix, in order.
 at::Tensor cut(const at::Tensor& whole, const QuantizedPart& part) {
   if (part.ranges.empty()) return whole.flatten();
   std::vector<at::Tensor> pieces;
@@ -75,7 +75,7 @@ at::Tensor cut(const at::Tensor& whole, const QuantizedPart& part) {
 
 at::Tensor packed(const QuantizedLayout& layout, const at::Tensor& whole, const QuantizedPart& part = {}) {
   Quantizer quantizer(layout);
-  constexpr std::int64_t kMeasured = 1000, kCoded = 98;  // in pieces that end inside of blocks
+  constexpr std::int64_t kMeasured = 1000, kCoded = 98;  // pieces that end inside blocks
   for (std::int64_t first = 0; first < whole.numel(); first += kMeasured)
     quantizer.measure(first, whole.flatten().narrow(0, first, std::min(kMeasured, whole.numel() - first)));
   auto out = at::zeros({layout.bytes()}, at::kByte);
@@ -125,7 +125,7 @@ TEST_CASE("quantized codes, scales and dequantized values equal those of bitsand
 }
 
 TEST_CASE("a shard of a quantized weight has the values of the whole weight, wherever it is cut", "[ops]") {
-  const auto whole = weight(22, 150, at::kFloat);  // rows begin inside of blocks, and the last block is cut off
+  const auto whole = weight(22, 150, at::kFloat);  // rows begin inside blocks, and the last block is incomplete
   const auto elements = whole.numel();
   const std::vector<QuantizedPart> parts = {
       {.repeats = 1, .period = elements, .ranges = {{0, 11 * 150}}},

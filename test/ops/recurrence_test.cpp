@@ -1,5 +1,5 @@
-// Recurrences in chunks against the plain recurrence, token by token, and autograd: values and gradients, with lengths
-// that no chunk divides, decays from none to total, and documents of a pack apart.
+// Chunked recurrences against the token-by-token recurrence and autograd: outputs and gradients, with lengths that are
+// not multiples of the chunk, decays from none to total, and packed documents.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -28,7 +28,7 @@
 namespace automodel::ops {
 namespace {
 
-/// Numbers of documents of one or more sequences of `tokens` tokens that begin at `starts`.
+/// Document numbers of one or more sequences of `tokens` tokens, with documents that begin at `starts`.
 at::Tensor documents(std::int64_t tokens, const std::vector<std::vector<std::int64_t>>& starts) {
   auto out = at::zeros({static_cast<std::int64_t>(starts.size()), tokens}, at::kLong);
   for (std::size_t row = 0; row < starts.size(); ++row)
@@ -37,14 +37,14 @@ at::Tensor documents(std::int64_t tokens, const std::vector<std::vector<std::int
   return out;
 }
 
-/// 0 where a document begins, [batch], else 1.
+/// [batch]: 0 where a document begins, else 1.
 at::Tensor going_on(const at::Tensor& segments, std::int64_t token, std::int64_t batch, at::ScalarType type) {
   if (token == 0) return at::zeros({batch}, type);
   if (!segments.defined()) return at::ones({batch}, type);
   return segments.select(1, token).eq(segments.select(1, token - 1)).to(type);
 }
 
-/// Logarithms of decays of all strengths: some tokens forget nothing, some all.
+/// Logarithms of decays of all strengths: some tokens forget nothing, some everything.
 at::Tensor some_decays(const std::vector<std::int64_t>& shape, at::ScalarType type) {
   const auto kind = at::rand(shape, type), strength = at::rand(shape, type);
   return leaf(-(strength * 0.3 * kind.lt(0.8) + strength * 60 * kind.gt(0.95)));
@@ -242,7 +242,7 @@ at::Tensor plain_conv(const at::Tensor& x, const at::Tensor& weight, const at::T
 }
 
 TEST_CASE("a short convolution sees only its own document and no later tokens", "[recurrence]") {
-  // Half precision has no kernel: it takes ATen's operations, as a GPU does.
+  // Half precision has no kernel and uses ATen's operations, as on a GPU.
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const bool silu : {true, false})
       for (const std::int64_t taps : {1, 2, 4, 8})

@@ -210,7 +210,7 @@ TEST_CASE("options for kernels that do not exist here are listed as ignored", "[
 }
 
 TEST_CASE("in a plan with adapters only these have gradients, masters and optimizer states", "[plan][peft]") {
-  // A and B of all seven products of four layers.
+  // A and B of all seven linear modules of four layers.
   const std::int64_t in_out = (64 + 64) + 2 * (64 + 32) + (64 + 64) + 2 * (64 + 160) + (160 + 64);
   const auto bytes = [](const std::string& peft, const std::string& strategy, const std::string& dtype) {
     return planned(recipe(peft, kLlama, strategy, dtype)).estimate->memory.ranks[0];
@@ -221,7 +221,7 @@ TEST_CASE("in a plan with adapters only these have gradients, masters and optimi
   const auto base = static_cast<double>(bytes("", "strategy: ddp", "float32").parameters);
   const auto initial = [](const estimate::RankMemory& rank) { return rank.in(estimate::Phase::kInitialization); };
   const auto ddp = initial(bytes("dim: 3", "strategy: ddp", "bfloat16"));
-  CHECK(ddp.weights == Approx(2 * (base + elements) + 4 * elements));  // masters of the adapters alone
+  CHECK(ddp.weights == Approx(2 * (base + elements) + 4 * elements));  // master weights of the adapters only
   CHECK(ddp.gradients == Approx(4 * elements));
   CHECK(ddp.optimizer == Approx(8 * elements));
   const auto one = initial(bytes(
@@ -231,10 +231,10 @@ TEST_CASE("in a plan with adapters only these have gradients, masters and optimi
   const auto fsdp = initial(bytes("dim: 3", "strategy: fsdp2, dp_size: 2", "bfloat16"));
   CHECK(fsdp.weights == Approx(base + 2 * elements));  // shards: two bytes of the base, four of the adapters
   CHECK(fsdp.optimizer == Approx(4 * elements));
-  // The stages know them too.
+  // Pipeline stages count them too.
   const auto pipelined = planned(recipe("dim: 3", kLlama, "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b}"));
   for (const auto& stage : pipelined.pipeline->stages) CHECK(stage.adapters == plan.adapters->elements / 2);
-  // A beside a product that is divided by its results is whole on every rank, B beside the others.
+  // A of a column-parallel module is whole on every rank, and so is B of a row-parallel module.
   const auto tensor = planned(recipe("dim: 3", kLlama, "strategy: ddp, tp_size: 2"));
   const std::int64_t columns_in = 3 * 64 + 2 * 64, columns_out = 64 + 2 * 32 + 2 * 160, rows_in = 64 + 160,
                      rows_out = 128;

@@ -1,4 +1,4 @@
-// Whether microbatches are captured as CUDA graphs, and what the plan says of it.
+// Whether microbatches are captured as CUDA graphs, and what the plan says about it.
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -38,7 +38,7 @@ estimate::EstimatedPlan planned(const Asked& asked) {
   return *result.plan;
 }
 
-/// Why nothing is captured; empty where microbatches are. Planned, warned of at the key, and printed.
+/// Why microbatches are not captured; empty if they are. Checks the plan, the warning at the key and the printed text.
 std::string why_not(const Asked& asked) {
   const auto plan = planned(asked);
   const auto& why = plan.levers.not_captured;

@@ -73,7 +73,7 @@ TEST_CASE("frozen parameters have no moments and no gradients in the memory plan
   CHECK(steady(all).gradients - steady(some).gradients == 4 * (kTable + kLayer));
   CHECK(steady(all).weights == steady(some).weights);
   CHECK(some.estimate->time.flops < all.estimate->time.flops);
-  // Of a layer on two ranks each has half of the products and the norms whole.
+  // Of two tensor-parallel ranks, each has half of a layer's matrices and its whole norms.
   const auto pair = test::planned(text("", "tp_size: 2, dp_size: 1"));
   const auto half = test::planned(text("freeze_modules: [{path: model.layers.1}]", "tp_size: 2, dp_size: 1"));
   CHECK(steady(pair).optimizer - steady(half).optimizer == 2 * 4 * ((kLayer - 128) / 2 + 128));

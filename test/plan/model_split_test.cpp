@@ -45,7 +45,7 @@ arch::ModelSpec tiny(const std::string& family, int layers) {
                   {"vocab_size", 64}});
 }
 
-/// What the recorded splits say of a stage: its state, one word per layer or parameter.
+/// The state of a stage as in the recorded splits: one word per layer or parameter.
 std::vector<std::string> state_keys(const arch::ModuleTree& tree, const StagePart& part) {
   std::vector<std::string> out;
   for (const int module : part.modules)
@@ -84,7 +84,7 @@ struct Case {
   std::optional<StageFqns> given;
 };
 
-/// The names of all stages, or what is wrong.
+/// The module names of all stages, or problems.
 std::optional<StageFqns> split_names(const Case& c, const ModelNames& names, Diagnostics& problems) {
   VirtualStagesRequest request{
       c.spec.layers, c.layers_per_stage, c.pp, c.schedule.single, c.schedule.placement == schedule::PlacementStyle::kV,
@@ -179,7 +179,7 @@ TEST_CASE("each parameter is in exactly one stage, tied embeddings in the first 
     const arch::ModuleTree tree(layout, arch::TreeDepth::kLeaves);
     const auto all = arch::parameters(layout);
     for (int repeat = 0; repeat < 30; ++repeat) {
-      // Random runs of layers, some stages empty of them.
+      // Random ranges of layers; some stages have none.
       const int stages = static_cast<int>(random() % 6) + 1;
       std::vector<int> cuts = {0, spec.layers};
       for (int i = 1; i < stages; ++i)
@@ -241,7 +241,7 @@ TEST_CASE("encoders and projectors of a multimodal model are in the first stage"
         arch::count_parameters(model.layout, first).total() + *towers[0].parameters + *towers[1].parameters);
   CHECK(towers_of(model, parts[0]).size() == 2);
   CHECK(towers_of(model, parts[1]).empty());
-  // A list that leaves one out is refused.
+  // A list without one of them is refused.
   auto without = *split;
   without[0].erase(without[0].begin() + 1);
   const auto refused = check_split(tree, without);

@@ -14,7 +14,7 @@ std::optional<int> optional_int(const nlohmann::json& object, const char* key) {
   return object.contains(key) && !object[key].is_null() ? std::optional(object[key].get<int>()) : std::nullopt;
 }
 
-/// The layers of all stages in the order of the flow.
+/// Whether the stages hold all layers, each once and in order.
 bool tiles(const PipelineLayout& layout, int layers) {
   int next = 0;
   for (const auto& stage : layout.stages) {
@@ -160,7 +160,7 @@ TEST_CASE("all violated rules of a layout are reported at once", "[plan]") {
   };
   CHECK(problems_of("Et|tL", 2, 2, 0) == 0);
   CHECK(problems_of("Et|tL", 3, 2, 0) == 1);     // layers
-  CHECK(problems_of("tE|Lt", 2, 2, 0) == 2);     // order of the ends
+  CHECK(problems_of("tE|Lt", 2, 2, 0) == 2);     // order of embedding and loss
   CHECK(problems_of("Et|t|L", 2, 2, 0) == 1);    // stages
   CHECK(problems_of("Et|mt|L", 2, 3, 1) == 1);   // a layer after m
   CHECK(problems_of("Et|m|t|L", 2, 2, 1) == 2);  // and m before the last chunk

@@ -113,7 +113,7 @@ TEST_CASE("bfloat16 on a CPU gives a warning without its instructions and an est
   REQUIRE(policy.warnings.size() == 1);
   CHECK(policy.warnings[0].where.line == 6);
 
-  // The same types everywhere, so that unlike machines make one plan; only estimates differ.
+  // The types are the same everywhere, so that different machines make the same plan; only estimates differ.
   double before = 1;
   for (const auto unit : {BFloat16Unit::kAvx512, BFloat16Unit::kAmx}) {
     const auto plan = planned(unit, "");

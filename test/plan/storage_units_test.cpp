@@ -1,4 +1,4 @@
-// What Megatron-FSDP's options make a unit of storage.
+// The storage units that Megatron-FSDP's options select.
 #include "plan/storage_units.h"
 
 #include <catch2/catch.hpp>
@@ -83,7 +83,7 @@ TEST_CASE("double buffering holds one layer in use and one in flight", "[plan]")
     return plan.estimate->memory.ranks.front().phases[static_cast<std::size_t>(phase)].weights;
   };
   CHECK(weights(two, estimate::Phase::kSteady) < weights(plain, estimate::Phase::kSteady));
-  CHECK(weights(two, estimate::Phase::kCheckpoint) > weights(plain, estimate::Phase::kCheckpoint));  // they stay
+  CHECK(weights(two, estimate::Phase::kCheckpoint) > weights(plain, estimate::Phase::kCheckpoint));  // the buffers stay
   for (const char* idle : {"zero_dp_strategy: 2", "disable_bucketing: true", "pp_size: 2, pipeline: {}",
                            "megatron_fsdp_unit_modules: [GPT2Block]"}) {
     INFO(idle);

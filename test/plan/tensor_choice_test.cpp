@@ -7,7 +7,7 @@
 namespace automodel::plan {
 namespace {
 
-/// Llama with 8 heads, 4 of keys, 64 tokens; `more` are further lines.
+/// The plan of a Llama with 8 heads, 4 key-value heads and 60 tokens. `more`: further lines of the recipe.
 estimate::PlanResult planned(const std::string& distributed, const std::string& model = "",
                              const std::string& more = "") {
   const std::string config =
@@ -154,7 +154,7 @@ TEST_CASE("sizes that tensor parallelism cannot divide are refused in the plan",
       "model_type: llama, hidden_size: 64, intermediate_size: 98, num_hidden_layers: 2, num_attention_heads: 8, "
       "num_key_value_heads: 4, vocab_size: 99, max_position_embeddings: 128";
   CHECK(only_problem(planned("tp_size: 4", wide)) == "indivisible distributed.tp_size");
-  // 60 tokens: divisible by 4 ranks, not by 8; the vocabulary of 99 is filled up.
+  // 60 tokens: divisible by 4 ranks, not by 8; the vocabulary of 99 is padded.
   CHECK(planned("tp_size: 4, sequence_parallel: true").plan);
   CHECK(only_problem(planned("tp_size: 4, cp_size: 2, sequence_parallel: true")) == "indivisible dataset.seq_length");
   CHECK(planned("tp_size: 2, sequence_parallel: true").plan->tensor.sequence_parallel);
@@ -215,7 +215,7 @@ TEST_CASE("layers that share selected tokens cannot be split across stages or co
   const auto apart = planned(two_stages, one + "8");
   CHECK(only_problem(apart) == "split-conflict distributed.pipeline");
   CHECK(apart.problems[0].message == "stage 1 begins with layer 2, which uses the tokens selected by layer 0");
-  CHECK(planned(two_stages, one + "60").plan);  // of 60 tokens all are chosen
+  CHECK(planned(two_stages, one + "60").plan);  // all 60 tokens are selected
 }
 
 TEST_CASE("Megatron's cp_comm_type selects the levels of context parallelism", "[plan]") {
@@ -236,7 +236,7 @@ TEST_CASE("Megatron's cp_comm_type selects the levels of context parallelism", "
   const auto heads = levels("cp_comm_type: a2a", "cp_size: 5");
   CHECK(only_problem(heads) == "indivisible model_parallel.cp_comm_type");
   CHECK(heads.exit == ExitCode::kRefused);
-  // 60 tokens make no 8 chunks.
+  // 60 tokens cannot be divided into 8 chunks.
   CHECK(only_problem(levels("cp_comm_type: p2p", "cp_size: 4")) == "indivisible dataset.seq_length");
 }
 

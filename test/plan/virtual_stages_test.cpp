@@ -14,7 +14,7 @@
 namespace automodel::plan {
 namespace {
 
-/// Every "key: value" of a help text, applied alone.
+/// The request with each "key: value" of a help text applied, one at a time.
 std::vector<VirtualStagesRequest> changes(const VirtualStagesRequest& request, const std::string& help) {
   std::vector<VirtualStagesRequest> out;
   for (const auto& advised : advised_values(help)) {
@@ -35,7 +35,7 @@ std::vector<VirtualStagesRequest> changes(const VirtualStagesRequest& request, c
   return out;
 }
 
-/// Passes, and leaves a layer for every stage.
+/// Whether the request is accepted and every stage gets a layer.
 bool works(const VirtualStagesRequest& request) {
   Diagnostics problems;
   const auto stages = calculate_virtual_stages(request, problems);
@@ -86,7 +86,7 @@ TEST_CASE("virtual stages are counted as in NeMo AutoModel", "[plan][golden]") {
 }
 
 TEST_CASE("the suggested layers_per_stage works where NeMo AutoModel's suggestion does not", "[plan]") {
-  // There 7 layers per stage are advised, which give 5 stages.
+  // NeMo AutoModel suggests 7 layers per stage, which give 5 stages.
   Diagnostics problems;
   CHECK_FALSE(calculate_virtual_stages({30, 2, 4, true, false, StageRounding::kUp}, problems));
   REQUIRE(problems.size() == 1);
@@ -163,7 +163,7 @@ TEST_CASE("stages are placed on ranks as in NeMo AutoModel", "[plan][golden]") {
       CHECK((uneven || !check_split_schedule(stages, ranks, false, style).empty()));
       continue;
     }
-    if (stages == 0) continue;  // no stages on any rank: nothing that can be planned
+    if (stages == 0) continue;  // no stages on any rank: nothing to plan
     ++accepted;
     REQUIRE_FALSE(uneven);
     std::vector<int> ours;

@@ -1,4 +1,4 @@
-// The page of `automodel report`: what a run's files hold must be on it, and nothing from elsewhere.
+// The page of `automodel report` must show what a run's files contain and load nothing from outside.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,7 +25,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return out;
 }
 
-/// A run of `steps` steps that was restarted with another rate, had a bad step, and whose last line is torn.
+/// A run of `steps` steps that was restarted with another learning rate and had a bad step; its last line is cut off.
 void write_run(const test::TemporaryFolder& folder, const std::string& name, int steps) {
   std::string training;
   for (int step = 0; step < steps; ++step)
@@ -66,7 +66,7 @@ TEST_CASE("a run's files are read, with gaps for values that are not numbers") {
   write_run(folder, "run", 100);
   const auto run = read_run(folder.path() / "run");
   const auto& loss = run.metrics.at("loss");
-  REQUIRE(loss.steps.size() == 100);  // the torn line is none
+  REQUIRE(loss.steps.size() == 100);  // the incomplete line does not count
   CHECK(std::isnan(loss.values[7]));
   CHECK(run.validation.at("validation").values == std::vector<double>{3.5, 3.25});
   REQUIRE(run.events.size() == 4);
@@ -94,12 +94,12 @@ TEST_CASE("a report page shows a run's data and loads nothing from outside") {
     INFO(outside);
     CHECK(page.find(outside) == std::string::npos);
   }
-  // What files say is text.
+  // The contents of files are escaped.
   CHECK(page.find("<script>alert") == std::string::npos);
   CHECK(count(page, "<script>") == 1);
 }
 
-/// Steps of `ranks` ranks, of which rank 1 computes twice as long and is named for it; the last line is torn.
+/// Times of `ranks` ranks; rank 1 computes twice as long and is reported as slow. The last line is cut off.
 void write_ranks(const test::TemporaryFolder& folder, const std::string& name, int records, int ranks) {
   std::string lines;
   for (int record = 0; record < records; ++record) {

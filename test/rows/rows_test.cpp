@@ -26,7 +26,7 @@ std::vector<json> recorded(const std::string& path) {
   return out;
 }
 
-/// Sets the caches' folders for a test.
+/// Sets the cache folders for a test.
 class Caches {
  public:
   Caches(const std::string& hub, const std::string& prepared) {
@@ -157,7 +157,7 @@ TEST_CASE("datasets are found under any spelling, and a missing one is reported 
   CHECK(problems[0].id == "dataset-not-found");
   CHECK(problems[0].help.find(kData + "/hf_home/hub") != std::string::npos);
   auto other = request_of("rajpurkar/squad", "train");
-  // A snapshot that lacks files of its card.
+  // A snapshot without all files of its dataset card.
   other.revision = "0000000000000000000000000000000000000001";
   CHECK(!load_rows(other, problems));
   CHECK(problems.back().message.find("validation") != std::string::npos);
@@ -200,7 +200,7 @@ TEST_CASE("Parquet files of every codec, page and type are read, and damaged fil
       loaded->rows->read(static_cast<std::int64_t>(i), row);
       for (const auto& [column, cell] : row.items()) {
         const auto& want = rows[i][column];
-        // Times, bytes and decimals have no JSON of their own.
+        // Times, bytes and decimals have no JSON type.
         if (want.is_object() && (want.contains("base16") || want.contains("iso") || want.contains("decimal"))) continue;
         if (column == "st" || column == "lst" || column == "stst" || column == "m") continue;
         if (want.is_number_float())

@@ -116,7 +116,7 @@ TEST_CASE("an encoder gives the same ids whatever it has encoded before", "[toke
   }
 }
 
-// --- other models than byte-pair encoding (test/golden/tokenizer/record_pieces.py)
+// --- models other than byte-pair encoding (test/golden/tokenizer/record_pieces.py)
 
 TEST_CASE("Unigram and WordPiece models give the recorded ids and texts", "[tokenizer]") {
   for (const char* name : {"unigram", "unigram_bytes", "bert", "bert_cased"}) {

@@ -24,12 +24,12 @@ TEST_CASE("a loss spike is judged against the median of the last steps") {
   for (const double loss : {3.0, 4.0, 5.0}) CHECK_FALSE(rule.judge(loss, 1, true));
   // The median of 100, 3, 4, 5 is 4.5: an outlier at the beginning does not hide the next one.
   CHECK_FALSE(rule.judge(9.0, 1, true));
-  const auto bad = rule.judge(9.1, 1, true);  // of 3, 4, 5, 9 again 4.5
+  const auto bad = rule.judge(9.1, 1, true);  // the median of 3, 4, 5, 9 is 4.5 again
   REQUIRE(bad);
   CHECK(bad->spike);
   CHECK(bad->action == BadStepAction::kSkip);
   CHECK(bad->reason == "loss 9.1000 is 2.0 times the median of the last 4 steps");
-  // What was left out does not count.
+  // A skipped loss does not count.
   CHECK(rule.recent() == std::vector<double>{3, 4, 5, 9});
 }
 

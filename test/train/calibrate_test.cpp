@@ -1,4 +1,4 @@
-// Measuring this machine, and runs that correct the plans after them.
+// Measuring this machine, and runs that correct later plans.
 #include "train/calibrate.h"
 
 #include <cstdlib>
@@ -77,7 +77,7 @@ TEST_CASE("a calibration measures each kind of layer and is used by later plans"
   REQUIRE(sample.layers.size() == 2);  // Gemma 2 has layers with a window and without
   CHECK(sample.layers[0].kind == "full");
   CHECK(sample.layers[1].kind == "sliding");
-  // Both kinds have the same products: of the same order.
+  // Both kinds have the same matmuls, so their times are of the same order.
   const double ratio = sample.layers[0].time.forward / sample.layers[1].time.forward;
   CHECK(ratio > 0.2);
   CHECK(ratio < 5);

@@ -58,7 +58,7 @@ std::string id_of(ExitCode code, Make make) {
 
 TEST_CASE("an unknown backend and a missing device are refused", "[train]") {
   CHECK(id_of(ExitCode::kBadInput, [] { comm::open_world("gossip", {}); }) == "unknown-backend");
-  // LibTorch knows of none before the CUDA half was loaded.
+  // LibTorch has no CUDA device before the CUDA half is loaded.
   CHECK(id_of(ExitCode::kEnvironment, [] { comm::open_world("loopback", {.device = at::kCUDA}); }) == "no-device");
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("device: auto explains why it uses the CPU", "[train]") {
   CHECK(note.message ==
         "device: auto uses the CPU: driver 535 runs CUDA 12; this program needs CUDA 13, driver 580 or later");
   CHECK(train::cpu_chosen("", "", 2, 4).message == "device: auto uses the CPU: 2 of 4 ranks see no CUDA device");
-  // Without the CUDA half, nobody has asked the driver.
+  // Without the CUDA half, the driver is not queried.
   CHECK(train::cpu_chosen("it is not there", old, 2, 4).message == "device: auto uses the CPU: it is not there");
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("a job that ends because of one rank's problem names that rank", "[tra
     CHECK(outcome.code == ExitCode::kCheckpoint);
     CHECK(outcome.rank == culprit);
     CHECK(outcome.text.find("error[cannot-write]: the disk is full") == 0);
-    // Used-up memory is no problem of the disk's.
+    // Running out of memory is not reported as a problem of the disk.
     const auto memory = comm::run_ranks(3, [&](comm::World& world) {
       checkpoint::together(world.control(), [&] {
         if (world.rank() == culprit) throw std::bad_alloc();

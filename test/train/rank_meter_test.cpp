@@ -24,9 +24,9 @@ TEST_CASE("a rank that is slower than the others is an outlier") {
   CHECK(text.find("problem  rank 2 (host a) is behind the others in compute\n") != std::string::npos);
   CHECK(text.find("problem  rank 3 (host b) is behind the others in links\n") != std::string::npos);
   CHECK(json::parse(to_json(samples)).at("ranks").at(3).at("odd") == json{"links"});
-  // One of two.
+  // One of two ranks.
   CHECK(outliers({usual, {"a", 1e12, 0.5e11, 1e10}}) == Outliers{{}, {"memory"}});
-  // A rank alone has nobody to be compared with.
+  // A single rank cannot be compared with others.
   CHECK(to_text({{"a", 1e12, 1e11, 0}}).find("ok ") != std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-// Whole runs in this process: what a run writes on one mesh must be what it writes on another.
+// Whole runs in this process: a run must write the same on every mesh.
 #include "train/run.h"
 
 #include <cmath>
@@ -20,7 +20,7 @@ struct Row {
   double loss = 0, norm = 0, lr = 0;
 };
 
-/// Trains `words` over a tiny model on `ranks` loopback ranks; the rows of the log.
+/// Trains a tiny model with the overrides `words` on `ranks` loopback ranks; returns the rows of the log.
 std::vector<Row> train(const std::vector<std::string>& words, int ranks = 1, const std::string& data = "") {
   const test::TemporaryFolder folder;
   if (!data.empty()) folder.write("rows.jsonl", data);

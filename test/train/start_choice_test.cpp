@@ -1,4 +1,4 @@
-// Where a run starts from, chosen among folders and copies in memory that are only named here.
+// The choice of where a run starts from, with fake folders and in-memory copies.
 #include "train/start_choice.h"
 
 #include <map>
@@ -99,7 +99,7 @@ TEST_CASE("an in-memory copy is used if it is newer than every checkpoint", "[tr
   CHECK(choice.kind == StartKind::kMemoryCopy);
   CHECK(choice.checkpoint == "memory/epoch_0_step_5");
   CHECK(places.asked_behind == 3);
-  CHECK(places.verified.empty());  // it was, when it was found
+  CHECK(places.verified.empty());  // it was verified when it was found
   places.complete_ones[kNew] = kThis;
   CHECK(choose_start(wish(), places).checkpoint == kNew);
 }

@@ -53,7 +53,7 @@ TEST_CASE("the step scheduler plans the same steps as NeMo AutoModel and refuses
     CHECK(s.max_steps() == output["max_steps"]);
     CHECK(s.ckpt_every_steps() == output["ckpt_every_steps"]);
     // Columns: step, epoch, n_batches, is_val, is_ckpt, is_last_step, is_last_batch; the remaining two (remote loggers,
-    // Python's garbage collector) have nothing to stand for here.
+    // Python's garbage collector) have no counterpart here.
     std::int64_t step = s.first_step();
     for (const auto& line : output["trace"]) {
       const StepPlan plan = s.plan(step);
@@ -65,7 +65,7 @@ TEST_CASE("the step scheduler plans the same steps as NeMo AutoModel and refuses
       ++step;
     }
     CHECK(s.end_step() == step);
-    // Their counter, asked after the loop, counts one step more, up to max_steps.
+    // After the loop, NeMo AutoModel's counter is one step ahead, up to max_steps.
     CHECK(std::min(s.max_steps(), s.end_step() + 1) == output["final_state_dict"]["step"]);
     ++equal;
   }

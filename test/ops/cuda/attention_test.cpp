@@ -1,4 +1,4 @@
-// Attention as GPUs compute it, over an emulation of LibTorch's fused passes, against autograd in float64.
+// Attention as on GPUs, with LibTorch's fused kernels emulated, against autograd in float64.
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Case {
   double softcap = 0;
   std::int64_t window = 0;
   bool causal = true, sinks = false;
-  std::vector<std::vector<std::int64_t>> lengths = {};  ///< of each row's documents; what is left over is one more
+  std::vector<std::vector<std::int64_t>> lengths = {};  ///< of each row's documents; the remaining tokens are one more
 };
 
 /// int64 [rows, tokens].
@@ -56,7 +56,7 @@ at::Tensor visible(const Case& c) {
   return mask.logical_and(numbers.unsqueeze(2).eq(numbers.unsqueeze(1)).unsqueeze(1));
 }
 
-/// From plain operations that autograd knows; all scores at once.
+/// Plain operations with autograd; all scores at once.
 at::Tensor reference(const Case& c, const std::vector<at::Tensor>& in, double scale, const at::Tensor& sinks) {
   const auto own = c.heads / c.groups;
   auto scores = at::matmul(in[0].transpose(1, 2), in[1].repeat_interleave(own, 2).permute({0, 2, 3, 1})) * scale;
@@ -67,8 +67,8 @@ at::Tensor reference(const Case& c, const std::vector<at::Tensor>& in, double sc
   return at::matmul(weights, in[2].repeat_interleave(own, 2).transpose(1, 2)).transpose(1, 2);
 }
 
-/// Results and gradients are rounded to the type once or twice; errors of terms that are summed over a head's width
-/// grow with its root.
+/// Results and gradients are rounded to the type once or twice; errors of sums over a head's width grow with its square
+/// root.
 double rounding(at::ScalarType type, std::int64_t width = 16) {
   const double each = type == at::kBFloat16 ? 1.0 / 64 : type == at::kHalf ? 1.0 / 512 : 1e-11;
   return each * std::sqrt(static_cast<double>(std::max<std::int64_t>(width, 16)) / 16);
@@ -112,7 +112,7 @@ void check(const Case& c, at::ScalarType type) {
   if (c.sinks) CHECK(distance(sinks.grad, logits.grad()) < 4 * rounding(type, c.width));  // a sum over all tokens
 }
 
-/// Calls of the fused passes that `run` makes.
+/// The fused kernel calls that `run` makes.
 template <class Run>
 FlashCalls calls_of(const Run& run) {
   const auto before = flash_calls();
@@ -161,7 +161,7 @@ TEST_CASE("attention falls back to composed operations where fused attention doe
 }
 
 TEST_CASE("attention blocks use the fused kernels and combine by their logsums", "[device]") {
-  // Three blocks of eight keys, the last ones of 16 queries that stand eight tokens behind the first key.
+  // Three blocks of eight keys; the 16 queries begin eight tokens after the first key.
   const std::int64_t queries = 16, keys = 24, step = 8;
   for (const std::int64_t window : {0, 3, 11}) {
     const auto random = [](std::int64_t tokens, std::int64_t heads) {
@@ -200,7 +200,7 @@ TEST_CASE("attention blocks use the fused kernels and combine by their logsums",
       }
       CHECK(distance(dq, whole_in[0].grad().narrow(1, keys - queries, queries)) < rounding(at::kBFloat16));
     });
-    // Sixteen queries that see the first ones of eight keys are not for the fused passes, which would show them all.
+    // Blocks in which 16 queries see only the first of eight keys cannot use the fused kernels, which would show all.
     CHECK(calls.forward == (window == 3 ? 3 : 2));
   }
 }

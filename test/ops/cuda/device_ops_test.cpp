@@ -1,4 +1,4 @@
-// Operations whose kernels for GPUs have no loop on the CPU beside them, and what is computed together on a GPU.
+// Operations whose GPU kernels have no CPU loop to compare with, and those that a GPU computes together.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -23,7 +23,7 @@
 namespace automodel::ops {
 namespace {
 
-/// What `compute` gives with the loops and with the device's kernels.
+/// The results of `compute` with the CPU loops and with the device's kernels.
 template <class Compute>
 auto both(const Compute& compute) {
   const auto* table = device_kernels(at::empty({0}));
@@ -99,7 +99,7 @@ TEST_CASE("adapter dropout draws the same numbers on CPU and device", "[device]"
   const auto x = at::randn({6, 40});
   const auto [loops, device] = both([&] { return linear(x, layer); });
   CHECK(distance(device, loops) < tolerance(at::kFloat));
-  CHECK(distance(device, at::matmul(x, weight.value.t())) > 0.01);  // the term counts
+  CHECK(distance(device, at::matmul(x, weight.value.t())) > 0.01);  // the adapter has an effect
 }
 
 TEST_CASE("sums of squares per group and Adam over pieces are equal on CPU and device", "[device]") {

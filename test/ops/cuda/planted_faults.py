@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Plants faults in the kernels for GPUs, one at a time, and looks whether their tests find each.
+"""Plants faults in the GPU kernels, one at a time, and checks that their tests find each.
 
   planted_faults.py SOURCE_DIR COMPILER TEST_OBJECTS KERNEL_OBJECTS OTHER_OBJECTS [NAME]
 
-The three lists are separated by ';'. A fault is a file of lib/ops/kernels/cuda, a text that stands in it once and what it
-becomes; one in device.h is looked for with the kernels of the file that is named beside it. With NAME, only faults of
-kernels whose file begins so.
+The three lists are separated by ';'. A fault is a file of lib/ops/kernels/cuda, a text in it and its replacement;
+a fault in device.h is tested with the kernels of the file named beside it. With NAME, only faults of kernel files whose
+name begins with it.
 """
 import pathlib
 import subprocess
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 SYNC = "  __syncthreads();\n"
-# (file, kernels, cases of the test, text, what it becomes)
+# (file, kernels, cases of the test, text, replacement)
 FAULTS = [
     ("device.h", "norm", "*RMSNorm*", "part[threadIdx.x / kLanes] = x;\n" + SYNC, "part[threadIdx.x / kLanes] = x;\n"),
     ("device.h", "norm", "*LayerNorm*", SYNC[:-1] + "  // `part`", "  // `part`"),
