@@ -1,4 +1,4 @@
-// The values that the help of a diagnostic names.
+// The values that the help text of a diagnostic suggests.
 #pragma once
 
 #include <cctype>

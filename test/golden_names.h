@@ -10,7 +10,7 @@
 
 namespace automodel::golden {
 
-/// What NeMo AutoModel puts before the decoder of any model, whether it has them or not.
+/// The modules that NeMo AutoModel lists before the decoder of any model, whether the model has them or not.
 inline constexpr std::array<std::string_view, 15> kEncoderNames = {"vision_tower",          "visual",
                                                                    "vision_model",          "image_encoder",
                                                                    "vision_encoder",        "embed_vision",
@@ -20,7 +20,7 @@ inline constexpr std::array<std::string_view, 15> kEncoderNames = {"vision_tower
                                                                    "vision_projector",      "vit_large_projector",
                                                                    "audio_projector"};
 
-/// Words apart by spaces; "PREFIXlayers.A..B" is a run of layers, "PREFIX*" the fifteen multimodal modules under a
+/// Words separated by spaces; "PREFIXlayers.A..B" is a run of layers, "PREFIX*" the fifteen multimodal modules under a
 /// prefix.
 inline std::vector<std::string> names(const std::string& text) {
   std::vector<std::string> out;

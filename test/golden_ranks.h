@@ -31,7 +31,7 @@ inline std::vector<int> sequence(const std::string& text) {
   return out;
 }
 
-/// "MEMBERS@STARTS" where every group has the same pattern, else "GROUP|GROUP|...".
+/// "MEMBERS@STARTS" if every group has the same pattern, else "GROUP|GROUP|...".
 inline std::vector<std::vector<int>> groups(const std::string& text) {
   std::vector<std::vector<int>> out;
   const auto at = text.find('@');

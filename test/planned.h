@@ -1,4 +1,4 @@
-// The plan of a recipe that must have one, with estimates.
+// The plan, with estimates, of a recipe that must be plannable.
 #pragma once
 
 #include <string>

@@ -66,7 +66,7 @@ int run_threads(const SuiteOptions& options, const std::vector<RankCase>& cases)
     if (!outcome.ok()) {
       std::fprintf(stderr, "rank %d: %s\n", outcome.rank, outcome.text.c_str());
       code = static_cast<int>(outcome.code);
-      continue;  // what else is wrong is worth knowing
+      continue;  // continue, to report further problems
     }
     if (const auto mistake = carrier_mistake(); !mistake.empty()) {
       std::fprintf(stderr, "'%s': %s\n", row.name, mistake.c_str());
@@ -102,7 +102,7 @@ void rank_check_failed(const char* file, int line, const std::string& what) {
 }
 
 int run_rank_suite(int argc, char** argv, const std::vector<RankCase>& cases) {
-  setenv("AUTOMODEL_CALIBRATION", "", 1);  // what was measured on this machine must not decide a test
+  setenv("AUTOMODEL_CALIBRATION", "", 1);  // tests must not depend on this machine's calibration
   try {
     const SuiteOptions options = parse(argc, argv);
     return options.backend == "loopback" ? run_threads(options, cases) : run_processes(options, cases);

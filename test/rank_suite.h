@@ -5,8 +5,8 @@
 //   const std::vector<RankCase> kCases = {{"an all_reduce sums", [](comm::World& world) { ... RANK_CHECK(x == y); }}};
 //   int main(int argc, char** argv) { return automodel::test::run_rank_suite(argc, argv, kCases); }
 //
-// A check that fails ends the whole job with a message that names the check, the rank and the case. Catch2's checks are
-// not for here: they neither stop the other ranks nor may be used from several threads.
+// A failed check ends the whole job with a message that names the check, the rank and the case. Catch2's checks must
+// not be used here: they do not stop the other ranks and are not thread-safe.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ struct RankCase {
   void (*run)(comm::World& world);
   int least_ranks = 1;
   int most_ranks = 1 << 20;
-  /// Left out unless --case names it (needs much memory or time).
+  /// Skipped unless --case names it (needs much memory or time).
   bool only_by_name = false;
 };
 

@@ -1,5 +1,6 @@
-// How far two results may lie apart that differ only in the order of their sums: kernels of another CPU, another
-// number of threads, or an equal product written another way. Follows from type, sizes and depth, not from one machine.
+// The largest difference to allow between two results that differ only in the order of their sums: kernels for another
+// CPU, another number of threads, or an equivalent expression. It follows from type, sizes and depth, not from one
+// machine.
 #pragma once
 
 #include <cmath>

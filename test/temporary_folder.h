@@ -1,4 +1,4 @@
-// A folder of its own for a test; removed with everything in it.
+// A temporary folder for a test, removed with its contents.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class TemporaryFolder {
   }
 
   const std::filesystem::path& path() const { return path_; }
-  /// Writes a file, and the folders above it.
+  /// Writes a file and creates its parent folders.
   std::filesystem::path write(const std::string& name, const std::string& text) const {
     const auto file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
@@ -41,8 +41,8 @@ class TemporaryFolder {
   }
 
  private:
-  /// In memory, where there is room and programs may run from there: the files of a checkpoint are synced, which takes
-  /// seconds on a disk that others use.
+  /// In memory if there is room and programs may run from there: the files of a checkpoint are synced, which takes
+  /// seconds on a busy disk.
   static std::filesystem::path place() {
     constexpr const char* kMemory = "/dev/shm";
     constexpr std::uint64_t kRoom = std::uint64_t{4} << 30U;

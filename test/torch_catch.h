@@ -1,4 +1,4 @@
-// Catch2 beside LibTorch: both have a CHECK; tests mean Catch2's.
+// Catch2 together with LibTorch: both define CHECK, and tests use Catch2's.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Any bytes are a chat template that renders or says why not.
+// Arbitrary bytes as a chat template: it renders, or fails with a reason.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -4,7 +4,7 @@
   command_fuzz.py BIN_FOLDER ERRORS_PAGE [--commands N] [--seed S] [--jobs J] [--only NAME]
 
 The grammar is the program's own: `--help` of each command, and the JSON Schema of recipes. Every command must end before its
-deadline with a documented exit code and no signal; where it fails, it must name a cause whose id is in docs/errors.md.
+deadline with a documented exit code and no signal; if it fails, it must name a cause whose id is in docs/errors.md.
 """
 import argparse
 import concurrent.futures
@@ -21,11 +21,11 @@ import sys
 import tempfile
 import time
 
-CODES = {0, 2, 3, 4, 10, 11, 12, 13}  # 70 is a defect of the program
+CODES = {0, 2, 3, 4, 10, 11, 12, 13}  # 70 means a defect of the program
 DEADLINE = 120  # seconds; on a busy machine
-MEMORY = 16 << 30  # of addresses: LibTorch's libraries are 1 GiB
+MEMORY = 16 << 30  # of address space: LibTorch's libraries are 1 GiB
 
-# How often each command is drawn; those that compute are rare.
+# How often each command is drawn; commands that compute are rare.
 WEIGHTS = {"plan": 30, "config": 14, "data": 10, "slurm": 12, "checkpoint": 8, "report": 4, "schema": 2, "completion": 2, "tokenize": 4,
            "doctor": 1, "generate": 0.6, "verify": 0.2, "train": 1.2}
 # Options that take seconds or start processes.
@@ -138,12 +138,12 @@ class Grammar:
         key, schema = rng.choice(self.keys)
         if rng.random() < 0.06:
             key = rng.choice([key + "x", key[1:], key + ".0", "." + key, key + ".", key.upper(), "a.b.c"])
-        # What starts or lasts: these must stay small.
+        # Values that start processes or take time must stay small.
         if key.endswith(("max_steps", "num_epochs", "max_restarts", "timeout_minutes", "checkpoint_dir", "max_new_tokens")):
             return []
         value = self.of_schema(rng, schema)
         if key.endswith("seq_length") and len(value) > 6:
-            value = "4096"  # `data` would print all of it
+            value = "4096"  # `data` would print all of the rows
         form = rng.randrange(3)
         return [f"--{key}", value] if form == 0 else [f"--{key}={value}"] if form == 1 else [f"{key}={value}"]
 
@@ -191,7 +191,7 @@ def limits():
 
 
 def complaint(words, code, out, err, ids):
-    """What is wrong with how a command has ended; empty: nothing."""
+    """What is wrong with the end of a command; empty if nothing is."""
     if code not in CODES:
         return f"exit code {code}"
     if code in (0, 10):
@@ -254,7 +254,7 @@ def main():
         for file, text in FILES.items():
             (template / file).write_bytes(text.encode("latin-1"))
         (template / "folder.yaml").mkdir()
-        # A checkpoint, for the commands that read one; without the worker there is none.
+        # A checkpoint for the commands that read one; there is none without the worker.
         subprocess.run([program, "train", "r.yaml"], cwd=template, capture_output=True, env={**os.environ, "AUTOMODEL_CALIBRATION": ""})
         codes, findings, slowest = {}, 0, (0.0, [])
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

@@ -1,4 +1,4 @@
-// Any line is a row of tokens, or a conversation, or a reason why not.
+// An arbitrary line as a row: it is read as tokens or as a conversation, or refused with a reason.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
-// Any bytes are an index whose spans lie in the token file, or a reason why not. The first eight bytes are the size of
-// the token file.
+// Arbitrary bytes as an index: its spans are inside the token file, or it is refused with a reason. The first eight
+// bytes are the size of the token file.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Words of a command line, one per line of the input, applied to a recipe.
+// Command-line overrides, one per line of the input, applied to a recipe.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,4 +1,4 @@
-// Any bytes are a recipe or a list of problems with places; nothing else may escape, and every problem has an id.
+// Arbitrary bytes as a recipe: it is read, or refused with problems that have ids and locations; nothing is thrown.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const auto& problem : loaded.problems)
     if (problem.id.empty() || problem.message.empty()) std::abort();
   if (!loaded.problems.empty()) return 0;
-  // What is read can be written and read again, and planning it ends in a plan or in problems.
+  // A recipe that was read can be written and read again, and planning it gives a plan or problems.
   const auto again = config::read_recipe(config::to_yaml(config::to_dict(loaded.recipe)), "again.yaml", {},
                                          [](const std::string&) { return std::nullopt; });
   if (!again.problems.empty() || !(config::to_dict(again.recipe) == config::to_dict(loaded.recipe))) std::abort();

@@ -1,4 +1,4 @@
-// Runs the fuzz target of this program once on every file that is named or lies in a named folder. Exit 2 where there
+// Runs the fuzz target of this program once on every given file and every file of a given folder. Exit code 2 if there
 // is none: a test without input proves nothing.
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: it is refused with problems, or its header describes the file exactly.
+// Arbitrary bytes as a safetensors file: it is refused with problems, or its header describes the file exactly.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     at = tensor.end;
   }
   if (header->data_begin + at != size) std::abort();
-  // What it describes can be written, and reads back alike.
+  // What it describes can be written, and is the same when read back.
   const auto layout = checkpoint::lay_out(header->tensors);
   const auto again =
       checkpoint::parse_header(std::string_view(layout.head).substr(8), layout.file_size, "again", problems);

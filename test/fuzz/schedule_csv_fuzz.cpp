@@ -1,4 +1,4 @@
-// Any bytes are either a schedule that is proven and runs, or a list of problems with a place; nothing else may escape.
+// Arbitrary bytes as a schedule: it is proven and runs, or is refused with problems and their locations.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,8 @@ void run(const std::string& text, CsvFormat format) {
   CsvTable table = read_csv(text, "fuzz.csv", format);
   for (const Diagnostic& problem : table.problems) require(!problem.id.empty() && !problem.message.empty());
   if (!table.problems.empty()) return;
-  // What was read is written and read the same, but for a row of one idle step, which is written as a blank line.
+  // A schedule that was read is the same when written and read back, except a row of one idle step, which is written as
+  // a blank line.
   const std::string written = to_csv(table.schedule);
   require(to_csv(read_csv(written, "again.csv", format).schedule) == written);
 

@@ -1,5 +1,5 @@
-// Any bytes are a tokenizer.model or a problem. What is read is a tokenizer.json that the tokenizer takes or refuses,
-// and encodes.
+// Arbitrary bytes as a tokenizer.model: it is refused with a problem, or converted to a tokenizer.json that the
+// tokenizer encodes with or refuses.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,4 +1,4 @@
-// Any text as an index of shards: it is refused with problems, or every file it names is inside the folder.
+// Arbitrary text as an index of shards: it is refused with problems, or every file it names is inside the folder.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes are a Parquet file, an Arrow file or a compressed text (the first byte says which), or problems. Every row
-// can be read or says why not; nothing but a RowError escapes.
+// Arbitrary bytes as a Parquet file, an Arrow file or compressed text (selected by the first byte): rows or problems.
+// Every row can be read or fails with a reason; nothing but a RowError is thrown.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

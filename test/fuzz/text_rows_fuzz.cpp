@@ -1,5 +1,5 @@
-// Any bytes are rows of JSON, CSV or TSV (the first byte says which), or problems. Every row can be read or says why
-// not, twice alike.
+// Arbitrary bytes as rows of JSON, CSV or TSV (selected by the first byte): rows or problems. Every row can be read or
+// fails with a reason, and the same the second time.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

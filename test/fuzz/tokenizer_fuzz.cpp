@@ -1,5 +1,5 @@
-// Any bytes are a tokenizer.json (and, behind a NUL, a tokenizer_config.json) or a list of problems. What is read
-// encodes and decodes; nothing but an Error escapes.
+// Arbitrary bytes as a tokenizer.json (and, after a NUL, a tokenizer_config.json): it is refused with problems, or
+// encodes and decodes; nothing but an Error is thrown.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -8,7 +8,7 @@
 namespace automodel::model {
 namespace {
 
-// Expected numbers were computed apart from this code, in Python from the formulas of the papers.
+// Expected values were computed independently of this code, in Python, from the formulas of the papers.
 
 arch::Rope of_kind(arch::RopeKind kind) {
   arch::Rope rope;
@@ -23,24 +23,24 @@ void check(const Frequencies& got, const std::vector<double>& wanted, double sca
   CHECK(got.scaling == Approx(scaling).epsilon(1e-9));
 }
 
-TEST_CASE("default frequencies fall from 1 to 1 / theta") {
+TEST_CASE("default RoPE frequencies fall geometrically from 1") {
   check(frequencies(of_kind(arch::RopeKind::kDefault), 32, 80), {1, 0.1, 0.01, 0.001});
 }
 
-TEST_CASE("linear scaling divides every frequency") {
+TEST_CASE("linear RoPE scaling divides every frequency by the factor") {
   auto rope = of_kind(arch::RopeKind::kLinear);
   rope.factor = 4;
   check(frequencies(rope, 32, 80), {0.25, 0.025, 0.0025, 0.00025});
 }
 
-TEST_CASE("dynamic scaling changes the base of texts longer than the model's positions only") {
+TEST_CASE("dynamic RoPE scaling changes the base only for sequences longer than the model's limit") {
   auto rope = of_kind(arch::RopeKind::kDynamic);
   rope.factor = 2;
   check(frequencies(rope, 32, 20), {1, 0.1, 0.01, 0.001});
   check(frequencies(rope, 32, 80), {1, 0.06299605249474366, 0.003968502629920499, 0.00025});
 }
 
-TEST_CASE("longrope has factors for short and for long texts, and one for the scores") {
+TEST_CASE("longrope has frequency factors for short and long sequences and one scale for attention scores") {
   auto rope = of_kind(arch::RopeKind::kLongRope);
   rope.original_max_positions = 16;
   rope.factor = 4;
@@ -51,7 +51,7 @@ TEST_CASE("longrope has factors for short and for long texts, and one for the sc
   check(frequencies(rope, 64, 17), {0.6666666666666666, 0.05, 0.0033333333333333335, 0.00025}, 1.224744871391589);
 }
 
-TEST_CASE("llama3 scaling leaves short waves and blends those between") {
+TEST_CASE("llama3 RoPE scaling keeps high frequencies, divides low ones and blends those between") {
   auto rope = of_kind(arch::RopeKind::kLlama3);
   rope.factor = 8;
   rope.original_max_positions = 64;
@@ -60,7 +60,7 @@ TEST_CASE("llama3 scaling leaves short waves and blends those between") {
   check(frequencies(rope, 128, 80), {1, 0.013042256043820465, 0.00125, 0.000125});
 }
 
-TEST_CASE("YaRN blends between its turns and widens the scores") {
+TEST_CASE("YaRN divides low frequencies and scales the attention scores") {
   auto rope = of_kind(arch::RopeKind::kYarn);
   rope.factor = 4;
   rope.original_max_positions = 32;
@@ -71,7 +71,7 @@ TEST_CASE("YaRN blends between its turns and widens the scores") {
   check(frequencies(rope, 128, 80), {1, 0.025, 0.0025, 0.00025}, 0.7);
 }
 
-TEST_CASE("a table holds the positions asked for, and is made anew for a longer text") {
+TEST_CASE("a RoPE table covers the requested positions and is recomputed for a longer sequence") {
   auto rope = of_kind(arch::RopeKind::kDynamic);
   rope.factor = 2;
   RopeTable table(rope, 32, at::kDouble, at::kCPU);

@@ -1,4 +1,4 @@
-// Attention document by document against attention under a mask.
+// Attention per document against masked attention.
 #include <algorithm>
 #include <vector>
 
@@ -26,7 +26,7 @@ at::Tensor numbers_of(const std::vector<std::vector<std::int64_t>>& rows) {
   return out;
 }
 
-/// Documents of these lengths, numbered from 1; what is left over has the number 0, as padding has.
+/// Documents of these lengths, numbered from 1; the remaining tokens have number 0, like padding.
 std::vector<std::int64_t> row_of(const std::vector<std::int64_t>& lengths) {
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < lengths.size(); ++i)
@@ -39,7 +39,7 @@ at::Tensor random(std::int64_t rows, std::int64_t heads) {
   return at::rand({rows, kTokens, heads, kWidth}, at::kDouble) - 0.5;
 }
 
-/// Token by token: who sees whom, bool [rows, 1, tokens, tokens].
+/// Which token sees which: bool [rows, 1, tokens, tokens].
 at::Tensor mask_of(const AttentionOptions& options) {
   const auto rows = options.segments.size(0);
   auto mask = at::zeros({rows, 1, kTokens, kTokens}, at::kBool);
@@ -54,10 +54,10 @@ at::Tensor mask_of(const AttentionOptions& options) {
 
 }  // namespace
 
-TEST_CASE("documents of a pack attend as under a mask, and their gradients are its gradients", "[ops]") {
+TEST_CASE("attention over packed documents equals masked attention, forward and backward", "[ops]") {
   const std::vector<at::Tensor> packs = {
-      numbers_of({row_of({24})}), numbers_of({row_of({10, 3, 11}), row_of({10, 3, 11})}),  // cut alike
-      numbers_of({row_of({1, 1, 22}), row_of({7, 7}), row_of({24})}),                      // and not, with padding
+      numbers_of({row_of({24})}), numbers_of({row_of({10, 3, 11}), row_of({10, 3, 11})}),  // equal rows
+      numbers_of({row_of({1, 1, 22}), row_of({7, 7}), row_of({24})}),                      // unequal rows, padding
   };
   for (const auto& segments : packs)
     for (const std::int64_t window : {0, 4})
@@ -91,7 +91,7 @@ TEST_CASE("documents of a pack attend as under a mask, and their gradients are i
         }
 }
 
-TEST_CASE("a document in two pieces attends to both", "[ops]") {
+TEST_CASE("a document in two separate pieces attends to both", "[ops]") {
   auto row = row_of({8, 8});
   std::fill(row.begin() + 16, row.end(), 1);
   const AttentionOptions options{.scale = 0.4, .segments = numbers_of({row})};

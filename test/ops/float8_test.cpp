@@ -1,4 +1,4 @@
-// Products of 8-bit operands: the grid, the scales, and each recipe's three products against ATen's operations.
+// Matmuls of float8 operands: rounding, scales, and the three matmuls of each recipe against ATen's operations.
 #include "ops/float8.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace automodel::ops {
 namespace {
 
-/// All numbers of a type with an exponent of `exponent` bits and a mantissa of `mantissa`, from their definition.
+/// All values of a type with `exponent` exponent bits and `mantissa` mantissa bits, from their definition.
 std::vector<double> grid(int exponent, int mantissa, double largest) {
   std::vector<double> out;
   const int bias = (1 << (exponent - 1)) - 1;
@@ -38,7 +38,7 @@ std::vector<double> grid(int exponent, int mantissa, double largest) {
   return out;
 }
 
-/// The nearest of them; of two equally near ones that with an even last bit, which stands at an even place.
+/// The value of the grid nearest to x; ties go to the value with an even last bit, which has an even index.
 double nearest(const std::vector<double>& grid, double x) {
   const double size = std::abs(x);
   std::size_t best = 0;
@@ -49,7 +49,7 @@ double nearest(const std::vector<double>& grid, double x) {
   return std::copysign(grid[best], x);
 }
 
-/// x as the recipe's scale makes it, written apart from what is tested: divided by itself again, in float32.
+/// x quantized with the recipe's scale and dequantized in float32, independently of the tested code.
 at::Tensor rounded(const at::Tensor& x, at::ScalarType type, int axis, bool power) {
   const double largest = type == at::kFloat8_e5m2 ? 57344.0 : 448.0;
   const auto top = axis < 0 ? x.abs().max() : x.abs().amax(axis, true);
@@ -70,7 +70,7 @@ const std::vector<Case> kCases = {{Float8Recipe::kTensorwise, at::kFloat8_e5m2, 
 
 }  // namespace
 
-TEST_CASE("rounding to 8 bits gives the type's nearest number", "[ops]") {
+TEST_CASE("conversion to float8 rounds to the nearest value, ties to even", "[ops]") {
   struct Type {
     at::ScalarType type;
     std::vector<double> numbers;
@@ -78,10 +78,10 @@ TEST_CASE("rounding to 8 bits gives the type's nearest number", "[ops]") {
   };
   for (const auto& [type, numbers, largest] :
        {Type{at::kFloat8_e4m3fn, grid(4, 3, 448), 448}, Type{at::kFloat8_e5m2, grid(5, 2, 57344), 57344}}) {
-    // The largest magnitude is the type's own, so that the scale is 1.
+    // The largest magnitude is that of the type, so that the scale is 1.
     auto x = at::randn({3000}, at::kFloat).mul(at::randn({3000}, at::kFloat).mul(4).exp2()).clamp(-largest, largest);
     x = at::cat({x, at::zeros({1}), at::zeros({1}) + largest});
-    // Halfway between neighbours too.
+    // Midpoints of neighbours as well.
     std::vector<float> halves;
     for (std::size_t i = 0; i + 1 < numbers.size(); ++i)
       halves.push_back(static_cast<float>((numbers[i] + numbers[i + 1]) / 2));
@@ -99,7 +99,7 @@ TEST_CASE("rounding to 8 bits gives the type's nearest number", "[ops]") {
   }
 }
 
-TEST_CASE("a scale makes the largest magnitude the type's largest number", "[ops]") {
+TEST_CASE("float8 scales map the largest magnitude to the largest value of the type", "[ops]") {
   const auto x = at::randn({6, 10}, at::kFloat) * 3;
   for (const auto type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
     const double largest = type == at::kFloat8_e5m2 ? 57344.0 : 448.0;
@@ -120,7 +120,7 @@ TEST_CASE("a scale makes the largest magnitude the type's largest number", "[ops
   CHECK(nothing.scale.isfinite().all().item<bool>());
 }
 
-TEST_CASE("a linear layer in 8 bits: results and gradients by each recipe, of joined weights too", "[ops]") {
+TEST_CASE("each float8 recipe gives the expected outputs and gradients of a fused linear layer", "[ops]") {
   for (const auto type : {at::kFloat, at::kBFloat16})
     for (const auto& [recipe, gradient_type, by_rows, wide_weight] : kCases)
       for (const bool mixed : {false, true}) {
@@ -161,7 +161,7 @@ TEST_CASE("a linear layer in 8 bits: results and gradients by each recipe, of jo
       }
 }
 
-TEST_CASE("a linear layer in 8 bits gives torchao's numbers", "[ops][golden]") {
+TEST_CASE("outputs and gradients of a float8 linear layer equal those of torchao", "[ops][golden]") {
   const auto recorded = golden::load("torch/float8.json");
   const auto matrix = [](const nlohmann::json& values, std::int64_t columns) {
     const auto numbers = values.get<std::vector<float>>();
@@ -181,7 +181,7 @@ TEST_CASE("a linear layer in 8 bits gives torchao's numbers", "[ops][golden]") {
     const auto in = leaf(x.to(type));
     const auto y = linear(in, {&w});
     run_backward(Origin(y), gradient.to(type));
-    // Both sum exact products of 8-bit numbers, in another order, and round once to the type.
+    // Both sum exact products of float8 values, in different orders, and round once to the type.
     const auto near = [&](const at::Tensor& mine, const nlohmann::json& theirs, double terms) {
       const auto other = matrix(theirs, mine.size(1));
       const double scale = other.abs().max().item<double>();
@@ -196,7 +196,7 @@ TEST_CASE("a linear layer in 8 bits gives torchao's numbers", "[ops][golden]") {
   CHECK(rows == 6);
 }
 
-TEST_CASE("products in 8 bits are not those in the operands' type", "[ops]") {
+TEST_CASE("float8 matmuls differ from float32 matmuls by the expected rounding error", "[ops]") {
   auto low = make({32, 48}, at::kFloat);
   auto wide = low;
   low.float8 = Float8Rule{};
@@ -204,7 +204,7 @@ TEST_CASE("products in 8 bits are not those in the operands' type", "[ops]") {
   const NoGraph guard;
   const auto a = linear(x, {&low}), b = linear(x, {&wide});
   const double away = (a - b).norm().item<double>() / b.norm().item<double>();
-  CHECK(away > 0.005);  // a mantissa of three bits is off by up to 6 %
+  CHECK(away > 0.005);  // a 3-bit mantissa has a relative error of up to 6 %
   CHECK(away < 0.06);
 }
 

@@ -1,4 +1,4 @@
-// Attention of bfloat16 and float on the CPU, block by block, against the same in double.
+// Blockwise attention in bfloat16 and float32 on the CPU against float64.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -26,7 +26,7 @@ at::Tensor turned(const at::Tensor& x) {
   return x.to(at::kDouble).transpose(1, 2);
 }
 
-/// From the definition. Queries that see nothing are left out by the caller.
+/// From the definition. Every query must see a key.
 Exact exact(const Qkv& in, const at::Tensor& gradient, const BlockOptions& options) {
   const auto groups = in.k.size(2), per_group = in.q.size(2) / groups;
   const auto q = turned(in.q), k = turned(in.k).repeat_interleave(per_group, 1),
@@ -55,17 +55,17 @@ struct Case {
   std::int64_t before = kEverything, after = 0;
 };
 
-/// `spacing`: of the type's numbers around 1, and of what sums of a thousand of them lose in float.
+/// `spacing`: of the type's values around 1; for float32, the error of sums of a thousand terms.
 void check_blocks(at::ScalarType type, double spacing) {
   at::manual_seed(11);
-  // One tile, several tiles of queries and keys, ends within tiles, windows, blocks of a ring before and behind.
+  // One tile, several tiles of queries and keys, incomplete tiles, windows, earlier and later blocks of a ring.
   for (const auto& c :
        {Case{1, 1, 1, 1, 1, 8}, Case{2, 5, 5, 4, 2, 16}, Case{1, 128, 128, 4, 2, 32}, Case{2, 129, 129, 2, 1, 64},
         Case{1, 700, 700, 2, 2, 32}, Case{1, 1100, 1100, 1, 1, 24}, Case{1, 300, 300, 2, 1, 32, 70},
         Case{1, 700, 700, 1, 1, 32, 129}, Case{1, 90, 90, 2, 2, 80, 3, 3}, Case{1, 200, 260, 2, 1, 32, kEverything, 60},
         Case{1, 140, 140, 2, 2, 16, kEverything, kEverything}, Case{1, 64, 600, 2, 1, 32, kEverything, kEverything}}) {
     CAPTURE(c.batch, c.queries, c.keys, c.heads, c.groups, c.width, c.before, c.after);
-    // Parts of a joined projection, as layers have them.
+    // Slices of a fused QKV projection, as in layers.
     const auto joined = at::randn({c.batch, std::max(c.queries, c.keys), (c.heads + 2 * c.groups) * c.width}).to(type);
     const auto part = [&](const at::Tensor& x, std::int64_t first, std::int64_t heads, std::int64_t tokens) {
       return x.narrow(1, 0, tokens).narrow(2, first * c.width, heads * c.width).unflatten(2, {heads, c.width});
@@ -79,14 +79,14 @@ void check_blocks(at::ScalarType type, double spacing) {
     const BlockOptions options{.scale = 0.25, .before = c.before, .after = c.after};
     const auto expected = exact(in, gradient, options);
     const auto result = attention_block(in.q, in.k, in.v, options);
-    // Weights and results are rounded to the type once each: at most half of `spacing` of them.
+    // Attention weights and outputs are rounded to the type once each, by at most half of `spacing`.
     CHECK(far(result.out, expected.out) < spacing);
     CHECK((result.logsum.to(at::kDouble) - expected.logsum).abs().max().item<double>() < std::min(1e-4, 64 * spacing));
     attention_block_backward(gradient, in, result, options, out);
-    // LibTorch, where it computes this, also rounds what the heads of a group add.
+    // LibTorch, if it computes this, also rounds the contribution of each head of a group.
     CHECK(far(out.v, expected.dv) < 2 * spacing);
-    if (c.keys == 1) continue;  // no gradient: there is no choice
-    // The gradient of a score is a difference, of which one side has the rounded result in it.
+    if (c.keys == 1) continue;  // with one key, scores have no gradient
+    // The gradient of a score is a difference in which one term contains the rounded output.
     CHECK(far(out.q, expected.dq) < 4 * spacing);
     CHECK(far(out.k, expected.dk) < 4 * spacing);
   }
@@ -94,7 +94,7 @@ void check_blocks(at::ScalarType type, double spacing) {
 
 }  // namespace
 
-TEST_CASE("blocks of attention on the CPU", "[host attention]") {
+TEST_CASE("blockwise attention on the CPU matches float64, forward and backward", "[host attention]") {
   check_blocks(at::kBFloat16, std::ldexp(1, -8));
   check_blocks(at::kFloat, std::ldexp(1, -20));
 }

@@ -1,4 +1,4 @@
-// Products of bfloat16 summed in float32, and those of float32 with kernels of their own, against the same in double.
+// Matmuls of bfloat16 accumulated in float32, and float32 matmuls with our own kernels, against float64.
 #include "ops/host_matmul.h"
 
 #include <cstdint>
@@ -28,8 +28,8 @@ at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& b) {
   return at::matmul(a.to(at::kDouble).t(), b.to(at::kDouble));
 }
 
-/// Products of two bfloat16 are exact in float32, so that only sums round: n additions in any order, by at most half a
-/// unit each of what was summed so far, which the sum of magnitudes bounds. Twice that, for pairs that hardware adds
+/// Products of two bfloat16 values are exact in float32, so that only sums round: n additions in any order, each by at
+/// most half a unit of the partial sum, which the sum of magnitudes bounds. Twice that, since hardware may add pairs
 /// before it adds them to the rest.
 void require_sum(const at::Tensor& out, const at::Tensor& before, const at::Tensor& a, const at::Tensor& b) {
   const auto wide = before.to(at::kDouble);
@@ -39,7 +39,7 @@ void require_sum(const at::Tensor& out, const at::Tensor& before, const at::Tens
   CHECK(far.le(bound).all().item<bool>());
 }
 
-/// What a rounding of the product to bfloat16 would show: the median of the elements' distances, in units of theirs.
+/// The median relative error of the elements; it is large if the result was rounded to bfloat16.
 double typical_distance(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   const auto expected = transposed_product(a, b);
   return ((out.to(at::kDouble) - expected) / expected).abs().median().item<double>();
@@ -61,7 +61,7 @@ Parameter weight_of(std::int64_t rows, std::int64_t columns) {
 
 }  // namespace
 
-TEST_CASE("weight gradients of bfloat16 operands are summed in float32", "[host matmul]") {
+TEST_CASE("weight gradients of bfloat16 operands are accumulated in float32", "[host matmul]") {
   at::manual_seed(1);
   for (const auto& [n, rows, columns] : kSizes) {
     INFO(n << " x " << rows << " x " << columns);
@@ -69,7 +69,7 @@ TEST_CASE("weight gradients of bfloat16 operands are summed in float32", "[host 
     const auto dy = bfloat16s({n, rows}), x = bfloat16s({n, columns});
     accumulate_product({&w}, dy, x);
     require_sum(w.grad, at::zeros({rows, columns}), dy, x);
-    if (n * rows * columns > 1000) CHECK(typical_distance(w.grad, dy, x) < 1e-5);  // 1e-3 where rounded
+    if (n * rows * columns > 1000) CHECK(typical_distance(w.grad, dy, x) < 1e-5);  // 1e-3 if rounded to bfloat16
     const auto before = w.grad.clone();
     const auto dy2 = bfloat16s({n, rows}), x2 = bfloat16s({n, columns});
     accumulate_product({&w}, dy2, x2);
@@ -77,7 +77,7 @@ TEST_CASE("weight gradients of bfloat16 operands are summed in float32", "[host 
   }
 }
 
-TEST_CASE("operands may be parts of matrices, transposed, repeated or empty", "[host matmul]") {
+TEST_CASE("weight gradients accept sliced, transposed, expanded, strided and empty operands", "[host matmul]") {
   at::manual_seed(2);
   const std::int64_t n = 37, rows = 24, columns = 19;
   const auto dy = bfloat16s({n, rows}), x = bfloat16s({n, columns});
@@ -103,7 +103,7 @@ TEST_CASE("operands may be parts of matrices, transposed, repeated or empty", "[
   CHECK(w.grad.equal(before));
 }
 
-TEST_CASE("rows of several weights that lie apart or together", "[host matmul]") {
+TEST_CASE("weight gradients of a fused layer are right in separate and in adjacent buffers", "[host matmul]") {
   at::manual_seed(3);
   const std::int64_t n = 50, columns = 32;
   const auto dy = bfloat16s({n, 40}), x = bfloat16s({n, columns});
@@ -120,7 +120,7 @@ TEST_CASE("rows of several weights that lie apart or together", "[host matmul]")
   }
 }
 
-TEST_CASE("a stack of experts' weights, some without rows", "[host matmul]") {
+TEST_CASE("gradients of stacked expert weights are right, and zero for experts without rows", "[host matmul]") {
   at::manual_seed(4);
   const std::vector<std::int64_t> rows = {9, 0, 21, 1};
   Parameter stack{.name = "w",
@@ -141,7 +141,7 @@ TEST_CASE("a stack of experts' weights, some without rows", "[host matmul]") {
   }
 }
 
-TEST_CASE("one call computes it where the processor can, and touches nothing else", "[host matmul]") {
+TEST_CASE("host_matmul refuses unsupported operands and writes only its output", "[host matmul]") {
   at::manual_seed(5);
   const auto a = bfloat16s({33, 10}), b = bfloat16s({33, 14});
   const auto around = at::full({14, 20}, 3.0, at::kFloat);
@@ -175,22 +175,22 @@ void require_float_sum(const at::Tensor& out, const at::Tensor& before, const at
   CHECK((out.to(at::kDouble) - (transposed_product(a, b) + wide)).abs().le(bound).all().item<bool>());
 }
 
-/// Tokens, inputs, outputs: on both sides of where kernels of their own begin and end, with tails of every kind of
-/// block, inner dimensions in several parts and operands that do not fit their memory at once.
+/// Tokens, inputs, outputs: on both sides of the size limits of our kernels, with incomplete blocks of every kind,
+/// inner dimensions in several parts and operands larger than the kernels' buffers.
 constexpr Size kFloatSizes[] = {{3, 70, 90},    {23, 64, 64},   {24, 64, 64},     {33, 63, 64},    {29, 65, 79},
                                 {128, 256, 96}, {57, 1030, 81}, {200, 1024, 131}, {40, 2101, 64},  {256, 600, 301},
                                 {257, 87, 97},  {192, 701, 99}, {193, 66, 70},    {130, 129, 1000}};
 
 }  // namespace
 
-TEST_CASE("linear layers of float32 give the products of double", "[host matmul]") {
+TEST_CASE("float32 linear layers match float64 matmuls within the rounding error", "[host matmul]") {
   at::manual_seed(6);
   for (const auto& [n, inputs, outputs] : kFloatSizes) {
     INFO(n << " x " << inputs << " x " << outputs);
     auto w = float_weight(outputs, inputs);
     const Linear layer{.weights = {&w}};
     const auto x = at::randn({n, inputs}), dy = at::randn({n, outputs});
-    // Inside a larger matrix of which nothing else changes.
+    // The output is part of a larger matrix, the rest of which must not change.
     auto around = at::full({n, outputs + 40}, 7.0);
     product_into(around.narrow(1, 3, outputs), x, layer);
     require_float_sum(around.narrow(1, 3, outputs), at::zeros({n, outputs}), x.t(), w.value.t());
@@ -203,12 +203,12 @@ TEST_CASE("linear layers of float32 give the products of double", "[host matmul]
     accumulate_product({&w}, dy, x);
     require_float_sum(w.grad, at::zeros({outputs, inputs}), dy, x);
     const auto before = w.grad.clone();
-    accumulate_product({&w}, x.narrow(1, 0, 1).expand({n, outputs}), x);  // laid out as nothing is
+    accumulate_product({&w}, x.narrow(1, 0, 1).expand({n, outputs}), x);  // an expanded operand
     require_float_sum(w.grad, before, x.narrow(1, 0, 1).expand({n, outputs}), x);
   }
 }
 
-TEST_CASE("linear layers of bfloat16 round each sum once", "[host matmul]") {
+TEST_CASE("bfloat16 linear layers round each sum once", "[host matmul]") {
   at::manual_seed(9);
   for (const auto& [n, inputs, outputs] : kFloatSizes) {
     INFO(n << " x " << inputs << " x " << outputs);
@@ -237,7 +237,7 @@ bool all_are(double value, const at::Tensor& x) {
   return x.eq(value).all().item<bool>();
 }
 
-/// Every way in which operands can lie, with odd sizes, tails, several parts of the inner dimension.
+/// Every operand layout, with odd sizes, incomplete blocks and several parts of the inner dimension.
 template <class T>
 void check_layouts(at::ScalarType type) {
   if (!has_host_matmul<T>()) return;
@@ -273,12 +273,12 @@ void check_layouts(at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("sums of products with operands that lie in any way", "[host matmul]") {
+TEST_CASE("host_matmul accumulates correctly for every operand layout", "[host matmul]") {
   check_layouts<float>(at::kFloat);
   check_layouts<c10::BFloat16>(at::kBFloat16);
 }
 
-TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[host matmul]") {
+TEST_CASE("float32 operands and gradients may be slices of larger matrices", "[host matmul]") {
   at::manual_seed(7);
   const std::int64_t n = 75, rows = 90, columns = 110;
   const auto dy = at::randn({n, 3 * rows}).narrow(1, rows, rows), x = at::randn({n, columns + 9}).narrow(1, 5, columns);
@@ -295,7 +295,7 @@ TEST_CASE("parts of float32 matrices as operands, and gradients in parts", "[hos
   require_float_sum(product(x, Linear{.weights = {&w}}), at::zeros({n, rows}), x.t(), w.value.t());
 }
 
-TEST_CASE("kernels of float32 add in one order, however a product is divided", "[host matmul]") {
+TEST_CASE("float32 kernels give the same bits for slices of a matmul and any thread count", "[host matmul]") {
   at::manual_seed(8);
   const std::int64_t n = 150, inputs = 1100, outputs = 300;
   const auto x = at::randn({n, inputs}), w = at::randn({outputs, inputs}), dy = at::randn({n, outputs});

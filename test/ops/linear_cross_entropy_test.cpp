@@ -1,4 +1,4 @@
-// The head's product joined with its loss against the two apart: loss, gradient of the input and of every parameter.
+// The output head fused with its loss against separate operations: the loss, and the gradients of input and parameters.
 #include "ops/linear_cross_entropy.h"
 
 #include <cmath>
@@ -62,7 +62,7 @@ struct Results {
   std::vector<at::Tensor> gradients;  ///< of x, then of the parameters
 };
 
-/// Two microbatches one after the other; `joined` null: product and loss apart.
+/// Two consecutive microbatches. `joined`: head and loss are one fused operation.
 Results results(Head& head, const at::Tensor& x, const at::Tensor& labels, const HeadLoss& how, bool joined) {
   head.begin();
   Results out{0, {}};
@@ -88,8 +88,8 @@ Results results(Head& head, const at::Tensor& x, const at::Tensor& labels, const
   return out;
 }
 
-/// `type`: of what is computed with. Sums run over tokens or tokens of the vocabulary; 16-bit gradients of logits are
-/// rounded on both ways alike, those of weights after each microbatch.
+/// `type`: of the computation. Sums run over tokens or over the vocabulary; 16-bit gradients of logits are rounded
+/// alike in both variants, those of weights after each microbatch.
 void check_equal(const Results& mine, const Results& apart, at::ScalarType type) {
   CHECK(std::abs(mine.loss - apart.loss) <=
         test::rounding(type, std::abs(apart.loss), at::isReducedFloatingType(type) ? 1 : kVocabulary, 2));
@@ -112,13 +112,13 @@ at::Tensor some_labels() {
 
 }  // namespace
 
-TEST_CASE("head and loss in one equal the two apart, in chunks of any length", "[ops]") {
+TEST_CASE("the fused output head and loss equal the separate operations for any chunk length", "[ops]") {
   const auto labels = some_labels();
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::int64_t rows : {1, 4, 5, 22, 100})
       for (const int kind : {0, 1, 2, 3}) {
         Head head(type, at::isReducedFloatingType(type) ? at::kFloat : type, kind == 1, kind == 2);
-        // In 16 bits weight gradients of whole matrices are not rounded before they are added either.
+        // Without chunks, 16-bit weight gradients are then not rounded before they are added either.
         for (auto* each : head.all()) each->fused_accumulation = true;
         const auto x = at::randn({2, kTokens / 2, kWidth}, at::TensorOptions().dtype(type));
         HeadLoss how{.scale = 0.05, .seed = kind == 0 ? 64.0 : 1.0, .rows = rows};
@@ -131,7 +131,7 @@ TEST_CASE("head and loss in one equal the two apart, in chunks of any length", "
       }
 }
 
-TEST_CASE("over chunks 16-bit weight gradients are summed in float32", "[ops]") {
+TEST_CASE("the fused loss accumulates 16-bit weight gradients over chunks in float32", "[ops]") {
   const auto labels = some_labels();
   Head head(at::kBFloat16, at::kBFloat16, true, false);
   const auto x = at::randn({2, kTokens / 2, kWidth}).to(at::kBFloat16);
@@ -139,13 +139,13 @@ TEST_CASE("over chunks 16-bit weight gradients are summed in float32", "[ops]") 
   const auto whole = results(head, x, labels, {.scale = 1, .rows = kTokens}, true).gradients[1].to(at::kDouble);
   for (auto* each : head.all()) each->grad = each->grad.to(at::kFloat);
   const auto wide = results(head, x, labels, {.scale = 1, .rows = kTokens}, true).gradients[1].to(at::kDouble);
-  // Both are rounded once per microbatch; sums in 16 bits would be rounded as often as there are tokens.
+  // Both are rounded once per microbatch; 16-bit sums would be rounded once per token.
   const double once = (whole - wide).norm().item<double>();
   CHECK(once > 0);
   CHECK((chunked - wide).norm().item<double>() < 1.5 * once);
 }
 
-TEST_CASE("logits take the output's type before the loss", "[ops]") {
+TEST_CASE("the fused loss casts logits to the output type before the loss", "[ops]") {
   const auto labels = some_labels();
   Head head(at::kFloat, at::kFloat, false, false);
   const auto x = at::randn({2, kTokens / 2, kWidth});
@@ -153,7 +153,7 @@ TEST_CASE("logits take the output's type before the loss", "[ops]") {
   check_equal(results(head, x, labels, how, true), results(head, x, labels, how, false), at::kBFloat16);
 }
 
-TEST_CASE("a vocabulary in parts gives the whole loss and parts of the input's gradient", "[ops]") {
+TEST_CASE("each shard of the vocabulary gives the full loss and its part of the input gradient", "[ops]") {
   const auto labels = some_labels();
   const auto flat = labels.reshape({-1});
   for (const auto type : {at::kDouble, at::kFloat})
@@ -163,7 +163,7 @@ TEST_CASE("a vocabulary in parts gives the whole loss and parts of the input's g
       HeadLoss how{.scale = 0.05, .rows = 8};
       if (capped) how.caps = {2.0};
       const auto whole = results(head, x, labels, how, true);
-      // Three parts of 18 rows, the last with one row of filling.
+      // Three shards of 18 rows, the last with one row of padding.
       constexpr std::int64_t kPart = 18;
       std::vector<Parameter> parts;
       const auto filled = at::cat({head.weight.value, at::ones({3 * kPart - kVocabulary, kWidth}, x.options())});
@@ -176,7 +176,7 @@ TEST_CASE("a vocabulary in parts gives the whole loss and parts of the input's g
         auto mine = how;
         mine.first = kPart * i;
         mine.columns = std::min(kPart, kVocabulary - mine.first);
-        std::int64_t begin = 0;  // the other parts' statistics, from their whole products
+        std::int64_t begin = 0;  // of the next chunk; the statistics of the other shards come from their logits
         mine.gather = [&](const at::Tensor& here) {
           std::vector<at::Tensor> all;
           for (int j = 0; j < 3; ++j) {
@@ -202,7 +202,7 @@ TEST_CASE("a vocabulary in parts gives the whole loss and parts of the input's g
     }
 }
 
-TEST_CASE("without a graph head and loss in one give the loss alone", "[ops]") {
+TEST_CASE("without a graph the fused loss leaves weight gradients untouched", "[ops]") {
   const auto labels = some_labels();
   Head head(at::kFloat, at::kFloat, false, false);
   const auto before = head.weight.grad.clone();

@@ -1,5 +1,5 @@
-// Adapters with magnitudes (DoRA): one layer against the PEFT library, and every gradient against the product that it
-// is the gradient of, with dropout too.
+// Adapters with magnitudes (DoRA): one layer against the PEFT library, and every gradient against the forward pass,
+// also with dropout.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,7 +42,7 @@ Parameter parameter(const std::string& name, const at::Tensor& value, bool train
   return out;
 }
 
-/// A layer with an adapter; what is trained has a gradient.
+/// A layer with an adapter; only trained parameters have gradients.
 struct Layer {
   explicit Layer(bool transposed = false)
       : transposed_(transposed),
@@ -73,7 +73,7 @@ double times(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("a layer with magnitudes and its gradients are the PEFT library's", "[ops]") {
+TEST_CASE("outputs and gradients of a DoRA layer equal those of the PEFT library", "[ops]") {
   const auto recorded = golden::load("dora/values.json");
   const auto expected = [&](const char* name, const at::Tensor& like) {
     auto values = recorded[name].get<std::vector<double>>();
@@ -94,8 +94,8 @@ TEST_CASE("a layer with magnitudes and its gradients are the PEFT library's", "[
   }
 }
 
-TEST_CASE("gradients of a layer with magnitudes are those of its product, with dropout too", "[ops]") {
-  // With the lengths held, the product is linear in x, A, B and m, each on its own.
+TEST_CASE("gradients of a DoRA layer match its forward pass, with and without dropout", "[ops]") {
+  // With fixed lengths, the output is linear in each of x, A, B and m.
   for (const double dropout : {0.0, 0.4})
     for (const bool first : {false, true})
       for (const bool transposed : {false, true}) {
@@ -118,7 +118,7 @@ TEST_CASE("gradients of a layer with magnitudes are those of its product, with d
       }
 }
 
-TEST_CASE("a layer whose magnitudes are its rows' lengths is the layer with a plain adapter", "[ops]") {
+TEST_CASE("a DoRA layer whose magnitudes equal its row norms is a plain LoRA layer", "[ops]") {
   Layer layer;
   layer.m.value = with_lengths(layer.linear()).adapters.front().lengths;
   auto plain = layer.linear();

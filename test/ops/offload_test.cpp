@@ -1,4 +1,4 @@
-// Activations that leave and come back: the copies go to other memory of the host here, all else is as on a GPU.
+// Activation offloading: copies go to other host memory here; everything else is as on a GPU.
 #include "ops/offload.h"
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 8;
 
-/// Groups of norm, product, gate and product, as a decoder layer's MLP.
+/// Layers of norm, matmul, gate and matmul, like the MLP of a decoder layer.
 struct Model {
   struct Layer {
     Parameter norm, up, down;
@@ -53,7 +53,7 @@ struct Model {
     return out;
   }
 
-  /// Forward with the first `away` layers in groups. Returns the result.
+  /// A forward pass that offloads the first `away` layers, one group each. Returns the output.
   at::Tensor forward(at::Tensor x, ActivationOffload* offload, int away) {
     std::shared_ptr<ActivationOffload::Pass> pass;
     if (offload != nullptr) pass = offload->begin();
@@ -79,7 +79,7 @@ struct Model {
   }
 };
 
-/// Keeps one tensor, which tests look at.
+/// Saves one tensor, which tests inspect.
 class Keeper : public Backward {
  public:
   explicit Keeper(at::Tensor saved) : kept(std::move(saved)) {}
@@ -105,7 +105,7 @@ at::Tensor keep(const at::Tensor& x, const at::Tensor& kept, Keeper** seen = nul
 
 }  // namespace
 
-TEST_CASE("offloaded activations give the same bits", "[ops]") {
+TEST_CASE("offloading activations leaves outputs and gradients bitwise identical", "[ops]") {
   Model model(5);
   const auto data = at::randn({6, kWidth}, at::kDouble), seed = at::randn({6, kWidth}, at::kDouble);
   const auto run = [&](ActivationOffload* offload, int away) {
@@ -132,7 +132,7 @@ TEST_CASE("offloaded activations give the same bits", "[ops]") {
       }
 }
 
-TEST_CASE("each layer that is offloaded takes as many bytes away", "[ops]") {
+TEST_CASE("every offloaded layer moves the same number of bytes to the host", "[ops]") {
   Model model(5);
   const auto bytes = [&](int away) {
     ActivationOffload offload(at::kCPU, {});
@@ -141,13 +141,13 @@ TEST_CASE("each layer that is offloaded takes as many bytes away", "[ops]") {
     CHECK(offload.counts().back == 0);
     return offload.counts().out;
   };
-  // Of one layer: the norm's input and rstd, the inputs of both products and of the gate.
+  // Per layer: the norm's input and rstd, the inputs of both matmuls and of the gate.
   const std::int64_t layer = 6 * 8 * (kWidth + 1 + kWidth + 4 * kWidth + 2 * kWidth);
   CHECK(bytes(1) == layer);
   CHECK(bytes(3) == 3 * layer);
 }
 
-TEST_CASE("a group leaves when the next one ended, and comes back before its backward pass", "[ops]") {
+TEST_CASE("a group is released when the next one ends and restored before its backward pass", "[ops]") {
   ActivationOffload offload(at::kCPU, {});
   auto pass = offload.begin();
   Keeper *first = nullptr, *second = nullptr;
@@ -175,7 +175,7 @@ TEST_CASE("a group leaves when the next one ended, and comes back before its bac
   CHECK_THROWS(pass->need(0));
 }
 
-TEST_CASE("views of one storage are copied once and share it again", "[ops]") {
+TEST_CASE("views of one storage are offloaded once and share storage again when restored", "[ops]") {
   ActivationOffload offload(at::kCPU, {});
   auto pass = offload.begin();
   const auto whole = at::arange(24, at::kDouble).view({4, 6});
@@ -199,7 +199,7 @@ TEST_CASE("views of one storage are copied once and share it again", "[ops]") {
   run_backward(Origin(y), at::ones({4, 3}, at::kDouble));
 }
 
-TEST_CASE("weight gradients that wait keep their operands from being overwritten", "[ops]") {
+TEST_CASE("deferred weight gradients keep restored operands from being overwritten", "[ops]") {
   Model model(6);
   const auto data = at::randn({6, kWidth}, at::kDouble), seed = at::randn({6, kWidth}, at::kDouble);
   const auto run = [&](ActivationOffload* offload) {
@@ -218,7 +218,7 @@ TEST_CASE("weight gradients that wait keep their operands from being overwritten
   for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i].equal(expected[i]));
 }
 
-TEST_CASE("retained host buffers serve the next pass", "[ops]") {
+TEST_CASE("retained host buffers are reused by later passes", "[ops]") {
   Model model(4);
   const auto buffers = [&](bool retain) {
     ActivationOffload offload(at::kCPU, {.retain_host_buffers = retain});
@@ -232,7 +232,7 @@ TEST_CASE("retained host buffers serve the next pass", "[ops]") {
   CHECK(buffers(false) == 3 * once);
 }
 
-TEST_CASE("a forward pass without its backward pass gives its memory back", "[ops]") {
+TEST_CASE("a forward pass without a backward pass frees its host memory", "[ops]") {
   ActivationOffload offload(at::kCPU, {});
   Model model(3);
   {

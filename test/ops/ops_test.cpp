@@ -76,7 +76,7 @@ at::Tensor causal_mask(std::int64_t n) {
 
 }  // namespace
 
-TEST_CASE("linear: one weight, joined weights in one buffer, weights apart, with biases", "[ops]") {
+TEST_CASE("fused linear layers match ATen with separate weights, adjacent weights and biases", "[ops]") {
   for (const auto type : kTypes) {
     auto x = input({2, 3, 8}, type);
     auto a = make({5, 8}, type), b = make({3, 8}, type), bias = make({5}, type);
@@ -113,7 +113,7 @@ TEST_CASE("linear: one weight, joined weights in one buffer, weights apart, with
   }
 }
 
-TEST_CASE("gradients of several microbatches add up, the first replaces what was there", "[ops]") {
+TEST_CASE("weight gradients accumulate over microbatches, and the first one overwrites old values", "[ops]") {
   auto w = make({3, 4}, at::kDouble);
   auto expected = at::zeros({3, 4}, at::kDouble);
   for (int i = 0; i < 3; ++i) {
@@ -126,7 +126,7 @@ TEST_CASE("gradients of several microbatches add up, the first replaces what was
   CHECK(distance(w.grad, expected) < 1e-12);
 }
 
-TEST_CASE("a queue takes the weight gradient and gives it back when drained", "[ops]") {
+TEST_CASE("a queue defers the weight gradient until it is drained", "[ops]") {
   auto w = make({3, 4}, at::kDouble);
   auto x = input({5, 4}, at::kDouble);
   const auto y = linear(x, {&w});
@@ -145,7 +145,7 @@ TEST_CASE("a queue takes the weight gradient and gives it back when drained", "[
   CHECK(distance(w.grad, at::matmul(g.t(), x.detach())) < 1e-12);
 }
 
-TEST_CASE("bfloat16 operands add to a float32 gradient", "[ops]") {
+TEST_CASE("bfloat16 operands accumulate into a float32 gradient", "[ops]") {
   auto w = make({3, 4}, at::kBFloat16);
   w.grad = at::zeros({3, 4}, at::kFloat);
   auto x = input({5, 4}, at::kBFloat16);
@@ -154,7 +154,7 @@ TEST_CASE("bfloat16 operands add to a float32 gradient", "[ops]") {
   CHECK(distance(w.grad, at::matmul(g.to(at::kFloat).t(), x.detach().to(at::kFloat))) < 2e-2);
 }
 
-TEST_CASE("rms norm, with offset, with the residual addition, in odd widths", "[ops]") {
+TEST_CASE("RMSNorm matches ATen with an offset, with a residual addition and for odd widths", "[ops]") {
   for (const auto type : kTypes)
     for (const double offset : {0.0, 1.0})
       for (const std::int64_t width : {1, 7, 64}) {
@@ -177,7 +177,7 @@ TEST_CASE("rms norm, with offset, with the residual addition, in odd widths", "[
       }
 }
 
-TEST_CASE("rms norm in bfloat16 rounds once", "[ops]") {
+TEST_CASE("RMSNorm in bfloat16 matches float32 rounded once", "[ops]") {
   auto x = input({4, 32}, at::kBFloat16);
   auto w = make({32}, at::kBFloat16);
   w.grad = at::zeros({32}, at::kFloat);
@@ -185,7 +185,7 @@ TEST_CASE("rms norm in bfloat16 rounds once", "[ops]") {
   CHECK(distance(y, rms(x.detach().to(at::kFloat), w.value.to(at::kFloat), 1e-5, 0).to(at::kBFloat16)) < 1e-2);
 }
 
-TEST_CASE("layer norm", "[ops]") {
+TEST_CASE("LayerNorm matches ATen", "[ops]") {
   for (const auto type : kTypes) {
     auto x = input({3, 16}, type);
     auto w = make({16}, type), b = make({16}, type);
@@ -195,7 +195,7 @@ TEST_CASE("layer norm", "[ops]") {
   }
 }
 
-TEST_CASE("gated and plain activations", "[ops]") {
+TEST_CASE("gated and plain activations match ATen", "[ops]") {
   for (const auto type : kTypes)
     for (const auto gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu}) {
       const auto act = [gate](const at::Tensor& t) {
@@ -213,7 +213,7 @@ TEST_CASE("gated and plain activations", "[ops]") {
   CHECK(std::abs(gated(big, Gate::kSilu).item<float>()) < 1e-30f);
 }
 
-TEST_CASE("embedding, whole and as a shard of the vocabulary", "[ops]") {
+TEST_CASE("an embedding matches ATen, whole and as the sum of its vocabulary shards", "[ops]") {
   const auto ids = at::randint(0, 10, {3, 4}, at::kLong);
   auto table = make({10, 6}, at::kDouble);
   const auto start = anchor(at::kCPU);
@@ -231,7 +231,7 @@ TEST_CASE("embedding, whole and as a shard of the vocabulary", "[ops]") {
   CHECK(distance(whole, at::embedding(table.value, ids)) < 1e-15);
 }
 
-TEST_CASE("rope turns pairs and back", "[ops]") {
+TEST_CASE("RoPE matches the explicit rotation, forward and backward", "[ops]") {
   for (const auto type : kTypes) {
     const auto [cos, sin] = angles(20, 4, type);
     const auto positions = at::randint(0, 20, {2, 5}, at::kLong);
@@ -242,7 +242,7 @@ TEST_CASE("rope turns pairs and back", "[ops]") {
   }
 }
 
-TEST_CASE("attention: grouped heads, windows, segments, soft caps, sinks", "[ops]") {
+TEST_CASE("attention matches plain operations with grouped heads, windows, segments, soft caps and sinks", "[ops]") {
   for (const auto type : kTypes) {
     const std::int64_t n = 9;
     const auto segments = at::cat({at::zeros({2, 4}, at::kLong), at::zeros({2, 5}, at::kLong) + 1}, 1);
@@ -273,7 +273,7 @@ TEST_CASE("attention: grouped heads, windows, segments, soft caps, sinks", "[ops
   }
 }
 
-TEST_CASE("rope and attention in one operation equal the two", "[ops]") {
+TEST_CASE("fused RoPE and attention equal the separate operations", "[ops]") {
   for (const auto type : kTypes) {
     const auto [cos, sin] = angles(20, 4, type);
     const auto positions = at::randint(0, 20, {2, 7}, at::kLong);
@@ -281,7 +281,7 @@ TEST_CASE("rope and attention in one operation equal the two", "[ops]") {
     compare(
         type, {qkv}, {},
         [&, c = cos, s = sin] {
-          const auto copy = qkv * 1;  // its memory is turned in place
+          const auto copy = qkv * 1;  // its memory is rotated in place
           return rope_attention(copy, {.heads = 4, .groups = 2, .width = 8, .cos = c, .sin = s, .positions = positions},
                                 {.scale = 0.4});
         },
@@ -295,7 +295,7 @@ TEST_CASE("rope and attention in one operation equal the two", "[ops]") {
   }
 }
 
-TEST_CASE("cross-entropy: sum, scale, ignored rows, gradient in place of the logits", "[ops]") {
+TEST_CASE("cross-entropy with a scale and ignored rows matches ATen, forward and backward", "[ops]") {
   for (const auto type : {at::kDouble, at::kFloat}) {
     auto labels = at::randint(0, 33, {2, 6}, at::kLong);
     labels[0][1] = -100;
@@ -314,10 +314,10 @@ TEST_CASE("cross-entropy: sum, scale, ignored rows, gradient in place of the log
   auto logits = at::randn({3, 5});
   const auto before = logits.clone();
   cross_entropy(logits, at::zeros({3}, at::kLong), 1.0);
-  CHECK(logits.equal(before));  // evaluation leaves them alone
+  CHECK(logits.equal(before));  // without a graph, logits stay unchanged
 }
 
-TEST_CASE("a parameter used in ATen's operations gets its gradient", "[ops]") {
+TEST_CASE("a parameter used in ATen operations gets its gradient", "[ops]") {
   auto w = make({4}, at::kDouble);
   auto x = input({3, 4}, at::kDouble);
   compare(
@@ -359,7 +359,7 @@ TEST_CASE("Adam and AdamW steps equal their formulas", "[ops]") {
   CHECK(std::abs(sum_of_squares(x) / x.to(at::kDouble).square().sum().item<double>() - 1) < 1e-6);
 }
 
-TEST_CASE("fused accumulation sums low-precision products in the gradient's type", "[ops]") {
+TEST_CASE("fused accumulation sums low-precision matmuls in the gradient's type", "[ops]") {
   const auto x = at::randn({64, 8}, at::kFloat).to(at::kBFloat16),
              dy = at::randn({64, 4}, at::kFloat).to(at::kBFloat16);
   const auto exact = at::matmul(dy.to(at::kDouble).t(), x.to(at::kDouble));
@@ -370,7 +370,7 @@ TEST_CASE("fused accumulation sums low-precision products in the gradient's type
   };
   for (const int times : {1, 3}) {
     CHECK(error(true, times) < 1e-6);
-    if (!has_host_matmul()) CHECK(error(false, times) > 1e-4);  // each product was rounded to bfloat16
+    if (!has_host_matmul()) CHECK(error(false, times) > 1e-4);  // each matmul was rounded to bfloat16
   }
   Parameter experts{
       .name = "e", .shape = {2, 8, 4}, .grad = at::zeros({2, 8, 4}, at::kFloat), .fused_accumulation = true};
@@ -379,7 +379,7 @@ TEST_CASE("fused accumulation sums low-precision products in the gradient's type
                  at::matmul(x.narrow(0, 24, 40).to(at::kDouble).t(), dy.narrow(0, 24, 40).to(at::kDouble))) < 1e-6);
 }
 
-TEST_CASE("products of stacked experts run in the type of autocast", "[ops]") {
+TEST_CASE("matmuls of stacked experts run in the autocast type", "[ops]") {
   Parameter weight = make({2, 6, 5}, at::kFloat);
   const std::vector<std::int64_t> rows = {3, 4};
   const auto run = [&](std::optional<at::ScalarType> type) {

@@ -1,4 +1,4 @@
-// Weights of few bits against what bitsandbytes makes of the same weights on a CPU, whole and in parts.
+// Weights quantized to 4 or 8 bits, whole and in shards, against bitsandbytes on the CPU.
 #include "ops/quantized.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ QuantizedLayout layout_of(QuantizedFormat format, const at::Tensor& whole, at::S
   return {format, whole.size(0), whole.size(1), std::move(part), type};
 }
 
-/// Elements of a part of a whole matrix, in their order.
+/// The elements of a part of a matrix, in order.
 at::Tensor cut(const at::Tensor& whole, const QuantizedPart& part) {
   if (part.ranges.empty()) return whole.flatten();
   std::vector<at::Tensor> pieces;
@@ -75,7 +75,7 @@ at::Tensor cut(const at::Tensor& whole, const QuantizedPart& part) {
 
 at::Tensor packed(const QuantizedLayout& layout, const at::Tensor& whole, const QuantizedPart& part = {}) {
   Quantizer quantizer(layout);
-  constexpr std::int64_t kMeasured = 1000, kCoded = 98;  // in pieces that end inside of blocks
+  constexpr std::int64_t kMeasured = 1000, kCoded = 98;  // pieces that end inside blocks
   for (std::int64_t first = 0; first < whole.numel(); first += kMeasured)
     quantizer.measure(first, whole.flatten().narrow(0, first, std::min(kMeasured, whole.numel() - first)));
   auto out = at::zeros({layout.bytes()}, at::kByte);
@@ -89,13 +89,13 @@ at::Tensor packed(const QuantizedLayout& layout, const at::Tensor& whole, const 
 
 }  // namespace
 
-TEST_CASE("the numbers that small scales stand for are bitsandbytes'", "[ops]") {
+TEST_CASE("the 8-bit code table for nested scales equals that of bitsandbytes", "[ops]") {
   const auto& numbers = dynamic_numbers();
   CHECK(hex(reinterpret_cast<const std::uint8_t*>(numbers.data()), 1024) ==
         golden::load("quantization/values.json")["dynamic"]);
 }
 
-TEST_CASE("codes, scales and what they stand for are bitsandbytes'", "[ops]") {
+TEST_CASE("quantized codes, scales and dequantized values equal those of bitsandbytes", "[ops]") {
   const auto values = golden::load("quantization/values.json");
   for (const int bits : {4, 8})
     for (const auto& recorded : values[bits == 4 ? "four_bits" : "eight_bits"]) {
@@ -124,8 +124,8 @@ TEST_CASE("codes, scales and what they stand for are bitsandbytes'", "[ops]") {
     }
 }
 
-TEST_CASE("a part has the numbers of the whole, wherever it is cut", "[ops]") {
-  const auto whole = weight(22, 150, at::kFloat);  // rows begin inside of blocks, and the last block is cut off
+TEST_CASE("a shard of a quantized weight has the values of the whole weight, wherever it is cut", "[ops]") {
+  const auto whole = weight(22, 150, at::kFloat);  // rows begin inside blocks, and the last block is incomplete
   const auto elements = whole.numel();
   const std::vector<QuantizedPart> parts = {
       {.repeats = 1, .period = elements, .ranges = {{0, 11 * 150}}},
@@ -149,7 +149,7 @@ TEST_CASE("a part has the numbers of the whole, wherever it is cut", "[ops]") {
   }
 }
 
-TEST_CASE("products take a weight of few bits as the numbers that it stands for", "[ops]") {
+TEST_CASE("matmuls with a quantized weight equal matmuls with its dequantized values", "[ops]") {
   const auto whole = weight(24, 96, at::kBFloat16);
   for (const auto& format : {QuantizedFormat{4, true}, QuantizedFormat{8, false}})
     for (const auto matmul_type : {at::kBFloat16, at::kFloat}) {
@@ -164,7 +164,7 @@ TEST_CASE("products take a weight of few bits as the numbers that it stands for"
     }
 }
 
-TEST_CASE("bytes of a weight are those that its format promises", "[ops]") {
+TEST_CASE("a quantized weight takes the bits per element that its format specifies", "[ops]") {
   const auto whole = at::zeros({512, 4096}, at::kBFloat16);
   const auto bits = [&](QuantizedFormat format) {
     return 8.0 * static_cast<double>(layout_of(format, whole, at::kBFloat16).bytes()) /

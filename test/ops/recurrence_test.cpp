@@ -1,5 +1,5 @@
-// Recurrences in chunks against the plain recurrence, token by token, and autograd: values and gradients, with lengths
-// that no chunk divides, decays from none to total, and documents of a pack apart.
+// Chunked recurrences against the token-by-token recurrence and autograd: outputs and gradients, with lengths that are
+// not multiples of the chunk, decays from none to total, and packed documents.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -28,7 +28,7 @@
 namespace automodel::ops {
 namespace {
 
-/// Numbers of documents of one or more sequences of `tokens` tokens that begin at `starts`.
+/// Document numbers of one or more sequences of `tokens` tokens, with documents that begin at `starts`.
 at::Tensor documents(std::int64_t tokens, const std::vector<std::vector<std::int64_t>>& starts) {
   auto out = at::zeros({static_cast<std::int64_t>(starts.size()), tokens}, at::kLong);
   for (std::size_t row = 0; row < starts.size(); ++row)
@@ -37,14 +37,14 @@ at::Tensor documents(std::int64_t tokens, const std::vector<std::vector<std::int
   return out;
 }
 
-/// 0 where a document begins, [batch], else 1.
+/// [batch]: 0 where a document begins, else 1.
 at::Tensor going_on(const at::Tensor& segments, std::int64_t token, std::int64_t batch, at::ScalarType type) {
   if (token == 0) return at::zeros({batch}, type);
   if (!segments.defined()) return at::ones({batch}, type);
   return segments.select(1, token).eq(segments.select(1, token - 1)).to(type);
 }
 
-/// Logarithms of decays of all strengths: some tokens forget nothing, some all.
+/// Logarithms of decays of all strengths: some tokens forget nothing, some everything.
 at::Tensor some_decays(const std::vector<std::int64_t>& shape, at::ScalarType type) {
   const auto kind = at::rand(shape, type), strength = at::rand(shape, type);
   return leaf(-(strength * 0.3 * kind.lt(0.8) + strength * 60 * kind.gt(0.95)));
@@ -112,7 +112,7 @@ at::Tensor plain_delta(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 
 constexpr std::int64_t kBatch = 2;
 
-TEST_CASE("a scan in chunks is the recurrence", "[recurrence]") {
+TEST_CASE("the chunked scan equals the token-by-token recurrence", "[recurrence]") {
   for (const auto type : kTypes)
     for (const auto& c : kCases) {
       CAPTURE(c.tokens, c.chunk, c.starts.size());
@@ -139,7 +139,7 @@ TEST_CASE("a scan in chunks is the recurrence", "[recurrence]") {
     }
 }
 
-TEST_CASE("the delta rule in chunks is the recurrence, with one decay a head or one a channel", "[recurrence]") {
+TEST_CASE("the chunked delta rule equals the recurrence, with decays per head or per channel", "[recurrence]") {
   for (const auto type : kTypes)
     for (const auto& c : kCases)
       for (const bool channels : {false, true}) {
@@ -162,7 +162,7 @@ TEST_CASE("the delta rule in chunks is the recurrence, with one decay a head or 
       }
 }
 
-TEST_CASE("slices of rows, groups and heads make up the whole", "[recurrence]") {
+TEST_CASE("scan and delta rule in slices of rows, groups and heads equal the recurrence", "[recurrence]") {
   const std::int64_t tokens = 9, heads = 6, rows = 3;
   const auto segments = documents(tokens, {{2}, {}, {8}});
   for (const std::int64_t groups : {1, 2, 6})
@@ -189,7 +189,7 @@ TEST_CASE("slices of rows, groups and heads make up the whole", "[recurrence]") 
     }
 }
 
-TEST_CASE("documents of a pack compute what each computes alone", "[recurrence]") {
+TEST_CASE("packed documents give the same outputs as each document alone", "[recurrence]") {
   const std::vector<std::int64_t> starts = {11, 16, 30};
   const std::int64_t tokens = 41;
   const auto segments = documents(tokens, {starts});
@@ -214,7 +214,7 @@ TEST_CASE("documents of a pack compute what each computes alone", "[recurrence]"
   }
 }
 
-TEST_CASE("scores with a decay for each channel stay finite where everything is forgotten", "[recurrence]") {
+TEST_CASE("scores with per-channel decay stay finite where everything is forgotten", "[recurrence]") {
   const auto x = at::randn({3, 32, 4}, at::kFloat), k = at::randn({3, 32, 4}, at::kFloat);
   const auto sum = at::full({3, 32, 4}, -200.0, at::kFloat).cumsum(1);
   const auto scores = channel_scores(x, k, sum);
@@ -241,8 +241,8 @@ at::Tensor plain_conv(const at::Tensor& x, const at::Tensor& weight, const at::T
   return at::stack(out, 1);
 }
 
-TEST_CASE("a short convolution sees its own document and nothing later", "[recurrence]") {
-  // Half precision has no kernel: it takes ATen's operations, as a GPU does.
+TEST_CASE("a short convolution sees only its own document and no later tokens", "[recurrence]") {
+  // Half precision has no kernel and uses ATen's operations, as on a GPU.
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const bool silu : {true, false})
       for (const std::int64_t taps : {1, 2, 4, 8})
@@ -265,7 +265,7 @@ TEST_CASE("a short convolution sees its own document and nothing later", "[recur
         }
 }
 
-TEST_CASE("a short convolution takes a part of a joined projection, and rows of its weight", "[recurrence]") {
+TEST_CASE("a short convolution accepts a slice of a fused projection and rows of its weight", "[recurrence]") {
   auto weight = make({10, 1, 4}, at::kDouble);
   auto x = input({kBatch, 9, 20}, at::kDouble);
   const ShortConv conv{.weights = {{&weight, 2, 3}, {&weight, 7, 2}}};
@@ -277,7 +277,7 @@ TEST_CASE("a short convolution takes a part of a joined projection, and rows of 
       });
 }
 
-TEST_CASE("decays and time steps from projections", "[recurrence]") {
+TEST_CASE("decays and time steps computed from projections match ATen", "[recurrence]") {
   for (const auto type : kTypes) {
     auto rate = make({3}, type), bias = make({3}, type), wide = make({6}, type), odd = make({1, 1, 3, 1}, type);
     auto x = input({kBatch, 7, 3}, type), y = input({kBatch, 7, 3, 2}, type);
@@ -315,7 +315,7 @@ TEST_CASE("decays and time steps from projections", "[recurrence]") {
   }
 }
 
-TEST_CASE("a gated norm, gate first or norm first, one weight per group or one for all", "[recurrence]") {
+TEST_CASE("a gated norm matches ATen in either order, with per-group, shared or no weights", "[recurrence]") {
   for (const auto type : kTypes)
     for (const auto order : {GateOrder::kNormFirst, GateOrder::kGateFirst})
       for (const auto shape : {GateShape::kSilu, GateShape::kSigmoid})

@@ -1,4 +1,4 @@
-// Adam with moments in bfloat16 against its formulas, rounded where they are kept.
+// Adam with bfloat16 moments against its formulas, with rounding where moments are stored.
 #include <cmath>
 #include <vector>
 
@@ -19,7 +19,7 @@ double kept(double value, bool low) {
 
 }  // namespace
 
-TEST_CASE("moments are rounded to the types that the recipe names, once per step", "[optim]") {
+TEST_CASE("Adam's moments are rounded once per step to the types in the recipe", "[optim]") {
   constexpr std::int64_t kLength = 41;
   constexpr double kRate = 0.01;
   for (const bool first : {false, true})
@@ -54,8 +54,8 @@ TEST_CASE("moments are rounded to the types that the recipe names, once per step
             largest[i] = kept(largest[i], second);
           }
         }
-        // Where float32 rounds to the other neighbour than float64, a moment differs by a unit of bfloat16, 2^-8, in
-        // one of five steps: by no more than that in one update.
+        // Where float32 and float64 round to different neighbours, a moment differs by one bfloat16 unit, 2^-8, in one
+        // of five steps, and one update by no more than that.
         const double tolerance = first || second ? kRate / 256 : 1e-5 * kRate * 5;
         for (std::size_t i = 0; i < kLength; ++i)
           CHECK(target.value.const_data_ptr<float>()[i] == Approx(value[i]).margin(tolerance));

@@ -9,10 +9,10 @@
 namespace automodel::optim {
 namespace {
 
-TEST_CASE("the dynamic loss scale follows Megatron Core's step by step") {
+TEST_CASE("the dynamic loss scale equals Megatron Core's at every step") {
   int steps = 0;
   for (const auto& row : golden::load("megatron/loss_scaler.json")) {
-    if (!row.contains("trace")) continue;  // what the original's constructor refuses
+    if (!row.contains("trace")) continue;  // settings that Megatron Core refuses
     const auto& in = row["input"];
     LossScaler scaler({.initial = in["initial_scale"],
                        .least = in["min_scale"],

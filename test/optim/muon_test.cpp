@@ -1,4 +1,4 @@
-// Muon against torch.optim.Muon of PyTorch 2.11, and whole matrices from parts of them.
+// Muon against torch.optim.Muon of PyTorch 2.11, and updates of sharded matrices as a whole.
 #include <cmath>
 #include <vector>
 
@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The numbers that the recorded runs began with: multiples of 1/64 between -2 and 2.
+/// The initial values of the recorded runs: multiples of 1/64 between -2 and 2.
 at::Tensor numbers(std::int64_t seed, std::int64_t count) {
   auto out = at::empty({count}, at::kFloat);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -70,7 +70,7 @@ TEST_CASE("Muon has PyTorch's defaults", "[optim]") {
   CHECK((!ours.adjust_lr_fn() && theirs["adjust_lr_fn"].is_null()));
 }
 
-TEST_CASE("Muon gives PyTorch's numbers for matrices", "[optim][golden]") {
+TEST_CASE("Muon updates of matrices equal PyTorch's", "[optim][golden]") {
   const auto recorded = golden::load("torch/muon.json");
   const double lr = recorded["lr"];
   int compared = 0;
@@ -91,14 +91,14 @@ TEST_CASE("Muon gives PyTorch's numbers for matrices", "[optim][golden]") {
       gradient = numbers(100 + step, count) * 4;
       optimizer.step(lr, config.weight_decay(), 0.25);
     }
-    // An update's elements are below 1.2 and the factor; products round to 8 bits, a few of them one after the other.
+    // The elements of an update are below 1.2 times the factor; several matmuls in sequence round to 8 bits.
     const double rows = static_cast<double>(shape[0]), columns = static_cast<double>(shape[1]);
     const double factor = config.adjust_lr_fn() == config::MuonScale::kMatchRmsAdamW
                               ? 0.2 * std::sqrt(std::max(rows, columns))
                               : std::sqrt(std::max(1.0, rows / columns));
     CHECK(difference(target.value, row["value"]) < steps * lr * factor * 6 / 256);
     const auto states = optimizer.states(0);
-    REQUIRE(states.size() == 2);  // one tensor: the first moment of what is no matrix would be in it
+    REQUIRE(states.size() == 2);  // the same tensor would hold the first moment of other parameters
     CHECK(states[0].name == "momentum_buffer");
     CHECK(states[0].belongs_to(true));
     CHECK_FALSE(states[0].belongs_to(false));
@@ -108,7 +108,7 @@ TEST_CASE("Muon gives PyTorch's numbers for matrices", "[optim][golden]") {
   CHECK(compared == 18);
 }
 
-TEST_CASE("dion.Muon gives dion's numbers for matrices", "[optim][golden]") {
+TEST_CASE("dion.Muon updates of matrices equal those of dion", "[optim][golden]") {
   const auto recorded = golden::load("torch/dion_muon.json");
   const double lr = recorded["lr"];
   const int steps = recorded["steps"];
@@ -148,7 +148,7 @@ TEST_CASE("dion.Muon gives dion's numbers for matrices", "[optim][golden]") {
   CHECK(recorded["rows"].size() == 24);
 }
 
-TEST_CASE("dion.Muon's embeddings and head have no weight decay, the head a rate by its width", "[optim]") {
+TEST_CASE("dion.Muon does not decay embeddings and head, and scales the head's rate by width", "[optim]") {
   config::DionMuonConfig config;
   config.lr = 0.1;
   config.embed_lr = 0.03;
@@ -164,12 +164,12 @@ TEST_CASE("dion.Muon's embeddings and head have no weight decay, the head a rate
                    {.name = "head", .offset = 2 * kEach, .length = kEach, .place = Place::kHead}};
   const auto before = target.value.clone();
   Optimizer optimizer(plan::plan_optimizer(config, 64), {target});
-  optimizer.step(0.1, 0.5, 1);  // without gradients weight decay alone acts
+  optimizer.step(0.1, 0.5, 1);  // with zero gradients only weight decay acts
   CHECK(at::allclose(target.value.narrow(0, 0, kEach), before.narrow(0, 0, kEach) * 0.95));
   CHECK(at::equal(target.value.narrow(0, kEach, 2 * kEach), before.narrow(0, kEach, 2 * kEach)));
 }
 
-TEST_CASE("what is no matrix of a layer is AdamW's, at rates of its own", "[optim]") {
+TEST_CASE("Muon updates parameters other than layer matrices with AdamW at their own rates", "[optim]") {
   config::MuonConfig muon;
   muon.lr = 0.1;
   muon.scalar_lr = 0.02;
@@ -200,13 +200,13 @@ TEST_CASE("what is no matrix of a layer is AdamW's, at rates of its own", "[opti
   }
 }
 
-TEST_CASE("a matrix in parts is changed as a whole", "[optim]") {
-  // Four ranks: two shards of the unit by two slices of the first matrix, which is cut in two places; the second is
-  // whole on all, the third a stack.
+TEST_CASE("Muon updates a sharded matrix as a whole", "[optim]") {
+  // Four ranks: two shards of the unit times two slices of the first matrix, which is cut in two places; the second
+  // matrix is whole on all ranks, the third is a stack.
   constexpr std::int64_t kRows = 6, kColumns = 8;
   const auto value_of = [](std::int64_t seed, std::int64_t count) { return numbers(seed, count).to(at::kBFloat16); };
   const auto whole = value_of(1, kRows * kColumns), other = value_of(2, 20), stack = value_of(3, 24);
-  // Tells every element's place, and that it saw the matrix at once.
+  // The result depends on the element and on the whole matrix.
   const auto change = [](const at::Tensor& m) { return (m * 2 + m.sum()).to(at::kBFloat16); };
   const std::vector<model::Slice> slices = {{.dim = 0, .ranges = {{0, 1}, {4, 6}}}, {.dim = 0, .ranges = {{1, 4}}}};
   const auto outcome = comm::run_ranks(4, [&](comm::World& world) {
@@ -239,7 +239,7 @@ TEST_CASE("a matrix in parts is changed as a whole", "[optim]") {
               .narrow(0, groups.begin, groups.length);
       if (!at::equal(mine, expected))
         throw std::runtime_error(fmt::format("rank {}, {}", world.rank(), sharded ? "sharded" : "whole"));
-      // The work is dealt out: no rank does all of it.
+      // The work is distributed: no rank does all of it.
       if (exchange.own_elements() >= 48 + 20 + 24) throw std::runtime_error("one rank works alone");
     }
   });

@@ -50,7 +50,7 @@ double gradient_of(std::int64_t i, int step) {
 
 }  // namespace
 
-TEST_CASE("SGD gives PyTorch's numbers, in one shard as in several, and after a resume", "[optim]") {
+TEST_CASE("SGD equals PyTorch's, in one shard or several and after a resume", "[optim]") {
   const std::vector<Setting> settings = {{},
                                          {.weight_decay = 0.1},
                                          {.momentum = 0.9},
@@ -81,7 +81,7 @@ TEST_CASE("SGD gives PyTorch's numbers, in one shard as in several, and after a 
       auto optimizer = make();
       CHECK(optimizer.state_bytes() == (setting.momentum > 0 ? kLength * 8 : 0));
       for (int step = 0; step < 6; ++step) {
-        if (step == 3) {  // as a checkpoint brings it back
+        if (step == 3) {  // restored as from a checkpoint
           auto again = make();
           for (std::size_t i = 0; i < optimizer.targets().size(); ++i) {
             const auto from = optimizer.states(i), to = again.states(i);

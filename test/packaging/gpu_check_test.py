@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/gpu_check.sh with programs that fail, hang and pass: the other steps run, and what was found is kept."""
+"""scripts/gpu_check.sh with programs that fail, hang and pass: the other steps still run, and results are kept."""
 import os
 import pathlib
 import shutil
@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory(prefix="automodel-check-") as name:
     program(tools / "nvidia-smi", 'case "$1" in -L) for i in $GPUS; do echo "GPU $i: a card"; done ;; *) echo table ;; esac\n')
     parity = 'echo "parity $* on ${RANKS:-1}"\n'
     program(bundle / "libexec/device_parity", parity)
-    # What trains leaves metrics; the adapters' run stops on the way.
+    # Training runs write metrics; the adapter run stops halfway.
     program(bundle / "bin/automodel", """
 [ "$1" = train ] || exit 0
 for word in "$@"; do case "$word" in --checkpoint.checkpoint_dir=*) out=${word#*=} ;; esac; done
@@ -52,11 +52,11 @@ case "$2" in *adapters*) printf '{"half' >> "$out/training.jsonl"; exec sleep 60
     assert "usage: scripts/gpu_check.sh" in check("--only", "nothing", code=2) and "usage" in check("--minutes", "soon", code=2)
     assert "no NVIDIA GPU here" in check(code=4)
 
-    # GPUs are those that may be seen.
+    # Only visible GPUs count.
     assert "on 2" in check("--only", "nccl", gpus="0 1") and "--carry nccl" in check("--only", "nccl", gpus="0 1 2 3")
     assert "was not run" in check("--only", "nccl", gpus="0 1 2 3", CUDA_VISIBLE_DEVICES="2")
 
-    # A failure is no end, and everything is kept.
+    # A failure does not end the check, and everything is kept.
     program(bundle / "libexec/device_parity", parity + '[ "${RANKS:-1}" != 2 ] || exit 70\n')
     out = place / "out"
     said = check("--device", "cpu", "--only", "parity", "--output", out, code=1)
@@ -65,7 +65,7 @@ case "$2" in *adapters*) printf '{"half' >> "$out/training.jsonl"; exec sleep 60
     assert summary in said and "gpu_check: ok" not in said, said
     assert "on 4" in (out / "four-ranks.log").read_text(), said
 
-    # What hangs is cut off, and what would begin after the last minute is left out.
+    # Steps that hang are killed, and steps that would begin after the time limit are skipped.
     program(bundle / "libexec/device_parity", "sleep 300\n")
     began = time.monotonic()
     said = check("--device", "cpu", "--only", "one-rank,communicators", "--minutes", 0, "--output", out, code=1)
@@ -76,7 +76,7 @@ case "$2" in *adapters*) printf '{"half' >> "$out/training.jsonl"; exec sleep 60
     assert "cut off      one-rank, after 2 s" in said and "ok           communicators" in said, said
     assert time.monotonic() - began < 60
 
-    # The table has a row for what was cut off, from the steps that it did, and goes on.
+    # The table has a row for the killed run, from the steps that it completed, and the rows after it.
     recipes = bundle / "recipes/gpu"
     recipes.mkdir(parents=True)
     done = subprocess.run(["python3", bundle / "gpu_table.py", bundle / "bin/automodel", recipes, out / "times", "--device", "cpu",

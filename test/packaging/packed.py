@@ -1,4 +1,4 @@
-"""What is made of a build for somebody else's machine, and a recipe to try it with."""
+"""The packages of a build for other machines, and a recipe to test them."""
 import os
 import pathlib
 import re
@@ -37,14 +37,14 @@ def libtorch(build):
 
 
 def link_tree(origin, target):
-    """Hard links where they are possible: a symbolic link would lead through a home folder that is closed to others."""
+    """Hard links if possible: a symbolic link would lead through a home folder that other users cannot read."""
     target.parent.mkdir(parents=True, exist_ok=True)
     same_disk = origin.stat().st_dev == target.parent.stat().st_dev
     shutil.copytree(origin, target, copy_function=os.link if same_disk else shutil.copy2)
 
 
 def torch_wheel(build, folder):
-    """A stand-in for PyPI's wheel of torch (0.5 GB, and 2.5 GB of CUDA libraries): what a CPU needs of the build's own."""
+    """A stand-in for PyPI's wheel of torch (0.5 GB, and 2.5 GB of CUDA libraries): the build's LibTorch for a CPU."""
     torch = libtorch(build)
     version = re.search(r"^torch==(\S+)", (SOURCE / "third_party/pip.txt").read_text(), re.M).group(1)
     files = [path for path in sorted((torch / "lib").iterdir()) if path.name.split(".so")[0] in ("libtorch_cpu", "libc10", "libgomp", "libtorch")]
@@ -62,7 +62,7 @@ def torch_wheel(build, folder):
 
 
 def fetch_wheels(folder, *requirements):
-    """Why they could not be had; empty where they were."""
+    """Why they are not available; empty if they are."""
     words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", folder, "--only-binary=:all:",
              "--python-version", "3.11", *requirements]
     done = subprocess.run(words, text=True, capture_output=True)

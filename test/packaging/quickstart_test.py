@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What scripts/quickstart.sh builds and says on machines with and without a GPU: quickstart_test.py (stand-ins for the tools)"""
+"""What scripts/quickstart.sh builds and prints with and without a GPU: quickstart_test.py (stand-ins for the tools)"""
 import os
 import pathlib
 import shutil
@@ -50,7 +50,7 @@ assert "NVIDIA GPUs: 2; builds the CUDA half too" in said, said
 assert "--preset cuda" in calls and "--target automodel automodel-worker automodel_cuda" in calls and "sh --gpu" in calls, calls
 assert "cuda train recipes/quickstart.yaml --nproc-per-node 2 --device auto" in calls, calls
 
-if not any(pathlib.Path(place, "include/nccl.h").exists() for place in ("/usr/local", "/usr")):  # else this machine has NCCL anyway
+if not any(pathlib.Path(place, "include/nccl.h").exists() for place in ("/usr/local", "/usr")):  # otherwise NCCL is installed
     said, calls = quickstart(1, False)
     assert "nvcc or NCCL is missing; training on the CPU" in said and "--preset release" in calls, said + calls
 print("quickstart: ok", os.fspath(SOURCE / "scripts/quickstart.sh"))

@@ -2,8 +2,8 @@
 """Two machines without Slurm and without a shared folder for programs and data, as docs/cluster.md sets them up:
 two_hosts_test.py BUILD_FOLDER
 
-The hosts are network namespaces. On one the archive, LibTorch and the data lie in other folders than on the other; a link
-farm at the same path leads to them; recipe and checkpoints are shared. Skipped (77) where namespaces or Open MPI are missing.
+The hosts are network namespaces. The archive, LibTorch and the data are in different folders on each; symbolic links at the
+same path lead to them; recipe and checkpoints are shared. Skipped (77) if namespaces or Open MPI are missing.
 """
 import json
 import os
@@ -27,7 +27,7 @@ def skip(reason):
 
 
 def lay_out(place, archive, torch, host, where, rows):
-    """What this host has, and the folder of links that stands at the same path on both."""
+    """The files of this host, and the folder of links that has the same path on both hosts."""
     for folder in where.values():
         (place / host / folder).mkdir(parents=True)
     program, data = place / host / where["program"], place / host / where["data"]
@@ -49,12 +49,12 @@ def lay_out(place, archive, torch, host, where, rows):
 class Cluster:
     def __init__(self, place, network):
         self.place, self.network, self.here, self.work = place, network, place / "here", place / "work"
-        # From outside: the first host does not see what the second one mounts.
+        # From outside, since the first host does not see the mounts of the second one.
         self.launcher = network.launcher(place / "ssh", ["nsenter", f"--mount=/proc/{os.getpid()}/ns/mnt"])
         (self.work / "hosts").write_text("".join(f"{host} slots=1\n" for host in network.hosts))
 
     def mpirun(self, *words):
-        """From the first host. What a real ssh does not need: the one that stands for it, and the network of this test."""
+        """Runs words on the first host, with the options for the replacement of ssh and for the network of this test."""
         command = ["mpirun", "--hostfile", "hosts", *self.launcher, *words]
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.place), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                        "OMP_NUM_THREADS": "1", "AUTOMODEL_CALIBRATION": "", "LANG": "C.UTF-8"}
@@ -80,7 +80,7 @@ def main():
         for host, where in zip(network.hosts, layouts):
             network.mount(host, lay_out(place, archive, libtorch(build), host, where, 64), here)
         for host, other in (network.hosts, network.hosts[::-1]):
-            # Nothing of the other host is to be seen: an empty folder lies over it.
+            # The files of the other host are hidden by an empty folder mounted over them.
             (place / f"nothing-{host}").mkdir()
             network.mount(host, place / f"nothing-{host}", place / other)
         (place / "work").mkdir()
@@ -96,7 +96,7 @@ def main():
         assert (cluster.work / f"run/epoch_0_step_{STEPS - 1}/model").exists(), trained.stdout
         print("two hosts: doctor on both, trained")
 
-        # What is missing on the second host alone is said with its rank.
+        # A file that is missing only on the second host is reported with the rank.
         again = ["-np", "2", "--map-by", "ppr:1:node", here / "bin/automodel", "train", "r.yaml", "--checkpoint.resume", "never"]
         (place / network.hosts[1] / "scratch/rows.jsonl").rename(place / "rows.jsonl")
         missing = cluster.mpirun(*again)

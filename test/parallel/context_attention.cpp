@@ -1,4 +1,4 @@
-// Attention whose tokens are spread over ranks gives what attention in one place gives, and the same gradients.
+// Attention with tokens sharded over ranks has the outputs and gradients of attention on one rank.
 //
 //   context_attention [--as-on-gpus] [options of rank_suite.h]
 //
@@ -88,7 +88,7 @@ void check(comm::World& world, const ops::AttentionOptions& base, int heads_rank
                     here(q), here(k), here(v), here(g));
   const auto after = ops::flash_calls();
   const bool fused = type_under_test == at::kBFloat16 && base.softcap == 0;
-  // Other ranks count too; a rank alone with plain sequences has PyTorch's own operation.
+  // Calls of other ranks count too; a single rank with plain sequences uses PyTorch's own operation.
   if (fused && (keys.size() > 1 || base.window > 0 || base.segments.defined()))
     RANK_CHECK(after.forward > before.forward && after.backward > before.backward);
   const auto close = [&](const at::Tensor& a, const at::Tensor& b, const char* name) {

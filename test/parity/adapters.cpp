@@ -1,5 +1,5 @@
-// Low-rank adapters: gradients are projections of those of the merged weights, on every mesh they are those of one
-// rank, and everything else stays as it is.
+// Low-rank adapters: gradients are projections of those of the merged weights and equal on every mesh to those of one
+// rank, and all other weights stay unchanged.
 #include <fmt/format.h>
 
 #include <ATen/TensorOperators.h>
@@ -63,7 +63,7 @@ test::TinyRun run_of(const Model& model) {
 void check_projections(comm::World& world, test::TinyRun run) {
   const std::string what = run.config.empty() ? run.family : run.config;
   Session adapted(world, test::recipe_text(run, true));
-  for (const int step : {0, 1}) adapted.step(step);  // B is zero before
+  for (const int step : {0, 1}) adapted.step(step);  // B is zero before training
   auto values = train::gather_values(adapted.runtime());
   const auto result = adapted.gradients(2);
   const auto gradients = train::gather_gradients(adapted.runtime());
@@ -98,7 +98,7 @@ void check_projections(comm::World& world, test::TinyRun run) {
   RANK_CHECK(std::abs(std::sqrt(squares) - result.grad_norm) < 1e-9 * result.grad_norm);
 }
 
-/// Nothing of the base changes, and nothing is kept for it.
+/// Base weights do not change and have no gradients or optimizer states.
 void check_frozen(comm::World& world, const std::string& distributed) {
   test::TinyRun run{.layers = 2, .global_batch = 4 * world.size(), .local_batch = 4, .sections = kUsual};
   run.distributed = distributed;
@@ -112,7 +112,7 @@ void check_frozen(comm::World& world, const std::string& distributed) {
     if (at::equal(value, after.at(name)) == adapter)
       test::rank_check_failed(__FILE__, __LINE__, name + (adapter ? " is not trained" : " was changed"));
   }
-  // Moments and gradients of the adapters alone, up to alignment of the shards.
+  // Moments and gradients of the adapters only, up to alignment of the shards.
   RANK_CHECK(static_cast<double>(session.runtime().optimizer().state_bytes()) <= 2 * 8 * (elements + 2048));
   std::int64_t gradients = 0;
   for (auto* stage : session.runtime().stages()) gradients += stage->data_parallel().bytes().gradients;
@@ -128,7 +128,7 @@ struct Mesh {
   int least_ranks = 1;
 };
 
-/// What a mesh of this many ranks is tried with: `rest` ranks are data-parallel.
+/// The meshes to test on this many ranks.
 std::vector<Mesh> meshes(int ranks) {
   std::vector<Mesh> out;
   for (const char* strategy :
@@ -166,7 +166,7 @@ std::vector<Mesh> meshes(int ranks) {
   return out;
 }
 
-/// One of each kind.
+/// One mesh of each kind.
 std::vector<Mesh> few_meshes(int ranks) {
   std::vector<Mesh> out = {
       {"strategy: megatron_fsdp, zero_dp_strategy: 2", "", ranks},
@@ -184,7 +184,7 @@ std::vector<Mesh> few_meshes(int ranks) {
 }
 
 void check(comm::World& w, test::TinyRun run, const Mesh& mesh) {
-  run.global_batch = 24;  // every mesh trains the same
+  run.global_batch = 24;  // the same for every mesh
   run.local_batch = run.global_batch / mesh.data / 2;
   run.steps = 3;
   run.distributed = mesh.distributed;

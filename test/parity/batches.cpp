@@ -1,6 +1,5 @@
-// Batches as real data makes them, on every kind of mesh: lengths that change from step to step, a last batch that is
-// not full, labels that do not count; and validation, which must be the loss of one rank and leave no trace in
-// training.
+// Batches as in real data, on every kind of mesh: lengths that change from step to step, an incomplete last batch,
+// ignored labels; and validation, which must give the loss of one rank and not affect training.
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -23,10 +22,10 @@ const std::string kRows = std::string("{_target_: tokens, path: ") + AUTOMODEL_G
 struct Mesh {
   std::string distributed;
   std::string model_parallel = {};
-  int pad = 1;  ///< rows are filled to a multiple of this on every mesh that is compared
+  int pad = 1;  ///< rows are padded to a multiple of this on both compared meshes
 };
 
-/// Meshes of as many ranks.
+/// The meshes of `ranks` ranks.
 std::vector<Mesh> meshes(int ranks) {
   std::vector<Mesh> out;
   for (const auto& [schedule, chunks] : std::map<std::string, int>{
@@ -108,7 +107,7 @@ void check_validation(comm::World& world) {
     const auto here = validate(world, test::recipe_text(run, false));
     if (world.rank() != 0) continue;
     const auto& alone = validated_alone(test::recipe_text(run, true));
-    // Row by row: batches of one sequence weigh each token the same as batches of many.
+    // Row by row: a batch of one sequence weights each token like a batch of many.
     auto rows = run;
     rows.single_batch = 1;
     const auto& one_by_one = validated_alone(test::recipe_text(rows, true));

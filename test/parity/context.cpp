@@ -1,4 +1,4 @@
-// Context parallelism computes the gradients of one rank, by every way to exchange keys, and with everything else.
+// Context parallelism computes the gradients of one rank, with every exchange of keys and every other parallelism.
 #include <fmt/format.h>
 
 #include "parity/parity.h"

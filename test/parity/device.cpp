@@ -1,6 +1,6 @@
-// A device's tensors travel as a host's do, and ranks on a device compute the losses and gradients of one rank on the
-// CPU. On `cuda` this is what scripts/gpu_check.sh runs, with several ranks on one GPU; on `cpu` it shows that the
-// check itself is right.
+// Device tensors are communicated like host tensors, and ranks on a device compute the losses and gradients of one rank
+// on the CPU. scripts/gpu_check.sh runs this on `cuda`, with several ranks on one GPU; on `cpu` it checks the check
+// itself.
 //
 //   device_parity [--on cpu|cuda] [--carry mpi|nccl] [options of rank_suite.h]
 #include <algorithm>
@@ -27,10 +27,10 @@ namespace {
 /// Set by main() before any rank starts.
 std::string device_under_test = "cuda";
 std::string carrier = "mpi";
-/// What differs, of this process: the rest is compared all the same, so that one run tells all.
+/// The differences found by this process: the comparison goes on, so that one run reports all of them.
 std::atomic<int> differences = 0;
 
-/// What a run has beside its mesh.
+/// The settings of a run other than its mesh.
 struct Task {
   std::string name;
   std::string model = "model_type: llama";
@@ -48,7 +48,7 @@ config::LoadedRecipe recipe(const std::string& device, const std::string& dtype,
       "initializer_range: 0.2}}, torch_dtype: {}}}\n"
       "dataset: {{{}}}\n"
       "step_scheduler: {{global_batch_size: 8, local_batch_size: {}, max_steps: 10, num_epochs: null}}\n"
-      // With a small eps, rounding in gradients near zero becomes steps of the whole rate.
+      // With a small eps, rounding errors of gradients near zero become updates of the full learning rate.
       "optimizer: {{lr: 0.01, eps: 0.1}}\n"
       "dist_env: {{backend: {}}}\n"
       "distributed: {{{}}}\n"
@@ -89,8 +89,8 @@ void check(comm::World& world, const std::string& dtype, double tolerance, const
   if (!difference.within(tolerance)) differs("is not what the CPU computes, most in " + difference.worst);
 }
 
-/// In bfloat16 two right results differ as much as each differs from the exact one: the device may be no further from
-/// the CPU's float32 than a few times what the CPU's own bfloat16 is. Gradients are those of the first step, before
+/// In bfloat16 two correct results differ as much as each differs from the exact one: the distance of the device from
+/// the CPU's float32 may be a few times that of the CPU's own bfloat16. Gradients are those of the first step, before
 /// weights have drifted apart.
 void check_bfloat16(comm::World& world, const Task& task, const std::string& distributed, int local_batch) {
   static constexpr double kTimes = 3, kRounding = 1.0 / 256;
@@ -109,13 +109,13 @@ void check_bfloat16(comm::World& world, const Task& task, const std::string& dis
 }
 
 const Task kDense = {"llama"};
-/// Soft caps, norms after the blocks, and every second layer with a window.
+/// Soft caps, norms after the blocks, and a sliding window in every second layer.
 const Task kGemma = {"gemma2", "model_type: gemma2, head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5"};
 const Task kExperts = {
     "qwen3_moe",
     "model_type: qwen3_moe, head_dim: 8, num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, "
     "mlp_only_layers: [0], tie_word_embeddings: false"};
-/// Rows of several lengths, in packs whose rows do not see each other, and padded.
+/// Rows of several lengths, packed (with attention within each row) and padded.
 const std::string kSentences =
     "_target_: nemo_automodel.components.datasets.llm.mock.build_unpacked_dataset, num_sentences: 64, mean_len: 7, "
     "std_len: 3, "
@@ -130,7 +130,7 @@ const Task kMagnitudes = {"llama with adapters and magnitudes", kDense.model,
 const Task kChunks = {"llama, the loss in chunks", kDense.model, "loss_fn: {_target_: fused_linear_ce}\n"};
 const Task kOffloaded = {"llama, activations on the host", kDense.model, "",
                          "cpu_offloading: true, cpu_offloading_num_layers: 3"};
-/// Four microbatches a step: two run as usual, then one is captured, and replayed for the rest of the three steps.
+/// Four microbatches per step: two run eagerly, then one is captured and replayed for the rest of the three steps.
 const Task kCaptured = {"llama, captured", kDense.model, "", "enable_cuda_graph: true"};
 const Task kCapturedGemma = {"gemma2, captured", kGemma.model, "", "enable_cuda_graph: true"};
 
@@ -140,7 +140,7 @@ void on_every_type(comm::World& world, const std::string& distributed, int local
   check_bfloat16(world, task, distributed, local_batch);
 }
 
-/// A case of its own for each task: an error in one does not hide the others.
+/// One case per task, so that an error in one does not hide the others.
 template <const Task& task>
 void alone(comm::World& world) {
   on_every_type(world, "strategy: fsdp2", 8, task);
@@ -283,7 +283,7 @@ int main(int argc, char** argv) {
     else
       rest.push_back(argv[i]);
   }
-  setvbuf(stdout, nullptr, _IOLBF, 0);  // a run that is cut off has said what it found
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // so that a run that is killed has printed its results
   const int code = automodel::test::run_rank_suite(static_cast<int>(rest.size()), rest.data(), automodel::kCases);
   if (automodel::differences > 0) fmt::print("{} comparisons differ\n", automodel::differences.load());
   return code != 0 ? code : automodel::differences > 0 ? 1 : 0;

@@ -1,5 +1,5 @@
-// Products in float8 give a mesh the gradients of one rank that has the same microbatches: scales of weights are those
-// of whole weights, however these are sharded.
+// With float8 matmuls, a mesh computes the gradients of one rank with the same microbatches: scales of weights are
+// those of whole weights, however these are sharded.
 #include <cmath>
 
 #include <fmt/format.h>

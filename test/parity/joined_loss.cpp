@@ -1,5 +1,5 @@
-// The head's product and the loss in chunks of tokens compute the gradients of one rank that has whole logits, on every
-// mesh.
+// On every mesh, the output head fused with the loss, in chunks of tokens, computes the gradients of one rank with
+// whole logits.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ struct Mesh {
   std::string distributed;
   std::string megatron = {};
   int least_ranks = 1;
-  int shared = 1;  ///< ranks that share their samples: tp, cp or pp
+  int shared = 1;  ///< ranks with the same samples: tp, cp or pp
 };
 
 const std::vector<Mesh> kMeshes = {

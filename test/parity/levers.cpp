@@ -1,4 +1,4 @@
-// What trades memory for time, and what trades precision for speed, must not change what is computed.
+// Options that trade memory for time must not change results; options that trade precision for speed must stay close.
 #include <cmath>
 #include <set>
 
@@ -74,13 +74,14 @@ void check_precision(comm::World& w, const std::string& dtype, const std::string
                                           exact[step].loss, step));
 }
 
-/// Every strategy, with tensor, context and expert parallelism where there are ranks for it; and that something moved.
+/// Every strategy, with tensor, context and expert parallelism if there are enough ranks; also checks that data was
+/// moved.
 void offload_everywhere(comm::World& w) {
   const std::string experts =
       "num_local_experts: 4, num_experts_per_tok: 2, router_aux_loss_coef: 0.01, output_router_logits: true";
   struct Case {
     std::string distributed, family, model, megatron;
-    int shared = 1;  ///< ranks that share their samples
+    int shared = 1;  ///< ranks with the same samples
   };
   std::vector<Case> cases = {
       {"strategy: ddp", "llama", "", ""},
@@ -104,7 +105,7 @@ void offload_everywhere(comm::World& w) {
       run.distributed = each.distributed;
       run.model_parallel = fmt::format("cpu_offloading: true, cpu_offloading_num_layers: 3{}{}{}", buffers,
                                        each.megatron.empty() ? "" : ", ", each.megatron);
-      if (each.family == "mixtral") run.single_batch = run.local_batch;  // auxiliary losses are of microbatches
+      if (each.family == "mixtral") run.single_batch = run.local_batch;  // auxiliary losses are per microbatch
       run.runtime.offload_on_cpu = true;
       test::check_parity(w, run, run.distributed + " / " + run.model_parallel);
     }
@@ -132,7 +133,7 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        for (const auto& mesh : kMeshes)
          for (const std::string kind : {"full", "selective"})
-           if (kind == "full" || mesh.distributed.find("megatron") == std::string::npos)  // no option of that one
+           if (kind == "full" || mesh.distributed.find("megatron") == std::string::npos)  // not of megatron_fsdp
              check(w, mesh, fmt::format(", activation_checkpointing: {}", kind));
      }},
     {"a window of microbatches that keep their activations",
@@ -209,10 +210,10 @@ const std::vector<test::RankCase> kCases = {
            RANK_CHECK(std::abs(coarse - exact) < 0.02 * exact);
            seen.insert(coarse);
          }
-         // A message of the type of computation needs no cast.
+         // A message in the compute type needs no cast.
          RANK_EQUAL(loss(low + cast, ""), loss(low, ""));
        }
-       RANK_EQUAL(seen.size(), 2U);  // only a wider message that is not cast makes a difference
+       RANK_EQUAL(seen.size(), 2U);  // results differ only if a wider message is not cast
      },
      2, 2},
     {"the policy's output type is that of logits",
@@ -233,7 +234,7 @@ const std::vector<test::RankCase> kCases = {
        test::TinyRun run{.global_batch = 4 * w.size(), .local_batch = 4};
        run.distributed = "strategy: ddp";
        const auto plain = results_of(test::recipe_text(run, false), w, 1);
-       const auto together = [&] { w.control().barrier()->wait(); };  // ranks that are threads share the switch
+       const auto together = [&] { w.control().barrier()->wait(); };  // ranks that are threads share the option
        together();
        RANK_CHECK(!at::globalContext().deterministicAlgorithms());
        together();

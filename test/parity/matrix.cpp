@@ -1,6 +1,5 @@
-// The parity matrix: all pairs of what may be combined, and a seeded sample of whole combinations, each on up to eight
-// ranks against one rank in float64. A combination runs and is equal, or the plan refuses it with a reason; nothing in
-// between.
+// The parity matrix: all pairs of options, and a seeded sample of full combinations, each on up to eight ranks against
+// one rank in float64. A combination runs with equal results, or the plan refuses it with a reason.
 //
 //   parity_matrix [--part I/N] [--sample COUNT] [--seed S] [--write FILE.md]
 #include <algorithm>
@@ -38,7 +37,7 @@ struct Choice {
   std::string model = {};
   bool tied = false;
   int runs = 1;
-  bool experts = false;  ///< brings a family of its own
+  bool experts = false;  ///< needs a model family of its own
 };
 
 struct Dimension {
@@ -86,7 +85,7 @@ const char* const kDeepseek =
 const char* const kGptOss =
     "num_local_experts: 4, num_experts_per_tok: 2, head_dim: 8, sliding_window: 8, router_aux_loss_coef: 0.0";
 
-enum Place : std::size_t { kData = 1, kExperts = 4, kFamily = 8 };  // of dimensions that others look at
+enum Place : std::size_t { kData = 1, kExperts = 4, kFamily = 8 };  // of dimensions that other code refers to
 
 std::vector<Dimension> dimensions() {
   return {
@@ -151,7 +150,7 @@ std::vector<Dimension> dimensions() {
   };
 }
 
-using Combination = std::vector<std::size_t>;  ///< a choice of every dimension
+using Combination = std::vector<std::size_t>;  ///< one choice per dimension
 
 struct Composed {
   test::TinyRun run;

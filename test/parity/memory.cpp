@@ -1,4 +1,4 @@
-// What a rank holds falls as 1/N where the strategy says so: read from the engine's own accounting after a step.
+// The memory of a rank falls as 1/N if the strategy shards it, according to the engine's accounting after a step.
 #include <algorithm>
 #include <set>
 
@@ -10,7 +10,7 @@
 namespace automodel {
 namespace {
 
-/// Bytes of one rank between two steps.
+/// Bytes held by one rank between two steps.
 struct Held {
   std::int64_t parameters = 0, masters = 0, gradients = 0, optimizer = 0;
   std::int64_t elements = 0;  ///< of the whole model
@@ -37,12 +37,12 @@ Held held_after_a_step(comm::World& world, const std::string& distributed, const
   return out;
 }
 
-/// Of each kind of memory: whole (1), a share (0 stands for 1/N), or none (-1).
+/// How much of each kind of memory a rank holds: all, 1/N, or nothing.
 enum Part { kWhole, kShare, kNone };
 struct Strategy {
   std::string distributed;
   Part parameters, masters, gradients, optimizer;
-  bool both_gradients = false;  ///< the whole ones stay beside the reduced share
+  bool both_gradients = false;  ///< the whole gradients are kept in addition to the reduced share
 };
 
 const std::vector<Strategy> kStrategies = {
@@ -77,7 +77,7 @@ void check(comm::World& world, const Strategy& strategy, int shards, const std::
   near(held.optimizer, 2 * expected(strategy.optimizer, 4), 2 * held.slack, what + "optimizer states");
 }
 
-/// The most bytes of gradients that exist at once, whole and reduced ones and those on their way.
+/// The peak bytes of gradients: whole ones, reduced ones and those in flight.
 class GradientPeak : public model::UnitObserver {
  public:
   explicit GradientPeak(train::LocalStage& stage) : stage_(stage) { stage.model().set_observer(this); }
@@ -97,7 +97,7 @@ class GradientPeak : public model::UnitObserver {
   std::int64_t most_ = 0;
 };
 
-/// Of the second step of a run on one stage, with what the sum of a rank's parts and a whole unit take.
+/// For the second step of a run on one stage, with the sizes of a rank's shards and of a whole unit.
 struct Peak {
   std::int64_t most = 0, whole = 0, largest = 0, slack = 0;
 };
@@ -126,7 +126,7 @@ Peak peak_of_gradients(comm::World& world, const std::string& distributed, int m
 void check_peak(comm::World& world, const std::string& distributed, int shards, int microbatches,
                 const std::string& loss = "") {
   const auto peak = peak_of_gradients(world, distributed, microbatches, loss);
-  // Two whole units, and this rank's parts of those that have just arrived beside the sums that they are added to.
+  // Two whole units, and this rank's parts of those just received in addition to the sums that they are added to.
   const auto bound = peak.whole / shards + 2 * peak.largest + 2 * peak.largest / shards + peak.slack;
   if (peak.most > bound || peak.most < peak.whole / shards)
     test::rank_check_failed(__FILE__, __LINE__,
@@ -134,7 +134,7 @@ void check_peak(comm::World& world, const std::string& distributed, int shards, 
                                         distributed, microbatches, peak.most, bound, peak.whole));
 }
 
-/// Where the values of decoder layers lie while they are gathered.
+/// The addresses of gathered decoder layers.
 class GatherPlaces : public model::UnitObserver {
  public:
   explicit GatherPlaces(train::LocalStage& stage) : stage_(stage) { stage.model().set_observer(this); }
@@ -157,7 +157,7 @@ class GatherPlaces : public model::UnitObserver {
   std::set<const void*> seen_ = {};
 };
 
-/// Every layer is gathered into one of so many buffers, which are still there after the step.
+/// Every layer is gathered into one of this many buffers, which persist after the step.
 void check_buffers(comm::World& world, const std::string& more, std::size_t buffers) {
   test::TinyRun run{.layers = 8, .global_batch = 4 * world.size(), .local_batch = 2, .dtype = "float32"};
   run.distributed = "strategy: megatron_fsdp, zero_dp_strategy: 3, fsdp_double_buffer: true" + more;
@@ -182,7 +182,7 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        check_buffers(w, "", 2);
        check_buffers(w, ", activation_checkpointing: full", 2);
-       check_buffers(w, ", overlap_param_gather: false", 1);  // nothing is gathered ahead
+       check_buffers(w, ", overlap_param_gather: false", 1);  // nothing is prefetched
      },
      2, 4},
     {"of sharded gradients two units are whole at most",

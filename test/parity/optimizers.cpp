@@ -1,4 +1,4 @@
-// Optimizers over shards compute what they compute on one rank: Muon, which needs whole matrices, on every mesh.
+// Optimizers over shards give the results of one rank: Muon, which needs whole matrices, on every mesh.
 #include <fmt/format.h>
 
 #include "parity/parity.h"
@@ -14,7 +14,7 @@ const std::vector<std::string> kMuons = {
     "down_proj, lr_mult: 0.5, wd_mult: 0}, {pattern: norm, wd_mult: 0}]",
 };
 
-const std::string kDion = "_target_: dion.Muon, lr: 0.02, weight_decay: 0.05, embed_lr: 0.01";  // not for experts
+const std::string kDion = "_target_: dion.Muon, lr: 0.02, weight_decay: 0.05, embed_lr: 0.01";  // not with experts
 const std::string kExperts = "num_local_experts: 4, num_experts_per_tok: 2, sliding_window: null";
 const std::string kStacks = "num_local_experts: 4, num_experts_per_tok: 2, head_dim: 8, sliding_window: 8";
 
@@ -57,7 +57,7 @@ const std::vector<test::RankCase> kCases = {
            check(w, fmt::format("{}, tp_size: 2", strategy), run, dp);
          }
        if (w.size() == 4) {
-         check(w, "strategy: fsdp2, tp_size: 4", {.layers = 2}, 1);  // two ranks have the same keys
+         check(w, "strategy: fsdp2, tp_size: 4", {.layers = 2}, 1);  // two ranks share a key-value head
          check(w, "strategy: megatron_fsdp, zero_dp_strategy: 1, tp_size: 2, cp_size: 2", {.layers = 2}, 1);
        }
      },

@@ -1,5 +1,5 @@
 // Frozen weights in 4 or 8 bits: a mesh trains the adapters that one rank trains, because blocks and scales are those
-// of whole weights, however these are cut; and a rank holds as few bytes as it should.
+// of whole weights, however these are sharded; and a rank holds no more bytes than expected.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace automodel {
 namespace {
 
 const std::string kPeft = "peft: {dim: 4, alpha: 6}\n";
-/// Rows of 32 elements: two share a block, and cuts along rows go through blocks.
+/// Rows of 32 elements: two share a block, and shards along rows split blocks.
 const std::vector<std::string> kFormats = {
     "quantization: {load_in_4bit: true, bnb_4bit_compute_dtype: float64}\n",
     "quantization: {load_in_4bit: true, bnb_4bit_use_double_quant: false, bnb_4bit_compute_dtype: float64}\n",
@@ -27,7 +27,7 @@ void check(comm::World& w, const std::string& format, const std::string& distrib
   test::check_parity(w, run, fmt::format("{} {}, {}", format, distributed, model));
 }
 
-/// Bytes of a stage's parameters, of one rank.
+/// Bytes of the parameters of a stage on one rank.
 std::int64_t bytes_of(comm::World& w, const std::string& sections, const std::string& distributed) {
   test::TinyRun run{.global_batch = 2 * w.size(), .local_batch = 2, .dtype = "bfloat16", .sections = kPeft + sections};
   run.distributed = distributed;
@@ -59,7 +59,7 @@ const std::vector<test::RankCase> kCases = {
          check(w, format, "strategy: fsdp2, tp_size: 2, sequence_parallel: true", w.size() / 2);
          check(w, format, "strategy: ddp, tp_size: 2", w.size() / 2, "sequence_parallel: true, tp_comm_overlap: true");
          check(w, format, "strategy: fsdp2, tp_size: 2", w.size() / 2, "",
-               "original_max_position_embeddings: 32, pad_token_id: 0", "phi3");  // several weights in one
+               "original_max_position_embeddings: 32, pad_token_id: 0", "phi3");  // fused weights
        }
      },
      2},
@@ -114,8 +114,7 @@ const std::vector<test::RankCase> kCases = {
              if (info.bits > 0) packed += static_cast<double>(info.shape.elements()), ++weights;
            const auto saved = static_cast<double>(plain - bytes_of(w, format, strategy));
            const double expected = packed * (16 - bits) / 8 / shards;
-           // Parts of a weight begin at 16 bytes, of which there are three; scales of scales; rows of the MLP are
-           // longer.
+           // The three parts of a weight are aligned to 16 bytes; there are nested scales; rows of the MLP are longer.
            const double slack = weights * 64 + 0.02 * expected;
            if (std::abs(saved - expected) > slack)
              test::rank_check_failed(

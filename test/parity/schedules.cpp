@@ -32,7 +32,7 @@ void check(comm::World& world, const Case& c) {
        .distributed =
            fmt::format("strategy: ddp, dp_size: {}, pp_size: {}, pipeline: {{pp_schedule: {}, pp_microbatch_size: 2}}",
                        c.dp, pp, c.schedule),
-       // Refused without a pipeline: one rank runs one stage whatever the schedule.
+       // Refused without a pipeline: one rank runs one stage with any schedule.
        .model_parallel = pp > 1 ? fmt::format("virtual_pipeline_model_parallel_size: {}", c.per_rank) : "",
        .steps = c.steps},
       fmt::format("{} pp {} x {} stages, {} microbatches, {} layers{}{}", c.schedule, pp, c.per_rank, c.microbatches,

@@ -1,5 +1,5 @@
-// Sections that change what is trained: noise on embeddings, frozen modules, moving biases of routers. Against a
-// computation of its own, and every mesh against one rank.
+// Sections that change training: noise on embeddings, frozen modules, updated router biases. Checked against an
+// independent computation, and on every mesh against one rank.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, int>> meshes(int ranks) {
 
 void check_meshes(comm::World& w, test::TinyRun run) {
   for (const auto& [distributed, data] : meshes(w.size())) {
-    run.global_batch = 24;  // every mesh trains the same
+    run.global_batch = 24;  // the same for every mesh
     run.local_batch = run.global_batch / data / 2;
     run.steps = 3;
     run.distributed = distributed;
@@ -52,7 +52,8 @@ void check_meshes(comm::World& w, test::TinyRun run) {
 
 constexpr double kAlpha = 5;
 
-/// A model with learned positions and one sequence: noise on its tokens is a change of the table of positions.
+/// A model with learned positions and one sequence: noise on its tokens is equivalent to a change of the position
+/// table.
 void check_noise(comm::World& world) {
   constexpr std::int64_t kLength = 16, kWidth = 32, kStep = 1;
   test::TinyRun run{.global_batch = 1, .local_batch = 1, .config = kGpt2};
@@ -91,7 +92,7 @@ bool is_frozen(const std::string& name) {
   return has("embed_tokens") || has("layers.0.") || has(".mlp.") || name == "model.norm.weight";
 }
 
-/// Gradients of what is trained are those of a run that trains everything; the rest has none and stays.
+/// Gradients of trained parameters equal those of a run that trains everything; the others have none and do not change.
 void check_frozen(comm::World& world, const std::string& distributed) {
   test::TinyRun run{.layers = 2, .global_batch = 4 * world.size(), .local_batch = 4};
   run.distributed = distributed;
@@ -115,7 +116,7 @@ void check_frozen(comm::World& world, const std::string& distributed) {
   for (const auto& [name, value] : train::gather_values(session.runtime()))
     if (at::equal(value, before.at(name)) != is_frozen(name))
       test::rank_check_failed(__FILE__, __LINE__, name + (is_frozen(name) ? " was changed" : " is not trained"));
-  // Moments and gradients of what is trained alone, up to alignment of the shards.
+  // Moments and gradients of trained parameters only, up to alignment of the shards.
   RANK_CHECK(static_cast<double>(session.runtime().optimizer().state_bytes()) <= 2 * 8 * (trained + 2048));
   std::int64_t gradients = 0;
   for (auto* stage : session.runtime().stages()) gradients += stage->data_parallel().bytes().gradients;
@@ -124,7 +125,7 @@ void check_frozen(comm::World& world, const std::string& distributed) {
 
 // --- moe_overrides.gate_bias_update_factor
 
-constexpr double kBiasStep = 0.05;  // so large that the choice of experts changes
+constexpr double kBiasStep = 0.05;  // large enough to change the choice of experts
 
 test::TinyRun biased_run() {
   return {.global_batch = 24,
@@ -143,7 +144,7 @@ std::map<std::string, at::Tensor> biases_of(train::Runtime& runtime) {
   return out;
 }
 
-/// A step moves each bias by the sign of what its expert is below the mean.
+/// A step moves each bias by the sign of the difference between the mean load and the load of its expert.
 void check_bias_step(comm::World& world) {
   const auto run = biased_run();
   constexpr std::int64_t kExperts = 8, kChoices = 24 * 16 * 2;
@@ -186,7 +187,7 @@ void check_padding(comm::World& /*world*/) {
   RANK_CHECK(at::equal(loads[1], at::tensor({4.0, 3.0, 3.0, 0.0}, at::kDouble)));
 }
 
-/// Loads are whole numbers: biases are the same to the bit, whatever the mesh.
+/// Loads are whole numbers: biases are bitwise identical on every mesh.
 void check_same_biases(comm::World& world, const std::string& distributed, int data) {
   constexpr int kSteps = 3;
   auto run = biased_run();

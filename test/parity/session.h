@@ -1,4 +1,4 @@
-// A run that a test steps by hand, from a recipe's text.
+// A run from a recipe's text that a test steps explicitly.
 #pragma once
 
 #include <map>
@@ -38,7 +38,7 @@ class Session {
   train::Trainer trainer_;
 };
 
-/// Whole tensors as what a rank asks for; `values` outlives it.
+/// Provides a rank's values from whole tensors; `values` must outlive it.
 inline parallel::WeightSource source_of(const std::map<std::string, at::Tensor>& values) {
   return [&values](const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
     const auto& name = weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to;

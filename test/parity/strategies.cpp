@@ -27,7 +27,7 @@ const std::vector<std::string> kStrategies = {
     "strategy: fsdp2, offload_policy: {}",
 };
 
-/// All ranks data-parallel; two runs of the schedule a step, so that gradients accumulate.
+/// All ranks are data-parallel, with two runs of the schedule per step, so that gradients accumulate.
 void check_flat(comm::World& w, const std::string& strategy, const test::TinyRun& base = {}) {
   auto run = base;
   run.global_batch = 24 / w.size() * w.size() * 2;
@@ -93,7 +93,7 @@ const std::vector<test::RankCase> kCases = {
                w, fmt::format("strategy: fsdp2, dp_size: {}, dp_replicate_size: {}{}", w.size(), replicate, options));
      },
      2},
-    {"divided by the schedule",  // equal to the usual division where all microbatches have as many labels
+    {"divided by the schedule",  // equal to the usual scaling if all microbatches have the same number of labels
      [](comm::World& w) {
        if (w.size() % 2 != 0) return;
        for (const auto& strategy : kStrategies) {

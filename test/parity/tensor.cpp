@@ -7,7 +7,7 @@
 namespace automodel {
 namespace {
 
-/// The other ranks are data-parallel, or stages where `pp` says so.
+/// The other ranks are data-parallel, or pipeline stages according to `pp`.
 struct Mesh {
   std::string strategy = "strategy: ddp";
   bool sequence = false;
@@ -50,7 +50,7 @@ const std::vector<const char*> kStrategies = {"strategy: ddp",
                                               "strategy: megatron_fsdp, zero_dp_strategy: 2",
                                               "strategy: megatron_fsdp, zero_dp_strategy: 3"};
 
-/// Small models of the families that are no Llama; the tensor-parallel plan of each is data (arch/tensor_plan.cpp).
+/// Small models of families other than Llama; their tensor-parallel plans are data (arch/tensor_plan.cpp).
 const std::vector<const char*> kFamilies = {
     "model_type: qwen2, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, "
     "num_key_value_heads: 2, vocab_size: 68, max_position_embeddings: 32",
@@ -72,7 +72,7 @@ const std::vector<const char*> kFamilies = {
 };
 constexpr int kPhi3 = 5;
 
-/// Models with experts, whose plan in transformers speaks of what is around them.
+/// Models with experts, whose plan in transformers covers only the other modules.
 const std::vector<const char*> kExpertFamilies = {
     "model_type: mixtral, num_local_experts: 4, num_experts_per_tok: 2, sliding_window: null, num_key_value_heads: 2, ",
     "model_type: qwen3_moe, num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 12, head_dim: 8, "
@@ -84,7 +84,7 @@ const std::vector<const char*> kExpertFamilies = {
     "num_key_value_heads: 2, ",
 };
 
-/// Styles that no family's own plan has, on the tiny Llama.
+/// Styles that no family's plan uses, on the tiny Llama.
 const std::vector<const char*> kPlans = {
     "{lm_head: colwise_rep, model.embed_tokens: rowwise}",
     "{layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, layers.*.mlp.down_proj: rowwise}",

@@ -1,4 +1,4 @@
-// docs/precision.md on the tensors of a run: weights where they are used, the residual stream, products, messages,
+// docs/precision.md checked on the tensors of a run: weights in use, the residual stream, matmuls, messages,
 // reductions, gradients, masters and moments have the types that the plan says, for every row that a CPU runs.
 #include <map>
 #include <set>
@@ -23,7 +23,7 @@ namespace {
 
 using Types = std::set<at::ScalarType>;
 
-/// What a rank's tensors had, by role.
+/// The types of a rank's tensors, by role.
 using Seen = std::map<std::string, Types>;
 
 std::string text_of(const Types& types) {
@@ -32,7 +32,7 @@ std::string text_of(const Types& types) {
   return out.empty() ? "nothing" : out;
 }
 
-/// Takes down what travels in a group.
+/// Records the types of tensors communicated in a group.
 class WatchedGroup : public comm::Communicator {
  public:
   WatchedGroup(std::shared_ptr<comm::Communicator> group, Seen& seen)
@@ -72,7 +72,7 @@ class WatchedGroup : public comm::Communicator {
   Seen& seen_;
 };
 
-/// Takes down what a stage computes with, between it and its engine.
+/// Records the types that a stage computes with, between the stage and its engine.
 class WatchedUnits : public model::UnitObserver {
  public:
   WatchedUnits(train::LocalStage& stage, Seen& seen) : stage_(stage), seen_(seen) { stage.model().set_observer(this); }
@@ -105,7 +105,7 @@ class WatchedUnits : public model::UnitObserver {
 
 thread_local Seen* watching_products = nullptr;
 
-/// Operands of matrix products on this thread while it lives.
+/// Records the operand types of matmuls on this thread while the object exists.
 class WatchedProducts {
  public:
   explicit WatchedProducts(Seen& seen) {
@@ -122,7 +122,7 @@ class WatchedProducts {
   static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
     const std::string name = function.name();
     if (watching_products == nullptr || (name != "aten::mm" && name != "aten::addmm")) return nullptr;
-    // The last two tensors are multiplied; in front of them addmm has what they are added to.
+    // The last two tensors are multiplied; addmm has the addend before them.
     const auto inputs = function.inputs();
     const std::size_t first = name == "aten::mm" ? 0 : 1;
     for (std::size_t i = first; i < first + 2 && i < inputs.size(); ++i)
@@ -158,7 +158,7 @@ void check_row(comm::World& world, const test::PrecisionRow& row) {
       seen["reduced gradients"].insert(storage->gradient().scalar_type());
     }
     const bool ends = stage->model().modules().embeddings || stage->model().modules().head;
-    if (ends) continue;  // a stage in the middle takes hidden states and gives them
+    if (ends) continue;  // a middle stage receives and sends hidden states
     const ops::NoGraph guard;
     const auto microbatch = train::make_microbatches(batches[0], 1, at::kCPU).front();
     const auto hidden = at::zeros({1, 16, 16}, at::TensorOptions().dtype(train::scalar_type(setup.plan.types.message)));
@@ -191,7 +191,7 @@ void check_row(comm::World& world, const test::PrecisionRow& row) {
   expect("exp_avg_sq", types.second_moment);
 }
 
-/// The largest of the relative differences of the losses.
+/// The largest relative difference of the losses.
 double largest_difference(const train::Trace& a, const train::Trace& b) {
   double worst = 0;
   for (std::size_t i = 0; i < a.losses.size(); ++i)
@@ -208,9 +208,10 @@ const std::vector<test::RankCase> kCases = {
      4, 4},
     {"gradients and moments in bfloat16 train as those in float32 do, but for their rounding",
      [](comm::World& w) {
-       // Weights are float32 here, so that nothing else rounds. A bfloat16 number is wrong by 2^-9 of itself at most;
-       // sums over 8 microbatches add as many roundings. Adam's steps are of one size whatever the gradients' are:
-       // after s steps the weights differ by s * lr * a few of these shares, where the steps themselves are s * lr.
+       // Weights are float32 here, so that nothing else rounds. The relative error of a bfloat16 number is at most
+       // 2^-9; sums over 8 microbatches add as many roundings. The size of Adam's steps does not depend on that of
+       // gradients: after s steps the weights differ by s * lr * a few of these errors, while the steps themselves sum
+       // to s * lr.
        const auto run = [&](const std::string& optimizer) {
          test::TinyRun tiny{.layers = 2, .global_batch = 16, .local_batch = 8, .dtype = "float32", .steps = 6};
          tiny.distributed = fmt::format(

@@ -75,7 +75,7 @@ const std::string kGpt2 = "model_type: gpt2, n_embd: 64, n_layer: 2, n_head: 4, 
 
 }  // namespace
 
-TEST_CASE("patterns mean what NeMo AutoModel means by them", "[plan][peft]") {
+TEST_CASE("adapter module patterns match as in NeMo AutoModel", "[plan][peft]") {
   const std::string module = "model.layers.0.self_attn.q_proj";
   for (const char* pattern :
        {"*_proj", "*q_proj", "*.q_proj", "*.layers.0.*.q_proj", "model.layers.*.q_proj", ".*q_p.*", "model.*",
@@ -86,7 +86,7 @@ TEST_CASE("patterns mean what NeMo AutoModel means by them", "[plan][peft]") {
   CHECK_FALSE(ModulePattern::read("*[q"));
 }
 
-TEST_CASE("the modules that a peft section means", "[plan][peft]") {
+TEST_CASE("a peft section selects the expected modules", "[plan][peft]") {
   using Names = std::vector<std::string>;
   const Names usual = {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
   CHECK(modules_of("dim: 4") == usual);
@@ -101,7 +101,7 @@ TEST_CASE("the modules that a peft section means", "[plan][peft]") {
   CHECK(modules_of("target_modules: '*self_attn*_proj'", kExperts) == Names{"k_proj", "o_proj", "q_proj", "v_proj"});
 }
 
-TEST_CASE("a peft section that cannot be followed is refused with the reason", "[plan][peft]") {
+TEST_CASE("a peft section that cannot be applied is refused with the reason", "[plan][peft]") {
   CHECK(refusal("target_modules: q_porj") ==
         "adapter-target peft.target_modules: no linear module of this model matches q_porj");
   CHECK(result_of(recipe("target_modules: q_porj")).problems.front().help == "did you mean 'q_proj'?");
@@ -121,7 +121,7 @@ TEST_CASE("a peft section that cannot be followed is refused with the reason", "
   CHECK(warns("dim: 4", "adapter-base", "initialised from the seed"));
 }
 
-TEST_CASE("a head that shares the embedding's weight is left out where all linear modules are meant", "[plan][peft]") {
+TEST_CASE("adapting all linear modules leaves out a head that shares the embedding's weight", "[plan][peft]") {
   const std::string tied = kLlama + ", tie_word_embeddings: true";
   for (const std::string keys : {"match_all_linear: true", "exclude_modules: '*.out_proj'"}) {
     INFO(keys);
@@ -132,7 +132,7 @@ TEST_CASE("a head that shares the embedding's weight is left out where all linea
   }
 }
 
-TEST_CASE("the experts of a layer are one target", "[plan][peft]") {
+TEST_CASE("the experts of a layer are a single adapter target", "[plan][peft]") {
   const auto adapted = [](const std::string& keys) {
     const auto plan = planned(recipe(keys, kExperts));
     std::set<std::string> out;
@@ -152,7 +152,7 @@ TEST_CASE("the experts of a layer are one target", "[plan][peft]") {
     if (arch::is_last_matrix(parameter)) CHECK(parameter.shape[1] == 3);
 }
 
-TEST_CASE("DoRA trains a magnitude for every result of an adapted module", "[plan][peft]") {
+TEST_CASE("DoRA trains one magnitude per output feature of an adapted module", "[plan][peft]") {
   const auto plain = planned(recipe("target_modules: [q_proj]")),
              with = planned(recipe("target_modules: [q_proj], use_dora: true"));
   std::int64_t magnitudes = 0;
@@ -170,7 +170,7 @@ TEST_CASE("DoRA trains a magnitude for every result of an adapted module", "[pla
   CHECK(experts.problems.front().id == "adapter-target");
 }
 
-TEST_CASE("frozen weights below adapters can be kept in few bits", "[plan][peft]") {
+TEST_CASE("frozen base weights under adapters can be quantized to 4 or 8 bits", "[plan][peft]") {
   const auto with = [](const std::string& sections) { return result_of(recipe_and("dim: 4", sections), false); };
   const auto plan = with("quantization: {load_in_4bit: true}\n").plan;
   REQUIRE(plan);
@@ -202,15 +202,15 @@ TEST_CASE("frozen weights below adapters can be kept in few bits", "[plan][peft]
   CHECK(dora.problems.front().key == "peft.use_dora");
 }
 
-TEST_CASE("switches of kernels that do not exist here are listed with reasons", "[plan][peft]") {
+TEST_CASE("options for kernels that do not exist here are listed as ignored", "[plan][peft]") {
   const auto plan = planned(recipe("use_triton: true, use_memory_efficient_lora: false"));
   std::vector<std::string> keys;
   for (const auto& key : plan.ignored) keys.push_back(key.key);
   CHECK(keys == std::vector<std::string>{"peft.use_triton", "peft.use_memory_efficient_lora"});
 }
 
-TEST_CASE("memory of adapters: weights of both, everything else of the adapters alone", "[plan][peft]") {
-  // A and B of all seven products of four layers.
+TEST_CASE("in a plan with adapters only these have gradients, masters and optimizer states", "[plan][peft]") {
+  // A and B of all seven linear modules of four layers.
   const std::int64_t in_out = (64 + 64) + 2 * (64 + 32) + (64 + 64) + 2 * (64 + 160) + (160 + 64);
   const auto bytes = [](const std::string& peft, const std::string& strategy, const std::string& dtype) {
     return planned(recipe(peft, kLlama, strategy, dtype)).estimate->memory.ranks[0];
@@ -221,7 +221,7 @@ TEST_CASE("memory of adapters: weights of both, everything else of the adapters 
   const auto base = static_cast<double>(bytes("", "strategy: ddp", "float32").parameters);
   const auto initial = [](const estimate::RankMemory& rank) { return rank.in(estimate::Phase::kInitialization); };
   const auto ddp = initial(bytes("dim: 3", "strategy: ddp", "bfloat16"));
-  CHECK(ddp.weights == Approx(2 * (base + elements) + 4 * elements));  // masters of the adapters alone
+  CHECK(ddp.weights == Approx(2 * (base + elements) + 4 * elements));  // master weights of the adapters only
   CHECK(ddp.gradients == Approx(4 * elements));
   CHECK(ddp.optimizer == Approx(8 * elements));
   const auto one = initial(bytes(
@@ -231,10 +231,10 @@ TEST_CASE("memory of adapters: weights of both, everything else of the adapters 
   const auto fsdp = initial(bytes("dim: 3", "strategy: fsdp2, dp_size: 2", "bfloat16"));
   CHECK(fsdp.weights == Approx(base + 2 * elements));  // shards: two bytes of the base, four of the adapters
   CHECK(fsdp.optimizer == Approx(4 * elements));
-  // The stages know them too.
+  // Pipeline stages count them too.
   const auto pipelined = planned(recipe("dim: 3", kLlama, "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b}"));
   for (const auto& stage : pipelined.pipeline->stages) CHECK(stage.adapters == plan.adapters->elements / 2);
-  // A beside a product that is divided by its results is whole on every rank, B beside the others.
+  // A of a column-parallel module is whole on every rank, and so is B of a row-parallel module.
   const auto tensor = planned(recipe("dim: 3", kLlama, "strategy: ddp, tp_size: 2"));
   const std::int64_t columns_in = 3 * 64 + 2 * 64, columns_out = 64 + 2 * 32 + 2 * 160, rows_in = 64 + 160,
                      rows_out = 128;
@@ -242,7 +242,7 @@ TEST_CASE("memory of adapters: weights of both, everything else of the adapters 
         Approx(8.0 * 3 * 4 * (columns_in + columns_out / 2 + rows_in / 2 + rows_out)));
 }
 
-TEST_CASE("frozen weights take no time for their gradients", "[plan][peft]") {
+TEST_CASE("frozen weights take no time for weight gradients", "[plan][peft]") {
   const auto whole = planned(recipe("")), adapted = planned(recipe("dim: 1"));
   CHECK(adapted.estimate->time.flops < 0.75 * whole.estimate->time.flops);
   CHECK(adapted.estimate->time.flops > 0.6 * whole.estimate->time.flops);

@@ -64,7 +64,7 @@ Counts layers_of(const estimate::EstimatedPlan& plan) {
 
 }  // namespace
 
-TEST_CASE("layers are dealt so that no split has a cheaper largest stage", "[plan]") {
+TEST_CASE("the balanced split minimizes the cost of the most expensive stage", "[plan]") {
   CHECK(counts(balanced_layers(4, {.layers = std::vector<double>(16, 1.0)})) == Counts{4, 4, 4, 4});
   // What does not divide goes to the end, where fewer microbatches are held.
   CHECK(counts(balanced_layers(4, {.layers = std::vector<double>(10, 1.0)})) == Counts{2, 2, 3, 3});
@@ -89,7 +89,7 @@ TEST_CASE("layers are dealt so that no split has a cheaper largest stage", "[pla
   }
 }
 
-TEST_CASE("auto gives the stages with embedding and head fewer layers, by estimated time", "[plan]") {
+TEST_CASE("layers_per_stage auto balances stages by estimated time, with fewer layers beside the head", "[plan]") {
   const std::string hardware = "hardware: {profile: h100}\n";
   const auto even = planned("strategy: ddp, pp_size: 4, pipeline: {pp_schedule: 1F1B}", hardware);
   const auto balanced =
@@ -107,7 +107,7 @@ TEST_CASE("auto gives the stages with embedding and head fewer layers, by estima
   CHECK(balanced.estimate->time.step < even.estimate->time.step);
 }
 
-TEST_CASE("auto moves layers away from a rank that would not fit", "[plan]") {
+TEST_CASE("layers_per_stage auto moves layers away from a rank that would not fit in memory", "[plan]") {
   const std::string distributed = "strategy: ddp, pp_size: 4, pipeline: {pp_schedule: 1F1B, layers_per_stage: auto}";
   const auto free = planned(distributed, "hardware: {profile: h100}\n", 1024);
   const auto& memory = free.estimate->memory;
@@ -129,7 +129,7 @@ TEST_CASE("auto moves layers away from a rank that would not fit", "[plan]") {
   CHECK(none.estimate->memory.fit == estimate::Fit::kDoesNotFit);
 }
 
-TEST_CASE("a rank that does not fit gives layers of the stage that has some to give", "[plan]") {
+TEST_CASE("a rank that does not fit gives up layers of a stage that can spare some", "[plan]") {
   // The first rank of a V has the first stage, and the last, which has one layer beside the head.
   const std::string distributed =
       "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, layers_per_stage: auto}";
@@ -149,7 +149,7 @@ TEST_CASE("a rank that does not fit gives layers of the stage that has some to g
   }
 }
 
-TEST_CASE("a layout string says which layers a stage has", "[plan]") {
+TEST_CASE("a layout string assigns layers to stages", "[plan]") {
   const auto plan = planned(
       "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: Interleaved1F1B, pipeline_model_parallel_layout: "
       "'Et*2|t*5|(t)*4,|tttL'}");
@@ -161,7 +161,7 @@ TEST_CASE("a layout string says which layers a stage has", "[plan]") {
                           "pipeline_model_parallel_layout: 'Et*9|t*5L'}")) == Counts{9, 5});
 }
 
-TEST_CASE("a layout that cannot be is refused at its place", "[plan]") {
+TEST_CASE("an invalid layout is refused at its location in the recipe", "[plan]") {
   struct Row {
     const char* pipeline;
     const char* id;

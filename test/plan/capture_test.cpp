@@ -1,4 +1,4 @@
-// Whether microbatches are captured as CUDA graphs, and what the plan says of it.
+// Whether microbatches are captured as CUDA graphs, and what the plan says about it.
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -38,7 +38,7 @@ estimate::EstimatedPlan planned(const Asked& asked) {
   return *result.plan;
 }
 
-/// Why nothing is captured; empty where microbatches are. Planned, warned of at the key, and printed.
+/// Why microbatches are not captured; empty if they are. Checks the plan, the warning at the key and the printed text.
 std::string why_not(const Asked& asked) {
   const auto plan = planned(asked);
   const auto& why = plan.levers.not_captured;
@@ -67,7 +67,7 @@ bool says(const std::string& why, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("microbatches without communication are captured where a recipe asks for it", "[plan]") {
+TEST_CASE("microbatches without communication are captured if the recipe asks for it", "[plan]") {
   const auto none = planned({.megatron = ""});
   CHECK_FALSE(none.levers.captured);
   CHECK_FALSE(none.levers.not_captured);
@@ -78,7 +78,7 @@ TEST_CASE("microbatches without communication are captured where a recipe asks f
   CHECK(why_not({.more = "peft: {dim: 4}\n"}).empty());
 }
 
-TEST_CASE("what a captured microbatch cannot contain is said", "[plan]") {
+TEST_CASE("the plan says why microbatches are not captured", "[plan]") {
   CHECK(says(why_not({.device = "cpu"}), "device is the CPU"));
   CHECK(says(why_not({.distributed = "strategy: ddp, pp_size: 2, pipeline: {}", .ranks = 2}), "pipeline"));
   CHECK(says(why_not({.distributed = "strategy: ddp, tp_size: 2", .ranks = 2}), "communicate"));
@@ -97,7 +97,7 @@ TEST_CASE("what a captured microbatch cannot contain is said", "[plan]") {
   CHECK(says(why_not({.more = "packed_sequence: {packed_sequence_size: 64}\n"}), "packs"));
 }
 
-TEST_CASE("captured microbatches reduce gradients after the last one, and keep their memory between steps", "[plan]") {
+TEST_CASE("captured microbatches keep their memory between steps and reduce gradients after the last one", "[plan]") {
   using estimate::Phase;
   const Asked captured{.distributed = "strategy: ddp, dp_size: 2", .ranks = 2};
   auto usual = captured;

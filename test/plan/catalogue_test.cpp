@@ -11,7 +11,7 @@
 
 namespace automodel::plan {
 
-TEST_CASE("every model of the catalogue can be planned", "[plan]") {
+TEST_CASE("every model of the catalogue has a unique name and a valid configuration", "[plan]") {
   const auto names = catalogue_names();
   CHECK(names.size() > 100);
   for (const auto name : names) {
@@ -25,7 +25,7 @@ TEST_CASE("every model of the catalogue can be planned", "[plan]") {
   }
 }
 
-TEST_CASE("models of the catalogue have the parameters that their publishers say", "[plan]") {
+TEST_CASE("parameter counts of catalogue models equal the published ones", "[plan]") {
   struct Known {
     const char* name;
     std::int64_t parameters;
@@ -89,7 +89,7 @@ TEST_CASE("models of the catalogue have the parameters that their publishers say
   }
 }
 
-TEST_CASE("models whose exact totals are not known have about the parameters that their publishers say", "[plan]") {
+TEST_CASE("catalogue models without an exact published total have about the published parameter count", "[plan]") {
   struct About {
     const char* name;
     double billions;
@@ -125,7 +125,7 @@ TEST_CASE("models whose exact totals are not known have about the parameters tha
   }
 }
 
-TEST_CASE("a name that is nearly one of the catalogue brings that one to mind", "[plan]") {
+TEST_CASE("a model name close to one in the catalogue gets that one as a suggestion", "[plan]") {
   const auto help = [](const std::string& name) {
     const auto loaded = config::read_recipe(
         "model: {pretrained_model_name_or_path: " + name + "}\ndataset: {_target_: mock, seq_length: 64}\n",
@@ -139,7 +139,7 @@ TEST_CASE("a name that is nearly one of the catalogue brings that one to mind", 
   CHECK(help("someone/some-model").starts_with("give"));
 }
 
-TEST_CASE("a model that is nowhere is still planned, without stages", "[plan]") {
+TEST_CASE("an unknown model is planned without stages and refused for training", "[plan]") {
   const auto loaded = config::read_recipe(
       "model: {pretrained_model_name_or_path: someone/some-model}\ndataset: {_target_: mock, seq_length: 64}\n"
       "distributed: {pp_size: 4, pipeline: {pp_schedule: 1F1B}}\n"
@@ -179,7 +179,7 @@ estimate::PlanResult planned(const std::string& text) {
 }
 }  // namespace
 
-TEST_CASE("a configuration class of a family that is planned by its sizes brings its defaults", "[plan]") {
+TEST_CASE("a configuration class of a plan-only family provides its defaults", "[plan]") {
   const auto result = planned(
       "model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_config, config: {_target_: "
       "nemo_automodel.components.models.deepseek_v4.config.DeepseekV4Config, num_hidden_layers: 7}}\n");
@@ -188,7 +188,7 @@ TEST_CASE("a configuration class of a family that is planned by its sizes brings
   CHECK(result.plan->model->spec.layers == 7);
 }
 
-TEST_CASE("adapters on modules that are not known by name are planned with a warning", "[plan]") {
+TEST_CASE("adapters on modules with unknown names are planned with a warning", "[plan]") {
   const auto result = planned(
       "model: {pretrained_model_name_or_path: deepseek-ai/DeepSeek-V4-Flash}\npeft: {target_modules: ['*wq_a']}\n");
   REQUIRE(result.plan);
@@ -197,7 +197,7 @@ TEST_CASE("adapters on modules that are not known by name are planned with a war
                     [](const auto& each) { return each.key == "peft.target_modules"; }));
 }
 
-TEST_CASE("an encoder-decoder class is refused by name", "[plan]") {
+TEST_CASE("an encoder-decoder model class is refused", "[plan]") {
   const auto result = planned(
       "model: {_target_: nemo_automodel.NeMoAutoModelForSeq2SeqLM.from_pretrained, pretrained_model_name_or_path: "
       "google-t5/t5-small}\n");
@@ -206,7 +206,7 @@ TEST_CASE("an encoder-decoder class is refused by name", "[plan]") {
   CHECK(result.problems[0].key == "model._target_");
 }
 
-TEST_CASE("biases of routers are moved where there are any and they are trained", "[plan]") {
+TEST_CASE("gate_bias_update_factor is refused for models without trained router biases", "[plan]") {
   const auto recipe = [](std::string_view model, std::string_view rest) {
     return fmt::format("model: {{config: {{{}}}, moe_overrides: {{gate_bias_update_factor: 0.001}}}}\n{}", model, rest);
   };
@@ -234,7 +234,7 @@ TEST_CASE("dion.Muon is refused for models with experts", "[plan]") {
   CHECK(result.problems[0].id == "unsupported-option");
 }
 
-TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]") {
+TEST_CASE("a recipe with unsupported parts can be planned but not trained", "[plan]") {
   const auto loaded = config::read_recipe(
       "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
       "dataset: {_target_: nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset, split: train}\n"
@@ -254,7 +254,7 @@ TEST_CASE("a recipe with unsupported parts is planned and not trained", "[plan]"
   REQUIRE_FALSE(training.plan);
 }
 
-TEST_CASE("keys of the Hugging Face cache beside an inline configuration are warned of", "[plan]") {
+TEST_CASE("Hugging Face cache keys beside an inline configuration give a warning", "[plan]") {
   const auto warned = [](const std::string& model) {
     const auto loaded = config::read_recipe("model: {" + model + "}\n", "recipe.yaml", {}, {});
     REQUIRE(loaded.problems.empty());

@@ -8,7 +8,7 @@
 
 namespace automodel::plan {
 
-TEST_CASE("stages get the module names that NeMo AutoModel gives them", "[plan][golden]") {
+TEST_CASE("stages get the same module names as in NeMo AutoModel", "[plan][golden]") {
   int accepted = 0;
   int refused = 0;
   for (const auto& row : golden::load("plan/fqn_splits.json")) {
@@ -44,7 +44,7 @@ TEST_CASE("stages get the module names that NeMo AutoModel gives them", "[plan][
   CHECK(refused == 97);
 }
 
-TEST_CASE("layers are spread evenly, the longer runs first", "[plan]") {
+TEST_CASE("layers are spread evenly, and earlier stages get the remainder", "[plan]") {
   for (int stages = 1; stages <= 20; ++stages)
     for (int layers = 0; layers <= 50; ++layers) {
       int next = 0;
@@ -58,7 +58,7 @@ TEST_CASE("layers are spread evenly, the longer runs first", "[plan]") {
     }
 }
 
-TEST_CASE("too many stages are refused with the largest pipeline that fits", "[plan]") {
+TEST_CASE("too many stages are refused, and the help names the largest pp_size that fits", "[plan]") {
   Diagnostics problems;
   check_stage_count(8, 7, 2, problems);
   REQUIRE(problems.size() == 1);

@@ -39,7 +39,7 @@ const MemoryShares& steady(const estimate::EstimatedPlan& plan) {
   return plan.estimate->memory.ranks.front().phases[static_cast<std::size_t>(Phase::kSteady)];
 }
 
-TEST_CASE("frozen modules are those that a path or a pattern means, with all below them", "[plan][freeze]") {
+TEST_CASE("freeze_config freezes the modules selected by path or glob and their submodules", "[plan][freeze]") {
   const auto plan = test::planned(
       text("freeze_modules: [{path: model.layers.1}, {glob: '*.layers.[02].*_proj'}], unfreeze_modules: [{glob: "
            "'*.q_proj'}, {path: model.layers.1.mlp}]"));
@@ -56,7 +56,7 @@ TEST_CASE("frozen modules are those that a path or a pattern means, with all bel
   CHECK_FALSE(test::planned(text("")).frozen);
 }
 
-TEST_CASE("a tied table is frozen under either of its names", "[plan][freeze]") {
+TEST_CASE("a tied embedding is frozen under either of its names", "[plan][freeze]") {
   for (const char* name : {"model.embed_tokens", "lm_head"}) {
     const auto plan = test::planned(
         text(fmt::format("freeze_modules: [{{path: {}}}]", name), "strategy: ddp", "", ", tie_word_embeddings: true"));
@@ -65,7 +65,7 @@ TEST_CASE("a tied table is frozen under either of its names", "[plan][freeze]") 
   }
 }
 
-TEST_CASE("frozen parameters have no moments and no gradients in the plan", "[plan][freeze]") {
+TEST_CASE("frozen parameters have no moments and no gradients in the memory plan", "[plan][freeze]") {
   const auto all = test::planned(text(""));
   const auto some = test::planned(text("freeze_modules: [{path: model.embed_tokens}, {path: model.layers.1}]"));
   CHECK(static_cast<double>(some.frozen->elements) == kTable + kLayer);
@@ -73,13 +73,13 @@ TEST_CASE("frozen parameters have no moments and no gradients in the plan", "[pl
   CHECK(steady(all).gradients - steady(some).gradients == 4 * (kTable + kLayer));
   CHECK(steady(all).weights == steady(some).weights);
   CHECK(some.estimate->time.flops < all.estimate->time.flops);
-  // Of a layer on two ranks each has half of the products and the norms whole.
+  // Of two tensor-parallel ranks, each has half of a layer's matrices and its whole norms.
   const auto pair = test::planned(text("", "tp_size: 2, dp_size: 1"));
   const auto half = test::planned(text("freeze_modules: [{path: model.layers.1}]", "tp_size: 2, dp_size: 1"));
   CHECK(steady(pair).optimizer - steady(half).optimizer == 2 * 4 * ((kLayer - 128) / 2 + 128));
 }
 
-TEST_CASE("selectors that mean nothing, and sections that leave nothing, are refused", "[plan][freeze]") {
+TEST_CASE("freeze selectors without a match and sections that freeze everything are refused", "[plan][freeze]") {
   CHECK(refusal("freeze_modules: [{path: embed_tokens}]") ==
         "freeze-target freeze_config.freeze_modules: no module of this model matches 'embed_tokens'\n");
   CHECK(refusal("unfreeze_modules: [{glob: '*vision*'}]") ==

@@ -41,7 +41,7 @@ std::int64_t total_steps(const nlohmann::json& input) {
 
 }  // namespace
 
-TEST_CASE("schedules equal NeMo AutoModel's at every step, and what it refuses is refused", "[optim]") {
+TEST_CASE("learning-rate schedules equal NeMo AutoModel's at every step and refuse the same settings", "[optim]") {
   int refused = 0;
   int equal = 0;
   for (const auto& row : golden::load("nemo/lr_schedule.json")) {
@@ -72,7 +72,7 @@ TEST_CASE("schedules equal NeMo AutoModel's at every step, and what it refuses i
   CHECK(refused == 10);
 }
 
-TEST_CASE("without a section the rate is constant", "[optim]") {
+TEST_CASE("without an lr_scheduler section learning rate and weight decay are constant", "[optim]") {
   const auto made = schedule_of("", 10, 3e-4, 0.2);
   REQUIRE(made.schedule);
   for (const std::int64_t n : {0, 1, 5, 9, 10, 1000}) {
@@ -81,12 +81,12 @@ TEST_CASE("without a section the rate is constant", "[optim]") {
   }
 }
 
-TEST_CASE("warm-up is a tenth of the steps, at most 1000", "[optim]") {
+TEST_CASE("the default warm-up is a tenth of the steps, at most 1000", "[optim]") {
   for (const auto& [total, warmup] : {std::pair(1, 0), {9, 0}, {10, 1}, {99, 9}, {10000, 1000}, {20000, 1000}})
     CHECK(schedule_of("{}", total).schedule->settings().lr_warmup_steps() == warmup);
 }
 
-TEST_CASE("the final decays of WSD end where they should", "[optim]") {
+TEST_CASE("the final decay of a WSD schedule ends at min_lr in every style", "[optim]") {
   for (const std::string style : {"linear", "cosine", "exponential", "minus_sqrt"}) {
     const auto made = schedule_of("{lr_decay_style: WSD, wsd_decay_steps: 10, lr_wsd_decay_style: " + style +
                                       ", lr_warmup_steps: 2, min_lr: 1.0e-5}",
@@ -101,7 +101,7 @@ TEST_CASE("the final decays of WSD end where they should", "[optim]") {
   }
 }
 
-TEST_CASE("each broken rule of a schedule names its key and a valid value", "[optim]") {
+TEST_CASE("each invalid setting of a schedule is reported with its key and a valid value", "[optim]") {
   const auto problem = [](const std::string& section) {
     const auto made = schedule_of(section, 20);
     REQUIRE(made.problems.size() == 1);
@@ -119,11 +119,11 @@ TEST_CASE("each broken rule of a schedule names its key and a valid value", "[op
   CHECK(problem("{max_lr: .inf}").find("lr_scheduler.max_lr: ") == 0);
 }
 
-TEST_CASE("all broken rules of a schedule are reported at once", "[optim]") {
+TEST_CASE("all invalid settings of a schedule are reported at once", "[optim]") {
   CHECK(schedule_of("{lr_warmup_steps: 30, min_lr: 1, init_lr: 1, end_wd: 0}", 20).problems.size() == 4);
 }
 
-TEST_CASE("a resumed run continues with the settings that the recipe says count", "[optim]") {
+TEST_CASE("a resumed run uses the checkpoint's schedule unless the recipe overrides it", "[optim]") {
   const auto saved = schedule_of("{lr_warmup_steps: 1}", 20).schedule->settings();
   Diagnostics problems;
   const auto resumed = [&](const std::string& section) {

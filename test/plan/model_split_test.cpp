@@ -45,7 +45,7 @@ arch::ModelSpec tiny(const std::string& family, int layers) {
                   {"vocab_size", 64}});
 }
 
-/// What the recorded splits say of a stage: its state, one word per layer or parameter.
+/// The state of a stage as in the recorded splits: one word per layer or parameter.
 std::vector<std::string> state_keys(const arch::ModuleTree& tree, const StagePart& part) {
   std::vector<std::string> out;
   for (const int module : part.modules)
@@ -84,7 +84,7 @@ struct Case {
   std::optional<StageFqns> given;
 };
 
-/// The names of all stages, or what is wrong.
+/// The module names of all stages, or problems.
 std::optional<StageFqns> split_names(const Case& c, const ModelNames& names, Diagnostics& problems) {
   VirtualStagesRequest request{
       c.spec.layers, c.layers_per_stage, c.pp, c.schedule.single, c.schedule.placement == schedule::PlacementStyle::kV,
@@ -110,7 +110,7 @@ nlohmann::json family_config(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("models are split as NeMo AutoModel splits them", "[plan][golden]") {
+TEST_CASE("models are split into stages as in NeMo AutoModel", "[plan][golden]") {
   int accepted = 0;
   int refused = 0;
   int skipped = 0;
@@ -157,7 +157,7 @@ TEST_CASE("models are split as NeMo AutoModel splits them", "[plan][golden]") {
   CHECK(skipped == 2);
 }
 
-TEST_CASE("for Llama's names the stages are those of the NeMo generator", "[plan]") {
+TEST_CASE("the stages of a Llama model have the module names of NeMo's generator", "[plan]") {
   const auto spec = tiny("llama", 13);
   for (int stages = 1; stages <= 13; ++stages) {
     Diagnostics problems;
@@ -169,7 +169,7 @@ TEST_CASE("for Llama's names the stages are those of the NeMo generator", "[plan
   }
 }
 
-TEST_CASE("every parameter is in exactly one stage of any split, a tied one on both ends", "[plan][property]") {
+TEST_CASE("each parameter is in exactly one stage, tied embeddings in the first and the last", "[plan][property]") {
   std::mt19937 random(17);
   for (const auto& row : golden::load("arch/hf_models.json")) {
     CAPTURE(row["name"].get<std::string>());
@@ -179,7 +179,7 @@ TEST_CASE("every parameter is in exactly one stage of any split, a tied one on b
     const arch::ModuleTree tree(layout, arch::TreeDepth::kLeaves);
     const auto all = arch::parameters(layout);
     for (int repeat = 0; repeat < 30; ++repeat) {
-      // Random runs of layers, some stages empty of them.
+      // Random ranges of layers; some stages have none.
       const int stages = static_cast<int>(random() % 6) + 1;
       std::vector<int> cuts = {0, spec.layers};
       for (int i = 1; i < stages; ++i)
@@ -215,7 +215,7 @@ TEST_CASE("every parameter is in exactly one stage of any split, a tied one on b
   }
 }
 
-TEST_CASE("encoders and projectors of a multimodal model stand on the first stage", "[plan]") {
+TEST_CASE("encoders and projectors of a multimodal model are in the first stage", "[plan]") {
   ModelChoice model;
   model.config_text = R"({"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": 8,
       "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "vocab_size": 32},
@@ -241,7 +241,7 @@ TEST_CASE("encoders and projectors of a multimodal model stand on the first stag
         arch::count_parameters(model.layout, first).total() + *towers[0].parameters + *towers[1].parameters);
   CHECK(towers_of(model, parts[0]).size() == 2);
   CHECK(towers_of(model, parts[1]).empty());
-  // A list that leaves one out is refused.
+  // A list without one of them is refused.
   auto without = *split;
   without[0].erase(without[0].begin() + 1);
   const auto refused = check_split(tree, without);
@@ -249,7 +249,7 @@ TEST_CASE("encoders and projectors of a multimodal model stand on the first stag
   CHECK(refused[0].message == "no stage holds 'model.vision_tower'");
 }
 
-TEST_CASE("an explicit split names unknown, repeated, missing and misplaced modules at once", "[plan]") {
+TEST_CASE("unknown, repeated, missing and misplaced modules of an explicit split are reported at once", "[plan]") {
   const auto layout = arch::layout_of(tiny("llama", 6));
   const arch::ModuleTree tree(layout);
   const auto check = [&](const StageFqns& names) { return check_split(tree, names); };
@@ -275,7 +275,7 @@ TEST_CASE("an explicit split names unknown, repeated, missing and misplaced modu
   CHECK(holds(check({}), "bad-value"));
 }
 
-TEST_CASE("a module around others may be named instead of them", "[plan]") {
+TEST_CASE("an explicit split may name a parent module instead of its children", "[plan]") {
   const auto layout = arch::layout_of(tiny("llama", 4));
   const arch::ModuleTree tree(layout);
   const StageFqns whole = {{"model", "lm_head"}};
@@ -289,7 +289,7 @@ TEST_CASE("a module around others may be named instead of them", "[plan]") {
         std::vector<std::string>{"model.layers"});
 }
 
-TEST_CASE("explicit stages must suit ranks and schedule", "[plan]") {
+TEST_CASE("the number of explicit stages must suit the ranks and the schedule", "[plan]") {
   CHECK(check_split_schedule(4, 4, true, schedule::PlacementStyle::kLoop).empty());
   CHECK(check_split_schedule(8, 4, false, schedule::PlacementStyle::kV).empty());
   CHECK(holds(check_split_schedule(8, 4, true, schedule::PlacementStyle::kLoop), "schedule-single-stage"));
@@ -299,7 +299,7 @@ TEST_CASE("explicit stages must suit ranks and schedule", "[plan]") {
         "every rank runs the same number of stages; name 8 or 12 stages");
 }
 
-TEST_CASE("names that the model lacks are passed over by the split itself", "[plan]") {
+TEST_CASE("split_model ignores names of modules that the model does not have", "[plan]") {
   const auto layout = arch::layout_of(tiny("qwen3", 3));
   const arch::ModuleTree tree(layout);
   const auto parts = split_model(tree, {{"model.layers.7", "nothing", "model.layers.1"}, {}});
@@ -307,7 +307,7 @@ TEST_CASE("names that the model lacks are passed over by the split itself", "[pl
   CHECK(parts[1].parameters == 0);
 }
 
-TEST_CASE("a mixture of experts is split without listing its experts", "[plan]") {
+TEST_CASE("the module tree used to split a MoE model does not list its experts", "[plan]") {
   const auto spec = spec_of(family_config("deepseek_v3"));
   const arch::ModuleTree tree(arch::layout_of(spec));
   CHECK(tree.modules().size() == 9);

@@ -1,5 +1,5 @@
-// NeMo AutoModel's generate_hf_model_fqn_per_model_part by its arguments, which a recipe does not have: our split of a
-// model that has what they say.
+// Our split of a model that is described by the arguments of NeMo AutoModel's generate_hf_model_fqn_per_model_part,
+// which a recipe does not have.
 #pragma once
 
 #include <optional>

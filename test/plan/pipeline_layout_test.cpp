@@ -14,7 +14,7 @@ std::optional<int> optional_int(const nlohmann::json& object, const char* key) {
   return object.contains(key) && !object[key].is_null() ? std::optional(object[key].get<int>()) : std::nullopt;
 }
 
-/// The layers of all stages in the order of the flow.
+/// Whether the stages hold all layers, each once and in order.
 bool tiles(const PipelineLayout& layout, int layers) {
   int next = 0;
   for (const auto& stage : layout.stages) {
@@ -26,7 +26,7 @@ bool tiles(const PipelineLayout& layout, int layers) {
 
 }  // namespace
 
-TEST_CASE("layers are placed as Megatron Core places them", "[plan][golden]") {
+TEST_CASE("layers are placed on stages as in Megatron Core", "[plan][golden]") {
   int accepted = 0;
   int refused = 0;
   for (const auto& row : golden::load("plan/pipeline_layout.json")) {
@@ -86,7 +86,7 @@ TEST_CASE("layers are placed as Megatron Core places them", "[plan][golden]") {
   CHECK(refused == 31);
 }
 
-TEST_CASE("every advised number of a placement works", "[plan][property]") {
+TEST_CASE("every value suggested for a layer placement works", "[plan][property]") {
   std::mt19937 random(3);
   int advised = 0;
   int placed = 0;
@@ -127,7 +127,7 @@ TEST_CASE("every advised number of a placement works", "[plan][property]") {
   CHECK(placed > 500);
 }
 
-TEST_CASE("a letter that a layout does not know is shown with its column", "[plan]") {
+TEST_CASE("an unknown letter in a layout is reported with its column", "[plan]") {
   Diagnostics problems;
   CHECK_FALSE(parse_layout("E,tt|x*3L", problems));
   REQUIRE(problems.size() == 1);
@@ -138,7 +138,7 @@ TEST_CASE("a letter that a layout does not know is shown with its column", "[pla
   CHECK(problems.size() == 2);
 }
 
-TEST_CASE("layouts are read from lists of names", "[plan]") {
+TEST_CASE("layouts are read from lists of layer names", "[plan]") {
   Diagnostics problems;
   const auto kinds = parse_layout({{"Embedding", "decoder"}, {"DECODER", "loss"}}, problems);
   CHECK(kinds == LayerKinds{{LayerKind::kEmbedding, LayerKind::kDecoder}, {LayerKind::kDecoder, LayerKind::kLoss}});
@@ -146,7 +146,7 @@ TEST_CASE("layouts are read from lists of names", "[plan]") {
   CHECK(problems[0].help == "did you mean 'decoder'?");
 }
 
-TEST_CASE("every rule of a layout is checked at once", "[plan]") {
+TEST_CASE("all violated rules of a layout are reported at once", "[plan]") {
   const auto problems_of = [](const char* text, int layers, int pp, int mtp) {
     Diagnostics problems;
     PipelineLayoutRequest request;
@@ -160,7 +160,7 @@ TEST_CASE("every rule of a layout is checked at once", "[plan]") {
   };
   CHECK(problems_of("Et|tL", 2, 2, 0) == 0);
   CHECK(problems_of("Et|tL", 3, 2, 0) == 1);     // layers
-  CHECK(problems_of("tE|Lt", 2, 2, 0) == 2);     // order of the ends
+  CHECK(problems_of("tE|Lt", 2, 2, 0) == 2);     // order of embedding and loss
   CHECK(problems_of("Et|t|L", 2, 2, 0) == 1);    // stages
   CHECK(problems_of("Et|mt|L", 2, 3, 1) == 1);   // a layer after m
   CHECK(problems_of("Et|m|t|L", 2, 2, 1) == 2);  // and m before the last chunk
@@ -174,7 +174,7 @@ TEST_CASE("every rule of a layout is checked at once", "[plan]") {
   CHECK(problems[0].message == "a layout together with other ways to place layers");
 }
 
-TEST_CASE("a placement names the modules of every stage, empty stages among them", "[plan]") {
+TEST_CASE("a placement lists the modules of every stage, including empty stages", "[plan]") {
   Diagnostics problems;
   PipelineLayoutRequest request;
   request.layers = 3;

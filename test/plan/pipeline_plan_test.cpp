@@ -1,4 +1,4 @@
-// Stages and schedules as recipes ask for them: whatever counts stages must agree, and what is planned is whole.
+// Stages and schedules of recipes: all keys that imply a number of stages must agree, and plans cover the whole model.
 #include <array>
 #include <fstream>
 #include <numeric>
@@ -48,7 +48,7 @@ estimate::PlanResult plan_of(const Asked& asked) {
   return estimate::make_plan(loaded, {});
 }
 
-/// A file with the order of a loop of `stages`.
+/// Writes a schedule file for `stages` stages placed as a loop.
 std::filesystem::path table(const test::TemporaryFolder& folder, int ranks, int stages, int microbatches) {
   const auto* generator = schedule::find_generator(stages == ranks ? "GPipe" : "LoopedBFS");
   const auto made = schedule::make_schedule(
@@ -63,7 +63,7 @@ std::string ids(const Diagnostics& problems) {
   return out;
 }
 
-/// Every layer on one stage, every part of the model somewhere.
+/// Every layer is in exactly one stage, and so are the embedding and the head.
 void check_whole(const TrainingPlan& plan, int layers) {
   std::multiset<int> placed;
   int embeddings = 0, heads = 0;
@@ -81,14 +81,14 @@ void check_whole(const TrainingPlan& plan, int layers) {
 
 }  // namespace
 
-TEST_CASE("batches fit schedules as NeMo AutoModel and torch decide", "[plan][golden]") {
+TEST_CASE("batch sizes are accepted for a schedule as in NeMo AutoModel and torch", "[plan][golden]") {
   const test::TemporaryFolder folder;
   int accepted = 0, refused = 0, stricter = 0, wider = 0, skipped = 0;
   for (const auto& row : golden::load("plan/build_schedule.json")) {
     const auto& in = row["in"];
     CAPTURE(in.dump());
     const int local = static_cast<int>(in[4].size()), stages = in[5];
-    // No stages at all, null for a schedule, and sizes that no recipe can hold.
+    // No stages at all, null for a schedule, and sizes that no recipe can have.
     if (local == 0 || (in[0].is_null() && in[1].is_null()) || in[2] < 1 || in[3] < 1) {
       ++skipped;
       continue;
@@ -105,15 +105,15 @@ TEST_CASE("batches fit schedules as NeMo AutoModel and torch decide", "[plan][go
     const auto result = plan_of(asked);
     INFO(to_text(result.problems));
     if (row.contains("error") && result.plan) {
-      // torch's class of 1F1B wants the pipeline full; ours runs with bubbles and says so.
+      // torch's 1F1B class requires a full pipeline; ours runs with bubbles and warns.
       CHECK(row["error"].get<std::string>().find("greater than or equal to the number of stages") != std::string::npos);
       CHECK(ids(result.plan->warnings).find("few-microbatches") != std::string::npos);
       ++wider;
     } else if (row.contains("error")) {
       ++refused;
     } else if (!result.plan) {
-      // What torch's classes refuse later, when they make their table, is refused here; and a schedule for one stage
-      // that is given several, of which NeMo AutoModel runs the first.
+      // Refused here: what torch's classes refuse only when they make their table, and a single-stage schedule with
+      // several stages, of which NeMo AutoModel runs the first.
       const std::set<std::string> later = {"schedule-microbatches", "schedule-single-stage", "schedule-multi-stage"};
       CHECK(later.count(result.problems.at(0).id) == 1);
       ++stricter;
@@ -130,7 +130,7 @@ TEST_CASE("batches fit schedules as NeMo AutoModel and torch decide", "[plan][go
   CHECK(wider <= 12);
 }
 
-TEST_CASE("a table from a file beside every way to divide the layers", "[plan][property]") {
+TEST_CASE("a schedule file is accepted only with a layer split into as many stages", "[plan][property]") {
   const test::TemporaryFolder folder;
   std::mt19937 random(11);
   const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)) + 1; };
@@ -187,7 +187,7 @@ TEST_CASE("a table from a file beside every way to divide the layers", "[plan][p
       check_whole(*result.plan, asked.layers);
       ++planned;
     } else {
-      // A layout is refused for itself where it does not divide among the ranks.
+      // A layout that does not divide among the ranks is refused for that reason.
       CHECK((ids(result.problems).find("split-conflict") != std::string::npos || repeat % 6 == 3));
       ++refused;
     }
@@ -196,7 +196,7 @@ TEST_CASE("a table from a file beside every way to divide the layers", "[plan][p
   CHECK(refused > 100);
 }
 
-TEST_CASE("two keys that divide the layers are a conflict that names both", "[plan]") {
+TEST_CASE("two keys that split the layers conflict, and the message names both", "[plan]") {
   constexpr std::array ways = {"layers_per_stage: [4, 4]",
                                "module_fqns_per_model_part: [[model.embed_tokens], [lm_head]]",
                                "pipeline_model_parallel_layout: Ettt|tttttL"};
@@ -232,7 +232,7 @@ TEST_CASE("virtual_pipeline_model_parallel_size selects interleaving", "[plan]")
         "bad-value at model_parallel.virtual_pipeline_model_parallel_size\n");
 }
 
-TEST_CASE("Megatron Core's sizes make a pipeline", "[plan]") {
+TEST_CASE("Megatron Core's parallel sizes define the mesh and the pipeline", "[plan]") {
   const auto loaded = config::read_recipe(
       "model: {config: {model_type: llama, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 8, "
       "num_attention_heads: 2, vocab_size: 64, max_position_embeddings: 64}}\n"
@@ -251,7 +251,7 @@ TEST_CASE("Megatron Core's sizes make a pipeline", "[plan]") {
   CHECK(result.plan->pipeline->stages.size() == 4);
 }
 
-TEST_CASE("a schedule's name beside a file has no effect, and that is said", "[plan]") {
+TEST_CASE("a schedule name beside a schedule file has no effect and gives a warning", "[plan]") {
   const test::TemporaryFolder folder;
   const auto csv = ", pp_schedule_csv: " + table(folder, 2, 2, 8).string();
   const auto warned = [&](const std::string& name) {

@@ -36,7 +36,7 @@ inline std::string recipe_of(const PrecisionRow& row, const std::string& mesh = 
 }
 
 inline const PrecisionRow kPrecisionRows[] = {
-    // The type of the weights.
+    // The types of the weights.
     {.types = "f32 f32 f32 f32 f32 f32 -"},
     {.device = "cuda", .types = "b16 f32 f32 f32 b16 b16 -"},
     {.device = "cuda", .distributed = "strategy: ddp", .types = "b16 f32 f32 f32 b16 b16 -"},
@@ -48,7 +48,7 @@ inline const PrecisionRow kPrecisionRows[] = {
      .types = "f32 f32 f32 f32 f32 f32 -"},
     {.device = "cuda", .model_parallel = "params_dtype: float32", .types = "f32 f32 f32 f32 f32 f32 -"},
     {.device = "cuda", .model_parallel = "params_dtype: float16", .types = "f16 f32 f32 f32 f16 f16 -"},
-    // What is computed with.
+    // Compute types.
     {.model_parallel = "bf16: true", .types = "b16 f32 f32 f32 b16 b16 -"},
     {.model_parallel = "fp16: true", .types = "f16 f32 f32 f32 f16 f16 -"},
     {.device = "cuda", .model_parallel = "fp16: true", .types = "f16 f32 f32 f32 f16 f16 -"},
@@ -84,7 +84,7 @@ inline const PrecisionRow kPrecisionRows[] = {
      .optimizer = "main_params_dtype: bfloat16",
      .types = "b16 b16 f32 f32 b16 b16 -",
      .warning = "low-precision-masters"},
-    // Gradients of low precision beside them.
+    // Low-precision gradients.
     {.distributed = "strategy: ddp",
      .model_parallel = "bf16: true",
      .optimizer = "main_grads_dtype: bfloat16",

@@ -36,7 +36,7 @@ std::string types_of(const estimate::EstimatedPlan& plan) {
 
 }  // namespace
 
-TEST_CASE("every key of docs/precision.md decides what it says", "[plan]") {
+TEST_CASE("every row of docs/precision.md gives the documented types", "[plan]") {
   for (const auto& row : test::kPrecisionRows) {
     const auto result = plan_of(row);
     CAPTURE(row.device, row.config, row.model, row.distributed, row.model_parallel, row.optimizer);
@@ -52,7 +52,7 @@ TEST_CASE("every key of docs/precision.md decides what it says", "[plan]") {
   }
 }
 
-TEST_CASE("what Megatron-FSDP and the optimizer say of gradients must agree", "[plan]") {
+TEST_CASE("the gradient types of Megatron-FSDP and of the optimizer must agree", "[plan]") {
   const auto result = plan_of({.distributed = "strategy: megatron_fsdp, grad_reduce_in_fp32: false",
                                .model_parallel = "bf16: true",
                                .optimizer = "main_grads_dtype: float32",
@@ -62,7 +62,7 @@ TEST_CASE("what Megatron-FSDP and the optimizer say of gradients must agree", "[
   CHECK(result.problems[0].key == "optimizer.main_grads_dtype");
 }
 
-TEST_CASE("moments and gradients are kept in two types and no more", "[plan]") {
+TEST_CASE("a moment type other than float32 and bfloat16 is refused", "[plan]") {
   const auto loaded =
       config::read_recipe("model: {config: {}}\noptimizer: {exp_avg_dtype: float16}\n", "r.yaml", {}, {});
   REQUIRE_FALSE(loaded.problems.empty());
@@ -70,7 +70,7 @@ TEST_CASE("moments and gradients are kept in two types and no more", "[plan]") {
   CHECK(loaded.problems[0].key == "optimizer.exp_avg_dtype");
 }
 
-TEST_CASE("a plan for the CPU has no GPU's rates, whatever the profile", "[plan]") {
+TEST_CASE("a plan for the CPU never uses the rates of a GPU profile", "[plan]") {
   const auto loaded = config::read_recipe(
       "device: cpu\nmodel: {config: {model_type: llama, hidden_size: 64, "
       "num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 128, "
@@ -85,7 +85,7 @@ TEST_CASE("a plan for the CPU has no GPU's rates, whatever the profile", "[plan]
   CHECK(result.plan->estimate->hardware.name == "cpu");
 }
 
-TEST_CASE("bfloat16 on a processor: slower without its instructions, and what is gained with them", "[plan]") {
+TEST_CASE("bfloat16 on a CPU gives a warning without its instructions and an estimated speedup with them", "[plan]") {
   const std::string text =
       "device: cpu\nmodel:\n  config: {torch_dtype: bfloat16, model_type: llama, hidden_size: 1024, "
       "num_hidden_layers: 2, num_attention_heads: 8, intermediate_size: 4096, vocab_size: 64}\n"
@@ -113,7 +113,7 @@ TEST_CASE("bfloat16 on a processor: slower without its instructions, and what is
   REQUIRE(policy.warnings.size() == 1);
   CHECK(policy.warnings[0].where.line == 6);
 
-  // The same types everywhere, so that unlike machines make one plan; only estimates differ.
+  // The types are the same everywhere, so that different machines make the same plan; only estimates differ.
   double before = 1;
   for (const auto unit : {BFloat16Unit::kAvx512, BFloat16Unit::kAmx}) {
     const auto plan = planned(unit, "");
@@ -132,7 +132,7 @@ TEST_CASE("bfloat16 on a processor: slower without its instructions, and what is
   CHECK(measured == Approx(by_hand).epsilon(0.02));  // optimizer, overheads: the same in both
 }
 
-TEST_CASE("asynchronous tensor parallelism switches sequence parallelism on, and says so", "[plan]") {
+TEST_CASE("asynchronous tensor parallelism enables sequence parallelism with a warning", "[plan]") {
   const auto result =
       plan_of({.distributed = "tp_size: 2, dp_size: 1, enable_async_tensor_parallel: true", .types = ""});
   INFO(to_text(result.problems));

@@ -1,4 +1,4 @@
-// The rounding of stage counts by a recipe's word, for rows of goldens and advice.
+// The rounding of stage counts by its name in a recipe, for golden rows and suggestions.
 #pragma once
 
 #include <optional>

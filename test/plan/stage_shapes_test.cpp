@@ -66,13 +66,13 @@ TEST_CASE("stage shapes equal those of NeMo AutoModel", "[plan][golden]") {
   CHECK(refused == 2);
 }
 
-TEST_CASE("what a stage gives is what the next one takes", "[plan]") {
+TEST_CASE("the output shape of a stage is the input shape of the next one", "[plan]") {
   const StageShapes shapes({64, 512, 2, 16, DType::kFloat32, false}, 4, 3);
   for (int stage = 0; stage + 1 < shapes.size(); ++stage) CHECK(shapes[stage].output == shapes[stage + 1].input);
   CHECK(shapes[0].output.bytes() == 2 * 16 * 64 * 4);
 }
 
-TEST_CASE("another sequence length recomputes every shape, the same length none", "[plan]") {
+TEST_CASE("a new sequence length recomputes all stage shapes, the same length none", "[plan]") {
   StageShapes shapes({64, 512, 2, 16, DType::kBFloat16, false}, 3, 2);
   CHECK_FALSE(shapes.reset(16));
   CHECK(shapes.reset(24));

@@ -1,4 +1,4 @@
-// What Megatron-FSDP's options make a unit of storage.
+// The storage units that Megatron-FSDP's options select.
 #include "plan/storage_units.h"
 
 #include <catch2/catch.hpp>
@@ -43,7 +43,7 @@ std::string warned(const TrainingPlan& plan, const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("a decoder layer is known by its class name", "[plan]") {
+TEST_CASE("decoder layers are recognized by class name", "[plan]") {
   const auto llama = spec_of("llama", "LlamaForCausalLM"), gpt2 = spec_of("gpt2", "GPT2LMHeadModel"),
              qwen = spec_of("qwen3_moe", "Qwen3MoeForCausalLM"), custom = spec_of("qwen2", "MyForCausalLM");
   CHECK(is_decoder_layer("LlamaDecoderLayer", llama));
@@ -60,7 +60,7 @@ TEST_CASE("a decoder layer is known by its class name", "[plan]") {
   CHECK_FALSE(is_decoder_layer("", llama));
 }
 
-TEST_CASE("unit modules that do not name the model's layer leave a stage as one unit", "[plan]") {
+TEST_CASE("without the model's layer among the unit modules, a stage is one storage unit", "[plan]") {
   const auto plain = plan_of("zero_dp_strategy: 3");
   const auto named = plan_of("megatron_fsdp_unit_modules: [LlamaDecoderLayer, LlamaAttention]");
   CHECK_FALSE(named.sharding.whole_stage);
@@ -74,7 +74,7 @@ TEST_CASE("unit modules that do not name the model's layer leave a stage as one 
         "no-effect");
 }
 
-TEST_CASE("two buffers hold one layer that works and one on its way", "[plan]") {
+TEST_CASE("double buffering holds one layer in use and one in flight", "[plan]") {
   const auto plain = plan_of("zero_dp_strategy: 3"), two = plan_of("fsdp_double_buffer: true");
   CHECK(plain.sharding.backward_prefetch == 2);
   CHECK(two.sharding.double_buffer);
@@ -83,7 +83,7 @@ TEST_CASE("two buffers hold one layer that works and one on its way", "[plan]") 
     return plan.estimate->memory.ranks.front().phases[static_cast<std::size_t>(phase)].weights;
   };
   CHECK(weights(two, estimate::Phase::kSteady) < weights(plain, estimate::Phase::kSteady));
-  CHECK(weights(two, estimate::Phase::kCheckpoint) > weights(plain, estimate::Phase::kCheckpoint));  // they stay
+  CHECK(weights(two, estimate::Phase::kCheckpoint) > weights(plain, estimate::Phase::kCheckpoint));  // the buffers stay
   for (const char* idle : {"zero_dp_strategy: 2", "disable_bucketing: true", "pp_size: 2, pipeline: {}",
                            "megatron_fsdp_unit_modules: [GPT2Block]"}) {
     INFO(idle);

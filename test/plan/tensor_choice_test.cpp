@@ -7,7 +7,7 @@
 namespace automodel::plan {
 namespace {
 
-/// Llama with 8 heads, 4 of keys, 64 tokens; `more` are further lines.
+/// The plan of a Llama with 8 heads, 4 key-value heads and 60 tokens. `more`: further lines of the recipe.
 estimate::PlanResult planned(const std::string& distributed, const std::string& model = "",
                              const std::string& more = "") {
   const std::string config =
@@ -36,7 +36,7 @@ arch::TensorStyle style(const estimate::PlanResult& result, const std::string& m
 
 using arch::TensorStyle;
 
-TEST_CASE("words of styles are those of translate_to_torch_parallel_style", "[plan]") {
+TEST_CASE("tensor-parallel style names are those of translate_to_torch_parallel_style", "[plan]") {
   CHECK(arch::parse_tensor_style("colwise") == TensorStyle::kColwise);
   CHECK(arch::parse_tensor_style("rowwise") == TensorStyle::kRowwise);
   CHECK(arch::parse_tensor_style("colwise_rep") == TensorStyle::kColwiseGathered);
@@ -49,14 +49,14 @@ TEST_CASE("words of styles are those of translate_to_torch_parallel_style", "[pl
     CHECK(arch::parse_tensor_style(arch::name_of(*arch::parse_tensor_style(word))) == arch::parse_tensor_style(word));
 }
 
-TEST_CASE("a star of a pattern stands for one component", "[plan]") {
+TEST_CASE("a star in a tp_plan pattern matches exactly one name component", "[plan]") {
   CHECK(arch::matches("model.layers.*.mlp.up_proj", "model.layers.11.mlp.up_proj"));
   CHECK_FALSE(arch::matches("model.layers.*.up_proj", "model.layers.11.mlp.up_proj"));
   CHECK_FALSE(arch::matches("model.layers.*", "model.layers.11.mlp"));
   CHECK_FALSE(arch::matches("model.layers.*.mlp", "model.layers.1"));
 }
 
-TEST_CASE("without a plan of its own a recipe gets the family's", "[plan]") {
+TEST_CASE("a recipe without a tp_plan gets the plan of the model family", "[plan]") {
   const auto result = planned("tp_size: 4");
   CHECK(style(result, "model.layers.1.self_attn.k_proj") == TensorStyle::kColwise);
   CHECK(style(result, "model.layers.1.self_attn.o_proj") == TensorStyle::kRowwise);
@@ -65,7 +65,7 @@ TEST_CASE("without a plan of its own a recipe gets the family's", "[plan]") {
   CHECK(planned("tp_size: 1").plan->tensor.rows.empty());
 }
 
-TEST_CASE("auto is the model's own plan", "[plan]") {
+TEST_CASE("tp_plan auto selects the model's own plan and is refused if there is none", "[plan]") {
   const std::string phi =
       "model_type: phi3, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, "
       "num_key_value_heads: 4, vocab_size: 99, pad_token_id: 0";
@@ -77,8 +77,7 @@ TEST_CASE("auto is the model's own plan", "[plan]") {
   CHECK(style(planned("tp_size: 2", gpt2), "transformer.h.0.attn.c_attn") == TensorStyle::kColwise);
 }
 
-TEST_CASE("auto divides heads and feed-forward widths of models with experts, whose norms and routers are whole",
-          "[plan]") {
+TEST_CASE("tp_plan auto shards attention and MLPs of MoE models and replicates their norms", "[plan]") {
   const std::string sizes =
       "hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, vocab_size: 100, ";
   const auto plan_of = [&](const std::string& family, const std::string& keys) {
@@ -113,7 +112,7 @@ TEST_CASE("auto divides heads and feed-forward widths of models with experts, wh
   CHECK(style(deepseek, "model.layers.1.mlp.shared_experts.up_proj") == TensorStyle::kColwise);
 }
 
-TEST_CASE("a mapping replaces the family's plan, with or without the outer module's name", "[plan]") {
+TEST_CASE("a tp_plan mapping replaces the family's plan, with or without the outer module's name", "[plan]") {
   const auto result = planned(
       "tp_size: 2, tp_plan: {layers.*.mlp.gate_proj: colwise, layers.*.mlp.up_proj: colwise, "
       "model.layers.*.mlp.down_proj: rowwise, lm_head: colwise_rep}");
@@ -122,7 +121,7 @@ TEST_CASE("a mapping replaces the family's plan, with or without the outer modul
   CHECK(style(result, "lm_head") == TensorStyle::kColwiseGathered);
 }
 
-TEST_CASE("mistakes of a mapping are named", "[plan]") {
+TEST_CASE("mistakes in a tp_plan mapping are reported", "[plan]") {
   CHECK(only_problem(planned("tp_size: 2, tp_plan: {lm_head: sideways}")) == "unknown-style distributed.tp_plan");
   CHECK(only_problem(planned("tp_size: 2, tp_plan: {layers.*.mlp.gat_proj: colwise}")) ==
         "unknown-module distributed.tp_plan");
@@ -135,7 +134,7 @@ TEST_CASE("mistakes of a mapping are named", "[plan]") {
         "tp-plan distributed.tp_plan");
 }
 
-TEST_CASE("sizes that do not divide are refused before a run", "[plan]") {
+TEST_CASE("sizes that tensor parallelism cannot divide are refused in the plan", "[plan]") {
   const std::string phi =
       "model_type: phi3, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, "
       "num_key_value_heads: 4, vocab_size: 99, pad_token_id: 0";
@@ -155,13 +154,13 @@ TEST_CASE("sizes that do not divide are refused before a run", "[plan]") {
       "model_type: llama, hidden_size: 64, intermediate_size: 98, num_hidden_layers: 2, num_attention_heads: 8, "
       "num_key_value_heads: 4, vocab_size: 99, max_position_embeddings: 128";
   CHECK(only_problem(planned("tp_size: 4", wide)) == "indivisible distributed.tp_size");
-  // 60 tokens: divisible by 4 ranks, not by 8; the vocabulary of 99 is filled up.
+  // 60 tokens: divisible by 4 ranks, not by 8; the vocabulary of 99 is padded.
   CHECK(planned("tp_size: 4, sequence_parallel: true").plan);
   CHECK(only_problem(planned("tp_size: 4, cp_size: 2, sequence_parallel: true")) == "indivisible dataset.seq_length");
   CHECK(planned("tp_size: 2, sequence_parallel: true").plan->tensor.sequence_parallel);
 }
 
-TEST_CASE("switches that overlap communication need sequence parallelism", "[plan]") {
+TEST_CASE("options that overlap tensor-parallel communication need sequence parallelism", "[plan]") {
   const auto megatron = [](const std::string& keys) {
     return planned("strategy: ddp, tp_size: 2", "", "model_parallel: {" + keys + "}\n");
   };
@@ -181,7 +180,7 @@ TEST_CASE("switches that overlap communication need sequence parallelism", "[pla
   CHECK(alone.plan->warnings[0].key == "model_parallel.tp_comm_overlap_ag");
 }
 
-TEST_CASE("states are divided by heads, and not by tokens", "[plan]") {
+TEST_CASE("recurrent states can be sharded by heads but not by tokens", "[plan]") {
   const std::string mamba =
       "model_type: bamba, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, "
       "num_key_value_heads: 4, vocab_size: 99, attn_layer_indices: [1], mamba_n_heads: 8, mamba_d_head: 16, "
@@ -199,7 +198,7 @@ TEST_CASE("states are divided by heads, and not by tokens", "[plan]") {
   CHECK(tokens.exit == ExitCode::kRefused);
 }
 
-TEST_CASE("an index chooses tokens where all of them are", "[plan]") {
+TEST_CASE("layers that share selected tokens cannot be split across stages or context-parallel ranks", "[plan]") {
   const auto glm = [](const std::string& kinds) {
     return "model_type: glm_moe_dsa, hidden_size: 64, intermediate_size: 96, moe_intermediate_size: 32, "
            "num_hidden_layers: 4, num_attention_heads: 8, num_key_value_heads: 8, vocab_size: 99, "
@@ -216,10 +215,10 @@ TEST_CASE("an index chooses tokens where all of them are", "[plan]") {
   const auto apart = planned(two_stages, one + "8");
   CHECK(only_problem(apart) == "split-conflict distributed.pipeline");
   CHECK(apart.problems[0].message == "stage 1 begins with layer 2, which uses the tokens selected by layer 0");
-  CHECK(planned(two_stages, one + "60").plan);  // of 60 tokens all are chosen
+  CHECK(planned(two_stages, one + "60").plan);  // all 60 tokens are selected
 }
 
-TEST_CASE("levels of context parallelism follow Megatron's keys", "[plan]") {
+TEST_CASE("Megatron's cp_comm_type selects the levels of context parallelism", "[plan]") {
   const auto levels = [](const std::string& keys, const std::string& sizes = "cp_size: 2") {
     return planned("strategy: ddp, " + sizes, "", "model_parallel: {" + keys + "}\n");
   };
@@ -237,7 +236,7 @@ TEST_CASE("levels of context parallelism follow Megatron's keys", "[plan]") {
   const auto heads = levels("cp_comm_type: a2a", "cp_size: 5");
   CHECK(only_problem(heads) == "indivisible model_parallel.cp_comm_type");
   CHECK(heads.exit == ExitCode::kRefused);
-  // 60 tokens make no 8 chunks.
+  // 60 tokens cannot be divided into 8 chunks.
   CHECK(only_problem(levels("cp_comm_type: p2p", "cp_size: 4")) == "indivisible dataset.seq_length");
 }
 

@@ -14,7 +14,7 @@
 namespace automodel::plan {
 namespace {
 
-/// Every "key: value" of a help text, applied alone.
+/// The request with each "key: value" of a help text applied, one at a time.
 std::vector<VirtualStagesRequest> changes(const VirtualStagesRequest& request, const std::string& help) {
   std::vector<VirtualStagesRequest> out;
   for (const auto& advised : advised_values(help)) {
@@ -35,7 +35,7 @@ std::vector<VirtualStagesRequest> changes(const VirtualStagesRequest& request, c
   return out;
 }
 
-/// Passes, and leaves a layer for every stage.
+/// Whether the request is accepted and every stage gets a layer.
 bool works(const VirtualStagesRequest& request) {
   Diagnostics problems;
   const auto stages = calculate_virtual_stages(request, problems);
@@ -44,7 +44,7 @@ bool works(const VirtualStagesRequest& request) {
 
 }  // namespace
 
-TEST_CASE("virtual stages are counted as NeMo AutoModel counts them", "[plan][golden]") {
+TEST_CASE("virtual stages are counted as in NeMo AutoModel", "[plan][golden]") {
   const std::map<std::string, std::string> ids = {
       {"divisible", "indivisible"}, {"multi", "schedule-multi-stage"}, {"single", "schedule-single-stage"}};
   std::map<std::string, int> seen;
@@ -85,8 +85,8 @@ TEST_CASE("virtual stages are counted as NeMo AutoModel counts them", "[plan][go
                     {"accepted", 279}, {"divisible", 214}, {"multi", 185}, {"single", 141}, {"rounding", 1}});
 }
 
-TEST_CASE("advice works where NeMo AutoModel's own does not", "[plan]") {
-  // There 7 layers per stage are advised, which give 5 stages.
+TEST_CASE("the suggested layers_per_stage works where NeMo AutoModel's suggestion does not", "[plan]") {
+  // NeMo AutoModel suggests 7 layers per stage, which give 5 stages.
   Diagnostics problems;
   CHECK_FALSE(calculate_virtual_stages({30, 2, 4, true, false, StageRounding::kUp}, problems));
   REQUIRE(problems.size() == 1);
@@ -94,7 +94,7 @@ TEST_CASE("advice works where NeMo AutoModel's own does not", "[plan]") {
         "this schedule runs exactly one stage per rank; use layers_per_stage: 8, or leave layers_per_stage out");
 }
 
-TEST_CASE("every advised value works, and there is one wherever one exists", "[plan][property]") {
+TEST_CASE("every suggested value works, and one is suggested whenever one exists", "[plan][property]") {
   std::mt19937 random(11);
   std::size_t advised = 0;
   for (int repeat = 0; repeat < 20000; ++repeat) {
@@ -125,7 +125,7 @@ TEST_CASE("every advised value works, and there is one wherever one exists", "[p
   CHECK(advised > 10000);
 }
 
-TEST_CASE("numbers below one are refused, each by its key", "[plan]") {
+TEST_CASE("stage numbers below one are refused, each under its key", "[plan]") {
   Diagnostics problems;
   CHECK_FALSE(calculate_virtual_stages({0, 0, -3, true, false, StageRounding::kRefuse}, problems));
   REQUIRE(problems.size() == 3);
@@ -136,7 +136,7 @@ TEST_CASE("numbers below one are refused, each by its key", "[plan]") {
         VirtualStages{1, 1});
 }
 
-TEST_CASE("a V needs exactly two stages per rank", "[plan]") {
+TEST_CASE("a V schedule needs exactly two stages per rank", "[plan]") {
   Diagnostics problems;
   CHECK_FALSE(calculate_virtual_stages({8, 1, 2, false, true, StageRounding::kRefuse}, problems));
   REQUIRE(problems.size() == 1);
@@ -145,7 +145,7 @@ TEST_CASE("a V needs exactly two stages per rank", "[plan]") {
         "this schedule runs exactly two stages per rank; use layers_per_stage: 2, or leave layers_per_stage out");
 }
 
-TEST_CASE("stages are placed on ranks as NeMo AutoModel places them", "[plan][golden]") {
+TEST_CASE("stages are placed on ranks as in NeMo AutoModel", "[plan][golden]") {
   int accepted = 0;
   int refused = 0;
   for (const auto& row : golden::load("plan/stage_ids.json")) {
@@ -163,7 +163,7 @@ TEST_CASE("stages are placed on ranks as NeMo AutoModel places them", "[plan][go
       CHECK((uneven || !check_split_schedule(stages, ranks, false, style).empty()));
       continue;
     }
-    if (stages == 0) continue;  // no stages on any rank: nothing that can be planned
+    if (stages == 0) continue;  // no stages on any rank: nothing to plan
     ++accepted;
     REQUIRE_FALSE(uneven);
     std::vector<int> ours;

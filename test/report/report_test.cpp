@@ -1,4 +1,4 @@
-// The page of `automodel report`: what a run's files hold must be on it, and nothing from elsewhere.
+// The page of `automodel report` must show what a run's files contain and load nothing from outside.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,7 +25,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return out;
 }
 
-/// A run of `steps` steps that was restarted with another rate, had a bad step, and whose last line is torn.
+/// A run of `steps` steps that was restarted with another learning rate and had a bad step; its last line is cut off.
 void write_run(const test::TemporaryFolder& folder, const std::string& name, int steps) {
   std::string training;
   for (int step = 0; step < steps; ++step)
@@ -61,12 +61,12 @@ void write_run(const test::TemporaryFolder& folder, const std::string& name, int
                {"ph":"X","pid":0,"tid":2,"name":"1F0","cat":"forward","ts":1000,"dur":3000}]})");
 }
 
-TEST_CASE("a run's files are read, with gaps where there is no number") {
+TEST_CASE("a run's files are read, with gaps for values that are not numbers") {
   test::TemporaryFolder folder;
   write_run(folder, "run", 100);
   const auto run = read_run(folder.path() / "run");
   const auto& loss = run.metrics.at("loss");
-  REQUIRE(loss.steps.size() == 100);  // the torn line is none
+  REQUIRE(loss.steps.size() == 100);  // the incomplete line does not count
   CHECK(std::isnan(loss.values[7]));
   CHECK(run.validation.at("validation").values == std::vector<double>{3.5, 3.25});
   REQUIRE(run.events.size() == 4);
@@ -78,7 +78,7 @@ TEST_CASE("a run's files are read, with gaps where there is no number") {
   CHECK(run.traces[0].lanes.at(0).bubble(1) == Approx(0.25));
 }
 
-TEST_CASE("a page holds everything and needs nothing") {
+TEST_CASE("a report page shows a run's data and loads nothing from outside") {
   test::TemporaryFolder folder;
   write_run(folder, "run", 100);
   const auto page = to_page({read_run(folder.path() / "run")});
@@ -94,12 +94,12 @@ TEST_CASE("a page holds everything and needs nothing") {
     INFO(outside);
     CHECK(page.find(outside) == std::string::npos);
   }
-  // What files say is text.
+  // The contents of files are escaped.
   CHECK(page.find("<script>alert") == std::string::npos);
   CHECK(count(page, "<script>") == 1);
 }
 
-/// Steps of `ranks` ranks, of which rank 1 computes twice as long and is named for it; the last line is torn.
+/// Times of `ranks` ranks; rank 1 computes twice as long and is reported as slow. The last line is cut off.
 void write_ranks(const test::TemporaryFolder& folder, const std::string& name, int records, int ranks) {
   std::string lines;
   for (int record = 0; record < records; ++record) {
@@ -119,7 +119,7 @@ void write_ranks(const test::TemporaryFolder& folder, const std::string& name, i
                "\"message\": \"rank 1 is slow\"}\n");
 }
 
-TEST_CASE("ranks have bars and lines by phase, and slow ones are marked") {
+TEST_CASE("a report shows bars and lines per rank and phase, and marks slow ranks") {
   test::TemporaryFolder folder;
   write_run(folder, "run", 100);
   CHECK(to_page({read_run(folder.path() / "run")}).find("<h2>Ranks</h2>") == std::string::npos);
@@ -139,7 +139,7 @@ TEST_CASE("ranks have bars and lines by phase, and slow ones are marked") {
   CHECK(page.find("median of") == std::string::npos);
 }
 
-TEST_CASE("of a thousand ranks the slow ones and the longest are shown beside the median") {
+TEST_CASE("a report on a thousand ranks shows slow ranks, the slowest bars and the median") {
   test::TemporaryFolder folder;
   write_run(folder, "run", 100);
   write_ranks(folder, "run", 100, 1000);
@@ -150,7 +150,7 @@ TEST_CASE("of a thousand ranks the slow ones and the longest are shown beside th
   CHECK(page.size() < 700000);
 }
 
-TEST_CASE("several runs lie over each other, each with its name") {
+TEST_CASE("several runs share the charts of a report, each with its name") {
   test::TemporaryFolder folder;
   write_run(folder, "one", 100);
   write_run(folder, "two", 50);
@@ -161,7 +161,7 @@ TEST_CASE("several runs lie over each other, each with its name") {
   CHECK(count(page, "<span class=\"key c1\">") >= 1);
 }
 
-TEST_CASE("a hundred thousand steps make a page of the same size, and no peak is lost") {
+TEST_CASE("a report on a hundred thousand steps stays small and keeps every peak") {
   test::TemporaryFolder folder;
   write_run(folder, "run", 100000);
   const auto run = read_run(folder.path() / "run");
@@ -176,7 +176,7 @@ TEST_CASE("a hundred thousand steps make a page of the same size, and no peak is
   CHECK(to_page({run}).size() < 300000);
 }
 
-TEST_CASE("ticks are round numbers inside the axis") {
+TEST_CASE("axis ticks are round numbers within the axis range") {
   for (const auto& [low, high] :
        std::vector<std::pair<double, double>>{{0, 1}, {-3, 7}, {1e-5, 3e-4}, {99.1, 99.2}, {0, 1e9}}) {
     const auto marks = ticks(low, high, 6);
@@ -188,7 +188,7 @@ TEST_CASE("ticks are round numbers inside the axis") {
   CHECK(ticks(0, 10, 6) == std::vector<double>{0, 2, 4, 6, 8, 10});
 }
 
-TEST_CASE("a start without a recipe leaves the recipe of an earlier start at its step") {
+TEST_CASE("a start event without a recipe keeps the recipe of an earlier start") {
   test::TemporaryFolder folder;
   folder.write("run/training.jsonl", "{\"step\": 0, \"loss\": 1.0}\n");
   folder.write("run/events.jsonl",
@@ -199,7 +199,7 @@ TEST_CASE("a start without a recipe leaves the recipe of an earlier start at its
   CHECK(run.recipes[0].first == 4);
 }
 
-TEST_CASE("traces of other tools give no lanes, whatever their types") {
+TEST_CASE("traces of other tools give no lanes, whatever the types of their fields") {
   const auto lanes_of = [](const std::string& events) {
     const std::string name = R"({"ph":"M","pid":0,"name":"process_name","args":{"name":"planned"}})";
     return read_trace(fmt::format(R"({{"traceEvents":[{},{}]}})", name, events), "trace.json").lanes.size();
@@ -229,7 +229,7 @@ TEST_CASE("traces of other tools give no lanes, whatever their types") {
   }
 }
 
-TEST_CASE("automodel report writes the page, and refuses what is no run") {
+TEST_CASE("automodel report writes the page and refuses a folder without a run") {
   test::TemporaryFolder folder;
   write_run(folder, "run", 20);
   folder.write("run/profile.json", R"({"traceEvents":[{"ph":"X","pid":"Spark","tid":"0","ts":"now"}]})");

@@ -26,7 +26,7 @@ std::vector<json> recorded(const std::string& path) {
   return out;
 }
 
-/// Sets the caches' folders for a test.
+/// Sets the cache folders for a test.
 class Caches {
  public:
   Caches(const std::string& hub, const std::string& prepared) {
@@ -69,7 +69,7 @@ std::unique_ptr<Rows> rows_of(const std::string& name, const std::string& text, 
 
 }  // namespace
 
-TEST_CASE("files of a folder go to the splits that datasets gives them", "[rows]") {
+TEST_CASE("files of a folder are assigned to splits as by the datasets library", "[rows]") {
   for (const auto& each : recorded("data_files.jsonl")) {
     INFO(each.dump());
     const auto name = each["name"].is_null() ? std::nullopt : std::optional(each["name"].get<std::string>());
@@ -121,7 +121,7 @@ TEST_CASE("split strings select the recorded rows", "[rows]") {
   }
 }
 
-TEST_CASE("the hub cache and the prepared cache hold the recorded rows", "[rows]") {
+TEST_CASE("rows from the hub cache and from the prepared cache equal the recorded ones", "[rows]") {
   const bool hub = GENERATE(true, false);
   const Caches caches(hub ? kData + "/hf_home/hub" : "/nowhere", hub ? "/nowhere" : kData + "/hf_home/datasets");
   int compared = 0;
@@ -146,7 +146,7 @@ TEST_CASE("the hub cache and the prepared cache hold the recorded rows", "[rows]
   CHECK(compared > 10);
 }
 
-TEST_CASE("repositories are found under any spelling, and what is missing says where it was looked for", "[rows]") {
+TEST_CASE("datasets are found under any spelling, and a missing one is reported with the searched cache", "[rows]") {
   const Caches caches(kData + "/hf_home/hub", "/nowhere");
   Diagnostics problems;
   CHECK(load_rows(request_of("Rowan/HellaSwag", "test"), problems));
@@ -157,7 +157,7 @@ TEST_CASE("repositories are found under any spelling, and what is missing says w
   CHECK(problems[0].id == "dataset-not-found");
   CHECK(problems[0].help.find(kData + "/hf_home/hub") != std::string::npos);
   auto other = request_of("rajpurkar/squad", "train");
-  // A snapshot that lacks files of its card.
+  // A snapshot without all files of its dataset card.
   other.revision = "0000000000000000000000000000000000000001";
   CHECK(!load_rows(other, problems));
   CHECK(problems.back().message.find("validation") != std::string::npos);
@@ -167,7 +167,7 @@ TEST_CASE("repositories are found under any spelling, and what is missing says w
   CHECK(!load_rows(other, problems));
 }
 
-TEST_CASE("folders that save_to_disk has written are read", "[rows]") {
+TEST_CASE("folders written by save_to_disk are read", "[rows]") {
   Diagnostics problems;
   const auto whole = load_rows(request_of("saved_squad", "train"), problems);
   INFO(to_text(problems));
@@ -178,7 +178,7 @@ TEST_CASE("folders that save_to_disk has written are read", "[rows]") {
   CHECK(part->rows->size() == 3);
 }
 
-TEST_CASE("Parquet of every codec, page and type gives the recorded rows, damaged files none", "[rows]") {
+TEST_CASE("Parquet files of every codec, page and type are read, and damaged files are refused", "[rows]") {
   const std::string folder = kData + "/local/parquet_matrix/";
   const auto rows = recorded("local/parquet_matrix/rows.jsonl");
   const auto manifest = golden::load("datasets/local/parquet_matrix/manifest.json");
@@ -200,7 +200,7 @@ TEST_CASE("Parquet of every codec, page and type gives the recorded rows, damage
       loaded->rows->read(static_cast<std::int64_t>(i), row);
       for (const auto& [column, cell] : row.items()) {
         const auto& want = rows[i][column];
-        // Times, bytes and decimals have no JSON of their own.
+        // Times, bytes and decimals have no JSON type.
         if (want.is_object() && (want.contains("base16") || want.contains("iso") || want.contains("decimal"))) continue;
         if (column == "st" || column == "lst" || column == "stst" || column == "m") continue;
         if (want.is_number_float())
@@ -212,7 +212,7 @@ TEST_CASE("Parquet of every codec, page and type gives the recorded rows, damage
   }
 }
 
-TEST_CASE("where the reader of tables is missing or is not one, that is said", "[rows]") {
+TEST_CASE("a table reader library that is missing or cannot be loaded is reported", "[rows]") {
   const test::TemporaryFolder folder;
   Diagnostics problems;
   CHECK(open_table_module({folder.path() / "no.so"}, "x.parquet", problems) == nullptr);
@@ -223,7 +223,7 @@ TEST_CASE("where the reader of tables is missing or is not one, that is said", "
   CHECK(problems[1].message.find("cannot be loaded") != std::string::npos);
 }
 
-TEST_CASE("texts are read by their form", "[rows]") {
+TEST_CASE("JSON, JSON lines, CSV and TSV files are read", "[rows]") {
   Diagnostics problems;
   const auto lines = rows_of("a.jsonl", "\xEF\xBB\xBF{\"a\": 1}\r\n\n{\"a\": 2}", problems);
   REQUIRE(lines->size() == 2);
@@ -242,7 +242,7 @@ TEST_CASE("texts are read by their form", "[rows]") {
   CHECK(problems.empty());
 }
 
-TEST_CASE("broken texts are problems with file and line", "[rows]") {
+TEST_CASE("broken JSON and CSV files are reported with their line", "[rows]") {
   Diagnostics problems;
   CHECK(!rows_of("a.json", "[{\"a\": 1},\n {\"a\": ", problems));
   CHECK(!rows_of("b.json", "[{} {}]", problems));

@@ -32,7 +32,7 @@ std::string failure(const std::string& source) {
 
 }  // namespace
 
-TEST_CASE("white space beside tags goes as transformers sets Jinja up", "[tokenizer]") {
+TEST_CASE("whitespace around template tags is trimmed as transformers configures Jinja", "[tokenizer]") {
   CHECK(render("a\n  {% if true %}\n  b\n  {% endif %}\nc\n") == "a\n  b\nc");
   CHECK(render("a {{- ' x ' -}}  b") == "a x b");
   CHECK(render("a\n  {{ 'x' }}\nb") == "a\n  x\nb");
@@ -41,7 +41,7 @@ TEST_CASE("white space beside tags goes as transformers sets Jinja up", "[tokeni
   CHECK(render("{% if true -%}\n\n  x  {%- endif %}") == "x");
 }
 
-TEST_CASE("expressions bind as in Jinja", "[tokenizer]") {
+TEST_CASE("template expressions are evaluated as in Jinja", "[tokenizer]") {
   CHECK(render("{{ 'a' + ' b ' | trim + 'c' }}") == "abc");
   CHECK(render("{{ 1 + 2 * 3 }} {{ 7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 3 }}") == "7 3 2 3.5 8");
   CHECK(render("{{ not 1 == 2 }} {{ 1 < 2 < 3 }} {{ 'b' in 'abc' }} {{ 2 not in [1] }}") == "True True True True");
@@ -56,7 +56,7 @@ TEST_CASE("expressions bind as in Jinja", "[tokenizer]") {
   CHECK(render("{{ {'a': [1, 'x'], 'b': none} | tojson }}") == R"({"a": [1, "x"], "b": null})");
 }
 
-TEST_CASE("loops, conditions and assignments keep their scopes", "[tokenizer]") {
+TEST_CASE("template loops, conditions and assignments are scoped as in Jinja", "[tokenizer]") {
   CHECK(render("{% for i in range(3) %}{{ loop.index0 }}{{ ',' if not loop.last }}{% endfor %}") == "0,1,2");
   CHECK(render("{% for i in [] %}x{% else %}none{% endfor %}") == "none");
   CHECK(render("{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{% endfor %}{{ x }}") == "1");
@@ -69,7 +69,7 @@ TEST_CASE("loops, conditions and assignments keep their scopes", "[tokenizer]") 
                R"([{"role": "a"}, {"role": "b"}])") == "a;ba;");
 }
 
-TEST_CASE("a template that cannot be rendered says why and where", "[tokenizer]") {
+TEST_CASE("a template that cannot be rendered is reported with the reason and line", "[tokenizer]") {
   CHECK(failure("a\n{% include 'x' %}") == "2: the statement 'include' is not supported");
   CHECK(failure("a\n\n{{ raise_exception('bad roles') }}") == "3: bad roles");
   CHECK(failure("{{ 'a' + 1 }}") == "1: str + int cannot be");
@@ -85,7 +85,7 @@ TEST_CASE("a template that cannot be rendered says why and where", "[tokenizer]"
             .find("does not come to an end") != std::string::npos);
 }
 
-TEST_CASE("the recorded conversations are rendered and encoded as transformers does", "[tokenizer]") {
+TEST_CASE("recorded conversations are rendered and encoded as by transformers", "[tokenizer]") {
   for (const std::string name : {"llama2", "llama3", "qwen2"}) {
     Diagnostics problems;
     const auto tokenizer = Tokenizer::load(std::string(AUTOMODEL_GOLDEN_DIR) + "/tokenizer/" + name, problems);

@@ -43,7 +43,7 @@ void check_text(const Tokenizer& tokenizer, const nlohmann::json& row) {
 
 }  // namespace
 
-TEST_CASE("recorded strings have the recorded ids, with special tokens and without", "[tokenizer]") {
+TEST_CASE("recorded strings encode to the recorded ids, with and without special tokens", "[tokenizer]") {
   for (const auto& name : kNames) {
     const auto tokenizer = open_golden(name);
     Encoder encoder(*tokenizer);
@@ -56,7 +56,7 @@ TEST_CASE("recorded strings have the recorded ids, with special tokens and witho
   }
 }
 
-TEST_CASE("recorded ids have the recorded text", "[tokenizer]") {
+TEST_CASE("recorded ids decode to the recorded text", "[tokenizer]") {
   for (const auto& name : kNames) {
     const auto tokenizer = open_golden(name);
     const auto cases = golden::load("tokenizer/" + name + "/cases.json");
@@ -74,7 +74,7 @@ TEST_CASE("recorded ids have the recorded text", "[tokenizer]") {
   }
 }
 
-TEST_CASE("texts are cut into the recorded pieces", "[tokenizer]") {
+TEST_CASE("texts are normalized and split into the recorded pieces", "[tokenizer]") {
   for (const auto& name : kNames) {
     const auto document = golden::load("tokenizer/" + name + "/tokenizer.json");
     Diagnostics problems;
@@ -99,7 +99,7 @@ TEST_CASE("texts are cut into the recorded pieces", "[tokenizer]") {
   }
 }
 
-TEST_CASE("an encoder gives the same ids whatever it has seen before", "[tokenizer]") {
+TEST_CASE("an encoder gives the same ids whatever it has encoded before", "[tokenizer]") {
   for (const auto& name : kNames) {
     const auto tokenizer = open_golden(name);
     Encoder old(*tokenizer);
@@ -116,9 +116,9 @@ TEST_CASE("an encoder gives the same ids whatever it has seen before", "[tokeniz
   }
 }
 
-// --- other models than byte-pair encoding (test/golden/tokenizer/record_pieces.py)
+// --- models other than byte-pair encoding (test/golden/tokenizer/record_pieces.py)
 
-TEST_CASE("unigrams and word pieces have the recorded ids and texts", "[tokenizer]") {
+TEST_CASE("Unigram and WordPiece models give the recorded ids and texts", "[tokenizer]") {
   for (const char* name : {"unigram", "unigram_bytes", "bert", "bert_cased"}) {
     const auto tokenizer = open_golden(name);
     Encoder encoder(*tokenizer);

@@ -48,7 +48,7 @@ std::string nfc(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("the merge of the lowest rank comes first, then the leftmost", "[tokenizer]") {
+TEST_CASE("BPE applies the merge of lowest rank first, and the leftmost of equal ones", "[tokenizer]") {
   CHECK(ids_of(small(), "abc") == Ids{1, 5});
   auto file = small();
   file["model"]["merges"] = {"a b", "b c", "ab c"};
@@ -58,7 +58,7 @@ TEST_CASE("the merge of the lowest rank comes first, then the leftmost", "[token
   CHECK(ids_of(file, "aaa") == Ids{7, 1});
 }
 
-TEST_CASE("long pieces are merged as short ones", "[tokenizer]") {
+TEST_CASE("long pieces are merged in the same way as short ones", "[tokenizer]") {
   // The same text, in one piece and in pieces that are short enough for the other algorithm.
   auto file = golden::load("tokenizer/llama2/tokenizer.json");
   Diagnostics problems;
@@ -77,7 +77,7 @@ TEST_CASE("long pieces are merged as short ones", "[tokenizer]") {
   }
 }
 
-TEST_CASE("unknown characters are the unknown token, one each or one together", "[tokenizer]") {
+TEST_CASE("unknown characters become unknown tokens, one each or fused into one", "[tokenizer]") {
   CHECK(ids_of(small(), "xya") == Ids{0, 0, 1});
   auto file = small();
   file["model"]["fuse_unk"] = true;
@@ -86,13 +86,13 @@ TEST_CASE("unknown characters are the unknown token, one each or one together", 
   CHECK(ids_of(file, "xya") == Ids{1});
 }
 
-TEST_CASE("what is not UTF-8 counts as U+FFFD", "[tokenizer]") {
+TEST_CASE("invalid UTF-8 is read as U+FFFD", "[tokenizer]") {
   auto file = small();
   file["model"]["vocab"]["\xEF\xBF\xBD"] = 9;
   CHECK(ids_of(file, "a\xF0\x9F\x98z\xFF") == Ids{1, 9, 0, 9});
 }
 
-TEST_CASE("everything that is not supported is named at once", "[tokenizer]") {
+TEST_CASE("all unsupported parts of a tokenizer file are reported at once", "[tokenizer]") {
   auto file = small();
   file["normalizer"] = {{"type", "NFKC"}};
   file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "UnicodeScripts"}}}}};
@@ -108,7 +108,7 @@ TEST_CASE("everything that is not supported is named at once", "[tokenizer]") {
   for (const auto& problem : problems) CHECK(problem.id == "bad-tokenizer");
 }
 
-TEST_CASE("broken files are problems with a place", "[tokenizer]") {
+TEST_CASE("broken tokenizer files are reported with their location", "[tokenizer]") {
   Diagnostics problems;
   CHECK(!Tokenizer::parse({.tokenizer = "{\n  \"model\": ?}", .folder = "f"}, problems));
   REQUIRE(problems.size() == 1);
@@ -131,7 +131,7 @@ TEST_CASE("broken files are problems with a place", "[tokenizer]") {
             .find("the pattern cannot be used") != std::string::npos);
 }
 
-TEST_CASE("a folder without a tokenizer is named", "[tokenizer]") {
+TEST_CASE("a folder without a usable tokenizer is refused", "[tokenizer]") {
   const test::TemporaryFolder folder;
   Diagnostics problems;
   CHECK(!Tokenizer::load(folder.path(), problems));
@@ -143,7 +143,7 @@ TEST_CASE("a folder without a tokenizer is named", "[tokenizer]") {
   CHECK(problems[1].message == "the file is not a SentencePiece model");
 }
 
-TEST_CASE("broken models of unigrams and word pieces are problems with a place", "[tokenizer]") {
+TEST_CASE("broken Unigram and WordPiece models are reported with their location", "[tokenizer]") {
   const auto message = [](const json& model, const json& normalizer = nullptr) {
     auto file = small();
     file["model"] = model;
@@ -171,7 +171,7 @@ TEST_CASE("broken models of unigrams and word pieces are problems with a place",
   CHECK(problems_of(bytes).at(0).message == "model: Unigram does not work on bytes");
 }
 
-TEST_CASE("a character without a token is an error where nothing stands for it", "[tokenizer]") {
+TEST_CASE("a character without a token is an error if there is no unknown token", "[tokenizer]") {
   auto file = small();
   file["model"] = json::parse(R"({"type": "Unigram", "vocab": [["a", -1.5]]})");
   file["added_tokens"] = json::array();
@@ -179,7 +179,7 @@ TEST_CASE("a character without a token is an error where nothing stands for it",
   CHECK_THROWS_AS(ids_of(file, "ab"), Error);
 }
 
-TEST_CASE("roles and templates come from the files beside it", "[tokenizer]") {
+TEST_CASE("token roles and the chat template come from tokenizer_config.json", "[tokenizer]") {
   auto file = small();
   file["added_tokens"] = {{{"id", 10}, {"content", "<s>"}, {"special", true}}};
   Diagnostics problems;
@@ -202,7 +202,7 @@ TEST_CASE("roles and templates come from the files beside it", "[tokenizer]") {
   CHECK(ids == Ids{1, 12});
 }
 
-TEST_CASE("normal forms compose, decompose and order marks", "[tokenizer]") {
+TEST_CASE("NFC and NFD compose, decompose and reorder combining marks", "[tokenizer]") {
   CHECK(nfc("e\u0301") == "\u00e9");
   CHECK(nfc("q\u0307\u0323") == "q\u0323\u0307");
   CHECK(nfc("\u1112\u1161\u11ab") == "\ud55c");
@@ -214,7 +214,7 @@ TEST_CASE("normal forms compose, decompose and order marks", "[tokenizer]") {
   CHECK(out == "e\u0301\u1112\u1161\u11ab");
 }
 
-TEST_CASE("patterns are read as Oniguruma reads them", "[tokenizer]") {
+TEST_CASE("patterns are interpreted as by Oniguruma", "[tokenizer]") {
   const auto found = [](const std::string& pattern, const std::string& text) {
     std::string problem;
     const auto made = Pattern::make(pattern, problem);

@@ -1,4 +1,4 @@
-// Adapters of a run: the files that it writes, what resumes from them, what they are worth merged into their base.
+// Adapters of a run: the files that it writes, resuming from them, and merging them into the base model.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -58,11 +58,11 @@ Json read_json(const fs::path& path) {
 
 struct Logits {
   at::Tensor values;
-  double width = 0;  ///< terms of the longest sum of a layer
+  double width = 0;  ///< the longest sum in a layer, in terms
   double depth = 0;  ///< matmuls between the tokens and the logits
 };
 
-/// The logits of the first rows of the data, computed by whatever the recipe's folder holds; on one rank.
+/// The logits of the first rows of the data, computed on one rank by the model in the recipe's folder.
 Logits logits_of(const std::string& text) {
   Logits out;
   const auto outcome = comm::run_ranks(1, [&](comm::World& world) {
@@ -87,7 +87,7 @@ double apart(const Logits& a, const Logits& b) {
   return (a.values - b.values).abs().max().item<double>();
 }
 
-/// How far merged weights may be from weights and adapters apart.
+/// The largest allowed difference between merged weights and separate weights and adapters.
 double rounding_of(const Logits& logits) {
   return test::rounding(at::kFloat, logits.values.abs().max().item<double>(), logits.width, logits.depth);
 }
@@ -114,12 +114,12 @@ void check_merge(comm::World& world, const Wanted& wanted, int local) {
       test::rank_check_failed(
           __FILE__, __LINE__,
           fmt::format("{}: logits differ by {}, rounding explains {}", wanted.peft, apart(adapted, merged), allowed));
-    RANK_CHECK(apart(adapted, base) > 100 * allowed);  // the adapters do something
+    RANK_CHECK(apart(adapted, base) > 100 * allowed);  // the adapters have an effect
   }
   world.control().barrier()->wait();
 }
 
-/// The same for models that are trained here first: a head of its own, GPT-2's transposed weights.
+/// The same for models that are first trained here: an untied head, GPT-2's transposed weights.
 void check_merge_into(comm::World& world, const std::string& config, const std::string& peft) {
   const SharedFolder folder(world);
   const auto text = fmt::format(
@@ -179,7 +179,7 @@ void check_layout(comm::World& world) {
   world.control().barrier()->wait();
 }
 
-/// A checkpoint of another peft section is refused, and said so.
+/// A checkpoint of another peft section is refused with a message.
 void check_refusals(comm::World& world) {
   const SharedFolder folder(world);
   train_to(world, recipe(folder / "run", {.peft = "dim: 4, alpha: 10, target_modules: [q_proj, v_proj]"}, 4), 1);
@@ -187,7 +187,7 @@ void check_refusals(comm::World& world) {
     try {
       train_to(world, recipe(folder / "run", wanted, 4), 2);
     } catch (const Error& error) {
-      // Another method is another run; what the manifest cannot tell is found in the files.
+      // Another method is another run; differences that the manifest does not show are found in the files.
       const auto& id = error.problems().front().id;
       RANK_CHECK(error.code() == (id == "checkpoint-of-another-run" ? ExitCode::kBadInput : ExitCode::kCheckpoint));
       return id;
@@ -201,7 +201,7 @@ void check_refusals(comm::World& world) {
   RANK_EQUAL(refusal({.peft = "dim: 4, alpha: 10, target_modules: q_proj"}), "weights-unexpected");
   RANK_EQUAL(refusal({.peft = ""}), "checkpoint-of-another-run");
   RANK_EQUAL(refusal({.peft = "", .checkpoint = named}), "missing-weights");
-  // Another scale is no mistake that the files could show: it is said.
+  // The files cannot show another scale as an error, so it is reported.
   const auto loaded =
       test::load_recipe(recipe(folder / "run", {.peft = "dim: 4, alpha: 20, target_modules: [q_proj, v_proj]"}, 4));
   const train::Setup setup(loaded, world);

@@ -1,4 +1,4 @@
-// Measuring this machine, and runs that correct the plans after them.
+// Measuring this machine, and runs that correct later plans.
 #include "train/calibrate.h"
 
 #include <cstdlib>
@@ -56,7 +56,7 @@ comm::JobOutcome calibrate(const config::LoadedRecipe& loaded, int ranks, Measur
 
 }  // namespace
 
-TEST_CASE("what was measured is what plans of these sizes take", "[train]") {
+TEST_CASE("a calibration measures each kind of layer and is used by later plans", "[train]") {
   const test::TemporaryFolder folder;
   const CalibrationFile file(folder);
   const auto loaded = recipe(folder, {"distributed.dp_size=2", "step_scheduler.global_batch_size=8"});
@@ -77,7 +77,7 @@ TEST_CASE("what was measured is what plans of these sizes take", "[train]") {
   REQUIRE(sample.layers.size() == 2);  // Gemma 2 has layers with a window and without
   CHECK(sample.layers[0].kind == "full");
   CHECK(sample.layers[1].kind == "sliding");
-  // Both kinds have the same products: of the same order.
+  // Both kinds have the same matmuls, so their times are of the same order.
   const double ratio = sample.layers[0].time.forward / sample.layers[1].time.forward;
   CHECK(ratio > 0.2);
   CHECK(ratio < 5);
@@ -87,7 +87,7 @@ TEST_CASE("what was measured is what plans of these sizes take", "[train]") {
   CHECK(plan.estimate->hardware.framework == Approx(made->framework));
 }
 
-TEST_CASE("messages alone are measured without a model", "[train]") {
+TEST_CASE("links can be measured without a model", "[train]") {
   const test::TemporaryFolder folder;
   const CalibrationFile file(folder);
   REQUIRE(calibrate({}, 2, Measured::kLinks).ok());
@@ -97,7 +97,7 @@ TEST_CASE("messages alone are measured without a model", "[train]") {
   CHECK(made->link.latency > 0);
 }
 
-TEST_CASE("a run remembers what it took, and the next plan is corrected by it", "[train]") {
+TEST_CASE("a run records its time and memory, and the next plan is corrected by them", "[train]") {
   const test::TemporaryFolder folder;
   const CalibrationFile file(folder);
   const auto loaded = recipe(folder);
@@ -116,7 +116,7 @@ TEST_CASE("a run remembers what it took, and the next plan is corrected by it", 
   }
 }
 
-TEST_CASE("a run leaves the calibration of another machine alone", "[train]") {
+TEST_CASE("a run does not change the calibration of another machine", "[train]") {
   const test::TemporaryFolder folder;
   const CalibrationFile file(folder);
   estimate::Calibration other;
@@ -127,7 +127,7 @@ TEST_CASE("a run leaves the calibration of another machine alone", "[train]") {
   CHECK(estimate::calibration_text() == estimate::to_json(other));
 }
 
-TEST_CASE("what cannot be measured is refused with the reason", "[train]") {
+TEST_CASE("a calibration that cannot be measured or written is refused with the reason", "[train]") {
   const test::TemporaryFolder folder;
   const CalibrationFile file(folder);
   const auto refused = [&](const std::vector<std::string>& words) { return calibrate(recipe(folder, words), 1).text; };

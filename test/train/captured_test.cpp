@@ -165,7 +165,7 @@ Counts check_same(const Case& run) {
 
 }  // namespace
 
-TEST_CASE("captured microbatches train as others do, to the bit", "[train]") {
+TEST_CASE("training with captured microbatches is bitwise identical", "[train]") {
   const auto before = ops::captured_calls();
   // Steps have 1 and 2 batches alternately, each of one microbatch.
   const auto counts = check_same({});
@@ -179,7 +179,7 @@ TEST_CASE("captured microbatches train as others do, to the bit", "[train]") {
   CHECK(after.waits == before.waits);
 }
 
-TEST_CASE("microbatches of other shapes are captured apart, and beyond a few run as usual", "[train]") {
+TEST_CASE("each microbatch shape is captured separately, and shapes beyond a limit run eagerly", "[train]") {
   // One batch per step, so a shape is captured in its third step.
   const auto counts = check_same({.steps = 8, .local = 4, .lengths = {16, 8, 16, 8, 16, 8, 16, 8}});
   CHECK(counts.warm_ups == 4);
@@ -191,18 +191,18 @@ TEST_CASE("microbatches of other shapes are captured apart, and beyond a few run
   CHECK(many.usual == 2);
 }
 
-TEST_CASE("packs run as usual beside captured microbatches", "[train]") {
+TEST_CASE("packed microbatches run eagerly beside captured ones", "[train]") {
   const auto counts = check_same({.packed_last = true});
   CHECK(counts.captures == 1);
   CHECK(counts.usual == 2);
 }
 
-TEST_CASE("the loss in chunks takes its scale and seed from the device", "[train]") {
+TEST_CASE("a captured chunked loss reads its scale and seed from the device", "[train]") {
   for (const char* type : {"float64", "float32", "bfloat16"})
     CHECK(check_same({.type = type, .more = "loss_fn: {_target_: chunked_ce, chunk_len: 24}"}).replays == 4);
 }
 
-TEST_CASE("every type and kind of dense model is captured", "[train]") {
+TEST_CASE("dense models of every type and kind are captured", "[train]") {
   const std::string gemma = "model_type: gemma2, head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5";
   for (const char* type : {"float32", "bfloat16", "float16"}) CHECK(check_same({.type = type}).replays == 4);
   for (const char* type : {"float64", "bfloat16"}) {
@@ -212,7 +212,7 @@ TEST_CASE("every type and kind of dense model is captured", "[train]") {
   }
 }
 
-TEST_CASE("recomputation, autocast and adapters are captured", "[train]") {
+TEST_CASE("microbatches with recomputation, autocast and adapters are captured", "[train]") {
   for (const char* scope : {"full", "selective"})
     CHECK(check_same({.distributed = fmt::format("strategy: ddp, activation_checkpointing: {}", scope)}).replays == 4);
   CHECK(check_same({.type = "float32", .more = "model_parallel: {enable_autocast: true, autocast_dtype: bfloat16}"})
@@ -221,13 +221,13 @@ TEST_CASE("recomputation, autocast and adapters are captured", "[train]") {
   CHECK(check_same({.more = "peft: {dim: 4, alpha: 6, match_all_linear: true}"}).replays == 4);
 }
 
-TEST_CASE("data-parallel ranks capture what is between their reductions", "[train]") {
+TEST_CASE("data-parallel ranks capture the work between their gradient reductions", "[train]") {
   for (const char* mesh : {"strategy: ddp", "strategy: megatron_fsdp, zero_dp_strategy: 1"})
     for (const char* type : {"float64", "bfloat16"})
       CHECK(check_same({.type = type, .distributed = mesh, .ranks = 2}).replays == 4);
 }
 
-TEST_CASE("the emulation finds what a CUDA graph would get wrong", "[train]") {
+TEST_CASE("the emulation detects what a CUDA graph would get wrong", "[train]") {
   ops::capture_kernels();
   const auto make = ops::emulated_capture([] { return std::vector<at::Tensor>{}; });
   const auto capture = make();

@@ -1,5 +1,5 @@
-// Models with experts whose numbers of rows stay on the device, beside the same models with the host's numbers: the
-// kernels for GPUs emulated, bfloat16, every gradient of two steps of microbatches.
+// Models with experts whose row counts stay on the device, against the same models with row counts on the host:
+// emulated GPU kernels, bfloat16, every gradient of two steps of microbatches.
 #include <cmath>
 #include <map>
 #include <string>
@@ -67,8 +67,8 @@ double apart(const Outcome& a, const Outcome& b, const std::string& part = {}) {
 
 }  // namespace
 
-TEST_CASE("a model of experts has the same gradients whoever knows the rows of each", "[train]") {
-  // Every token goes to every expert: no choice differs because of the last bit.
+TEST_CASE("a MoE model has the same gradients with row counts on the device and on the host", "[train]") {
+  // Every token goes to every expert: no choice depends on rounding.
   const std::string all = ", output_router_logits: true, router_aux_loss_coef: 0.05";
   for (const std::string& model :
        {"model_type: qwen3_moe, head_dim: 8, num_experts: 3, num_experts_per_tok: 3, moe_intermediate_size: 16, "
@@ -89,7 +89,7 @@ TEST_CASE("a model of experts has the same gradients whoever knows the rows of e
       const auto host = run(model, "bfloat16", strategy);
       ops::grouped_product_on_host_with(ops::emulated_groups());
       CHECK(ops::grouped_calls() == called);
-      // A number is rounded by up to 1/512 of itself at each of the twenty operations on its way.
+      // Values are rounded by up to 1/512 of themselves in each of about twenty operations.
       constexpr double kRounded = 20.0 / 512;
       CHECK(std::abs(device.loss - host.loss) < kRounded * host.loss);
       CHECK(apart(device, host) < kRounded);

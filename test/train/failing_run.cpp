@@ -1,9 +1,9 @@
-// A training run in which one rank goes wrong before its N-th action; fault_test.py looks at how the job ends.
+// A training run in which one rank fails before its N-th action; fault_test.py checks how the job ends.
 //
 //   failing_run FAULT:RANK:N RECIPE [OVERRIDE...]
 //
-// Says on standard output where the fault struck: "fault: step 1, action 2F3". FAULT `none` counts instead: at the end
-// each rank says how many actions it did.
+// Says on standard output where the fault struck: "fault: step 1, action 2F3". FAULT `none` only counts: at the end
+// each rank prints its number of actions.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -69,7 +69,7 @@ Order order_of(const std::string& text) {
   throw Error(ExitCode::kBadInput, {"bad-fault", "unknown fault " + name});
 }
 
-/// In one write and on a line of its own, also where another rank's line is only half there.
+/// In one write and on a separate line, even if another rank's line is incomplete.
 void say(const std::string& text) {
   if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) std::abort();
 }

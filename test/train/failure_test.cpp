@@ -56,13 +56,13 @@ std::string id_of(ExitCode code, Make make) {
 
 }  // namespace
 
-TEST_CASE("a backend that is none, and a device that is not there", "[train]") {
+TEST_CASE("an unknown backend and a missing device are refused", "[train]") {
   CHECK(id_of(ExitCode::kBadInput, [] { comm::open_world("gossip", {}); }) == "unknown-backend");
-  // LibTorch knows of none before the CUDA half was loaded.
+  // LibTorch has no CUDA device before the CUDA half is loaded.
   CHECK(id_of(ExitCode::kEnvironment, [] { comm::open_world("loopback", {.device = at::kCUDA}); }) == "no-device");
 }
 
-TEST_CASE("device: auto says why it uses the CPU although there is a driver", "[train]") {
+TEST_CASE("device: auto explains why it uses the CPU", "[train]") {
   const std::string old = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12  Release Build";
   const auto note = train::cpu_chosen("", old, 2, 4);
   CHECK(note.id == "no-gpu-used");
@@ -70,15 +70,15 @@ TEST_CASE("device: auto says why it uses the CPU although there is a driver", "[
   CHECK(note.message ==
         "device: auto uses the CPU: driver 535 runs CUDA 12; this program needs CUDA 13, driver 580 or later");
   CHECK(train::cpu_chosen("", "", 2, 4).message == "device: auto uses the CPU: 2 of 4 ranks see no CUDA device");
-  // Without the CUDA half, nobody has asked the driver.
+  // Without the CUDA half, the driver is not queried.
   CHECK(train::cpu_chosen("it is not there", old, 2, 4).message == "device: auto uses the CPU: it is not there");
 }
 
-TEST_CASE("a backend that this build or machine lacks", "[train]") {
+TEST_CASE("a backend that this build or machine lacks is refused", "[train]") {
   CHECK(id_of(ExitCode::kEnvironment, [] { comm::open_world("nccl", {}); }) == "backend-unavailable");
 }
 
-TEST_CASE("states of another optimizer, and a head that should be tied, are not loaded", "[train]") {
+TEST_CASE("states of another optimizer and an untied head for a tied model are not loaded", "[train]") {
   const test::TemporaryFolder folder;
   const auto train = [&](const std::vector<std::string>& words) {
     const auto loaded = recipe(folder, words);
@@ -105,13 +105,13 @@ TEST_CASE("states of another optimizer, and a head that should be tied, are not 
   CHECK(tied.text.find("error[weights-not-tied]") != std::string::npos);
 }
 
-TEST_CASE("a mesh with more ranks than one process runs is not verified in one", "[train]") {
+TEST_CASE("verification in one process refuses a mesh with too many ranks", "[train]") {
   const test::TemporaryFolder folder;
   const auto loaded = recipe(folder, {"distributed.dp_size=128", "step_scheduler.global_batch_size=256"});
   CHECK(id_of(ExitCode::kRefused, [&] { run_verification_alone(loaded); }) == "too-many-ranks");
 }
 
-TEST_CASE("a loss that is not finite ends the run before the weights change", "[train]") {
+TEST_CASE("a non-finite loss ends the run", "[train]") {
   const test::TemporaryFolder folder;
   const auto loaded = recipe(folder, {"optimizer.lr=1e30"});
   const auto outcome = comm::run_ranks(1, [&](comm::World& world) { run_training(loaded, world); });
@@ -120,7 +120,7 @@ TEST_CASE("a loss that is not finite ends the run before the weights change", "[
   CHECK(outcome.text.find("error[non-finite]") != std::string::npos);
 }
 
-TEST_CASE("ranks that plan differently stop before they train", "[train]") {
+TEST_CASE("ranks with different plans stop before training", "[train]") {
   const test::TemporaryFolder folder;
   const auto one = recipe(folder);
   const auto other = recipe(folder, {"dataset.seq_length=16"});
@@ -131,7 +131,7 @@ TEST_CASE("ranks that plan differently stop before they train", "[train]") {
   CHECK(outcome.text.find("error[plans-differ]") != std::string::npos);
 }
 
-TEST_CASE("memory that runs out and defects end the job with their own codes", "[train]") {
+TEST_CASE("running out of memory and internal defects end the job with their own exit codes", "[train]") {
   const auto memory = comm::run_ranks(2, [](comm::World& world) {
     if (world.rank() == 1) throw std::bad_alloc();
     world.control().barrier()->wait();
@@ -152,7 +152,7 @@ TEST_CASE("memory that runs out and defects end the job with their own codes", "
   CHECK(defect.text.find("rank 0 is broken") != std::string::npos);
 }
 
-TEST_CASE("what fails on a device ends the job as a problem of the machine", "[train]") {
+TEST_CASE("device errors end the job as problems of the machine", "[train]") {
   const auto outcome_of = [](const std::function<void()>& fails) {
     const auto outcome = comm::run_ranks(1, [&](comm::World&) { fails(); });
     CHECK(outcome.code == ExitCode::kEnvironment);
@@ -172,7 +172,7 @@ TEST_CASE("what fails on a device ends the job as a problem of the machine", "[t
     CHECK(starts(outcome_of([&] { throw c10::Error(here, text); }), "error[cuda-failed]: the device failed"));
 }
 
-TEST_CASE("a rank that nobody answers reports a hang within the deadline", "[train]") {
+TEST_CASE("a rank whose peer does not respond reports a hang after the deadline", "[train]") {
   const auto outcome = comm::run_ranks(2,
                                        [](comm::World& world) {
                                          const auto pair = world.group({0, 1}, "pair");
@@ -186,7 +186,7 @@ TEST_CASE("a rank that nobody answers reports a hang within the deadline", "[tra
   CHECK(outcome.text.find("error[hang]") != std::string::npos);
 }
 
-TEST_CASE("a job that ends for one rank's problem names that rank", "[train]") {
+TEST_CASE("a job that ends because of one rank's problem names that rank", "[train]") {
   for (const int culprit : {0, 2}) {
     const auto outcome = comm::run_ranks(3, [&](comm::World& world) {
       checkpoint::together(world.control(), [&] {
@@ -197,7 +197,7 @@ TEST_CASE("a job that ends for one rank's problem names that rank", "[train]") {
     CHECK(outcome.code == ExitCode::kCheckpoint);
     CHECK(outcome.rank == culprit);
     CHECK(outcome.text.find("error[cannot-write]: the disk is full") == 0);
-    // Used-up memory is no problem of the disk's.
+    // Running out of memory is not reported as a problem of the disk.
     const auto memory = comm::run_ranks(3, [&](comm::World& world) {
       checkpoint::together(world.control(), [&] {
         if (world.rank() == culprit) throw std::bad_alloc();

@@ -1,5 +1,5 @@
-// Loaded before a rank's libraries (LD_PRELOAD) by soak.py: two numbers in a file that all ranks share set its clock off and
-// slow its disk down while it runs. Steady time is left alone, as by a clock that is set.
+// Loaded before a rank's libraries (LD_PRELOAD) by soak.py: two numbers in a file shared by all ranks shift a rank's clock
+// and slow its disk down while it runs. Steady time is not changed, as when a real clock is set.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 struct Faults {
   volatile int64_t clock_seconds;   // added to the time of day
-  volatile int64_t disk_milliseconds;  // before data is on the disk
+  volatile int64_t disk_milliseconds;  // delay of each sync to the disk
 };
 static const struct Faults kNone = {0, 0};
 static const volatile struct Faults* faults = &kNone;

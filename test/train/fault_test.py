@@ -24,7 +24,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "comm"))
 from jobs import ENVIRONMENT, TwoHostsCase, run_job  # noqa: E402
 
-DEADLINE = 3.0  # seconds; start-up and the way to the report come on top
+DEADLINE = 3.0  # seconds, without start-up and the time until the report
 LIMIT = 60  # a run that takes longer hangs
 
 # Schedule and stages per rank.
@@ -78,7 +78,7 @@ class Injection:
 
 
 def last_without_banner(ended):
-    """The last line that is more than mpirun's rule."""
+    """The last line that is not a separator of mpirun's."""
     return next((line for line in reversed(ended.lines) if set(line) != {"-"}), "")
 
 
@@ -186,7 +186,7 @@ class Signals(unittest.TestCase):
         self.check(signal.SIGUSR1, 2, ARGUMENTS.mpirun, "--oversubscribe", "-np", "2")
 
     def check_ctrl_c(self, times, code, sequences):
-        """Two ranks on a terminal, whose steps take longer than mpirun leaves its ranks on Ctrl-C, a second."""
+        """Two ranks on a terminal, with steps longer than the second that mpirun gives its ranks on Ctrl-C."""
         with tempfile.TemporaryDirectory() as folder:
             path = recipe(folder, "1F1B", 1, 2, 1, "ddp", 1_000_000)
             program = str(pathlib.Path(ARGUMENTS.bin) / "automodel")
@@ -217,7 +217,7 @@ class Signals(unittest.TestCase):
         text, rows = self.check_ctrl_c(1, 10, 12288)
         stopped = re.search(r"stopped by a signal after step (\d)", text)
         self.assertIsNotNone(stopped, text)
-        self.assertIn(int(stopped[1]), (1, 2))  # ranks agree on the last step as one begins
+        self.assertIn(int(stopped[1]), (1, 2))  # ranks agree on the last step when a step begins
         self.assertEqual([row["step"] for row in rows], list(range(int(stopped[1]) + 1)))
 
     def test_a_second_ctrl_c_ends_them_at_once(self):
@@ -226,7 +226,7 @@ class Signals(unittest.TestCase):
         self.assertEqual([row["step"] for row in rows], [0])
 
     def check_start_up(self, number, readers, *launcher):
-        """The signal comes while a rank, which has only just started, reads the recipe: a pipe that holds it up."""
+        """Sends the signal while a rank that has just started reads the recipe from a pipe that blocks it."""
         with tempfile.TemporaryDirectory() as folder:
             text = recipe(folder, "1F1B", 1, 2 if launcher else 1, 1, "ddp", 1_000_000).read_text()
             pipe = pathlib.Path(folder) / "pipe.yaml"
@@ -239,7 +239,7 @@ class Signals(unittest.TestCase):
                         self.job.send_signal(number)
                         time.sleep(0.5)  # on its way through mpirun
                     file.write(text)
-                time.sleep(0.1)  # until the reader has closed it: the next to open it is another
+                time.sleep(0.1)  # until the reader has closed it, so that the next reader is another one
             self.finish(folder)
 
     def test_a_signal_while_a_run_starts_ends_it_after_its_first_step(self):

@@ -1,6 +1,6 @@
-// How often the host waits for a GPU inside the microbatches of a step, and fetches from it: asked on the CPU, with the
-// kernels for GPUs emulated and every operation that goes through ATen's dispatcher looked at. What reads a tensor's
-// memory behind the dispatcher's back is not seen.
+// Counts how often the host waits for a GPU, or fetches data from it, in the microbatches of a step. Runs on the CPU
+// with emulated GPU kernels and observes every operation that goes through ATen's dispatcher; code that reads a
+// tensor's memory without the dispatcher is not seen.
 #include <map>
 #include <mutex>
 #include <string>
@@ -22,7 +22,7 @@
 namespace automodel {
 namespace {
 
-/// Operations after which the host knows something of a tensor's contents.
+/// Operations that give the host information on a tensor's contents.
 bool waits(const at::RecordFunction& call) {
   const std::string name = call.name();
   for (const char* each : {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal",
@@ -41,8 +41,9 @@ bool waits(const at::RecordFunction& call) {
   return false;
 }
 
-/// Moves between host and device are not seen where both are the CPU. What the host fetches to go by are counts and
-/// sums in float64, by a call that names the CPU; such calls for float32 are those of reduced gradients, which stay.
+/// Copies between host and device are not visible if both are the CPU. The host fetches only counts and float64 sums to
+/// make decisions, with calls that name the CPU; such calls for float32 are for reduced gradients, which stay on the
+/// device.
 bool fetches(const at::RecordFunction& call) {
   if (std::string(call.name()) != "aten::to") return false;
   const auto inputs = call.inputs();
@@ -64,7 +65,7 @@ struct Run {
   std::string more = {};  ///< sections of the recipe
 };
 
-/// What rank 0 asked for in a step of `microbatches` microbatches, by name.
+/// The waits and fetches of rank 0 in a step of `microbatches` microbatches, by operation.
 std::map<std::string, int> asked(const Run& run, int microbatches) {
   const std::string text = fmt::format(
       "device: cpu\n"
@@ -81,7 +82,7 @@ std::map<std::string, int> asked(const Run& run, int microbatches) {
     const train::Setup setup(loaded, world);
     train::Runtime runtime(setup.plan, world, train::initial_values(setup.plan, {.seed = setup.plan.weights.seed}));
     train::Trainer trainer(runtime, *setup.rates);
-    for (std::int64_t step = 0; step < 2; ++step) {  // the first one makes tables that stay
+    for (std::int64_t step = 0; step < 2; ++step) {  // the first step creates tables that stay
       const auto plan = setup.steps->plan(step);
       auto batches = setup.loader->load(plan.epoch, plan.step_in_epoch);
       for (auto& batch : batches) {
@@ -101,7 +102,7 @@ std::map<std::string, int> asked(const Run& run, int microbatches) {
   return out;
 }
 
-/// What a further run of one microbatch asks for: the loss is fetched once in a step.
+/// The waits and fetches of each further microbatch: the loss is fetched once per step.
 std::map<std::string, int> asked_by_each(const Run& run) {
   const auto handle = at::addGlobalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
@@ -116,7 +117,7 @@ std::map<std::string, int> asked_by_each(const Run& run) {
   const auto one = asked(run, 1);
   const auto three = asked(run, 3);
   at::removeCallback(handle);
-  CHECK(one.at("aten::_local_scalar_dense") > 0);  // the loss and the norm: the observer sees what there is
+  CHECK(one.at("aten::_local_scalar_dense") > 0);  // the loss and the norm, so the observer works
   std::map<std::string, int> out;
   for (const auto& [name, count] : three) {
     const auto known = one.find(name);
@@ -135,13 +136,13 @@ const Asked kNothing = {};
 
 }  // namespace
 
-TEST_CASE("a dense model's microbatches never make the host wait", "[train]") {
+TEST_CASE("microbatches of a dense model never make the host wait for the device", "[train]") {
   CHECK(asked_by_each("model_type: llama") == kNothing);
   CHECK(asked_by_each("model_type: gemma2, head_dim: 8, query_pre_attn_scalar: 8, sliding_window: 5") == kNothing);
   CHECK(asked_by_each("model_type: mistral, sliding_window: 5") == kNothing);
 }
 
-TEST_CASE("packed documents never make the host wait, and have no masks", "[train]") {
+TEST_CASE("packed documents never make the host wait and use fused attention without masks", "[train]") {
   const auto before = ops::flash_calls();
   CHECK(asked_by_each("model_type: llama", true) == kNothing);
   const auto after = ops::flash_calls();
@@ -162,28 +163,28 @@ const std::string kBalanced = ", output_router_logits: true, router_aux_loss_coe
 
 }  // namespace
 
-TEST_CASE("experts on one rank never make the host wait", "[train]") {
+TEST_CASE("experts on one rank never make the host wait for the device", "[train]") {
   const auto before = ops::grouped_calls();
   CHECK(asked_by_each(experts(16)) == kNothing);
   const int steps = 2, layers = 2, products = 2 * 3;
   CHECK(ops::grouped_calls() - before == steps * layers * products * (1 + 3));
   CHECK(asked_by_each("model_type: mixtral, num_local_experts: 16, num_experts_per_tok: 1, sliding_window: null") ==
-        kNothing);  // some that nobody chose
+        kNothing);  // some experts get no tokens
   CHECK(asked_by_each("model_type: gpt_oss, num_local_experts: 4, num_experts_per_tok: 2, head_dim: 8, "
                       "sliding_window: 8") == kNothing);
 }
 
-TEST_CASE("routers' auxiliary loss never makes the host wait", "[train]") {
+TEST_CASE("the routers' auxiliary loss never makes the host wait for the device", "[train]") {
   CHECK(asked_by_each(experts(16, kBalanced)) == kNothing);
 }
 
-TEST_CASE("experts whose products need the host's counts ask for them once a layer", "[train]") {
-  // The exceptions of docs/gpu.md; here a width that is no multiple of 16 bytes.
+TEST_CASE("experts whose matmuls need row counts on the host fetch them once per layer", "[train]") {
+  // The exceptions of docs/gpu.md; here a width that is not a multiple of 16 bytes.
   CHECK(asked_by_each(experts(12, kBalanced)) == Asked{{"aten::to", 2}});
 }
 
-TEST_CASE("experts on several ranks make the host wait once for each layer and part of a microbatch", "[train]") {
-  // What travels must be known; two of the three layers have experts.
+TEST_CASE("experts on several ranks make the host wait once per layer and part of a microbatch", "[train]") {
+  // The host must know how many rows are sent; two of the three layers have experts.
   Run run{.model = experts(16), .ranks = 2, .mesh = ", ep_size: 2"};
   CHECK(asked_by_each(run) == Asked{{"aten::to", 2}});
   run.model = experts(16, kBalanced);

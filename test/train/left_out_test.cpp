@@ -1,4 +1,4 @@
-// Whole runs in which one step's batch is unlike the others: it is found, named, and left out as the recipe says.
+// Whole runs in which the batch of one step differs from the others: it is detected, reported and skipped.
 #include <fstream>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ using nlohmann::json;
 
 constexpr int kSteps = 20, kRows = 4, kOdd = 12;  // the step whose rows are odd
 
-/// Rows that count upwards, and random ones in step kOdd.
+/// Rows of ascending ids, and random rows in step kOdd.
 std::string rows() {
   const RandomStream random(1, "odd rows");
   std::string out;
@@ -88,7 +88,7 @@ const json& event(const Outcome& outcome, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("a spike is skipped with its samples named, on one rank and on two", "[train]") {
+TEST_CASE("a loss spike is skipped and its samples are reported, on one rank and on two", "[train]") {
   for (const int ranks : {1, 2}) {
     const test::TemporaryFolder folder;
     const auto outcome = train(folder, "{loss_spike: {window: 5, factor: 1.5, action: skip}}", ranks);
@@ -99,13 +99,13 @@ TEST_CASE("a spike is skipped with its samples named, on one rank and on two", "
     CHECK(skip.at("reason") == "loss-spike");
     CHECK(skip.at("samples") == "48 49 50 51");
     CHECK(outcome.steps.size() == kSteps);
-    // The odd rows changed nothing: what follows is learned as before.
+    // The odd rows did not change the weights: training continues as before.
     CHECK(outcome.steps[kOdd + 1].at("loss").get<double>() < outcome.steps[kOdd - 1].at("loss").get<double>());
     CHECK(outcome.saved.optimizer_steps == kSteps - 1);
   }
 }
 
-TEST_CASE("a rollback takes the newest checkpoint and leaves out what came since", "[train]") {
+TEST_CASE("a rollback restores the newest checkpoint and skips the steps since then", "[train]") {
   for (const int ranks : {1, 2}) {
     const test::TemporaryFolder folder;
     const auto outcome = train(folder, "{loss_spike: {window: 5, factor: 1.5, action: rollback}}", ranks);
@@ -115,14 +115,14 @@ TEST_CASE("a rollback takes the newest checkpoint and leaves out what came since
     CHECK(back.at("step") == kOdd);
     CHECK(back.at("message").get<std::string>().find("epoch_0_step_9") != std::string::npos);
     CHECK(outcome.steps.size() == kSteps);
-    // The loss behind it is that of the weights of step 9, which are those before step 10.
+    // The loss after the rollback is that of the weights after step 9, as in step 10.
     const double at_ten = outcome.steps[10].at("loss"), behind = outcome.steps[kOdd + 1].at("loss");
     CHECK(behind == Approx(at_ten).epsilon(1e-6));
     CHECK(outcome.saved.optimizer_steps == kSteps - 3);
   }
 }
 
-TEST_CASE("a spike stops the run where that is asked for, and without a rule nothing happens", "[train]") {
+TEST_CASE("a loss spike stops the run if the recipe says so, and is ignored without a rule", "[train]") {
   const test::TemporaryFolder folder, other;
   const auto stopped = train(folder, "{loss_spike: {window: 5, factor: 1.5, action: stop}}");
   CHECK(stopped.run.code == ExitCode::kNonFinite);
@@ -132,7 +132,7 @@ TEST_CASE("a spike stops the run where that is asked for, and without a rule not
   CHECK(plain.saved.optimizer_steps == kSteps);
 }
 
-TEST_CASE("losses that are not finite are skipped up to the limit", "[train]") {
+TEST_CASE("non-finite losses are skipped up to max_bad_steps", "[train]") {
   const test::TemporaryFolder folder;
   const auto outcome = train(folder, "{on_non_finite: skip, max_bad_steps: 3}", 1, {"optimizer.lr=1e30"});
   CHECK(outcome.run.code == ExitCode::kNonFinite);

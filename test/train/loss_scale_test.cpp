@@ -7,7 +7,7 @@
 namespace automodel::train {
 namespace {
 
-/// Four rows of two tokens: label tokens 2, 1, 0, 0; the last row fills up an epoch's last step.
+/// Four rows of two tokens: label tokens 2, 1, 0, 0; the last row is padding of an epoch's last step.
 data::Batch batch() {
   data::Batch out;
   out.rows = 4;
@@ -35,15 +35,15 @@ TEST_CASE("the loss is the mean over the label tokens of the global batch", "[tr
   CHECK(scale.unscale(2048) == 2);
 }
 
-TEST_CASE("with scale_grads_in_schedule the loss is the mean of the microbatches' means", "[train]") {
+TEST_CASE("with scale_grads_in_schedule the loss is the mean of the per-microbatch means", "[train]") {
   const LossScale scale({.labels = 12, .microbatches = 6}, true, 1);
-  CHECK(scale.factors(batch(), 1) == std::vector<double>{0.5, 1, 1, 1});  // a row without labels divides by nothing
+  CHECK(scale.factors(batch(), 1) == std::vector<double>{0.5, 1, 1, 1});  // a row without labels is not divided
   CHECK(scale.factors(batch(), 2) == std::vector<double>{1.0 / 3, 1});
   CHECK(scale.divisor() == 6);
   CHECK(scale.loss(3) == 0.5);
 }
 
-TEST_CASE("a global batch without labels has no loss and divides by nothing", "[train]") {
+TEST_CASE("a global batch without labels does not divide by zero", "[train]") {
   CHECK(LossScale({}, false, 1).factors(batch(), 4) == std::vector<double>{1});
   CHECK(LossScale({}, true, 1).divisor() == 1);
 }

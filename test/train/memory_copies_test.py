@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Copies of the state in the memory of hosts: ranks are killed, memories are lost or torn, hosts are left out. What a run
-computes must not depend on any of that, nor on what it goes on from.
+"""Copies of the state in host memory: ranks are killed, copies are lost or damaged, hosts are left out. The results of a run
+must not depend on any of that, nor on the copy that it resumes from.
 
   memory_copies_test.py MPIRUN BIN_FOLDER [unittest arguments]
 """
@@ -34,13 +34,13 @@ class InMemory(RestartCase):
         return sorted((memory or self.memory).glob("automodel-*/epoch_*"), key=lambda path: int(path.name.split("_")[-1]))
 
     def in_copies(self, folder, file, memory=None):
-        """This file of every copy; one that the ranks were held in making may lack it."""
+        """This file of every copy; a copy that was interrupted may lack it."""
         paths = [path for copy in self.copies(memory) if (path := copy / folder / file).exists()]
         self.assertTrue(paths)
         return paths
 
     def strike(self, damage):
-        """Ranks are held, `damage` is done, and they die."""
+        """Stops the ranks, does `damage` and kills them."""
         workers = workers_below(self.job.pid)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
@@ -49,13 +49,13 @@ class InMemory(RestartCase):
             os.kill(pid, signal.SIGKILL)
 
     def goes_on_from(self, sources):
-        """Where each start after the first went on, and that copies cost no more steps than were under way."""
+        """The step at which each restart resumed; checks that only unfinished steps were lost."""
         starts, restarts = self.events("start"), self.events("restart")
         self.assertEqual([event.get("resumed_source") for event in starts], [None, *sources], starts)
         for start, restart, source in zip(starts[1:], restarts, sources, strict=True):
             if source == "memory":
                 self.assertEqual(start["step"] % self.EVERY, 0)
-                # The copy of a step may be under way while the next ones run.
+                # The copy of a step may still be in progress during the next steps.
                 self.assertGreater(start["step"], restart["step"] - 2 * self.EVERY)
                 self.assertIn("automodel-", start["resumed_from"])
 
@@ -94,7 +94,7 @@ class InMemory(RestartCase):
         wanted = self.undisturbed()
         words = (*self.WORDS[:2], "--step_scheduler.ckpt_every_steps", "20")
         self.start("--nproc-per-node", "2", "--max-restarts", "3", *words, environment=self.environment)
-        self.wait_for_step(29)  # a copy is whole that is newer than the checkpoint, and the next checkpoint is far
+        self.wait_for_step(29)  # a complete copy is newer than the checkpoint, and the next checkpoint is far away
 
         def tear():
             for path in self.in_copies("optim", "optim.safetensors"):
@@ -160,7 +160,7 @@ class InTwoMemories(TwoNames):
     copies, in_copies, goes_on_from = InMemory.copies, InMemory.in_copies, InMemory.goes_on_from
 
     def strike(self, hosts, damage):
-        """All that runs on these hosts is held, `damage` is done, and it dies."""
+        """Stops all processes on these hosts, does `damage` and kills them."""
         pids = sum(map(self.processes_on, hosts), [])
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Memory of runs as the runs themselves log it.
+"""The memory of runs according to their own logs.
 
-The process that trains gets smaller as the strategy shards: resident memory of rank 0 at its peak (VmHWM), of a model whose
-weights, gradients and moments outweigh everything else, on 1, 2 and 4 ranks. And tensors of every phase, training,
-validation and saves among them, are as many as the plan says.
+The training process gets smaller as the strategy shards: peak resident memory of rank 0 (VmHWM) on 1, 2 and 4 ranks, for a
+model dominated by weights, gradients and moments. In every phase, including training, validation and saves, the tensor bytes
+are as planned.
 
   memory_test.py BIN_FOLDER [unittest arguments]
 """
@@ -32,7 +32,7 @@ checkpoint: {{enabled: false, checkpoint_dir: {folder}/run}}
 """
 
 
-# Large blocks go back to the system at once: what is measured is what exists, not the holes of a heap (up to half of it).
+# Large blocks are returned to the system at once, so that live memory is measured, not holes in the heap (up to half of it).
 RETURNED = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20)}
 
 
@@ -63,15 +63,15 @@ class Memory(unittest.TestCase):
         return peaks
 
     def saved(self, peaks, ranks):
-        """In numbers for each parameter."""
+        """In float32 numbers per parameter."""
         return (peaks[1] - peaks[ranks]) / WHOLE
 
     def falls(self, distributed, numbers, sizes=(1, 4)):
-        """`numbers` float32 numbers for each parameter are sharded, the others are not."""
+        """`numbers` float32 numbers per parameter are sharded, the others are not."""
         peaks = self.measure(distributed, sizes)
         for ranks in sizes[1:]:
             expected = numbers * (1 - 1 / ranks)
-            # Messages under way, buffers of MPI and the allocator's holes make up for some of it.
+            # Messages in flight, MPI buffers and holes in the heap offset part of it.
             self.assertGreater(self.saved(peaks, ranks), 0.7 * expected - 0.1, peaks)
             self.assertLess(self.saved(peaks, ranks), 1.3 * expected + 0.3, peaks)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Plants faults in what captures microbatches, one at a time, and looks whether captured_test finds each.
+"""Plants faults in the capture of microbatches, one at a time, and checks that captured_test finds each.
 
   planted_captures.py SOURCE_DIR BUILD_DIR
 
-A fault is a source file, a text that stands in it and what it becomes. The changed file is compiled and linked by the
-build's own commands, before the library that has the original.
+A fault is a source file, a text in it and its replacement. The changed file is compiled and linked by the
+build's own commands, before the library with the original.
 """
 import pathlib
 import shlex
@@ -13,32 +13,32 @@ import sys
 import tempfile
 
 CAPTURED = "lib/pipeline/captured_microbatches.cpp"
-# (file, cases of captured_test, text, what it becomes)
+# (file, cases of captured_test, text, replacement)
 FAULTS = [
-    # What is not copied into a tensor that stays.
-    (CAPTURED, "*to the bit", "    data.ids.copy_(other.ids);\n", ""),
-    (CAPTURED, "*to the bit", "    data.labels.copy_(other.labels);\n", ""),
-    (CAPTURED, "*to the bit", "    data.positions.copy_(other.positions);\n", ""),
-    (CAPTURED, "*to the bit", "    loss_scale.fill_(options.loss_scale.value);\n", ""),
-    (CAPTURED, "*to the bit", "    seed.fill_(options.seed.value);\n", ""),
-    # Numbers of the host that are kept for ever.
-    (CAPTURED, "*to the bit", "ops::Factor(shape->loss_scale)", "options.loss_scale"),
-    (CAPTURED, "*in chunks*", "ops::Factor(shape->seed)", "options.seed"),
-    (CAPTURED, "*to the bit", "stage_.backward(number, shape->seed);", "stage_.backward(number, at::full({}, options.seed.value, shape->seed.options()));"),
-    ("lib/ops/cross_entropy.cpp", "*to the bit", "scale.value, scale.address(), gradient", "scale.value * (scale.device.defined() ? *scale.address() : 1), nullptr, gradient"),
-    ("lib/ops/cross_entropy.cpp", "*kind of dense model*", "    if (scale.device.defined()) soft.mul_(scale.device);\n", ""),
-    ("lib/ops/factor.cpp", "*to the bit", "return device.defined() ? known * device.to(x.scalar_type()) : known;", "return known;"),
-    # The first microbatch of a step overwrites, the others add.
-    ("lib/pipeline/executor.cpp", "*to the bit", "each->sharding()->settle();", "{}"),
-    ("lib/parallel/data/unit_storage.cpp", "*to the bit", "  ops::NoGraph guard;\n  zero_untouched();\n}", "}"),
-    ("lib/parallel/data/unit_storage.cpp", "*to the bit", "  ops::NoGraph guard;\n  zero_untouched();\n}",
+    # Data that is not copied into the captured tensors.
+    (CAPTURED, "*bitwise identical", "    data.ids.copy_(other.ids);\n", ""),
+    (CAPTURED, "*bitwise identical", "    data.labels.copy_(other.labels);\n", ""),
+    (CAPTURED, "*bitwise identical", "    data.positions.copy_(other.positions);\n", ""),
+    (CAPTURED, "*bitwise identical", "    loss_scale.fill_(options.loss_scale.value);\n", ""),
+    (CAPTURED, "*bitwise identical", "    seed.fill_(options.seed.value);\n", ""),
+    # Host values that are frozen at capture.
+    (CAPTURED, "*bitwise identical", "ops::Factor(shape->loss_scale)", "options.loss_scale"),
+    (CAPTURED, "*chunked loss*", "ops::Factor(shape->seed)", "options.seed"),
+    (CAPTURED, "*bitwise identical", "stage_.backward(number, shape->seed);", "stage_.backward(number, at::full({}, options.seed.value, shape->seed.options()));"),
+    ("lib/ops/cross_entropy.cpp", "*bitwise identical", "scale.value, scale.address(), gradient", "scale.value * (scale.device.defined() ? *scale.address() : 1), nullptr, gradient"),
+    ("lib/ops/cross_entropy.cpp", "dense models*", "    if (scale.device.defined()) soft.mul_(scale.device);\n", ""),
+    ("lib/ops/factor.cpp", "*bitwise identical", "return device.defined() ? known * device.to(x.scalar_type()) : known;", "return known;"),
+    # The first microbatch of a step overwrites gradients, the others accumulate.
+    ("lib/pipeline/executor.cpp", "*bitwise identical", "each->sharding()->settle();", "{}"),
+    ("lib/parallel/data/unit_storage.cpp", "*bitwise identical", "  ops::NoGraph guard;\n  zero_untouched();\n}", "}"),
+    ("lib/parallel/data/unit_storage.cpp", "*bitwise identical", "  ops::NoGraph guard;\n  zero_untouched();\n}",
      "  for (auto* weight : unit_.weights) weight->parameter.fresh = false;\n}"),
-    # Shapes, and what is none.
-    (CAPTURED, "*other shapes*",
+    # Shapes, and microbatches that cannot be captured.
+    (CAPTURED, "*microbatch shape*",
      "data.ids.sizes() == other.ids.sizes() && data.length == other.length &&\n           data.reach() == other.reach()", "true"),
-    (CAPTURED, "packs*", "if (depends_on_host(data)) return nullptr;", "if (data.draw) return nullptr;"),
-    # The loss of the last microbatch for all of them.
-    (CAPTURED, "*to the bit", "return shape->loss.clone();", "return shape->loss;"),
+    (CAPTURED, "packed*", "if (depends_on_host(data)) return nullptr;", "if (data.draw) return nullptr;"),
+    # All microbatches return the loss of the last one.
+    (CAPTURED, "*bitwise identical", "return shape->loss.clone();", "return shape->loss;"),
 ]
 
 

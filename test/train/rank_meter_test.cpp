@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using Outliers = std::vector<std::vector<std::string>>;
 
-TEST_CASE("a rank that is behind the others is an outlier") {
+TEST_CASE("a rank that is slower than the others is an outlier") {
   const RankSample usual{"a", 1e12, 1e11, 1e10};
   std::vector<RankSample> samples(4, usual);
   CHECK(outliers(samples) == Outliers(4));
@@ -24,13 +24,13 @@ TEST_CASE("a rank that is behind the others is an outlier") {
   CHECK(text.find("problem  rank 2 (host a) is behind the others in compute\n") != std::string::npos);
   CHECK(text.find("problem  rank 3 (host b) is behind the others in links\n") != std::string::npos);
   CHECK(json::parse(to_json(samples)).at("ranks").at(3).at("odd") == json{"links"});
-  // One of two.
+  // One of two ranks.
   CHECK(outliers({usual, {"a", 1e12, 0.5e11, 1e10}}) == Outliers{{}, {"memory"}});
-  // A rank alone has nobody to be compared with.
+  // A single rank cannot be compared with others.
   CHECK(to_text({{"a", 1e12, 1e11, 0}}).find("ok ") != std::string::npos);
 }
 
-TEST_CASE("every rank is measured, whatever their number") {
+TEST_CASE("every rank is measured, for any number of ranks") {
   for (const int ranks : {1, 2, 3, 4}) {
     std::vector<RankSample> samples;
     const auto outcome = comm::run_ranks(ranks, [&](comm::World& world) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("reports of other ranks than the first write nothing") {
+TEST_CASE("ranks other than the first write no reports") {
   const test::TemporaryFolder folder;
   const auto before = fs::current_path();
   fs::current_path(folder.path());

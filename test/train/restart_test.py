@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs that start again by themselves: ranks are killed or stopped, the supervisor itself is killed, checkpoints vanish,
-the recipe changes. What a run computes must not depend on any of that.
+the recipe changes. The results of a run must not depend on any of that.
 
   restart_test.py MPIRUN BIN_FOLDER [unittest arguments]
 """
@@ -30,7 +30,7 @@ class Restarts(RestartCase):
         self.assertEqual(self.losses(), wanted)
         restarts = self.events("restart")
         self.assertEqual(len(restarts), len(strokes), lines)
-        # Only the hang has a report; mpirun may be ended for it from outside.
+        # Only a hang leaves a report; mpirun may have been killed from outside because of it.
         self.assertTrue(all(event["exit_code"] in (12, 137) and event["cause"] for event in restarts), restarts)
 
     def test_a_starter_of_ones_own(self):
@@ -147,7 +147,7 @@ class FewerRanks(TwoNames):
 
 
     def test_a_host_that_never_starts_its_ranks(self):
-        """mpirun itself would wait for its daemon there without end."""
+        """mpirun itself would wait forever for its daemon on that host."""
         self.start("--start-with", self.starter, "--max-restarts", "1", "--min-ranks", "2", "--fault_tolerance.start_minutes", "0.25", *self.WORDS)
         (self.folder / "silent.nodeb").write_text("")
         code, lines = self.finish()
@@ -170,7 +170,7 @@ class Causes(RestartCase):
         self.start("--max-restarts", "9", "--step_scheduler.local_batch_size", "16", environment={"AUTOMODEL_WORKER": str(worker)})
         code, lines = self.finish()
         self.assertEqual(code, 70, lines)
-        self.assertEqual(sum(line == "error[internal]: always" for line in lines), 3)  # two attempts, and the last word
+        self.assertEqual(sum(line == "error[internal]: always" for line in lines), 3)  # two attempts, and the final message
         self.assertTrue(any("error[no-progress]" in line for line in lines), lines)
         self.assertEqual(lines[-1], "error[internal]: always")
 
@@ -228,7 +228,7 @@ class Causes(RestartCase):
         self.assertTrue(any("error[checkpoints-gone]: the checkpoint folder 'run' no longer exists" in line for line in lines),
                         lines)
         self.assertTrue(any("bring it back" in line for line in lines), lines)
-        # It is back, and the same command goes on.
+        # The host is back, and the same command resumes the run.
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         (self.folder / "elsewhere").rename(self.folder / "run")
         self.start("--nproc-per-node", "2", "--max-restarts", "3")

@@ -34,7 +34,7 @@ const std::string kSizes =
     "hidden_size: 32, intermediate_size: 48, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 67, "
     "max_position_embeddings: 32, initializer_range: 0.2, ";
 
-/// What is trained.
+/// The training method.
 struct Subject {
   std::string model = kSizes + "model_type: llama, num_hidden_layers: 5, tie_word_embeddings: true";
   std::string more = {};  ///< further lines of the recipe
@@ -64,7 +64,7 @@ std::string recipe(const Mesh& mesh, const fs::path& root, const std::string& dt
       subject.more);
 }
 
-/// What is saved when a run is resumed and nothing is trained: every bit that was loaded, gathered again.
+/// The state that a resumed run saves without training: every loaded bit, gathered again.
 void save_again(comm::World& world, const std::string& text) {
   const auto loaded = test::load_recipe(text);
   const train::Setup setup(loaded, world);
@@ -96,7 +96,7 @@ std::vector<Mesh> meshes(int ranks) {
   return out;
 }
 
-/// Meshes whose ranks share products, sequences or experts.
+/// Meshes whose ranks share matmuls, sequences or experts.
 std::vector<Mesh> sharing_meshes(int ranks, bool experts = false) {
   std::vector<Mesh> out = {{"strategy: fsdp2, tp_size: 2"},
                            {"strategy: ddp, tp_size: 2", "model_parallel: {sequence_parallel: true}\n"},
@@ -129,12 +129,12 @@ void check_same_mesh(comm::World& world, const Mesh& mesh, const std::string& dt
   world.control().barrier()->wait();
 }
 
-/// bfloat16 rounds sums that meshes take in another order; its weights come back bitwise all the same.
+/// In bfloat16, meshes sum in different orders and round differently; weights are still restored bitwise.
 double tolerance(const std::string& dtype) {
   return dtype == "bfloat16" ? 0.02 : 1e-6;
 }
 
-/// Every mesh goes on from a checkpoint of `from`: what it loads it saves again bit by bit, and it trains alike.
+/// Every mesh resumes from a checkpoint of `from`: it saves the loaded state bitwise unchanged, and trains alike.
 void check_other_meshes(comm::World& world, const Mesh& from, const std::string& dtype, const std::vector<Mesh>& others,
                         const Subject& subject = {}) {
   const SharedFolder folder(world);
@@ -152,7 +152,7 @@ void check_other_meshes(comm::World& world, const Mesh& from, const std::string&
     const auto losses = train_to(world, recipe(to, folder / (name + "b"), dtype, subject), 6);
     RANK_CHECK(near(losses, expected, tolerance(dtype)));
   }
-  // And one rank alone.
+  // And a single rank.
   folder.copy("base", "alone");
   folder.copy("base", "again");
   if (world.rank() == 0) {
@@ -236,7 +236,7 @@ const std::vector<test::RankCase> kCases = {
          check_same_mesh(w, mesh, "float32", false);
          check_other_meshes(w, mesh, "float32", all);
        }
-       check_other_meshes(w, meshes(w.size())[1], "float32", all);  // from and to meshes that share nothing
+       check_other_meshes(w, meshes(w.size())[1], "float32", all);  // from and to meshes with nothing in common
        check_other_meshes(w, all[0], "float32", meshes(w.size()));
        check_other_meshes(w, all[1], "bfloat16", all);
      },
@@ -258,7 +258,7 @@ const std::vector<test::RankCase> kCases = {
        if (w.size() > 1) all.push_back(sharing_meshes(w.size())[0]);
        for (const bool async : {false, true}) check_same_mesh(w, all[1], "float32", async, kMuon);
        check_same_mesh(w, all.back(), "bfloat16", false, kMuon);
-       // In float64: float32 sums that meshes take in another order round to other bfloat16 numbers.
+       // In float64: float32 sums in another order may round to other bfloat16 numbers.
        check_other_meshes(w, all[1], "float64", all, kMuon);
      }},
     {"adapters resume bitwise, and on any mesh",

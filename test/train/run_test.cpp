@@ -1,4 +1,4 @@
-// Whole runs in this process: what a run writes on one mesh must be what it writes on another.
+// Whole runs in this process: a run must write the same on every mesh.
 #include "train/run.h"
 
 #include <cmath>
@@ -20,7 +20,7 @@ struct Row {
   double loss = 0, norm = 0, lr = 0;
 };
 
-/// Trains `words` over a tiny model on `ranks` loopback ranks; the rows of the log.
+/// Trains a tiny model with the overrides `words` on `ranks` loopback ranks; returns the rows of the log.
 std::vector<Row> train(const std::vector<std::string>& words, int ranks = 1, const std::string& data = "") {
   const test::TemporaryFolder folder;
   if (!data.empty()) folder.write("rows.jsonl", data);
@@ -66,7 +66,7 @@ std::vector<std::string> operator+(std::vector<std::string> a, const std::vector
 
 }  // namespace
 
-TEST_CASE("a run in 16-bit types trains while its memory is counted", "[train]") {
+TEST_CASE("a run in 16-bit types trains with a finite loss", "[train]") {
   for (const char* type : {"bfloat16", "float16"}) {
     INFO(type);
     const auto rows = train({std::string("model.torch_dtype=") + type});
@@ -77,7 +77,7 @@ TEST_CASE("a run in 16-bit types trains while its memory is counted", "[train]")
             .size() == 4);
 }
 
-TEST_CASE("validation may ask for another batch size than training", "[train]") {
+TEST_CASE("validation may use another batch size than training", "[train]") {
   const std::vector<std::string> words = {
       "validation_dataset={_target_: mock, vocab_size: 64, seq_length: 8, num_samples: 6}",
       "step_scheduler.val_every_steps=2"};
@@ -85,7 +85,7 @@ TEST_CASE("validation may ask for another batch size than training", "[train]") 
   CHECK(train(words + kPipeline + std::vector<std::string>{"validation_dataloader={batch_size: 1}"}, 2).size() == 4);
 }
 
-TEST_CASE("overrides of a tied weight reach its copy on the last stage", "[train]") {
+TEST_CASE("optimizer overrides of a tied weight reach its copy on the last stage", "[train]") {
   for (const char* pattern : {"embed_tokens", "lm_head"}) {
     INFO(pattern);
     const std::vector<std::string> words = {
@@ -100,7 +100,7 @@ TEST_CASE("overrides of a tied weight reach its copy on the last stage", "[train
   }
 }
 
-TEST_CASE("scale_grads_in_schedule leaves out what fills up an epoch's last step", "[train]") {
+TEST_CASE("scale_grads_in_schedule ignores the padding rows of an epoch's last step", "[train]") {
   std::string data;
   for (int row = 0; row < 10; ++row) data += "{\"prompt\": \"abc\", \"response\": \"defghij\"}\n";
   const auto rows =
@@ -113,7 +113,7 @@ TEST_CASE("scale_grads_in_schedule leaves out what fills up an epoch's last step
   }
 }
 
-TEST_CASE("steps that float16 skips leave the warm-up where it was", "[train]") {
+TEST_CASE("steps skipped in float16 do not advance the warm-up", "[train]") {
   const auto rows = train({"model.torch_dtype=float16", "step_scheduler.max_steps=30", "optimizer.lr=0.01",
                            "lr_scheduler={lr_warmup_steps: 5, lr_decay_style: constant}"});
   REQUIRE(rows.size() == 30);

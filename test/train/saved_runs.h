@@ -13,7 +13,8 @@ namespace automodel::test {
 
 namespace fs = std::filesystem;
 
-/// A run from where its folder is to step `end`; saves after every step, or after the last alone. Returns the losses.
+/// Trains from the state in the run's folder up to step `end`; saves after every step or only after the last. Returns
+/// the losses.
 std::vector<double> train_to(comm::World& world, const std::string& text, std::int64_t end, bool save_all = false);
 
 /// Checksums of the tensors of a folder's newest checkpoint.
@@ -21,7 +22,7 @@ std::string saved_tensors(const fs::path& root);
 
 bool near(const std::vector<double>& a, const std::vector<double>& b, double tolerance);
 
-/// A folder that all ranks know, made by rank 0, removed when the last has left.
+/// A folder shared by all ranks, created by rank 0 and removed after the last rank is done.
 class SharedFolder {
  public:
   explicit SharedFolder(comm::World& world);

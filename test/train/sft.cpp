@@ -1,6 +1,6 @@
 // Supervised fine-tuning from text to loss: JSON lines, tokenizer, chat template, masks, padding or packing, model and
-// optimizer together give what transformers gave (test/golden/hf/e2e_llama_sft, test/golden/chat), and from rows in a
-// Hugging Face cache what NeMo AutoModel gave (test/golden/nemo/fine_tuning.json).
+// optimizer together give the results of transformers (test/golden/hf/e2e_llama_sft, test/golden/chat) and, from rows
+// in a Hugging Face cache, those of NeMo AutoModel (test/golden/nemo/fine_tuning.json).
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -31,7 +31,7 @@ struct Sft {
   std::string distributed = "strategy: ddp";
   int global = 4;
   int local = 4;
-  int packed = 0;  ///< tokens of a pack; 0: padded rows
+  int packed = 0;  ///< tokens per pack; 0: padded rows
 };
 
 std::vector<train::StepResult> train_sections(comm::World& world, const std::string& sections, int steps) {
@@ -84,7 +84,7 @@ void check_recorded(comm::World& world, const Sft& sft, const std::string& key) 
   }
 }
 
-/// Meshes of this many ranks, with the rows of a run on a rank for a global batch.
+/// Meshes of this many ranks, with the rows per rank and run of a global batch.
 std::vector<Sft> meshes(const comm::World& world, int global) {
   const int ranks = world.size();
   std::vector<Sft> out = {{"strategy: ddp", global, global / ranks}, {"strategy: fsdp2", global, global / ranks}};
@@ -95,7 +95,7 @@ std::vector<Sft> meshes(const comm::World& world, int global) {
   return out;
 }
 
-/// Ten steps of NeMo AutoModel 0.7.0, in the recipe's own words: shuffled epochs that end within a global batch.
+/// Ten steps of NeMo AutoModel 0.7.0, from its own recipe: shuffled epochs that end within a global batch.
 void check_nemo_run(comm::World& world, const std::string& name, const std::string& dataset, const Sft& sft,
                     const std::string& packing = "packed_sequence_size: 0") {
   const auto recorded = reference("nemo/fine_tuning.json")[name];
@@ -143,7 +143,7 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        const auto padded = train_steps(w, {.global = 40, .local = 40 / w.size()}, 2);
        for (auto sft : meshes(w, 4)) {
-         sft.packed = 440;  // four packs, also where context parallelism fills rows up
+         sft.packed = 440;  // four packs, even if context parallelism pads rows
          const auto packed = train_steps(w, sft, 2);
          for (std::size_t i = 0; i < padded.size(); ++i) {
            RANK_EQUAL(packed[i].label_tokens, padded[i].label_tokens);

@@ -31,9 +31,9 @@ std::vector<RankPlace> on_one_stage(int ranks) {
   return out;
 }
 
-TEST_CASE("the rank that the others wait for is named once, with its host and phase") {
+TEST_CASE("a rank that the others wait for is reported once, with its host and phase") {
   SlowRanks rule(config::SlowRankConfig{}, on_one_stage(4));
-  // A step takes all of them 0.3 s: the own work differs.
+  // A step takes 0.3 s on every rank; only their own work differs.
   std::vector<PhaseSeconds> times(4, seconds(0.01, 0.1, 0.17));
   CHECK(rule.judge(times).empty());
   times[3] = seconds(0.01, 0.27, 0);
@@ -46,7 +46,7 @@ TEST_CASE("the rank that the others wait for is named once, with its host and ph
   CHECK(rule.text_of(slow[0]) ==
         "rank 3 (host host1) is slow: 300 ms of its own work in a step, the others 130 ms; most of it in compute");
   CHECK(rule.judge(times).empty());
-  // Another one, in another phase.
+  // Another rank, in another phase.
   times[0] = seconds(0.2, 0.1, 0);
   const auto next = rule.judge(times);
   REQUIRE(next.size() == 1);
@@ -54,7 +54,7 @@ TEST_CASE("the rank that the others wait for is named once, with its host and ph
   CHECK(next[0].phase == StepPhase::kData);
 }
 
-TEST_CASE("of two ranks one can be slow, and what a scheduler does in a millisecond is nobody's fault") {
+TEST_CASE("one of two ranks can be slow, and delays below a millisecond are ignored") {
   SlowRanks rule(config::SlowRankConfig{}, on_one_stage(2));
   const auto fast = PhaseSeconds{0, 1e-4, 0, 0, 0};
   CHECK(rule.judge({fast, PhaseSeconds{0, 9e-4, 0, 0, 0}}).empty());
@@ -63,8 +63,8 @@ TEST_CASE("of two ranks one can be slow, and what a scheduler does in a millisec
   CHECK(slow[0].rank == 1);
 }
 
-TEST_CASE("stages differ by plan, and ranks of one stage do not") {
-  // The last stage has twice the work.
+TEST_CASE("ranks are compared within their stage, and single-rank stages by their planned work") {
+  // The last stage has three times the work.
   const std::vector<PhaseSeconds> uneven = {seconds(0, 0.1, 0.2), seconds(0, 0.3, 0)};
   SlowRanks alone(config::SlowRankConfig{}, {{0, "a", 1}, {1, "a", 3}});
   CHECK(alone.judge(uneven).empty());
@@ -122,7 +122,7 @@ SlowedRun slowed(const std::string& slow_rank) {
 
 }  // namespace
 
-TEST_CASE("a rank that is slowed is found in a run, and the run computes what it did", "[train]") {
+TEST_CASE("a slowed rank is detected in a run, and the losses do not change", "[train]") {
   const auto outcome = slowed("{factor: 4, steps: 4}");
   INFO(outcome.run.text);
   REQUIRE(outcome.run.ok());
@@ -131,13 +131,13 @@ TEST_CASE("a rank that is slowed is found in a run, and the run computes what it
   CHECK(outcome.slow[0].at("phase") == "compute");
   CHECK(outcome.slow[0].at("step") == 3);
   CHECK_FALSE(outcome.slow[0].at("host").get<std::string>().empty());
-  // After steps 3 and 7 they are known, in the step that follows.
+  // Times are gathered after steps 3 and 7, during the following step.
   REQUIRE(outcome.ranks.size() == 2);
   CHECK(outcome.ranks[1].at("step") == 7);
   CHECK(outcome.ranks[1].at("steps") == 4);
   for (const char* phase : {"data", "compute", "gradients", "optimizer", "waiting"})
     CHECK(outcome.ranks[0].at(phase).size() == 4);
-  // The others wait for it, and it for nobody.
+  // The other ranks wait for rank 2, which waits for none.
   CHECK(outcome.ranks[0].at("compute")[2].get<double>() > 0.06);
   CHECK(outcome.ranks[0].at("waiting")[0].get<double>() > outcome.ranks[0].at("waiting")[2].get<double>());
   const auto without = slowed("null");

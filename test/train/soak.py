@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Many faults, and what is left after them: prints tables for docs/reliability.md. A short sample runs in CI.
+"""Many faults and their outcomes: prints tables for docs/reliability.md. A short sample runs in CI.
 
-  soak.py BIN_FOLDER kills  [--faults N] [--seed N]   kill -9 of random ranks; each time the run goes on on another mesh
+  soak.py BIN_FOLDER kills  [--faults N] [--seed N]   kill -9 of random ranks; each time the run resumes on another mesh
   soak.py BIN_FOLDER faults [--faults N] [--seed N] [--every SECONDS] [--steps N] [--batch N] [--hosts]
                                                       random faults in runs that start again by themselves;
                                                       --hosts: a rank on each of two hosts (network namespaces; needs
@@ -32,9 +32,9 @@ from namespaces import Namespaces, Unavailable  # noqa: E402
 from supervised import is_worker, processes_below, workers_below  # noqa: E402
 
 LIMIT = 180  # seconds without a new step: the run hangs
-# Double precision: meshes sum in other orders, and the losses must agree all the same. Adam's usual eps of 1e-8 would make
-# large updates of gradients that are nearly zero, and differences in the last bit would grow tenfold every few steps; with
-# 0.1 they stay where they are for 2,500 steps, and both moments still count.
+# Double precision, since meshes sum in different orders and the losses must still agree. Adam's usual eps of 1e-8 would make
+# large updates from gradients near zero, and differences in the last bit would grow tenfold every few steps; with 0.1 they
+# do not grow for 2,500 steps, and both moments still have an effect.
 TOLERANCE = 1e-6
 
 RECIPE = """\
@@ -50,7 +50,7 @@ checkpoint: {checkpoint_dir: run, max_recent_checkpoints: 2}
 dist_env: {timeout_minutes: 0.1}
 """
 
-# Ranks and the mesh in words of the command line.
+# The number of ranks and the mesh as command-line words.
 MESHES = [(1, ["--distributed", "{strategy: ddp}"]),
           (2, ["--distributed", "{strategy: ddp}"]),
           (2, ["--distributed", "{strategy: fsdp2}"]),
@@ -78,7 +78,7 @@ class Soak:
             self.job = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL, stderr=errors)
 
     def prepare_faults(self):
-        """What a rank's clock and disk are told while it runs (fault_preload.c)."""
+        """The clock and disk faults of a running rank (fault_preload.c)."""
         library, self.page = self.folder / "faults.so", self.folder / "faults"
         source = pathlib.Path(__file__).resolve().parent / "fault_preload.c"
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
@@ -113,7 +113,7 @@ class Soak:
             try:
                 rows.append(json.loads(line))
             except ValueError:
-                pass  # being written, or torn
+                pass  # incomplete or damaged
         return rows
 
     def last_step(self):
@@ -121,7 +121,7 @@ class Soak:
         return rows[-1]["step"] if rows else -1
 
     def wait(self, done):
-        """Until done(), or the end of the run; a run in which nothing moves any more hangs."""
+        """Waits until done() or the end of the run; a run without progress hangs."""
         moved, seen = time.monotonic(), None
         while self.job.poll() is None and not done():
             now = self.last_step()
@@ -165,7 +165,7 @@ class Soak:
 
 
 def kills(soak, faults):
-    """Each kill is followed by another mesh, until a run has all its steps."""
+    """Changes the mesh after each kill, until a run has all its steps."""
     done, runs, worst, meshes = 0, 0, 0.0, collections.Counter()
     while done < faults:
         while True:
@@ -203,12 +203,12 @@ def storm(pid):
 
 
 def less_memory(pid):
-    """No more than it has: the next larger allocation fails."""
+    """Limits memory to the current usage, so that the next larger allocation fails."""
     pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[0])
     limit(resource.RLIMIT_AS, pages * resource.getpagesize())(pid)
 
 
-# What happens to a rank, by name.
+# The faults of a single rank, by name.
 TO_A_RANK = {"kill": lambda pid: os.kill(pid, signal.SIGKILL),
              "stop": lambda pid: os.kill(pid, signal.SIGSTOP),
              "crash": lambda pid: os.kill(pid, signal.SIGSEGV),
@@ -228,13 +228,13 @@ def slow_disk(soak):
 
 
 def cut_link(soak):
-    """Longer than a rank waits; the host is back for a later restart."""
+    """Cuts the link for longer than a rank waits; the host is back for a later restart."""
     soak.network.set_link(soak.network.hosts[1], "down")
     time.sleep(20)
     soak.network.set_link(soak.network.hosts[1], "up")
 
 
-# What happens to all of them.
+# The faults of all ranks.
 TO_ALL = {"clock jump": jump, "slow disk": slow_disk}
 
 
@@ -242,7 +242,7 @@ def faults(soak, count, every, hosts):
     soak.prepare_faults()
     start = soak.use_hosts() if hosts else ["--nproc-per-node", "2"]
     kinds = [*TO_A_RANK, *TO_ALL, *(["cut link"] if hosts else [])]
-    deck = []  # of what is left until each kind has struck as often as the others
+    deck = []  # faults to inject, so that all kinds occur equally often
     struck, restarts, runs, worst, begin = collections.Counter(), 0, 0, 0.0, time.monotonic()
     while sum(struck.values()) < count:
         soak.start(*start, "--max-restarts", "1000", "--distributed", "{strategy: fsdp2}")
@@ -263,7 +263,7 @@ def faults(soak, count, every, hosts):
                     {**TO_ALL, "cut link": cut_link}[kind](soak)
                 struck[kind] += 1
             except (ProcessLookupError, PermissionError, FileNotFoundError):
-                pass  # it has just ended
+                pass  # the process has just ended
         if soak.job.returncode != 0:
             soak.fail(f"the run ended with {soak.job.returncode}")
         path = soak.folder / "run" / "events.jsonl"

@@ -1,4 +1,4 @@
-// Where a run starts from, chosen among folders and copies in memory that are only named here.
+// The choice of where a run starts from, with fake folders and in-memory copies.
 #include "train/start_choice.h"
 
 #include <map>
@@ -64,7 +64,7 @@ std::string refusal(const StartWish& wish, FakePlaces places, ExitCode code) {
 
 }  // namespace
 
-TEST_CASE("a run without anything before it starts from the seed or a model's folder", "[train]") {
+TEST_CASE("a new run starts from the seed or from a pretrained model", "[train]") {
   FakePlaces places;
   auto wanted = wish();
   CHECK(choose_start(wanted, places).kind == StartKind::kSeed);
@@ -75,7 +75,7 @@ TEST_CASE("a run without anything before it starts from the seed or a model's fo
   CHECK(places.verified.empty());
 }
 
-TEST_CASE("the newest checkpoint of the folder goes before a model's folder, and is verified", "[train]") {
+TEST_CASE("the newest checkpoint takes precedence over a pretrained model and is verified", "[train]") {
   FakePlaces places;
   places.complete_ones = {{kOld, kThis}, {kNew, kThis}};
   auto wanted = wish();
@@ -89,7 +89,7 @@ TEST_CASE("the newest checkpoint of the folder goes before a model's folder, and
   CHECK(choose_start(wanted, places).kind == StartKind::kPretrained);
 }
 
-TEST_CASE("a copy in memory is taken where it is newer than every checkpoint", "[train]") {
+TEST_CASE("an in-memory copy is used if it is newer than every checkpoint", "[train]") {
   FakePlaces places;
   places.copy = 5;
   CHECK(choose_start(wish(), places).kind == StartKind::kMemoryCopy);
@@ -99,12 +99,12 @@ TEST_CASE("a copy in memory is taken where it is newer than every checkpoint", "
   CHECK(choice.kind == StartKind::kMemoryCopy);
   CHECK(choice.checkpoint == "memory/epoch_0_step_5");
   CHECK(places.asked_behind == 3);
-  CHECK(places.verified.empty());  // it was, when it was found
+  CHECK(places.verified.empty());  // it was verified when it was found
   places.complete_ones[kNew] = kThis;
   CHECK(choose_start(wish(), places).checkpoint == kNew);
 }
 
-TEST_CASE("copies in memory are not looked for where the recipe names a checkpoint or starts anew", "[train]") {
+TEST_CASE("in-memory copies are ignored if the recipe names a checkpoint or starts from scratch", "[train]") {
   FakePlaces places;
   places.copy = 5;
   places.complete_ones = {{kOld, kThis}};
@@ -118,14 +118,14 @@ TEST_CASE("copies in memory are not looked for where the recipe names a checkpoi
   CHECK(!places.asked_behind);
 }
 
-TEST_CASE("a damaged checkpoint ends the run: an older one is not taken in its place", "[train]") {
+TEST_CASE("a damaged checkpoint ends the run, and no older one is used instead", "[train]") {
   FakePlaces places;
   places.complete_ones = {{kOld, kThis}, {kNew, kThis}};
   places.damaged = {kNew};
   CHECK(refusal(wish(), places, ExitCode::kCheckpoint) == "checkpoint-damaged");
 }
 
-TEST_CASE("another run's checkpoint is taken only by its name, and what differs is told", "[train]") {
+TEST_CASE("another run's checkpoint is used only with restore_from, and the differences are listed", "[train]") {
   FakePlaces places;
   places.complete_ones = {{kNew, kOther}};
   auto wanted = wish();
@@ -140,7 +140,7 @@ TEST_CASE("another run's checkpoint is taken only by its name, and what differs 
   CHECK(choice.differences.front() == "the model is llama, the checkpoint's is gpt2");
 }
 
-TEST_CASE("restore_from names a checkpoint, a folder of them, or LATEST", "[train]") {
+TEST_CASE("restore_from accepts a checkpoint, a folder of checkpoints, or LATEST", "[train]") {
   FakePlaces places;
   places.complete_ones = {{"elsewhere/epoch_1_step_9", kThis}, {kOld, kThis}, {kNew, kThis}};
   auto wanted = wish();
@@ -160,7 +160,7 @@ TEST_CASE("restore_from names a checkpoint, a folder of them, or LATEST", "[trai
   CHECK(refusal(wanted, {}, ExitCode::kCheckpoint) == "checkpoint-missing");
 }
 
-TEST_CASE("going back goes to the named checkpoint, whatever else there is", "[train]") {
+TEST_CASE("a rollback restores the named checkpoint, whatever else exists", "[train]") {
   FakePlaces places;
   places.complete_ones = {{kOld, kThis}, {kNew, kThis}};
   places.copy = 9;

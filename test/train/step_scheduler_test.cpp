@@ -26,7 +26,7 @@ Case scheduler_of(const std::string& section, int dp_size, std::optional<std::in
 
 }  // namespace
 
-TEST_CASE("steps equal NeMo AutoModel's, and what it refuses is refused", "[train]") {
+TEST_CASE("the step scheduler plans the same steps as NeMo AutoModel and refuses the same settings", "[train]") {
   int equal = 0;
   int refused = 0;
   for (const auto& row : golden::load("nemo/step_scheduler.json")) {
@@ -53,7 +53,7 @@ TEST_CASE("steps equal NeMo AutoModel's, and what it refuses is refused", "[trai
     CHECK(s.max_steps() == output["max_steps"]);
     CHECK(s.ckpt_every_steps() == output["ckpt_every_steps"]);
     // Columns: step, epoch, n_batches, is_val, is_ckpt, is_last_step, is_last_batch; the remaining two (remote loggers,
-    // Python's garbage collector) have nothing to stand for here.
+    // Python's garbage collector) have no counterpart here.
     std::int64_t step = s.first_step();
     for (const auto& line : output["trace"]) {
       const StepPlan plan = s.plan(step);
@@ -65,7 +65,7 @@ TEST_CASE("steps equal NeMo AutoModel's, and what it refuses is refused", "[trai
       ++step;
     }
     CHECK(s.end_step() == step);
-    // Their counter, asked after the loop, counts one step more, up to max_steps.
+    // After the loop, NeMo AutoModel's counter is one step ahead, up to max_steps.
     CHECK(std::min(s.max_steps(), s.end_step() + 1) == output["final_state_dict"]["step"]);
     ++equal;
   }
@@ -73,7 +73,7 @@ TEST_CASE("steps equal NeMo AutoModel's, and what it refuses is refused", "[trai
   CHECK(refused == 16);
 }
 
-TEST_CASE("a step's plan does not depend on where the run started", "[train]") {
+TEST_CASE("the plan of a step does not depend on where the run started", "[train]") {
   const auto whole = *scheduler_of("{global_batch_size: 8, local_batch_size: 2, num_epochs: 3}", 2, 7).scheduler;
   REQUIRE(whole.end_step() == 12);
   for (int start = 0; start < 12; ++start) {
@@ -88,7 +88,7 @@ TEST_CASE("a step's plan does not depend on where the run started", "[train]") {
   }
 }
 
-TEST_CASE("a stop that was asked for saves, does not validate, and ends the run", "[train]") {
+TEST_CASE("a requested stop saves a checkpoint, skips validation and ends the run", "[train]") {
   const auto s =
       *scheduler_of("{global_batch_size: 4, local_batch_size: 4, val_every_steps: 1, num_epochs: 1}", 1, 10).scheduler;
   CHECK((s.plan(3).validate && !s.plan(3).checkpoint && !s.plan(3).last));
@@ -96,14 +96,14 @@ TEST_CASE("a stop that was asked for saves, does not validate, and ends the run"
   CHECK((!stopped.validate && stopped.checkpoint && stopped.last));
 }
 
-TEST_CASE("a batch that does not divide names the nearest ones that do", "[train]") {
+TEST_CASE("an indivisible global batch size is reported with the nearest valid ones", "[train]") {
   const auto help = [](const std::string& section, int dp) { return scheduler_of(section, dp, 8).problems.at(0).help; };
   CHECK(help("{global_batch_size: 10, local_batch_size: 2}", 2).find("nearest: 8 or 12;") == 0);
   CHECK(help("{global_batch_size: 3, local_batch_size: 2}", 2).find("nearest: 4;") == 0);
   CHECK(scheduler_of("{global_batch_size: 10, local_batch_size: 2}", 2, 8).problems.at(0).id == "indivisible");
 }
 
-TEST_CASE("data without an end needs max_steps, and empty data is refused", "[train]") {
+TEST_CASE("endless data needs max_steps, and empty data is refused", "[train]") {
   CHECK(scheduler_of("{global_batch_size: 4}", 1, std::nullopt).problems.at(0).key == "step_scheduler.max_steps");
   CHECK(scheduler_of("{global_batch_size: 4}", 1, 0).problems.at(0).id == "empty-data");
   const auto endless = *scheduler_of("{global_batch_size: 4, max_steps: 20}", 1, std::nullopt).scheduler;

@@ -1,5 +1,5 @@
-"""Runs under a supervisor, on this machine or on two hosts that are this machine under two names, for tests: what they
-are started with, what they leave behind.
+"""Supervised runs for tests, on this machine or on two hosts that are this machine under two names: how they are started and
+what they leave behind.
 
   TEST.py MPIRUN BIN_FOLDER [unittest arguments]
 """
@@ -38,7 +38,7 @@ dist_env: {{timeout_minutes: 0.05}}
 
 
 def processes_below(pid):
-    """Of a process and all that it started."""
+    """Of a process and all its descendants."""
     parents = {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -99,7 +99,7 @@ class RestartCase(unittest.TestCase):
         return code, [line for line in text.splitlines() if line.strip()]
 
     def where_it_stands(self):
-        """Of a run that hangs: its events, its last step, its processes with what they wait for, their stacks where gdb is."""
+        """The state of a run that hangs: events, last step, processes and what they wait for, stacks if gdb is there."""
         rows = self.rows()
         told = [f"events {[event['event'] for event in self.all_events()]}", f"last row {rows[-1] if rows else None}"]
         for pid in sorted(processes_below(self.job.pid) | set(self.others())):
@@ -116,7 +116,7 @@ class RestartCase(unittest.TestCase):
         return "\n".join(told)
 
     def others(self):
-        """Processes of the run that are not below it."""
+        """Processes of the run that are not its descendants."""
         return []
 
     def rows(self):
@@ -146,7 +146,7 @@ class RestartCase(unittest.TestCase):
         return [row["loss"] for row in rows]
 
     def undisturbed(self):
-        """What the run computes when nothing happens to it."""
+        """The results of the run without faults."""
         self.start("--nproc-per-node", "2", "--checkpoint.checkpoint_dir", "quiet")
         code, lines = self.finish()
         self.assertEqual(code, 0, lines)
@@ -155,7 +155,7 @@ class RestartCase(unittest.TestCase):
 
 class TwoNames(RestartCase):
     """Two hosts of two ranks, which are this machine under two names: mpirun's ssh is a script that runs the command here,
-    and refuses where the host is down."""
+    and refuses if the host is down."""
 
     def setUp(self):
         super().setUp()
@@ -168,19 +168,19 @@ host=$1; shift
 [ -e {self.folder}/silent.$host ] && exit 0
 export {self.MARK}={self.folder}/$host
 export AUTOMODEL_MEMORY_DIR={self.folder}/memory.$host
-export TMPDIR={self.folder}/tmp.$host  # else two daemons of mpirun make and remove one folder, and one may not start
+export TMPDIR={self.folder}/tmp.$host  # otherwise two mpirun daemons share a folder, and one may fail to start
 mkdir -p $AUTOMODEL_MEMORY_DIR $TMPDIR
 exec bash -c "$*"
 """)
         agent.chmod(0o755)
-        # Not shared memory: hosts of one name have segments of one name, and overwrite each other's.
+        # No shared memory: segment names depend on the host name, so both hosts would overwrite each other's segments.
         self.starter = (f"{MPIRUN} --mca plm_rsh_agent {agent} --mca plm_rsh_no_tree_spawn 1 --mca orte_keep_fqdn_hostnames 1 "
                         f"--mca pml ob1 --mca btl self,tcp --bind-to none -np 4 --hostfile hosts")
 
     MARK = "RESTART_TEST_HOST"
 
     def processes_on(self, host):
-        """mpirun's daemons leave their parents: what such a host runs is known by its environment."""
+        """mpirun's daemons leave their parents, so the processes of a host are recognized by their environment."""
         mark = f"{self.MARK}={self.folder}/{host}".encode()
         found = []
         for entry in pathlib.Path("/proc").iterdir():
@@ -195,7 +195,7 @@ exec bash -c "$*"
         return self.processes_on("nodea") + self.processes_on("nodeb")
 
     def lose(self, host):
-        """All that runs there dies; nothing starts there until it is back."""
+        """Kills all processes on the host; nothing starts there until it is back."""
         (self.folder / f"down.{host}").write_text("")
         self.kill(self.processes_on(host))
 

@@ -1,4 +1,4 @@
-// Attention as GPUs compute it, over an emulation of LibTorch's fused passes, against autograd in float64.
+// Attention as on GPUs, with LibTorch's fused kernels emulated, against autograd in float64.
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Case {
   double softcap = 0;
   std::int64_t window = 0;
   bool causal = true, sinks = false;
-  std::vector<std::vector<std::int64_t>> lengths = {};  ///< of each row's documents; what is left over is one more
+  std::vector<std::vector<std::int64_t>> lengths = {};  ///< of each row's documents; the remaining tokens are one more
 };
 
 /// int64 [rows, tokens].
@@ -56,7 +56,7 @@ at::Tensor visible(const Case& c) {
   return mask.logical_and(numbers.unsqueeze(2).eq(numbers.unsqueeze(1)).unsqueeze(1));
 }
 
-/// From plain operations that autograd knows; all scores at once.
+/// Plain operations with autograd; all scores at once.
 at::Tensor reference(const Case& c, const std::vector<at::Tensor>& in, double scale, const at::Tensor& sinks) {
   const auto own = c.heads / c.groups;
   auto scores = at::matmul(in[0].transpose(1, 2), in[1].repeat_interleave(own, 2).permute({0, 2, 3, 1})) * scale;
@@ -67,8 +67,8 @@ at::Tensor reference(const Case& c, const std::vector<at::Tensor>& in, double sc
   return at::matmul(weights, in[2].repeat_interleave(own, 2).transpose(1, 2)).transpose(1, 2);
 }
 
-/// Results and gradients are rounded to the type once or twice; errors of terms that are summed over a head's width
-/// grow with its root.
+/// Results and gradients are rounded to the type once or twice; errors of sums over a head's width grow with its square
+/// root.
 double rounding(at::ScalarType type, std::int64_t width = 16) {
   const double each = type == at::kBFloat16 ? 1.0 / 64 : type == at::kHalf ? 1.0 / 512 : 1e-11;
   return each * std::sqrt(static_cast<double>(std::max<std::int64_t>(width, 16)) / 16);
@@ -112,7 +112,7 @@ void check(const Case& c, at::ScalarType type) {
   if (c.sinks) CHECK(distance(sinks.grad, logits.grad()) < 4 * rounding(type, c.width));  // a sum over all tokens
 }
 
-/// Calls of the fused passes that `run` makes.
+/// The fused kernel calls that `run` makes.
 template <class Run>
 FlashCalls calls_of(const Run& run) {
   const auto before = flash_calls();
@@ -135,7 +135,7 @@ void check_composed(const Case& c, at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("fused attention on a device: windows, sinks, heads of any width", "[device]") {
+TEST_CASE("fused attention on a device handles windows, sinks and various head widths", "[device]") {
   check_fused({.window = 5}, 0);
   check_fused({.window = 1}, 0);
   check_fused({.window = 5, .causal = false}, 0);
@@ -145,14 +145,14 @@ TEST_CASE("fused attention on a device: windows, sinks, heads of any width", "[d
   check_fused({.batch = 1, .tokens = 130, .heads = 2, .groups = 2, .width = 256, .value_width = 256, .sinks = true}, 0);
 }
 
-TEST_CASE("fused attention on a device: packs without masks", "[device]") {
+TEST_CASE("fused attention on a device handles packed documents without masks", "[device]") {
   check_fused({.lengths = {{10, 3, 11}, {10, 3, 11}}}, 2);
   check_fused({.lengths = {{1, 1, 22}, {7, 7}}}, 2);
   check_fused({.batch = 3, .heads = 8, .window = 4, .sinks = true, .lengths = {{24}, {5, 1, 9, 9}, {23}}}, 2);
   check_fused({.width = 20, .causal = false, .lengths = {{9, 15}, {4, 20}}}, 2);
 }
 
-TEST_CASE("what fused attention cannot do is computed in pieces", "[device]") {
+TEST_CASE("attention falls back to composed operations where fused attention does not apply", "[device]") {
   check_composed({.softcap = 2, .sinks = true}, at::kBFloat16);
   check_composed({.softcap = 2, .window = 6, .lengths = {{10, 3, 11}, {1, 20}}}, at::kBFloat16);
   check_composed({.width = 264, .value_width = 264}, at::kBFloat16);
@@ -160,8 +160,8 @@ TEST_CASE("what fused attention cannot do is computed in pieces", "[device]") {
   check_composed({.window = 5, .causal = false, .sinks = true}, at::kDouble);
 }
 
-TEST_CASE("a block is fused attention with its logsum, joined to others", "[device]") {
-  // Three blocks of eight keys, the last ones of 16 queries that stand eight tokens behind the first key.
+TEST_CASE("attention blocks use the fused kernels and combine by their logsums", "[device]") {
+  // Three blocks of eight keys; the 16 queries begin eight tokens after the first key.
   const std::int64_t queries = 16, keys = 24, step = 8;
   for (const std::int64_t window : {0, 3, 11}) {
     const auto random = [](std::int64_t tokens, std::int64_t heads) {
@@ -200,12 +200,12 @@ TEST_CASE("a block is fused attention with its logsum, joined to others", "[devi
       }
       CHECK(distance(dq, whole_in[0].grad().narrow(1, keys - queries, queries)) < rounding(at::kBFloat16));
     });
-    // Sixteen queries that see the first ones of eight keys are not for the fused passes, which would show them all.
+    // Blocks in which 16 queries see only the first of eight keys cannot use the fused kernels, which would show all.
     CHECK(calls.forward == (window == 3 ? 3 : 2));
   }
 }
 
-TEST_CASE("no more scores exist at once than a chunk has, in both passes", "[device]") {
+TEST_CASE("forward and backward passes never hold more attention scores than one chunk", "[device]") {
   const Case c{.batch = 1, .tokens = 1024, .softcap = 2, .sinks = true};
   const std::int64_t all = c.batch * c.heads * c.tokens * c.tokens;
   static_assert(kScoresOnHost == 1 << 21);

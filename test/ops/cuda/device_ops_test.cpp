@@ -1,4 +1,4 @@
-// Operations whose kernels for GPUs have no loop on the CPU beside them, and what is computed together on a GPU.
+// Operations whose GPU kernels have no CPU loop to compare with, and those that a GPU computes together.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -23,7 +23,7 @@
 namespace automodel::ops {
 namespace {
 
-/// What `compute` gives with the loops and with the device's kernels.
+/// The results of `compute` with the CPU loops and with the device's kernels.
 template <class Compute>
 auto both(const Compute& compute) {
   const auto* table = device_kernels(at::empty({0}));
@@ -36,7 +36,7 @@ auto both(const Compute& compute) {
 
 }  // namespace
 
-TEST_CASE("layer norm after the residual addition", "[device]") {
+TEST_CASE("LayerNorm after a residual addition matches ATen", "[device]") {
   for (const auto type : kTypes) {
     auto weight = make({37}, type), bias = make({37}, type);
     const auto x = input({5, 37}, type), delta = input({5, 37}, type);
@@ -53,7 +53,7 @@ TEST_CASE("layer norm after the residual addition", "[device]") {
   }
 }
 
-TEST_CASE("gpt-oss's gate of pairs", "[device]") {
+TEST_CASE("the paired gate of gpt-oss matches its definition", "[device]") {
   for (const auto type : kTypes) {
     const auto x = input({4, 42}, type);
     compare(
@@ -69,7 +69,7 @@ TEST_CASE("gpt-oss's gate of pairs", "[device]") {
   }
 }
 
-TEST_CASE("a router's choice and the order of the choices", "[device]") {
+TEST_CASE("top-k matches ATen, and expert choices are sorted alike on CPU and device", "[device]") {
   const auto scores = at::randn({50, 16});
   CHECK(top_k(scores, 4).equal(std::get<1>(at::topk(scores, 4))));
   const auto choices = at::randint(0, 7, {50, 4}, at::TensorOptions().dtype(at::kLong));
@@ -80,7 +80,7 @@ TEST_CASE("a router's choice and the order of the choices", "[device]") {
   for (std::size_t i = 0; i < loops.size(); ++i) CHECK(loops[i].equal(device[i]));
 }
 
-TEST_CASE("adapters' dropout has the same numbers on a device", "[device]") {
+TEST_CASE("adapter dropout draws the same numbers on CPU and device", "[device]") {
   auto weight = make({12, 40}, at::kFloat), a = make({4, 40}, at::kFloat), b = make({12, 4}, at::kFloat);
   a.name = "q_proj.lora_A.weight";
   auto draw = std::make_shared<DropoutDraw>();
@@ -99,10 +99,10 @@ TEST_CASE("adapters' dropout has the same numbers on a device", "[device]") {
   const auto x = at::randn({6, 40});
   const auto [loops, device] = both([&] { return linear(x, layer); });
   CHECK(distance(device, loops) < tolerance(at::kFloat));
-  CHECK(distance(device, at::matmul(x, weight.value.t())) > 0.01);  // the term counts
+  CHECK(distance(device, at::matmul(x, weight.value.t())) > 0.01);  // the adapter has an effect
 }
 
-TEST_CASE("sums of squares of groups, and Adam over pieces", "[device]") {
+TEST_CASE("sums of squares per group and Adam over pieces are equal on CPU and device", "[device]") {
   const auto run = [] {
     const auto x = at::arange(70000, at::TensorOptions().dtype(at::kDouble)).sin_().to(at::kFloat);
     SquareSums sums(3);

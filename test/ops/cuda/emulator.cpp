@@ -1,5 +1,5 @@
-// Runs the threads of kernels and looks at what they do to memory. Not compiled with -fsanitize=thread itself: the
-// hooks below are what that option calls.
+// Runs the threads of kernels and checks their memory accesses. This file itself is not compiled with
+// -fsanitize=thread: the hooks below are what that option calls.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kStack = 64 * 1024;
 constexpr unsigned kWarp = 32;
 
-/// Who touched a granule of memory last: a reader and another one, and a writer.
+/// An access to a granule of memory. A granule keeps its last writer and two readers.
 struct Access {
   std::uint32_t block = ~0U, thread = 0, epoch = 0, warp_epoch = 0;
   bool any() const { return block != ~0U; }
@@ -81,7 +81,7 @@ std::string who(const Machine& m) {
   return "block " + std::to_string(m.block.x) + ", thread " + std::to_string(m.current);
 }
 
-/// Back to the scheduler for good.
+/// Returns to the scheduler for good.
 [[noreturn]] void fail(Machine& m, const std::string& what) {
   m.fault = who(m) + ": " + what;
   m.inside = false;
@@ -210,7 +210,7 @@ void seed(std::uint64_t seed) {
 
 void run(unsigned blocks, unsigned threads, std::size_t shared_bytes, void (*start)(const void*), const void* arguments,
          std::size_t size) {
-  static std::mutex one_kernel;  // ranks of a test are threads, and have one machine
+  static std::mutex one_kernel;  // ranks of a test are threads and share one machine
   const std::lock_guard lock(one_kernel);
   auto& m = machine();
   m.start = start;
@@ -265,7 +265,7 @@ void must_be_multiple(const void* address, std::size_t size) {
 
 namespace {
 
-/// Brings `bits` and waits for the other lanes; what they brought.
+/// Contributes `bits` and waits for the other lanes; returns the bits of all lanes.
 const std::uint64_t* meet(unsigned mask, std::uint64_t bits) {
   auto& m = machine();
   if (mask != ~0U) fail(m, "a warp's operation without all of its lanes");

@@ -1,5 +1,5 @@
-// Products of experts whose numbers of rows the device alone knows, beside those of today with the host's numbers and
-// beside float64: values and all gradients in bfloat16, odd numbers of rows, groups without any.
+// Expert matmuls whose row counts are known only on the device, against those with row counts on the host and against
+// float64: outputs and all gradients in bfloat16, with odd row counts and groups without rows.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -31,8 +31,8 @@ at::Tensor bfloat(const std::vector<std::int64_t>& shape, double scale = 1) {
   return (at::randn(shape) * scale).to(at::kBFloat16);
 }
 
-/// Experts' weights as a rank's storage has them: one buffer, with something else between the groups, and a buffer of
-/// float32 gradients like it.
+/// Expert weights as in a rank's storage: one buffer, with other data between the groups, and a float32 gradient buffer
+/// of the same layout.
 struct Storage {
   std::vector<std::unique_ptr<Parameter>> parameters = {};
   GroupedLinear layer = {};
@@ -60,7 +60,7 @@ enum class Layout { kJoined, kApart, kFarApart, kStacked, kUpright };
 const std::vector<Layout> kLayouts = {Layout::kJoined, Layout::kApart, Layout::kFarApart, Layout::kStacked,
                                       Layout::kUpright};
 
-/// Two matrices for each group, next to each other or with a third between them, or one of both for all.
+/// Two matrices per group, adjacent or with a third between them, or one stacked matrix for all groups.
 Storage stored(Layout layout, std::int64_t groups) {
   Storage out;
   const std::int64_t each = kOut / 2 * kIn, gap = layout == Layout::kFarApart ? 40 : 0;
@@ -84,7 +84,7 @@ struct Results {
   at::Tensor y = {}, dx = {}, dw = {};
 };
 
-/// Two microbatches over the layer; with a queue their weight gradients come later.
+/// Runs two microbatches through the layer. `queued`: weight gradients are deferred.
 Results run(Storage& storage, const GroupRows& rows, const at::Tensor& x, const at::Tensor& dy, bool queued) {
   storage.restart();
   Results out;
@@ -105,13 +105,13 @@ Results run(Storage& storage, const GroupRows& rows, const at::Tensor& x, const 
     out.dx = in.grad();
   }
   std::vector<at::Tensor> all;
-  for (const auto& p : storage.parameters)  // what nothing was added to counts as zero
+  for (const auto& p : storage.parameters)  // a gradient that nothing was added to counts as zero
     all.push_back((p->fresh ? at::zeros(p->shape) : p->grad.to(at::kFloat)).reshape({-1}));
   out.dw = at::cat(all);
   return out;
 }
 
-/// The same in float64 from plain products.
+/// The same in float64 with plain matmuls.
 Results exact(const Storage& storage, const Counts& counts, const at::Tensor& x, const at::Tensor& dy) {
   Results out;
   const auto& layer = storage.layer;
@@ -145,12 +145,12 @@ Results exact(const Storage& storage, const Counts& counts, const at::Tensor& x,
   return out;
 }
 
-/// What rounding results and each microbatch's gradients to bfloat16 may do, relative to the largest number.
+/// The largest error from rounding outputs and each microbatch's gradients to bfloat16, relative to the largest value.
 constexpr double kRounded = 1.0 / 128;
 
 }  // namespace
 
-TEST_CASE("experts' products without the host's counts are those with them", "[device]") {
+TEST_CASE("expert matmuls with row counts on the device equal those with row counts on the host", "[device]") {
   for (const auto layout : kLayouts)
     for (const auto& counts : kCounts)
       for (const bool queued : {false, true}) {
@@ -177,17 +177,17 @@ TEST_CASE("experts' products without the host's counts are those with them", "[d
       }
 }
 
-TEST_CASE("frozen experts and gradients that do not lie together", "[device]") {
+TEST_CASE("expert matmuls work with frozen experts and with gradients in separate buffers", "[device]") {
   const Counts counts = {5, 0, 1, 7, 0};
   const auto x = bfloat({13, kIn}), dy = bfloat({13, kOut});
   auto storage = stored(Layout::kJoined, 5);
   const auto expected = run(storage, rows_on_device(at::tensor(counts)), x, dy, false);
   const auto plain = exact(storage, counts, x, dy);
-  // One expert's buffer is elsewhere, and another's has a gradient already.
+  // The gradient of one weight is in another buffer.
   auto& moved = *storage.parameters[3];
   moved.grad = at::full(moved.shape, std::numeric_limits<float>::quiet_NaN());
   CHECK(distance(run(storage, rows_on_device(at::tensor(counts)), x, dy, false).dw, expected.dw) == 0);
-  // None is trained.
+  // All experts are frozen.
   for (auto& p : storage.parameters) {
     p->grad = at::Tensor();
     p->frozen = true;
@@ -198,7 +198,7 @@ TEST_CASE("frozen experts and gradients that do not lie together", "[device]") {
   CHECK(distance(in.grad(), plain.dx) < kRounded);
 }
 
-TEST_CASE("no rows at all", "[device]") {
+TEST_CASE("expert matmuls without any rows give empty outputs and zero weight gradients", "[device]") {
   for (const auto layout : kLayouts) {
     auto storage = stored(layout, 5);
     const auto out = run(storage, rows_on_device(at::zeros({5}, at::TensorOptions().dtype(at::kLong))),
@@ -209,7 +209,7 @@ TEST_CASE("no rows at all", "[device]") {
   }
 }
 
-TEST_CASE("what the grouped product cannot take needs the host's counts", "[device]") {
+TEST_CASE("layers that the grouped GEMM does not support need row counts on the host", "[device]") {
   const auto needs = [](const std::function<void(Storage&)>& change, Layout layout = Layout::kJoined) {
     auto storage = stored(layout, 3);
     REQUIRE_FALSE(needs_counts(storage.layer));
@@ -228,22 +228,22 @@ TEST_CASE("what the grouped product cannot take needs the host's counts", "[devi
   CHECK(needs([](Storage& s) { s.parameters[1]->matmul_type = at::kFloat; }));
   CHECK_FALSE(needs([](Storage& s) { s.parameters[1]->matmul_type = at::kBFloat16; }));
   CHECK(needs([](Storage& s) { s.parameters[2]->float8 = Float8Rule{}; }));
-  CHECK(needs([](Storage& s) { s.parameters[2]->value = s.parameters[2]->value.clone(); }));  // lies elsewhere
+  CHECK(needs([](Storage& s) { s.parameters[2]->value = s.parameters[2]->value.clone(); }));  // in another buffer
   CHECK(needs([](Storage& s) { s.layer.each[1].adapters.resize(2); }));
-  CHECK(needs([](Storage& s) {  // not at a multiple of 16 bytes
+  CHECK(needs([](Storage& s) {  // not aligned to 16 bytes
     const auto moved = at::cat({at::zeros({4}, at::kBFloat16), s.values});
     for (auto& p : s.parameters) p->value = moved.narrow(0, 4 + p->value.storage_offset(), p->numel()).view(p->shape);
   }));
-  for (const auto& shape : std::vector<Counts>{{3, 16, 12}, {3, 12, 16}}) {  // no multiple of 16 bytes wide
+  for (const auto& shape : std::vector<Counts>{{3, 16, 12}, {3, 12, 16}}) {  // rows are not a multiple of 16 bytes
     Parameter narrow{.name = "p", .shape = shape, .value = bfloat(shape)};
     CHECK(needs_counts({.stacked = &narrow}));
     CHECK(needs_counts({.stacked = &narrow, .upright = true}));
   }
-  CHECK(needs([](Storage&) { grouped_product_on_host_with(nullptr); }));  // a device without it
+  CHECK(needs([](Storage&) { grouped_product_on_host_with(nullptr); }));  // a device without a grouped GEMM
   grouped_product_on_host_with(emulated_groups());
 }
 
-TEST_CASE("the emulated product is LibTorch's, which leaves zero for groups without rows on the CPU", "[device]") {
+TEST_CASE("the emulated grouped GEMM equals LibTorch's, except for NaN in groups without rows", "[device]") {
   const auto product = emulated_groups();
   for (const auto& counts : kCounts) {
     const auto ends = rows_on_device(at::tensor(counts)).ends;

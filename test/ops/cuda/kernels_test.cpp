@@ -1,5 +1,5 @@
-// Every kernel for GPUs, run by the emulation (emulated_cuda.h), beside the loop on the CPU: sizes around packs, warps
-// and blocks, and strides. long: one case a kernel
+// Every GPU kernel, run by the emulation (emulated_cuda.h), against the loop on the CPU: sizes around packs, warps and
+// blocks, and strides. long: one case per kernel
 #include "ops/kernels/cuda/kernels.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ template <class T>
 constexpr cuda::Element kElement = std::is_same_v<T, float>    ? cuda::Element::kFloat
                                    : std::is_same_v<T, double> ? cuda::Element::kDouble
                                                                : cuda::Element::kBFloat16;
-/// Relative to values around 1: a few roundings of the type, or sums of some thousand elements in its arithmetic.
+/// Relative to values around 1: a few roundings in the type, or sums of a few thousand elements.
 template <class T>
 constexpr double kTolerance = std::is_same_v<T, float>    ? 2e-5
                               : std::is_same_v<T, double> ? 1e-12
@@ -49,7 +49,7 @@ std::vector<T> values(std::size_t count, std::uint64_t seed, double scale = 1) {
   return out;
 }
 
-/// Fails at the first element that is not near; NaN is near nothing.
+/// Fails at the first element outside the tolerance; NaN always fails.
 template <class T>
 void check_near(const std::vector<T>& is, const std::vector<T>& should, double tolerance, const char* what) {
   REQUIRE(is.size() == should.size());
@@ -66,7 +66,7 @@ std::size_t size(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }
 
-/// Rows and columns: single ones, tails of packs, more columns than a block takes at once, more rows than blocks.
+/// Rows and columns: single elements, incomplete packs, more columns than a block takes at once, more rows than blocks.
 const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {{1, 1},   {3, 7},    {2, 33},   {5, 64}, {1, 255},
                                                                     {2, 264}, {2, 1031}, {1, 4104}, {270, 8}};
 
@@ -80,7 +80,7 @@ struct NormCase {
                  dy = values<T>(size(rows * columns), 5), dsum = values<T>(size(rows * columns), 6);
   double eps = 1e-5, offset = 1;
 
-  /// LayerNorm in float64 from the sum as the type holds it.
+  /// LayerNorm in float64, from the sum as rounded to the type.
   void check_layer_norm(const std::vector<T>& y, const std::vector<T>& dx, const std::vector<C>& dparameters) const {
     std::vector<T> want_y(y.size()), want_dx(y.size());
     std::vector<C> want(dparameters.size());
@@ -203,7 +203,7 @@ void check_rope(std::int64_t rows, std::int64_t heads, std::int64_t width, std::
   check_near(x.values(), want, kTolerance<T>, "x");
 }
 
-/// As gpt-oss's own code: (up + 1) gate sigmoid(alpha gate) of what the limit leaves.
+/// As in gpt-oss: (up + 1) * gate * sigmoid(alpha * gate) of the clamped values.
 template <class T>
 void check_pairs(std::int64_t rows, std::int64_t columns, const PairedGate& gate) {
   using C = typename Compute<T>::type;
@@ -232,7 +232,7 @@ Ids labels_for(std::int64_t rows, std::int64_t columns) {
   return labels;
 }
 
-/// In float64; returns the losses and turns logits into gradients.
+/// In float64; returns the losses and overwrites the logits with their gradients.
 template <class T>
 std::vector<double> capped_loss(std::vector<T>& logits, const Ids& labels, std::int64_t columns, double cap,
                                 double scale) {
@@ -262,7 +262,7 @@ std::vector<double> whole_loss(Buffer<T>& logits, const Ids& labels, std::int64_
                                bool gradient) {
   Buffer<std::int64_t> label(labels);
   Buffer<double> losses(labels.size()), factor(std::vector<double>{scale / 2});
-  const bool known = labels.size() % 2 == 0;  // to the host; else the device knows a part of it
+  const bool known = labels.size() % 2 == 0;  // to the host; otherwise part of the scale is on the device
   cuda::cross_entropy(kElement<T>,
                       {.logits = logits.get(),
                        .stride = columns,
@@ -382,7 +382,7 @@ void check_embedding(std::int64_t count, std::int64_t width, std::int64_t table_
   const auto gradient = values<T>(size(count * width), 1);
   auto table = values<G>(size(table_rows * width), 2);
   Ids ids(size(count)), order(size(count)), sorted;
-  for (std::int64_t i = 0; i < count; ++i) ids[size(i)] = (5 * i + 3) % (table_rows + 2) - 1;  // some are outside
+  for (std::int64_t i = 0; i < count; ++i) ids[size(i)] = (5 * i + 3) % (table_rows + 2) - 1;  // some are out of range
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return ids[size(a)] < ids[size(b)]; });
   for (const auto each : order) sorted.push_back(ids[size(each)]);
@@ -508,14 +508,14 @@ TEMPLATE_TEST_CASE("the GPU's LayerNorm equals its definition, forward and backw
   NormCase<TestType>{2, 8200, true, true, true}.run();
 }
 
-TEMPLATE_TEST_CASE("the GPU's rotary embedding equals the CPU's on parts of joined rows", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's rotary embedding equals the CPU's on strided rows", "", float, double, B) {
   check_rope<TestType>(3, 5, 64, 5 * 64, false, 1);
-  check_rope<TestType>(4, 9, 66, 12 * 66 + 2, false, -1);  // more pairs than threads, rows apart
+  check_rope<TestType>(4, 9, 66, 12 * 66 + 2, false, -1);  // more pairs than threads, gaps between rows
   check_rope<TestType>(1, 1, 2, 2, false, 1);
   check_rope<TestType>(3, 7, 10, 90, true, 1);
 }
 
-TEMPLATE_TEST_CASE("the GPU's gates equal the CPU's", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's gates equal the CPU's, forward and backward", "", float, double, B) {
   const auto& loops = of_type<TestType>(kernels().gate_float, kernels().gate_double, kernels().gate_bfloat16);
   for (const auto gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu, Gate::kRelu, Gate::kRelu2})
     for (const auto& [rows, columns] : kShapes) {
@@ -532,7 +532,7 @@ TEMPLATE_TEST_CASE("the GPU's gates equal the CPU's", "", float, double, B) {
     }
 }
 
-TEMPLATE_TEST_CASE("the GPU's gates take rows that begin anywhere", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's gates accept unaligned rows", "", float, double, B) {
   const auto& loops = of_type<TestType>(kernels().gate_float, kernels().gate_double, kernels().gate_bfloat16);
   const auto x = values<TestType>(129, 1);
   std::vector<TestType> want(64);
@@ -542,12 +542,12 @@ TEMPLATE_TEST_CASE("the GPU's gates take rows that begin anywhere", "", float, d
   check_near(out.values(), want, kTolerance<TestType>, "out");
 }
 
-TEMPLATE_TEST_CASE("the GPU's clamped gate of pairs equals its definition", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's clamped gate of interleaved pairs equals its definition", "", float, double, B) {
   check_pairs<TestType>(3, 37, PairedGate{.alpha = 1.702, .limit = 2});
   check_pairs<TestType>(1, 300, PairedGate{.alpha = 1.5, .limit = 0});
 }
 
-TEMPLATE_TEST_CASE("the GPU's cross-entropy equals the CPU's, with its gradient in place", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's cross-entropy and in-place gradient equal the CPU's", "", float, double, B) {
   const auto& loops = of_type<TestType>(kernels().cross_entropy_float, kernels().cross_entropy_double,
                                         kernels().cross_entropy_bfloat16);
   for (const auto& [rows, columns] : kShapes)
@@ -564,7 +564,7 @@ TEMPLATE_TEST_CASE("the GPU's cross-entropy equals the CPU's, with its gradient 
     }
 }
 
-TEMPLATE_TEST_CASE("a soft cap is part of the GPU's cross-entropy", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's cross-entropy applies a soft cap", "", float, double, B) {
   for (const std::int64_t columns : {7, 1024, 1031}) {
     auto want = values<TestType>(size(3 * columns), 1, 6);
     const auto labels = labels_for(3, columns);
@@ -576,14 +576,14 @@ TEMPLATE_TEST_CASE("a soft cap is part of the GPU's cross-entropy", "", float, d
   }
 }
 
-TEMPLATE_TEST_CASE("the GPU's part of a shared vocabulary equals the CPU's", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's loss over a vocabulary shard equals the CPU's", "", float, double, B) {
   check_shared_vocabulary<TestType>(4, 37, 41, 37);
   check_shared_vocabulary<TestType>(3, 1000, 1000, 0);
   check_shared_vocabulary<TestType>(3, 1024, 1040, 2048);
   check_shared_vocabulary<TestType>(3, 1024, 1030, 0);
 }
 
-TEMPLATE_TEST_CASE("a row of logits of which many are -inf has a finite loss", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's loss of a row with many -inf logits is finite", "", float, double, B) {
   const std::int64_t columns = 1024;
   std::vector<TestType> logits(size(columns), static_cast<TestType>(-std::numeric_limits<float>::infinity()));
   logits[700] = static_cast<TestType>(1), logits[701] = static_cast<TestType>(1);
@@ -593,7 +593,7 @@ TEMPLATE_TEST_CASE("a row of logits of which many are -inf has a finite loss", "
   CHECK(static_cast<double>(in.values()[0]) == 0);
 }
 
-TEST_CASE("the GPU's Adam equals the CPU's over many pieces at once") {
+TEST_CASE("the GPU's Adam over many pieces equals the CPU's") {
   for (const bool amsgrad : {false, true})
     for (const bool decoupled : {false, true}) {
       check_adam<float, float>(amsgrad, decoupled);
@@ -602,33 +602,33 @@ TEST_CASE("the GPU's Adam equals the CPU's over many pieces at once") {
     }
 }
 
-TEMPLATE_TEST_CASE("the GPU's sum of squares is that of all pieces", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's sum of squares covers all pieces", "", float, double, B) {
   for (const std::int64_t count : {1, 7, 100, 1024, 70001}) check_squares<TestType>(count);
 }
 
-TEST_CASE("the GPU's embedding gradient adds up rows of equal tokens") {
+TEST_CASE("the GPU's embedding gradient sums the rows of equal tokens") {
   check_embedding<float, float>(1, 1, 3);
   check_embedding<float, float>(2, 5, 40);  // the last run of ids ends with the list
   check_embedding<float, float>(300, 65, 40);
-  check_embedding<float, float>(100, 3, 3);  // runs longer than what is read ahead
+  check_embedding<float, float>(100, 3, 3);  // runs longer than the read-ahead
   check_embedding<B, float>(40, 300, 7);
   check_embedding<B, B>(40, 300, 7);
   check_embedding<double, double>(50, 8, 4);
 }
 
-TEMPLATE_TEST_CASE("the GPU's dropout has the CPU's numbers", "", float, double, B) {
+TEMPLATE_TEST_CASE("the GPU's dropout draws the same random numbers as the CPU", "", float, double, B) {
   check_dropout<TestType>(3, {{0, 64}}, 0);
   check_dropout<TestType>(37, {{5, 12}, {21, 22}, {400, 431}}, 3);
 }
 
-TEMPLATE_TEST_CASE("the GPU's router chooses the largest, and of equal ones the first", "", float, double) {
+TEMPLATE_TEST_CASE("the GPU's router selects the largest scores, the first of equal ones", "", float, double) {
   check_top_k<TestType>(3, 8, 2);
   check_top_k<TestType>(9, 33, 33);
   check_top_k<TestType>(5, 128, 8);
   check_top_k<TestType>(2, 1024, 3);
 }
 
-TEST_CASE("the GPU sorts choices by expert and keeps their order") {
+TEST_CASE("the GPU sorts choices by expert and keeps their order within an expert") {
   check_sorted(7, 1, 3);
   check_sorted(512, 2, 5);
   check_sorted(1001, 7, 40);

@@ -1,4 +1,4 @@
-// What ATen is asked for while an observer lives.
+// Records the ATen operations that run while an observer exists.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class ObservedCalls {
   at::CallbackHandle handle_;
 };
 
-/// Elements of the largest tensor that `run` makes.
+/// Number of elements of the largest tensor that `run` creates.
 template <class Run>
 std::int64_t largest_result(const Run& run) {
   std::int64_t most = 0;

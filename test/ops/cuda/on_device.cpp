@@ -1,4 +1,4 @@
-// Makes a test program's operations compute with the GPU's kernels, run by the emulation on the CPU's tensors.
+// Makes the operations of a test program use the GPU kernels, emulated on CPU tensors.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 
@@ -19,7 +19,7 @@ struct ComputeOnDevice : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testRunStarting(const Catch::TestRunInfo&) override {
     static const DeviceKernels kernels = cuda::table(no_stream);
-    emulated::watch(false);  // tensors are no buffers of the emulation
+    emulated::watch(false);  // tensors are not registered as buffers of the emulation
     compute_on_host_with(&kernels);
     flash_on_host_with(emulated_flash());
     grouped_product_on_host_with(emulated_groups());

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Plants faults in the kernels for GPUs, one at a time, and looks whether their tests find each.
+"""Plants faults in the GPU kernels, one at a time, and checks that their tests find each.
 
   planted_faults.py SOURCE_DIR COMPILER TEST_OBJECTS KERNEL_OBJECTS OTHER_OBJECTS [NAME]
 
-The three lists are separated by ';'. A fault is a file of lib/ops/kernels/cuda, a text that stands in it once and what it
-becomes; one in device.h is looked for with the kernels of the file that is named beside it. With NAME, only faults of
-kernels whose file begins so.
+The three lists are separated by ';'. A fault is a file of lib/ops/kernels/cuda, a text in it and its replacement;
+a fault in device.h is tested with the kernels of the file named beside it. With NAME, only faults of kernel files whose
+name begins with it.
 """
 import pathlib
 import subprocess
@@ -13,14 +13,14 @@ import sys
 import tempfile
 
 SYNC = "  __syncthreads();\n"
-# (file, kernels, cases of the test, text, what it becomes)
+# (file, kernels, cases of the test, text, replacement)
 FAULTS = [
     ("device.h", "norm", "*RMSNorm*", "part[threadIdx.x / kLanes] = x;\n" + SYNC, "part[threadIdx.x / kLanes] = x;\n"),
     ("device.h", "norm", "*LayerNorm*", SYNC[:-1] + "  // `part`", "  // `part`"),
     ("device.h", "norm", "*RMSNorm*", "int apart = kLanes / 2", "int apart = kLanes / 4"),
     ("device.h", "norm", "*RMSNorm*", "total += part[warp]", "total += part[0]"),
     ("device.h", "norm", "*RMSNorm*", "bool wide = columns % kWide == 0;", "bool wide = true;"),
-    ("device.h", "gate", "*begin anywhere*", "% 16 == 0;", "% 16 >= 0;"),
+    ("device.h", "gate", "*unaligned rows*", "% 16 == 0;", "% 16 >= 0;"),
     ("norm.cu", "norm", "*RMSNorm*", "in = sum + start;", "in = x + start;"),
     ("norm.cu", "norm", "*RMSNorm*", "row += gridDim.x", "row += gridDim.x + 1"),
     ("norm.cu", "norm", "*RMSNorm*", "in.in_shared ? columns / N : 1", "in.in_shared ? columns / N - 1 : 1"),
@@ -42,8 +42,8 @@ FAULTS = [
     ("loss.cu", "loss", "*cross-entropy*", "if (c + i == label)", "if (c == label)"),
     ("loss.cu", "loss", "*cross-entropy*", "if (gradient) fill_zero<T, N>(row, columns);", ""),
     ("loss.cu", "loss", "*cross-entropy*", "scale * *factor : scale", "scale : scale"),
-    ("loss.cu", "loss", "*shared vocabulary*", "c < stride; c += kThreads", "c < stride - 1; c += kThreads"),
-    ("loss.cu", "loss", "*shared vocabulary*", "in.stride % 16 == 0 ? in.columns : 1", "in.columns"),
+    ("loss.cu", "loss", "*vocabulary shard*", "c < stride; c += kThreads", "c < stride - 1; c += kThreads"),
+    ("loss.cu", "loss", "*vocabulary shard*", "in.stride % 16 == 0 ? in.columns : 1", "in.columns"),
     ("loss.cu", "loss", "*-inf*", "logits[i] == kNothing ? C(0) : ", ""),
     ("loss.cu", "loss", "*soft cap*", "(logit / cap) * (logit / cap)", "logit / cap"),
     ("optimizer.cu", "optimizer", "*Adam*", ">= table.first_block[piece + 1]", "> table.first_block[piece + 1]"),
