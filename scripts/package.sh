@@ -69,7 +69,7 @@ for program in "$stage"/libexec/*; do
 done
 
 # A library that is neither copied nor known would be missing on other machines.
-known='linux-vdso|libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux.*|libtorch.*|libc10.*|libmpi|libcuda.*|libcu.*|libnccl|libnv.*|libarrow|libparquet'
+known='linux-vdso|libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux.*|libtorch.*|libc10.*|libmpi|libcuda.*|libcu.*|libnccl|libnv.*|libgomp|libarrow|libparquet'
 for program in "$stage"/libexec/*; do
   unknown="$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE "^($copied|$known)\.so" || true)"
   if [ -n "$unknown" ]; then

@@ -39,18 +39,19 @@ cuda::Logits logits_of(const at::Tensor& logits, const at::Tensor& labels, std::
 /// Returns the unscaled sum; with `gradient`, logits [rows, columns] become scale * (softmax - onehot).
 double fused(at::Tensor logits, const at::Tensor& labels, double scale, std::int64_t ignore, bool gradient) {
   const auto rows = logits.size(0), columns = logits.size(1);
-  std::vector<double> part(static_cast<std::size_t>(at::get_num_threads()), 0.0);
+  const auto parts = parts_of_sum(rows, 8);
+  std::vector<double> sums(static_cast<std::size_t>(parts), 0.0);
   for_type(logits.scalar_type(), [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     T* data = logits.mutable_data_ptr<T>();
     const auto* label = labels.const_data_ptr<std::int64_t>();
-    at::parallel_for(0, rows, 8, [&](std::int64_t begin, std::int64_t end) {
-      part[static_cast<std::size_t>(at::get_thread_num())] +=
+    for_parts(rows, parts, [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+      sums[static_cast<std::size_t>(part)] =
           loss_kernels<T>().run(data + begin * columns, label + begin, end - begin, columns, ignore, scale, gradient);
     });
   });
   double total = 0;
-  for (const double each : part) total += each;
+  for (const double each : sums) total += each;
   return total;
 }
 

@@ -1,11 +1,19 @@
 // Dispatch from a tensor's element type to the C++ type of a kernel.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/BFloat16.h>
 
 #include "ops/kernels/device.h"
 #include "ops/kernels/kernels.h"
+
+#ifndef INTRA_OP_PARALLEL
+#error "compile with -fopenmp: without it, at::parallel_for runs its loop on one thread"
+#endif
 
 namespace automodel::ops {
 
@@ -41,5 +49,19 @@ const auto& pick(const F& f, const D& d, const B& b) {
 
 /// Minimum number of matrix rows per task (grain size of at::parallel_for).
 inline constexpr std::int64_t kRowsPerTask = 32;
+
+/// Sums over rows are computed in parts, which are then added in order. Their number depends on the rows alone, so that
+/// a sum has the same bits for any number of threads.
+inline std::int64_t parts_of_sum(std::int64_t rows, std::int64_t least_rows) {
+  return std::clamp<std::int64_t>(rows / least_rows, 1, 32);
+}
+
+/// Calls run(part, begin, end) for each of `parts` ranges of rows, on all threads.
+template <class Run>
+void for_parts(std::int64_t rows, std::int64_t parts, const Run& run) {
+  at::parallel_for(0, parts, 1, [&](std::int64_t from, std::int64_t to) {
+    for (auto part = from; part < to; ++part) run(part, rows * part / parts, rows * (part + 1) / parts);
+  });
+}
 
 }  // namespace automodel::ops

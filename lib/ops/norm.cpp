@@ -151,7 +151,8 @@ class RmsNormBackward : public Backward {
     }
     auto dx = at::empty_like(x_, at::MemoryFormat::Contiguous);
     const auto rows = x_.numel() / columns;
-    auto dweight = at::zeros({at::get_num_threads(), columns}, x_.options().dtype(compute_type(x_.scalar_type())));
+    const auto parts = parts_of_sum(rows, kRowsPerTask);
+    auto dweight = at::zeros({parts, columns}, x_.options().dtype(compute_type(x_.scalar_type())));
     for_type(x_.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
       using C = typename Compute<T>::type;
@@ -160,15 +161,17 @@ class RmsNormBackward : public Backward {
       const T* in = x_.const_data_ptr<T>();
       const C* rstd = rstd_.const_data_ptr<C>();
       T* out = dx.template mutable_data_ptr<T>();
-      C* partial = dweight.template mutable_data_ptr<C>();
-      at::parallel_for(0, rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+      C* sums = dweight.template mutable_data_ptr<C>();
+      for_parts(rows, parts, [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
         const auto at = begin * columns;
         norm_kernels<T>().backward(g + at, add != nullptr ? add + at : nullptr, in + at,
                                    weight_.value.const_data_ptr<T>(), rstd + begin, out + at,
-                                   partial + at::get_thread_num() * columns, end - begin, columns, offset_);
+                                   sums + part * columns, end - begin, columns, offset_);
       });
+      for (std::int64_t part = 1; part < parts; ++part)
+        for (std::int64_t c = 0; c < columns; ++c) sums[c] += sums[part * columns + c];
     });
-    accumulate(weight_, dweight.size(0) == 1 ? dweight[0] : dweight.sum(0));
+    accumulate(weight_, dweight[0]);
     return dx;
   }
   at::Tensor composed(const at::Tensor& dy, const at::Tensor& dsum) {

@@ -1,0 +1,66 @@
+// The CPU kernels on several threads: the same bits as on one.
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randn.h>
+
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/cross_entropy.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "torch_catch.h"
+
+namespace automodel::ops {
+namespace {
+
+constexpr std::int64_t kTokens = 192, kWidth = 256, kVocabulary = 320;
+
+Parameter parameter(std::vector<std::int64_t> shape, at::ScalarType type) {
+  Parameter out{.name = "p", .shape = shape, .value = (at::randn(shape) * 0.1).to(type)};
+  out.grad = at::randn(shape);
+  return out;
+}
+
+/// A decoder layer, head and loss on `threads` threads: the loss, the input's gradient and those of the weights.
+std::vector<at::Tensor> step(int threads, at::ScalarType type) {
+  at::set_num_threads(threads);
+  at::manual_seed(3);
+  auto norm = parameter({kWidth}, type), qkv = parameter({2 * kWidth, kWidth}, type);
+  auto out = parameter({kWidth, kWidth}, type), up = parameter({4 * kWidth, kWidth}, type);
+  auto down = parameter({kWidth, 2 * kWidth}, type), head = parameter({kVocabulary, kWidth}, type);
+  const auto x = at::randn({2, kTokens, kWidth}).to(type).requires_grad_(true);
+  const auto angles = at::randn({kTokens, 16});
+  const JoinedHeads heads{8, 4, 32, angles.cos(), angles.sin(), false,
+                          at::arange(kTokens, at::kLong).expand({2, kTokens}).contiguous()};
+  const auto a = rope_attention(linear(rms_norm(x, norm, 1e-6), {&qkv}), heads, {.scale = 0.2});
+  const auto h = x + linear(a, {&out});
+  const auto y = h + linear(gated(linear(rms_norm(h, norm, 1e-6), {&up}), Gate::kSilu), {&down});
+  const auto labels = at::arange(2 * kTokens, at::kLong).remainder(kVocabulary).view({2, kTokens});
+  const auto loss = cross_entropy(linear(y, {&head}), labels, 0.01);
+  loss.backward();
+  std::vector<at::Tensor> results = {loss.detach(), x.grad()};
+  for (const auto* each : {&norm, &qkv, &out, &up, &down, &head}) results.push_back(each->grad);
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("results and gradients have the same bits on one thread and on several", "[ops]") {
+  const int before = at::get_num_threads();
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const auto one = step(1, type);
+    for (const int threads : {2, 3}) {
+      const auto several = step(threads, type);
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        INFO(threads << " threads, result " << i);
+        CHECK(one[i].equal(several[i]));
+      }
+    }
+  }
+  at::set_num_threads(before);
+}
+
+}  // namespace automodel::ops
