@@ -19,6 +19,7 @@ std::vector<std::string> words_of(const CLI::Option& option);
 
 /// The option of `command` that `name` (without dashes) probably means, as "--name"; empty if nothing resembles it, or
 /// one of `others` does more.
-std::string nearest_option(const CLI::App& command, const std::string& name, const std::vector<std::string>& others = {});
+std::string nearest_option(const CLI::App& command, const std::string& name,
+                           const std::vector<std::string>& others = {});
 
 }  // namespace automodel::app

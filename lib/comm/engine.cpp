@@ -15,9 +15,9 @@ thread_local std::chrono::steady_clock::duration waited_here{0};
 
 using Clock = std::chrono::steady_clock;
 
-/// The engine thread's polling interval: quick while an operation of several rounds is underway, otherwise doubled up to
-/// the slow one. Where all cores compute, each look interrupts a computation (for 20 us in a virtual machine), and most
-/// looks are in vain: a rank that needs a message waits for it, and polls itself.
+/// The engine thread's polling interval: quick while an operation of several rounds is underway, otherwise doubled up
+/// to the slow one. Where all cores compute, each look interrupts a computation (for 20 us in a virtual machine), and
+/// most looks are in vain: a rank that needs a message waits for it, and polls itself.
 constexpr std::chrono::microseconds kQuickPace{100};
 constexpr std::chrono::microseconds kSlowPace{2000};
 /// The number of looks without an outstanding operation before the thread sleeps until woken.

@@ -11,11 +11,9 @@
 #include "ops/kernels/device.h"
 #include "ops/kernels/kernels.h"
 
-#ifndef INTRA_OP_PARALLEL
-#error "compile with -fopenmp: without it, at::parallel_for runs its loop on one thread"
-#endif
-
 namespace automodel::ops {
+
+static_assert(_OPENMP > 0, "without -fopenmp (which defines _OPENMP), at::parallel_for runs its loop on one thread");
 
 /// float32 for everything but float64.
 inline at::ScalarType compute_type(at::ScalarType type) {

@@ -139,8 +139,8 @@ struct BackwardGroup {
         weights(kQueries * std::min(kKeys, keys)),
         dscores(kQueries * std::min(kKeys, keys)) {}
 
-  /// Adds one head's share to dk and dv, and writes its dq. `logsum` and `dots` are those of the head's first query, and
-  /// `step` elements apart.
+  /// Adds one head's share to dk and dv, and writes its dq. `logsum` and `dots` are those of the head's first query,
+  /// and `step` elements apart.
   void add_head(const Head<const T>& q, const Head<const T>& k, const Head<const T>& v, const Head<const T>& dout,
                 const float* logsum, const float* dots, std::int64_t step, const Head<T>& to) {
     const auto& kernel = loops<T>();

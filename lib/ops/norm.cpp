@@ -165,8 +165,8 @@ class RmsNormBackward : public Backward {
       for_parts(rows, parts, [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
         const auto at = begin * columns;
         norm_kernels<T>().backward(g + at, add != nullptr ? add + at : nullptr, in + at,
-                                   weight_.value.const_data_ptr<T>(), rstd + begin, out + at,
-                                   sums + part * columns, end - begin, columns, offset_);
+                                   weight_.value.const_data_ptr<T>(), rstd + begin, out + at, sums + part * columns,
+                                   end - begin, columns, offset_);
       });
       for (std::int64_t part = 1; part < parts; ++part)
         for (std::int64_t c = 0; c < columns; ++c) sums[c] += sums[part * columns + c];

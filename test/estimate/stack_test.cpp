@@ -206,7 +206,7 @@ TEST_CASE("multi-token prediction in a layout is planned but refused for trainin
     request.training = request.cuda_available = training;
     return to_text(make_plan(loaded, request).problems);
   };
-  CHECK(problems(text("Ett|t|t|ttmmL"), false).find("1 multi-token-prediction") != std::string::npos);
+  CHECK(problems(text("Ett|t|t|ttmmL"), false).find("'m' (mtp) appears 2 times, not 1") != std::string::npos);
   CHECK(problems(text("Ett|t|t|ttmL"), true).find("can be planned but not trained") != std::string::npos);
   CHECK(problems(text("Ett|t|t|ttL"), true).empty());
 }

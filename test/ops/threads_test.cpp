@@ -33,8 +33,8 @@ std::vector<at::Tensor> step(int threads, at::ScalarType type) {
   auto down = parameter({kWidth, 2 * kWidth}, type), head = parameter({kVocabulary, kWidth}, type);
   const auto x = at::randn({2, kTokens, kWidth}).to(type).requires_grad_(true);
   const auto angles = at::randn({kTokens, 16});
-  const JoinedHeads heads{8, 4, 32, angles.cos(), angles.sin(), false,
-                          at::arange(kTokens, at::kLong).expand({2, kTokens}).contiguous()};
+  const JoinedHeads heads{
+      8, 4, 32, angles.cos(), angles.sin(), false, at::arange(kTokens, at::kLong).expand({2, kTokens}).contiguous()};
   const auto a = rope_attention(linear(rms_norm(x, norm, 1e-6), {&qkv}), heads, {.scale = 0.2});
   const auto h = x + linear(a, {&out});
   const auto y = h + linear(gated(linear(rms_norm(h, norm, 1e-6), {&up}), Gate::kSilu), {&down});

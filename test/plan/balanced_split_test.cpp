@@ -168,7 +168,8 @@ TEST_CASE("an invalid layout is refused at its location in the recipe", "[plan]"
     const char* words;
   };
   for (const Row& row : {
-           Row{"pp_schedule: 1F1B, pipeline_model_parallel_layout: 'Et*9|t*4L'", "bad-value", "appears 13 times, not 14"},
+           Row{"pp_schedule: 1F1B, pipeline_model_parallel_layout: 'Et*9|t*4L'", "bad-value",
+               "appears 13 times, not 14"},
            Row{"pp_schedule: 1F1B, pipeline_model_parallel_layout: 'Et*9|t*5xL'", "bad-value", "column"},
            Row{"pp_schedule: 1F1B, pipeline_model_parallel_layout: 't*9|t*5L'", "bad-value", "embedding"},
            Row{"pp_schedule: 1F1B, pipeline_model_parallel_layout: 'Et*9|t*2|t*3L'", "bad-value", "3 stages"},

@@ -24,7 +24,7 @@ FAULTS = [
     # Host values that are frozen at capture.
     (CAPTURED, "*bitwise identical", "ops::Factor(shape->loss_scale)", "options.loss_scale"),
     (CAPTURED, "*chunked loss*", "ops::Factor(shape->seed)", "options.seed"),
-    (CAPTURED, "*bitwise identical", "stage_.backward(number, shape->seed);", "stage_.backward(number, at::full({}, options.seed.value, shape->seed.options()));"),
+    (CAPTURED, "*bitwise identical", "stage_.backward(number, shape->seed);", "stage_.backward(number, at::empty({}, shape->seed.options()).fill_(options.seed.value));"),
     ("lib/ops/cross_entropy.cpp", "*bitwise identical", "scale.value, scale.address(), gradient", "scale.value * (scale.device.defined() ? *scale.address() : 1), nullptr, gradient"),
     ("lib/ops/cross_entropy.cpp", "dense models*", "    if (scale.device.defined()) soft.mul_(scale.device);\n", ""),
     ("lib/ops/factor.cpp", "*bitwise identical", "return device.defined() ? known * device.to(x.scalar_type()) : known;", "return known;"),
