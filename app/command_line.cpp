@@ -273,7 +273,7 @@ std::pair<std::string, std::string> explain(const CLI::ParseError& error, const 
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     for (const auto& word : command.remaining())
       if (word.starts_with("-")) {
-        const auto near = nearest_option(command, word.substr(word.find_first_not_of('-')));
+        const auto near = nearest_option(command, word.substr(std::min(word.find_first_not_of('-'), word.size())));
         return {fmt::format("{} has no option {}", command.get_name(), word.substr(0, word.find('='))),
                 near.empty() ? "" : fmt::format("did you mean '{}'?", near)};
       }

@@ -377,6 +377,7 @@ TEST_CASE("invalid options and option values are refused with a usage error", "[
        "did you mean '--timeline'?");
   says("generate x --tempreature 1", "generate has no option --tempreature", "did you mean '--temperature'?");
   says("generate x --unlike=3", "generate has no option --unlike", "see automodel generate --help");
+  says("generate x ---", "generate has no option ---", "see automodel generate --help");
   says("generate x y", "generate takes no further argument: 'y'", "see automodel generate --help");
   // As with overrides, the last one wins.
   const auto twice = test::run_program(folder, "plan r.yaml --world-size 0x --world-size 1 --world-size 2");
