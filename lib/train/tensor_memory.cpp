@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 
 #include <malloc.h>
 
@@ -67,10 +68,13 @@ void keep_freed_memory() {
 }
 
 void count_tensor_memory() {
-  if (counting.load() != nullptr) return;
-  auto* allocator = new CountingAllocator(c10::GetCPUAllocator());
-  counting.store(allocator);
-  c10::SetCPUAllocator(allocator, 100);
+  // Ranks that are threads of one process arrive together; a second allocator around the first would release forever.
+  static std::once_flag begun;
+  std::call_once(begun, [] {
+    auto* allocator = new CountingAllocator(c10::GetCPUAllocator());
+    counting.store(allocator);
+    c10::SetCPUAllocator(allocator, 100);
+  });
 }
 
 std::int64_t take_tensor_peak() {

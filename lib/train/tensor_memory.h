@@ -12,8 +12,8 @@ namespace automodel::train {
 /// the first large allocation.
 void keep_freed_memory();
 
-/// Starts counting tensors allocated on the CPU in this process. Call once, before the first tensor: earlier tensors
-/// are not counted, nor is their release.
+/// Starts counting tensors allocated on the CPU in this process; later calls do nothing. Thread-safe. Call it before
+/// the first tensor, since what earlier tensors take is not counted.
 void count_tensor_memory();
 
 /// Peak bytes since counting began or since the last such call; the peak then restarts from the current amount. Zero if

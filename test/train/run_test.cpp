@@ -1,17 +1,22 @@
 // Whole runs in this process: a run must write the same on every mesh.
 #include "train/run.h"
 
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
+
+#include <ATen/ops/ones.h>
 
 #include "comm/loopback/loopback.h"
 #include "config/recipe.h"
 #include "temporary_folder.h"
 #include "torch_catch.h"
+#include "train/tensor_memory.h"
 
 namespace automodel::train {
 namespace {
@@ -111,6 +116,24 @@ TEST_CASE("scale_grads_in_schedule ignores the padding rows of an epoch's last s
     CHECK(std::abs(row.loss - rows[0].loss) < 1e-9 * row.loss);
     CHECK(std::abs(row.norm - rows[0].norm) < 1e-9 * row.norm);
   }
+}
+
+TEST_CASE("ranks of one process start counting tensor memory together", "[train]") {
+  std::atomic<int> waiting = 8;
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 8; ++rank)
+    ranks.emplace_back([&] {
+      --waiting;
+      while (waiting > 0) continue;
+      count_tensor_memory();
+      at::ones({1000});
+    });
+  ranks.clear();
+  take_tensor_peak();
+  at::ones({100000});
+  const auto peak = take_tensor_peak();
+  CHECK(peak >= 400000);
+  CHECK(peak < 500000);
 }
 
 TEST_CASE("steps skipped in float16 do not advance the warm-up", "[train]") {
