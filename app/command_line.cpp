@@ -253,7 +253,7 @@ int refuse_all(const Error& error, bool json) {
 }
 
 /// A misspelled option looks like an override of an unknown recipe key, and the advice for the key would be a list of
-/// sections. Returns the option that was probably meant; empty if `word` does not resemble one.
+/// sections. Returns the advice to use an option instead; empty if `word` does not resemble one.
 std::string misspelled_option(const CLI::App& sub, const std::string& word) {
   if (!word.starts_with("--")) return "";
   const std::string name = word.substr(2, word.find('=') - 2);
@@ -264,21 +264,19 @@ std::string misspelled_option(const CLI::App& sub, const std::string& word) {
     if (section == name) return "";
     if (sections.empty() || sections.back() != section) sections.push_back(section);
   }
-  return nearest_option(sub, name, sections);
+  return suggest_option(sub, name, sections);
 }
 
 /// What is wrong with the words of a command and, if known, what to write instead.
 std::pair<std::string, std::string> explain(const CLI::ParseError& error, const CLI::App& command) {
   const std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    for (const auto& word : command.remaining())
-      if (word.starts_with("-")) {
-        const auto near = nearest_option(command, word.substr(std::min(word.find_first_not_of('-'), word.size())));
-        return {fmt::format("{} has no option {}", command.get_name(), word.substr(0, word.find('='))),
-                near.empty() ? "" : fmt::format("did you mean '{}'?", near)};
-      }
-    if (const auto words = command.remaining(); !words.empty())
+  if (const auto words = command.remaining();
+      dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !words.empty()) {
+    const auto option = std::ranges::find_if(words, [](const auto& word) { return word.starts_with("-"); });
+    if (option == words.end())
       return {fmt::format("{} takes no further argument: '{}'", command.get_name(), words.front()), ""};
+    return {fmt::format("{} has no option {}", command.get_name(), option->substr(0, option->find('='))),
+            suggest_option(command, option->substr(std::min(option->find_first_not_of('-'), option->size())))};
   }
   // Since the last of repeated values wins, what does not match is always a value that is missing.
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
@@ -350,8 +348,7 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
     options[i].overrides = subs[i]->remaining();
     for (const auto& word : options[i].overrides)
       if (const auto meant = misspelled_option(*subs[i], word); !meant.empty())
-        return refuse_words(fmt::format("'{}' is neither an option nor a key of the recipe", word),
-                            fmt::format("did you mean '{}'?", meant));
+        return refuse_words(fmt::format("'{}' is neither an option nor a key of the recipe", word), meant);
     if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate)
       return refuse_words("RECIPE is required", help);
     if (commands[i].takes & kShell)

@@ -48,14 +48,14 @@ std::vector<std::string> words_of(const CLI::Option& option) {
   return CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
 }
 
-std::string nearest_option(const CLI::App& command, const std::string& name, const std::vector<std::string>& others) {
+std::string suggest_option(const CLI::App& command, const std::string& name, const std::vector<std::string>& others) {
   std::vector<std::string> options;
   for (const auto* option : command.get_options())
     for (const auto& each : option->get_lnames()) options.push_back(each);
   std::vector<std::string_view> all(options.begin(), options.end());
   all.insert(all.end(), others.begin(), others.end());
   const auto near = nearest(name, all);
-  return std::ranges::find(options, near) == options.end() ? "" : fmt::format("--{}", near);
+  return std::ranges::find(options, near) == options.end() ? "" : fmt::format("did you mean '--{}'?", near);
 }
 
 }  // namespace automodel::app

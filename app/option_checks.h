@@ -17,9 +17,9 @@ CLI::Validator one_of(std::vector<std::string> words);
 /// The words that `one_of` allows for an option; empty for other options.
 std::vector<std::string> words_of(const CLI::Option& option);
 
-/// The option of `command` that `name` (without dashes) probably means, as "--name"; empty if nothing resembles it, or
-/// one of `others` does more.
-std::string nearest_option(const CLI::App& command, const std::string& name,
+/// "did you mean '--x'?" for the option of `command` that `name` (without dashes) resembles; empty if there is none, or
+/// one of `others` is nearer.
+std::string suggest_option(const CLI::App& command, const std::string& name,
                            const std::vector<std::string>& others = {});
 
 }  // namespace automodel::app

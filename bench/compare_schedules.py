@@ -22,7 +22,8 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CHUNKS = {"1F1B": 1, "GPipe": 1}
+CHUNKS = {"1F1B": 1, "GPipe": 1}  # stages per rank; the other schedules have 2
+WARM_UP = 3  # steps
 QUOTA_US = 1000  # the least that Linux takes; short beside an action (5 ms and more at these sizes), so that a rank's speed is even
 
 
@@ -103,22 +104,31 @@ def environment(process):
     return dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
 
 
+def start(args, schedule, folder, overrides=()):
+    """Starts training bench/torch_pp.yaml with `schedule`, one thread per rank, for three steps more than are measured."""
+    command = [f"{args.worker_dir}/automodel", "train", str(ROOT / "bench/torch_pp.yaml"), "--nproc-per-node", str(args.pp),
+               f"model.config.hidden_size={args.hidden}", f"model.config.intermediate_size={args.ffn or args.hidden * 11 // 4}",
+               f"distributed.pp_size={args.pp}", f"model.torch_dtype={args.dtype}", f"distributed.pipeline.pp_schedule={schedule}",
+               f"model_parallel.virtual_pipeline_model_parallel_size={CHUNKS.get(schedule, 2)}",
+               f"step_scheduler.max_steps={args.steps + WARM_UP}", f"checkpoint.checkpoint_dir={folder}", *overrides]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+
+
+def records(folder):
+    """The rows of training.jsonl, and the median step time in ms without the first steps."""
+    rows = [json.loads(line) for line in open(folder / "training.jsonl")]
+    return rows, statistics.median(row["step_time"] * 1000 for row in rows[WARM_UP:])
+
+
 def run(args, schedule, shares):
     folder = ROOT / "runs/bench_schedules"
-    ffn = args.ffn or args.hidden * 11 // 4
-    command = [f"{args.worker_dir}/automodel", "train", str(ROOT / "bench/torch_pp.yaml"), "--nproc-per-node", str(args.pp),
-               f"model.config.hidden_size={args.hidden}", f"model.config.intermediate_size={ffn}", f"distributed.pp_size={args.pp}",
-               f"model.torch_dtype={args.dtype}", f"distributed.pipeline.pp_schedule={schedule}",
-               f"model_parallel.virtual_pipeline_model_parallel_size={CHUNKS.get(schedule, 2)}",
-               f"step_scheduler.max_steps={args.steps + 3}", f"checkpoint.checkpoint_dir={folder}", *args.overrides]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    process = start(args, schedule, folder, args.overrides)
     if shares:
         shares.place(process.pid)
     output = process.communicate()[0]
     if process.returncode != 0:
         raise SystemExit(output)
-    rows = [json.loads(line) for line in open(folder / "training.jsonl")]
-    return statistics.median(row["step_time"] * 1000 for row in rows[3:])
+    return records(folder)[1]
 
 
 def main():

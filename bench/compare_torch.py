@@ -18,8 +18,9 @@ import statistics
 import subprocess
 import time
 
+import compare_schedules
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PER_RANK = {"1F1B": 1, "GPipe": 1}
 
 
 def arguments():
@@ -44,13 +45,8 @@ def children_cpu():
 
 def run_ours(args, schedule):
     folder = ROOT / "runs/bench"
-    chunks = PER_RANK.get(schedule, 2)
-    command = [f"{args.worker_dir}/automodel", "train", str(ROOT / "bench/torch_pp.yaml"), "--nproc-per-node", str(args.pp),
-               f"model.config.hidden_size={args.hidden}", f"model.config.intermediate_size={args.ffn}", f"distributed.pp_size={args.pp}", f"model.torch_dtype={args.dtype}",
-               f"distributed.pipeline.pp_schedule={schedule}", f"model_parallel.virtual_pipeline_model_parallel_size={chunks}",
-               f"step_scheduler.max_steps={args.steps + 3}", f"checkpoint.checkpoint_dir={folder}"]
     cpu, start = children_cpu(), time.time()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    process = compare_schedules.start(args, schedule, folder)
     first, lines = None, []
     for line in process.stdout:
         lines.append(line)
@@ -58,19 +54,18 @@ def run_ours(args, schedule):
             first = time.time() - start
     if process.wait() != 0:
         raise SystemExit("".join(lines[-20:]))
-    rows = [json.loads(line) for line in open(folder / "training.jsonl")]
-    steps = [row["step_time"] * 1000 for row in rows[3:]]
-    return {"step": statistics.median(steps), "start": first, "memory": rows[-1]["mem"] * 1024, "loss": rows[-1]["loss"], "cpu": (children_cpu() - cpu) / len(rows)}
+    rows, step = compare_schedules.records(folder)
+    return {"step": step, "start": first, "memory": rows[-1]["mem"] * 1024, "loss": rows[-1]["loss"], "cpu": (children_cpu() - cpu) / len(rows)}
 
 
 def run_torch(args, schedule):
     harness = str(ROOT / "bench/torch_autocast.py") if args.dtype == "bfloat16" else args.harness
     command = [args.python, harness, "--pp", str(args.pp), "--schedule", schedule, "--hidden", str(args.hidden), "--ffn", str(args.ffn), "--steps", str(args.steps)]
-    if schedule not in PER_RANK:
+    if schedule not in compare_schedules.CHUNKS:
         command += ["--stages-per-rank", "2"]
     cpu = children_cpu()
     row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=dict(os.environ, PP_HARNESS=args.harness)).stdout.splitlines()[-1])
-    return {"step": row["step_ms"]["med"], "start": row["startup_s"], "memory": max(row["rss_mb"]), "loss": row["loss"], "cpu": (children_cpu() - cpu) / (args.steps + 3)}
+    return {"step": row["step_ms"]["med"], "start": row["startup_s"], "memory": max(row["rss_mb"]), "loss": row["loss"], "cpu": (children_cpu() - cpu) / (args.steps + compare_schedules.WARM_UP)}
 
 
 def main():

@@ -32,8 +32,8 @@ class CapturedMicrobatches {
   /// that later replays do not overwrite; undefined, having done nothing, if the microbatch must run eagerly.
   at::Tensor run(int number, const model::Microbatch& data, const model::ForwardOptions& options);
 
-  /// Microbatches so far, by how they ran. `usual`: left to the caller. A captured one is also
-  /// the first replay of its shape.
+  /// Microbatches so far, by how they ran. `usual`: left to the caller. A captured one is also the first replay of its
+  /// shape.
   struct Counts {
     int usual = 0, warm_ups = 0, captures = 0, replays = 0;
   };

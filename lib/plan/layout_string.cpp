@@ -1,4 +1,5 @@
 // Parsing of layout strings: parse_layout() of pipeline_layout.h.
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstddef>
@@ -98,9 +99,11 @@ const Letter* find_letter(char letter) {
 }  // namespace
 
 std::string_view name_of(LayerKind kind) {
-  for (const auto& row : kLetters)
-    if (row.kind == kind) return row.name;
-  return "";
+  return std::ranges::find(kLetters, kind, &Letter::kind)->name;
+}
+
+char letter_of(LayerKind kind) {
+  return std::ranges::find(kLetters, kind, &Letter::kind)->letter;
 }
 
 std::optional<LayerKinds> parse_layout(std::string_view text, Diagnostics& problems) {

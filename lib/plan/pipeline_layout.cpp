@@ -216,16 +216,16 @@ class LayoutCheck {
   int count(LayerKind kind) const { return static_cast<int>(std::count(flat_.begin(), flat_.end(), kind)); }
 
   void counts() {
-    const auto expect = [&](LayerKind kind, char letter, int wanted, std::string rule) {
+    const auto expect = [&](LayerKind kind, int wanted, std::string rule) {
       if (const int found = count(kind); found != wanted)
-        refuse(fmt::format("'{}' ({}) appears {} times, not {}", letter, name_of(kind), found, wanted),
+        refuse(fmt::format("'{}' ({}) appears {} times, not {}", letter_of(kind), name_of(kind), found, wanted),
                std::move(rule));
     };
-    expect(LayerKind::kEmbedding, 'E', 1, "the first stage begins with E");
-    expect(LayerKind::kLoss, 'L', 1, "the last stage ends with L");
-    expect(LayerKind::kDecoder, 't', request_.layers,
+    expect(LayerKind::kEmbedding, 1, "the first stage begins with E");
+    expect(LayerKind::kLoss, 1, "the last stage ends with L");
+    expect(LayerKind::kDecoder, request_.layers,
            fmt::format("write one t per layer of the model: {}", request_.layers));
-    expect(LayerKind::kMtp, 'm', request_.mtp_layers,
+    expect(LayerKind::kMtp, request_.mtp_layers,
            fmt::format("write one m per multi-token-prediction layer of the model: {}", request_.mtp_layers));
   }
 

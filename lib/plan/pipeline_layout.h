@@ -17,6 +17,8 @@ namespace automodel::plan {
 enum class LayerKind : std::uint8_t { kEmbedding, kDecoder, kMtp, kLoss };
 /// "embedding", "decoder", "mtp", "loss".
 std::string_view name_of(LayerKind kind);
+/// 'E', 't', 'm', 'L': the letters of a layout.
+char letter_of(LayerKind kind);
 using LayerKinds = std::vector<std::vector<LayerKind>>;  ///< by stage, in pipeline order
 
 /// Megatron's arguments. A layout may only be combined with `layers`, `pp_size` and `mtp_layers`; uneven ends exclude

@@ -63,37 +63,36 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
   return ((x - y).abs().max() / x.abs().max()).item<double>();
 }
 
-}  // namespace
+using Step = std::vector<at::Tensor> (*)(int threads, at::ScalarType type);
+using Same = bool (*)(const at::Tensor& one, const at::Tensor& several, at::ScalarType type);
 
-TEST_CASE("sums over rows have the same bits on one thread and on several", "[ops]") {
+void compare_threads(Step run, Same same) {
   const int before = at::get_num_threads();
   for (const auto type : {at::kFloat, at::kBFloat16}) {
-    const auto one = step_without_matmuls(1, type);
+    const auto one = run(1, type);
     for (const int threads : {2, 3}) {
-      const auto several = step_without_matmuls(threads, type);
+      const auto several = run(threads, type);
       for (std::size_t i = 0; i < one.size(); ++i) {
-        INFO(threads << " threads, result " << i);
-        CHECK(one[i].equal(several[i]));
+        INFO(type << ", " << threads << " threads, result " << i << ", difference " << difference(one[i], several[i]));
+        CHECK(same(one[i], several[i], type));
       }
     }
   }
   at::set_num_threads(before);
 }
 
+}  // namespace
+
+TEST_CASE("sums over rows have the same bits on one thread and on several", "[ops]") {
+  compare_threads(step_without_matmuls,
+                  [](const at::Tensor& one, const at::Tensor& several, at::ScalarType) { return one.equal(several); });
+}
+
 TEST_CASE("a layer on several threads computes what it computes on one", "[ops]") {
   // A library's matmul may add in another order; this program's own does not.
-  const int before = at::get_num_threads();
-  for (const auto type : {at::kFloat, at::kBFloat16}) {
-    const auto one = step(1, type);
-    for (const int threads : {2, 3}) {
-      const auto several = step(threads, type);
-      for (std::size_t i = 0; i < one.size(); ++i) {
-        INFO(threads << " threads, result " << i);
-        CHECK(difference(one[i], several[i]) < (type == at::kFloat ? 1e-5 : 3e-2));
-      }
-    }
-  }
-  at::set_num_threads(before);
+  compare_threads(step, [](const at::Tensor& one, const at::Tensor& several, at::ScalarType type) {
+    return difference(one, several) < (type == at::kFloat ? 1e-5 : 3e-2);
+  });
 }
 
 }  // namespace automodel::ops
