@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "arch/hf_config.h"
+#include "golden_folder.h"
 
 namespace automodel::arch {
 namespace {
@@ -22,7 +23,7 @@ std::string read(const fs::path& path) {
 }
 
 TEST_CASE("every family is documented and compared with transformers") {
-  const fs::path golden(AUTOMODEL_GOLDEN_DIR);
+  const fs::path golden(automodel::golden_folder());
   const auto page = read(golden.parent_path().parent_path() / "docs" / "models.md");
   std::set<std::string> compared;
   for (const auto& folder : fs::directory_iterator(golden / "hf" / "models")) {
@@ -47,7 +48,7 @@ TEST_CASE("every family is documented and compared with transformers") {
 
 TEST_CASE("each recorded transformers 4 config gives the same model as its transformers 5 config") {
   int legacy = 0;
-  for (const auto& folder : fs::directory_iterator(fs::path(AUTOMODEL_GOLDEN_DIR) / "hf" / "models")) {
+  for (const auto& folder : fs::directory_iterator(fs::path(automodel::golden_folder()) / "hf" / "models")) {
     if (!fs::exists(folder.path() / "config.legacy.json")) continue;
     CAPTURE(folder.path().filename().string());
     ++legacy;

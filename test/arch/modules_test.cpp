@@ -11,6 +11,7 @@
 #include "arch/hf_config.h"
 #include "base/diagnostic.h"
 #include "golden_file.h"
+#include "golden_folder.h"
 
 namespace automodel::arch {
 namespace {
@@ -41,7 +42,7 @@ TEST_CASE("parameters have the names and shapes that transformers writes", "[arc
     }
     CHECK(ours == row["tensors"].get<std::map<std::string, std::vector<std::int64_t>>>());
   }
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(AUTOMODEL_GOLDEN_DIR) + "/hf_families")) {
+  for (const auto& entry : std::filesystem::directory_iterator(automodel::golden_folder() + "/hf_families")) {
     if (entry.path().extension() != ".json") continue;
     CAPTURE(entry.path().filename().string());
     const auto row = golden::load("hf_families/" + entry.path().filename().string());

@@ -4,13 +4,14 @@
 #include <catch2/catch.hpp>
 
 #include "cli/program.h"
+#include "golden_folder.h"
 
 namespace automodel {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kGolden = AUTOMODEL_GOLDEN_DIR;
+const std::string kGolden = automodel::golden_folder();
 const std::string kModel =
     "device: cpu\n"
     "model: {config: {model_type: llama, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, "

@@ -9,13 +9,14 @@
 #include <sys/wait.h>
 
 #include "cli/program.h"
+#include "golden_folder.h"
 
 namespace automodel {
 namespace {
 
 using nlohmann::json;
 
-const std::string kGolden = std::string(AUTOMODEL_GOLDEN_DIR) + "/datasets";
+const std::string kGolden = automodel::golden_folder() + "/datasets";
 const json kModel = {{"config",
                       {{"model_type", "llama"},
                        {"hidden_size", 64},

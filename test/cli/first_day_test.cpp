@@ -7,13 +7,14 @@
 #include <fmt/format.h>
 
 #include "cli/program.h"
+#include "golden_folder.h"
 
 namespace automodel {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kGolden = AUTOMODEL_GOLDEN_DIR;
+const std::string kGolden = automodel::golden_folder();
 
 /// A run of four steps over rows of instructions.
 struct FirstRun {

@@ -11,6 +11,7 @@
 #include "data/packed_dataset.h"
 #include "data/sampler.h"
 #include "golden_file.h"
+#include "golden_folder.h"
 
 namespace automodel::data {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 using nlohmann::json;
 using Ids = std::vector<std::int32_t>;
 
-const std::string kGolden = std::string(AUTOMODEL_GOLDEN_DIR) + "/datasets";
+const std::string kGolden = automodel::golden_folder() + "/datasets";
 
 std::vector<json> recorded(const std::string& file) {
   std::ifstream stream(kGolden + "/" + file);

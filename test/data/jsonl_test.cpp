@@ -5,6 +5,7 @@
 #include "data/packed_dataset.h"
 #include "data/token_store.h"
 #include "golden_file.h"
+#include "golden_folder.h"
 #include "temporary_folder.h"
 
 namespace automodel::data {
@@ -12,7 +13,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-const std::string kGolden = AUTOMODEL_GOLDEN_DIR;
+const std::string kGolden = automodel::golden_folder();
 
 config::JsonlDatasetConfig config_of(const std::string& path, const std::string& tokenizer,
                                      const test::TemporaryFolder& cache) {

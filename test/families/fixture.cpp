@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "golden_folder.h"
 
 namespace automodel::test {
 namespace {
@@ -82,7 +83,7 @@ parallel::WeightSource Fixture::source() const {
 
 Fixture load_fixture(const std::string& name) {
   const bool path = name.find('/') != std::string::npos;
-  const std::string folder = path ? name : std::string(AUTOMODEL_GOLDEN_DIR) + "/hf/models/" + name;
+  const std::string folder = path ? name : automodel::golden_folder() + "/hf/models/" + name;
   Fixture out{.name = name, .model = "{pretrained_model_name_or_path: " + folder};
   out.reference = Json::parse(read_file(folder + "/reference.json"));
   read_safetensors(folder + "/reference.safetensors", out.recorded);
@@ -142,7 +143,7 @@ at::Tensor tensor_of(const Json& values, const std::vector<std::int64_t>& shape)
 }  // namespace
 
 Fixture load_family(const std::string& name) {
-  const auto recorded = Json::parse(read_file(std::string(AUTOMODEL_GOLDEN_DIR) + "/hf_families/" + name + ".json"));
+  const auto recorded = Json::parse(read_file(automodel::golden_folder() + "/hf_families/" + name + ".json"));
   const auto& plain = recorded["plain"];
   const auto seed = recorded["seed"].get<std::uint64_t>();
   auto model = recorded["config"].dump();
@@ -162,7 +163,7 @@ Fixture load_family(const std::string& name) {
 
 std::vector<std::string> family_fixtures() {
   std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(AUTOMODEL_GOLDEN_DIR) + "/hf_families"))
+  for (const auto& entry : std::filesystem::directory_iterator(automodel::golden_folder() + "/hf_families"))
     if (entry.path().extension() == ".json") out.push_back(entry.path().stem().string());
   std::sort(out.begin(), out.end());
   return out;

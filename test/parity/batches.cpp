@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "comm/loopback/loopback.h"
+#include "golden_folder.h"
 #include "parity/parity.h"
 #include "rank_suite.h"
 #include "train/evaluate.h"
@@ -17,7 +18,8 @@
 namespace automodel {
 namespace {
 
-const std::string kRows = std::string("{_target_: tokens, path: ") + AUTOMODEL_GOLDEN_DIR + "/rows/lengths.jsonl, ";
+const std::string kRows =
+    std::string("{_target_: tokens, path: ") + automodel::golden_folder() + "/rows/lengths.jsonl, ";
 
 struct Mesh {
   std::string distributed;

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "golden_file.h"
+#include "golden_folder.h"
 #include "rows/data_files.h"
 #include "rows/load.h"
 #include "rows/split.h"
@@ -16,7 +17,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-const std::string kData = std::string(AUTOMODEL_GOLDEN_DIR) + "/datasets";
+const std::string kData = automodel::golden_folder() + "/datasets";
 
 std::vector<json> recorded(const std::string& path) {
   std::ifstream file(kData + "/" + path);

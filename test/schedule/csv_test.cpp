@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "golden.h"
+#include "golden_folder.h"
 #include "schedule/pipeline_schedule.h"
 
 namespace automodel::schedule {
@@ -146,7 +147,7 @@ TEST_CASE("a missing schedule file is reported with its path", "[schedule]") {
   CHECK(to_text(none.problems) ==
         "no/such/file.csv: error[schedule-csv-file]: no such file\n"
         "    help: pp_schedule_csv names a file with one line a pipeline rank\n");
-  CHECK(ids(load_csv(AUTOMODEL_GOLDEN_DIR, CsvFormat::kComputeOnly).problems) ==
+  CHECK(ids(load_csv(automodel::golden_folder(), CsvFormat::kComputeOnly).problems) ==
         std::vector<std::string>{"schedule-csv-file"});
 }
 

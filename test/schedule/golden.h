@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "golden_folder.h"
 #include "schedule/action.h"
 #include "schedule/csv.h"
 #include "schedule/generators.h"
@@ -16,7 +17,7 @@
 namespace automodel::schedule {
 
 inline std::string golden_path(const std::string& name) {
-  return std::string(AUTOMODEL_GOLDEN_DIR) + "/schedule/" + name;
+  return automodel::golden_folder() + "/schedule/" + name;
 }
 
 inline std::string read_file(const std::string& path) {

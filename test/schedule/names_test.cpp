@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "golden.h"
+#include "golden_folder.h"
 #include "schedule/generators.h"
 
 namespace automodel::schedule {
@@ -71,7 +72,7 @@ TEST_CASE("schedule names and aliases are unique and documented", "[schedule]") 
 }
 
 TEST_CASE("every order in orders.h has a row in the table and a line in the documentation", "[schedule]") {
-  const std::string root = std::string(AUTOMODEL_GOLDEN_DIR) + "/../../";
+  const std::string root = automodel::golden_folder() + "/../../";
   const std::string declared = read_file(root + "lib/schedule/orders.h");
   const std::string rows = read_file(root + "lib/schedule/generators.cpp");
   const std::string page = read_file(root + "docs/adding-a-schedule.md");

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "golden_file.h"
+#include "golden_folder.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -88,7 +89,7 @@ TEST_CASE("a template that cannot be rendered is reported with the reason and li
 TEST_CASE("recorded conversations are rendered and encoded as by transformers", "[tokenizer]") {
   for (const std::string name : {"llama2", "llama3", "qwen2"}) {
     Diagnostics problems;
-    const auto tokenizer = Tokenizer::load(std::string(AUTOMODEL_GOLDEN_DIR) + "/tokenizer/" + name, problems);
+    const auto tokenizer = Tokenizer::load(automodel::golden_folder() + "/tokenizer/" + name, problems);
     REQUIRE(tokenizer);
     REQUIRE(tokenizer->chat_template());
     const auto chat = ChatTemplate::parse(*tokenizer->chat_template(), name, problems);
@@ -103,7 +104,7 @@ TEST_CASE("recorded conversations are rendered and encoded as by transformers", 
       encoder.encode(text, false, ids);
       CHECK(ids == row["input_ids"].get<std::vector<Id>>());
     };
-    std::ifstream instruct(std::string(AUTOMODEL_GOLDEN_DIR) + "/chat/instruct.jsonl");
+    std::ifstream instruct(automodel::golden_folder() + "/chat/instruct.jsonl");
     std::string line;
     for (const auto& row : recorded["rows"]) {
       REQUIRE(std::getline(instruct, line));
@@ -114,7 +115,7 @@ TEST_CASE("recorded conversations are rendered and encoded as by transformers", 
       messages.erase(1);
       CHECK(chat->render(messages, true, tokenizer->roles()) == row["prompt_text"].get<std::string>());
     }
-    std::ifstream multi(std::string(AUTOMODEL_GOLDEN_DIR) + "/chat/chat_multi.jsonl");
+    std::ifstream multi(automodel::golden_folder() + "/chat/chat_multi.jsonl");
     for (const auto& row : recorded["multi"]) {
       REQUIRE(std::getline(multi, line));
       check(ordered_json::parse(line)["messages"], row);

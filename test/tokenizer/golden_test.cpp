@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "golden_file.h"
+#include "golden_folder.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/tokenizer.h"
 
@@ -14,7 +15,7 @@ const std::vector<std::string> kNames = {"gpt2", "llama2", "llama2_metaspace", "
 
 std::unique_ptr<const Tokenizer> open_golden(const std::string& name) {
   Diagnostics problems;
-  auto out = Tokenizer::load(std::string(AUTOMODEL_GOLDEN_DIR) + "/tokenizer/" + name, problems);
+  auto out = Tokenizer::load(automodel::golden_folder() + "/tokenizer/" + name, problems);
   INFO(to_text(problems));
   REQUIRE(out);
   return out;

@@ -13,6 +13,7 @@
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/tensor_folder.h"
 #include "comm/loopback/loopback.h"
+#include "golden_folder.h"
 #include "parity/parity.h"
 #include "rank_suite.h"
 #include "rounding.h"
@@ -28,7 +29,7 @@ using test::train_to;
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const std::string kGolden = std::string(AUTOMODEL_GOLDEN_DIR) + "/hf/e2e_llama_sft";
+const std::string kGolden = automodel::golden_folder() + "/hf/e2e_llama_sft";
 
 struct Wanted {
   std::string peft = "dim: 4, alpha: 10";

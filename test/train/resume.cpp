@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/loopback/loopback.h"
+#include "golden_folder.h"
 #include "parity/parity.h"
 #include "rank_suite.h"
 #include "train/checkpointing.h"
@@ -172,7 +173,7 @@ void check_other_meshes(comm::World& world, const Mesh& from, const std::string&
 /// Four rows per step of a folder that transformers wrote, as transformers trained it.
 void check_pretrained(comm::World& world, const std::string& distributed, int local) {
   const SharedFolder folder(world);
-  const std::string golden = std::string(AUTOMODEL_GOLDEN_DIR) + "/hf/e2e_llama_sft";
+  const std::string golden = automodel::golden_folder() + "/hf/e2e_llama_sft";
   const auto text = fmt::format(
       "model: {{pretrained_model_name_or_path: {}, torch_dtype: float32}}\n"
       "dataset: {{_target_: tokens, path: {}/rows.jsonl, pad_token_id: 2003}}\n"

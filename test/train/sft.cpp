@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "golden_folder.h"
 #include "parity/parity.h"
 #include "rank_suite.h"
 #include "train/saved_runs.h"
@@ -19,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kGolden = AUTOMODEL_GOLDEN_DIR;
+const std::string kGolden = automodel::golden_folder();
 constexpr double kLoss = 1e-4, kNorm = 2e-3;  // of float32; the norm is relative
 
 Json reference(const std::string& path) {
