@@ -16,7 +16,8 @@ CORE = ["base", "config", "arch", "mesh", "schedule", "plan", "estimate", "repor
 # Runtime code that must depend on the plan, not on the recipe.
 ENGINES = re.compile(r"lib/(ops|comm|model|parallel|pipeline|optim)/|lib/train/(runtime|trainer|loss_scale|microbatches|evaluate|snapshot|gather)\.")
 RUNTIME_HEADERS = re.compile(r"#include <(ATen|c10|torch|mpi|nccl|cuda)")
-TOP = {"CMakeLists.txt", "CMakePresets.json", "README.md", "CHANGELOG.md", "app", "lib", "recipes", "scripts", "test",
+TOP = {"CMakeLists.txt", "CMakePresets.json", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+       "NOTICE", "SECURITY.md", "app", "lib", "recipes", "scripts", "test",
        "third_party", "docs", "bench", "build", "runs", "compile_commands.json"}
 
 problems = []

@@ -32,7 +32,7 @@ fi
 rm -rf "$stage/install"
 sed "s/@TORCH_VERSION@/$torch/" scripts/package/automodel.sh > "$stage/bin/automodel"
 chmod +x "$stage/bin/automodel"
-cp -r recipes "$stage/"
+cp -r recipes LICENSE NOTICE "$stage/"
 
 # Programs search for libraries relative to their own location, and nowhere else.
 rpath="$(sed -n 's/^set(CMAKE_INSTALL_RPATH "\(.*\)")/\1/p' CMakeLists.txt)"

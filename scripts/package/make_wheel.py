@@ -20,6 +20,9 @@ metadata = f"""Metadata-Version: 2.1
 Name: automodel
 Version: {version}
 Summary: Trains large language models from a recipe, over any mesh of ranks
+License: Apache-2.0
+License-File: LICENSE
+License-File: NOTICE
 Requires-Python: >=3.9
 {"".join(f"Requires-Dist: {each}{chr(10)}" for each in requirements)}
 """
@@ -30,7 +33,9 @@ files = [(f"{name}.dist-info/METADATA", metadata.encode(), 0o644),
          (f"{name}.data/scripts/automodel", (stage / "bin/automodel").read_bytes(), 0o755)]
 for path in sorted(stage.rglob("*")):
     inside = path.relative_to(stage)
-    if path.is_file() and inside.parts[0] != "bin":
+    if inside.name in ("LICENSE", "NOTICE") and len(inside.parts) == 1:
+        files.append((f"{name}.dist-info/{inside}", path.read_bytes(), 0o644))
+    elif path.is_file() and inside.parts[0] != "bin":
         files.append((f"automodel/{inside}", path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644))
 
 target = pathlib.Path(output) / f"{name}-{tag}.whl"
