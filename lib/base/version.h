@@ -1,10 +1,11 @@
-// The program's version, as printed by --version and written into plans and checkpoints.
+// The program's version, as printed by --version and written into plans and checkpoints: that of the project in
+// CMakeLists.txt.
 #pragma once
 
 #include <string_view>
 
 namespace automodel {
 
-inline constexpr std::string_view kVersion = "0.1.0";
+extern const std::string_view kVersion;
 
 }  // namespace automodel

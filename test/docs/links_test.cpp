@@ -1,6 +1,7 @@
 // Pages refer only to things that exist, and name every folder of the library.
 #include <catch2/catch.hpp>
 
+#include "base/version.h"
 #include "docs/pages.h"
 
 namespace automodel {
@@ -8,7 +9,8 @@ namespace {
 
 std::vector<test::fs::path> pages() {
   auto out = test::files_below({"docs", "recipes", "bench"}, {".md"});
-  for (const auto* page : {"README.md", "CHANGELOG.md", "lib/README.md"}) out.push_back(test::repository() / page);
+  for (const auto* page : {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "lib/README.md"})
+    out.push_back(test::repository() / page);
   return out;
 }
 
@@ -40,6 +42,12 @@ TEST_CASE("files named in documentation pages exist", "[docs]") {
           !test::fs::exists(root / "lib" / name))
         FAIL_CHECK(page.filename().string() << " names " << name << ", which is not there");
   }
+}
+
+TEST_CASE("file names with a version in documentation pages have the program's version", "[docs]") {
+  for (const auto& page : pages())
+    for (const auto& version : matches(test::read_file(page), R"(automodel-(\d+\.\d+\.\d+))"))
+      if (version != kVersion) FAIL_CHECK(page.filename().string() << " names version " << version);
 }
 
 TEST_CASE("lib/README.md has a row for every folder of the library", "[docs]") {
