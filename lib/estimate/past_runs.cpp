@@ -5,7 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/median.h"
-#include "estimate/state_bytes.h"
+#include "base/text_hash.h"
+#include "plan/facts.h"
 
 namespace automodel::estimate {
 namespace {
@@ -30,29 +31,9 @@ void stretch(TimePlan& time, double factor) {
 
 std::string run_key(const EstimatedPlan& plan) {
   TextHash hash;
-  plan::mix_work(hash, plan);
-  const auto& estimate = *plan.estimate;
-  const auto& sharding = plan.sharding;
-  const auto& levers = plan.levers;
-  hash.mix(fmt::format("{}", plan.batch.planned_length()));
-  hash.mix(fmt::format("{} {} {} {} {} {} {} {} {}", sharding.optimizer, sharding.gradients, sharding.parameters,
-                       sharding.reshard_after_forward, sharding.keep_experts, sharding.defer_reduction,
-                       sharding.offloaded, sharding.sequence_parallel, sharding.prefetch()));
-  hash.mix(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(estimate.recompute),
-                       levers.kept_microbatches.value_or(-1), levers.deferred_head.value_or(-1),
-                       levers.delay_weight_gradients, levers.autocast ? name_of(*levers.autocast) : "",
-                       levers.offloading ? levers.offloading->layers : 0, levers.loss_chunk.value_or(-1)));
-  if (levers.float8)
-    hash.mix(fmt::format("float8 {} {}", static_cast<int>(levers.float8->recipe), levers.float8->emulate));
-  if (levers.quantization)
-    hash.mix(fmt::format("bits {} {} {}", levers.quantization->base.bits, levers.quantization->base.small_scales,
-                         name_of(levers.quantization->compute)));
-  const auto moments = moments_of(plan.optimizer);
-  hash.mix(fmt::format("{} {}", moments.of_matrices, moments.of_rest));
-  hash.mix(plan.pipeline->name);
-  for (const auto& stage : plan.pipeline->stages)
-    hash.mix(fmt::format("{} {}", stage.pp_rank, stage.part.layers.size()));
-  hash.mix(fmt::format("{} {} {}", estimate.hardware.name, estimate.hardware.per_node, estimate.hardware.threads));
+  const auto& hardware = plan.estimate->hardware;
+  hash.mix(config::to_json(plan::facts_of(plan, &plan::Affects::time)));
+  hash.mix(fmt::format("{} {} {} {}", plan.batch.planned_length(), hardware.name, hardware.per_node, hardware.threads));
   return fmt::format("{:016x}", hash.value());
 }
 

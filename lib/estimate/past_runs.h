@@ -7,8 +7,8 @@
 
 namespace automodel::estimate {
 
-/// A key shared by plans that should take the same time on the same machine: covers mesh, batch, types, model,
-/// schedule, stages, strategy and device. 16 hexadecimal digits.
+/// A key shared by plans that should take the same time on the same machine: covers every decision that affects time
+/// (plan/facts.h), and the machine. 16 hexadecimal digits.
 std::string run_key(const EstimatedPlan& plan);
 
 /// Reports why the plan's model cannot be measured on this machine: missing-key (its sizes are unknown), no-device (the

@@ -1,6 +1,7 @@
 #include "plan/facts.h"
 
 #include <array>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,11 @@ namespace automodel::plan {
 namespace {
 
 using config::Value;
+
+constexpr Affects kNothing = {}, kNumbers = {.numbers = true}, kTime = {.time = true}, kMemory = {.memory = true};
+constexpr Affects operator|(Affects a, Affects b) {
+  return {a.numbers || b.numbers, a.time || b.time, a.memory || b.memory};
+}
 
 Value value_of(bool value) {
   return value;
@@ -51,9 +57,7 @@ Value value_of(const ActivationOffloading& value) {
 Value value_of(const Float8Plan& value) {
   Value out;
   out.set("recipe", config::to_dict(value.recipe));
-  Value::List names;
-  for (const auto& name : value.left_out) names.emplace_back(name);
-  out.set("left_out", std::move(names));
+  out.set("left_out", Value::List(value.left_out.begin(), value.left_out.end()));
   out.set("emulate", value.emulate);
   return out;
 }
@@ -66,6 +70,14 @@ Value value_of(const QuantizationPlan& value) {
   return out;
 }
 
+template <class List>
+requires requires(const List& list) {
+  std::string(*list.begin());
+}
+Value value_of(const List& list) {
+  return Value::List(list.begin(), list.end());
+}
+
 template <class T>
 Value value_of(const std::optional<T>& value) {
   return value ? value_of(*value) : Value();
@@ -74,6 +86,7 @@ Value value_of(const std::optional<T>& value) {
 template <class Part>
 struct Fact {
   std::string_view name;
+  Affects affects;
   std::string_view doc;
   Value (*get)(const Part&);
 };
@@ -82,215 +95,360 @@ template <class Part, class T>
 Part part_of(T Part::*);
 
 template <auto Member>
-constexpr auto fact(std::string_view name, std::string_view doc) {
+constexpr auto fact(std::string_view name, Affects affects, std::string_view doc) {
   using Part = decltype(part_of(Member));
-  return Fact<Part>{name, doc, [](const Part& part) { return value_of(part.*Member); }};
+  return Fact<Part>{name, affects, doc, [](const Part& part) { return value_of(part.*Member); }};
 }
 
 constexpr std::array kBatch = {
-    fact<&BatchPlan::global>("global", "Sequences per optimizer step, over all ranks."),
-    fact<&BatchPlan::local>("local", "Sequences per data-parallel rank and gradient accumulation step."),
-    fact<&BatchPlan::runs>("runs", "Gradient accumulation steps per optimizer step."),
-    fact<&BatchPlan::microbatch>("microbatch", "Sequences per microbatch."),
-    fact<&BatchPlan::microbatches>("microbatches", "Microbatches per gradient accumulation step."),
-    fact<&BatchPlan::length>("sequence_length", "Tokens per sequence; 0 if only the data determines it."),
-    fact<&BatchPlan::multiple>("sequence_multiple", "Batches are padded to a multiple of this many tokens."),
-    fact<&BatchPlan::validation_length>("validation_length",
+    fact<&BatchPlan::global>("global", kNumbers | kTime, "Sequences per optimizer step, over all ranks."),
+    fact<&BatchPlan::local>("local", kNumbers | kTime | kMemory,
+                            "Sequences per data-parallel rank and gradient accumulation step."),
+    fact<&BatchPlan::runs>("runs", kNumbers | kTime | kMemory, "Gradient accumulation steps per optimizer step."),
+    fact<&BatchPlan::microbatch>("microbatch", kNumbers | kTime | kMemory, "Sequences per microbatch."),
+    fact<&BatchPlan::microbatches>("microbatches", kNumbers | kTime | kMemory,
+                                   "Microbatches per gradient accumulation step."),
+    fact<&BatchPlan::length>("sequence_length", kNumbers | kTime | kMemory,
+                             "Tokens per sequence; 0 if only the data determines it."),
+    fact<&BatchPlan::multiple>("sequence_multiple", kTime | kMemory,
+                               "Batches are padded to a multiple of this many tokens."),
+    fact<&BatchPlan::validation_length>("validation_length", kMemory,
                                         "Tokens of the longest validation sequences; 0: as in training."),
 };
 
 constexpr std::array kTypes = {
-    fact<&TypePlan::compute>("compute", "Parameters in forward and backward passes, and activations."),
-    fact<&TypePlan::master>("master", "Master weights, which the optimizer updates."),
-    fact<&TypePlan::gradient>("gradient", "Gradients while they are accumulated over microbatches."),
-    fact<&TypePlan::reduce>("reduce", "Gradients during reduction between ranks."),
-    fact<&TypePlan::first_moment>("first_moment", "First moments, or momentum."),
-    fact<&TypePlan::second_moment>("second_moment", "Second moments."),
-    fact<&TypePlan::message>("message", "Activations between stages."),
-    fact<&TypePlan::cast_inputs>("cast_inputs", "A stage casts its inputs to `compute`."),
-    fact<&TypePlan::output>("logits", "Logits before the loss; null: `compute`."),
+    fact<&TypePlan::compute>("compute", kNumbers | kTime | kMemory,
+                             "Parameters in forward and backward passes, and activations."),
+    fact<&TypePlan::master>("master", kNumbers | kTime | kMemory, "Master weights, which the optimizer updates."),
+    fact<&TypePlan::gradient>("gradient", kNumbers | kTime | kMemory,
+                              "Gradients while they are accumulated over microbatches."),
+    fact<&TypePlan::reduce>("reduce", kNumbers | kTime | kMemory, "Gradients during reduction between ranks."),
+    fact<&TypePlan::first_moment>("first_moment", kNumbers | kTime | kMemory, "First moments, or momentum."),
+    fact<&TypePlan::second_moment>("second_moment", kNumbers | kTime | kMemory, "Second moments."),
+    fact<&TypePlan::message>("message", kNumbers | kTime | kMemory, "Activations between stages."),
+    fact<&TypePlan::cast_inputs>("cast_inputs", kNumbers | kTime | kMemory, "A stage casts its inputs to `compute`."),
+    fact<&TypePlan::output>("logits", kNumbers | kTime | kMemory, "Logits before the loss; null: `compute`."),
 };
 
 constexpr std::array kSharding = {
-    fact<&Sharding::optimizer>("optimizer", "Each rank holds the optimizer states of its shard."),
-    fact<&Sharding::gradients>("gradients", "Also the gradients."),
-    fact<&Sharding::parameters>("parameters", "Also the parameters, which are gathered for use."),
-    fact<&Sharding::shards>("shards", "Ranks over which one copy of a dense parameter is sharded."),
-    fact<&Sharding::expert_shards>("expert_shards", "The same for an expert's parameter."),
-    fact<&Sharding::replicas>("replicas", "Replicas of each shard, over which gradients are all-reduced."),
-    fact<&Sharding::whole_stage>("whole_stage", "A whole stage is one unit; if false, each layer is."),
-    fact<&Sharding::reshard_after_forward>("reshard_after_forward",
+    fact<&Sharding::optimizer>("optimizer", kTime | kMemory, "Each rank holds the optimizer states of its shard."),
+    fact<&Sharding::gradients>("gradients", kTime | kMemory, "Also the gradients."),
+    fact<&Sharding::parameters>("parameters", kTime | kMemory, "Also the parameters, which are gathered for use."),
+    fact<&Sharding::shards>("shards", kTime | kMemory, "Ranks over which one copy of a dense parameter is sharded."),
+    fact<&Sharding::expert_shards>("expert_shards", kTime | kMemory, "The same for an expert's parameter."),
+    fact<&Sharding::replicas>("replicas", kTime | kMemory,
+                              "Replicas of each shard, over which gradients are all-reduced."),
+    fact<&Sharding::whole_stage>("whole_stage", kTime | kMemory, "A whole stage is one unit; if false, each layer is."),
+    fact<&Sharding::reshard_after_forward>("reshard_after_forward", kTime | kMemory,
                                            "Gathered parameters are freed between forward and backward."),
-    fact<&Sharding::keep_experts>("keep_experts",
+    fact<&Sharding::keep_experts>("keep_experts", kTime | kMemory,
                                   "Gathered parameters of experts are kept until the backward pass nevertheless."),
-    fact<&Sharding::defer_reduction>("defer_reduction", "Gradients are reduced only after the last microbatch."),
-    fact<&Sharding::overlap_reduction>("overlap_reduction", "A unit's gradients are reduced during the backward pass."),
-    fact<&Sharding::overlap_gather>("overlap_gather", "Units are gathered ahead of their use."),
-    fact<&Sharding::forward_prefetch>("forward_prefetch", "Units gathered ahead in the forward pass."),
-    fact<&Sharding::backward_prefetch>("backward_prefetch", "Units gathered ahead in the backward pass."),
-    fact<&Sharding::double_buffer>("double_buffer", "Gathered layers alternate between two persistent buffers."),
+    fact<&Sharding::defer_reduction>("defer_reduction", kTime | kMemory,
+                                     "Gradients are reduced only after the last microbatch."),
+    fact<&Sharding::overlap_reduction>("overlap_reduction", kTime | kMemory,
+                                       "A unit's gradients are reduced during the backward pass."),
+    fact<&Sharding::overlap_gather>("overlap_gather", kTime | kMemory, "Units are gathered ahead of their use."),
+    fact<&Sharding::forward_prefetch>("forward_prefetch", kTime | kMemory, "Units gathered ahead in the forward pass."),
+    fact<&Sharding::backward_prefetch>("backward_prefetch", kTime | kMemory,
+                                       "Units gathered ahead in the backward pass."),
+    fact<&Sharding::double_buffer>("double_buffer", kTime | kMemory,
+                                   "Gathered layers alternate between two persistent buffers."),
     fact<&Sharding::bucket_bytes>(
-        "bucket_bytes", "All-reduces of unsharded gradients are split into buckets of this size; null: one per unit."),
-    fact<&Sharding::offloaded>("offloaded",
+        "bucket_bytes", kTime | kMemory,
+        "All-reduces of unsharded gradients are split into buckets of this size; null: one per unit."),
+    fact<&Sharding::offloaded>("offloaded", kTime | kMemory,
                                "Master weights, reduced gradients and optimizer states are in host memory."),
 };
 
 constexpr std::array kExecution = {
-    fact<&Levers::recompute>("recompute", "What the backward pass recomputes: none, selective or full."),
-    fact<&Levers::kept_microbatches>("kept_microbatches",
+    fact<&Levers::recompute>("recompute", kTime | kMemory,
+                             "What the backward pass recomputes: none, selective or full."),
+    fact<&Levers::kept_microbatches>("kept_microbatches", kTime | kMemory,
                                      "Number of microbatches in flight that keep all activations; null: none."),
-    fact<&Levers::deferred_head>("deferred_head",
+    fact<&Levers::deferred_head>("deferred_head", kTime | kMemory,
                                  "Microbatches for which the head's weight gradient is deferred (0: all); null: none."),
-    fact<&Levers::delay_weight_gradients>("delay_weight_gradients",
+    fact<&Levers::delay_weight_gradients>("delay_weight_gradients", kTime | kMemory,
                                           "Input gradients are sent before weight gradients are computed."),
-    fact<&Levers::autocast>("autocast", "Dtype of matmuls; null: `compute`."),
+    fact<&Levers::autocast>("autocast", kNumbers | kTime | kMemory, "Dtype of matmuls; null: `compute`."),
     fact<&Levers::float8>(
-        "float8",
+        "float8", kNumbers | kTime | kMemory,
         "Linear layers in float8: torchao's recipe, excluded modules, and whether GPUs emulate too; null: none."),
-    fact<&Levers::quantization>("quantization",
+    fact<&Levers::quantization>("quantization", kNumbers | kTime | kMemory,
                                 "Quantised frozen weights under adapters: nf4 or int8, whether nf4's scales are in 8 "
                                 "bits, and the matmul dtype; null: not quantised."),
-    fact<&Levers::loss_scaler>("loss_scaler", "Dynamic loss scaling (float16)."),
-    fact<&Levers::check_gradients>("check_gradients", "A gradient that is not finite stops the run."),
-    fact<&Levers::fused_accumulation>("fused_accumulation",
+    fact<&Levers::loss_scaler>("loss_scaler", kNumbers, "Dynamic loss scaling (float16)."),
+    fact<&Levers::check_gradients>("check_gradients", kNothing, "A gradient that is not finite stops the run."),
+    fact<&Levers::fused_accumulation>("fused_accumulation", kNumbers | kTime | kMemory,
                                       "Matmuls accumulate weight gradients directly in the gradient's dtype."),
-    fact<&Levers::deterministic>("deterministic", "On a GPU, only deterministic kernels."),
+    fact<&Levers::deterministic>("deterministic", kTime, "On a GPU, only deterministic kernels."),
     fact<&Levers::overlap_experts>(
-        "overlap_experts", "Tokens are sent to experts in two halves: one is computed while the other is in transit."),
-    fact<&Levers::late_expert_gradients>("late_expert_gradients",
+        "overlap_experts", kTime | kMemory,
+        "Tokens are sent to experts in two halves: one is computed while the other is in transit."),
+    fact<&Levers::late_expert_gradients>("late_expert_gradients", kTime | kMemory,
                                          "Experts' weight gradients are computed while input gradients are sent back."),
-    fact<&Levers::scale_in_schedule>("scale_in_schedule",
+    fact<&Levers::scale_in_schedule>("scale_in_schedule", kNumbers,
                                      "Gradients are divided by the number of microbatches at the reduction."),
-    fact<&Levers::max_norm>("max_norm", "Maximum global gradient norm; null: no clipping."),
-    fact<&Levers::ignore_label>("ignore_label", "Labels with this value are excluded from the loss."),
-    fact<&Levers::logit_softcap>("logit_softcap",
+    fact<&Levers::max_norm>("max_norm", kNumbers, "Maximum global gradient norm; null: no clipping."),
+    fact<&Levers::ignore_label>("ignore_label", kNumbers, "Labels with this value are excluded from the loss."),
+    fact<&Levers::logit_softcap>("logit_softcap", kNumbers | kTime,
                                  "Soft cap of the logits before the loss, as set by the recipe; 0: none."),
-    fact<&Levers::embedding_noise>("embedding_noise",
+    fact<&Levers::embedding_noise>("embedding_noise", kNumbers | kTime,
                                    "Noise on token embeddings in training: NEFTune's alpha; 0: none."),
-    fact<&Levers::router_bias_step>("router_bias_step",
+    fact<&Levers::router_bias_step>("router_bias_step", kNumbers,
                                     "Step size of the router correction biases after every optimizer step, moved "
                                     "against expert load; 0 disables the update."),
-    fact<&Levers::loss_chunk>("loss_chunk",
+    fact<&Levers::loss_chunk>("loss_chunk", kTime | kMemory,
                               "Tokens per chunk of the head's matmul and loss (0: chosen so that a chunk's logits are "
                               "about as large as the hidden states, at least 256); null: not chunked."),
     fact<&Levers::offloading>(
-        "offloading", "Activations kept in host memory: for how many layers, and with which buffers; null: none."),
-    fact<&Levers::captured>("captured",
+        "offloading", kTime | kMemory,
+        "Activations kept in host memory: for how many layers, and with which buffers; null: none."),
+    fact<&Levers::captured>("captured", kTime | kMemory,
                             "Forward and backward of a microbatch are captured as a CUDA graph and replayed."),
-    fact<&Levers::not_captured>("not_captured",
+    fact<&Levers::not_captured>("not_captured", kNothing,
                                 "Why microbatches are not captured although the recipe asks for it; null: captured, or "
                                 "not asked for."),
 };
 
 constexpr std::array kWeights = {
-    fact<&WeightOrigin::folder>("folder", "Read from here; null: initialised from the seed."),
-    fact<&WeightOrigin::zero>("zero", "Left zero (for loading a checkpoint)."),
-    fact<&WeightOrigin::seed>("seed", "Seed of weights, data order and dropout."),
+    fact<&WeightOrigin::folder>("folder", kNumbers, "Read from here; null: initialised from the seed."),
+    fact<&WeightOrigin::zero>("zero", kNumbers, "Left zero (for loading a checkpoint)."),
+    fact<&WeightOrigin::seed>("seed", kNumbers, "Seed of weights, data order and dropout."),
 };
 
 constexpr std::array kContext = {
-    fact<&ContextPlan::heads>("heads", "Number of adjacent ranks that exchange heads (all-to-all)."),
-    fact<&ContextPlan::keys>("keys", "Number of such groups that exchange keys and values."),
-    fact<&ContextPlan::gather>("gather", "Keys and values are all-gathered instead of passed around a ring."),
+    fact<&ContextPlan::heads>("heads", kTime | kMemory, "Number of adjacent ranks that exchange heads (all-to-all)."),
+    fact<&ContextPlan::keys>("keys", kTime | kMemory, "Number of such groups that exchange keys and values."),
+    fact<&ContextPlan::gather>("gather", kTime | kMemory,
+                               "Keys and values are all-gathered instead of passed around a ring."),
 };
 
 constexpr std::array kCommunication = {
-    fact<&CommunicationPlan::backend>("backend",
+    fact<&CommunicationPlan::backend>("backend", kTime,
                                       "nccl, mpi, or auto: NCCL if each rank of a host has its own GPU, else MPI."),
-    fact<&CommunicationPlan::timeout_minutes>("timeout_minutes", "Minutes after which a wait counts as a hang."),
+    fact<&CommunicationPlan::timeout_minutes>("timeout_minutes", kNothing,
+                                              "Minutes after which a wait counts as a hang."),
 };
 
 using arch::TensorOverlap;
 constexpr std::array kOverlap = {
-    fact<&TensorOverlap::gather>("gather", "The all-gather runs in chunks, each multiplied on arrival."),
-    fact<&TensorOverlap::scatter>("scatter", "The reduce-scatter runs in chunks as they are computed."),
-    fact<&TensorOverlap::scatter_in_backward>("scatter_in_backward", "The same for input gradients."),
-    fact<&TensorOverlap::gather_in_backward>("gather_in_backward",
+    fact<&TensorOverlap::gather>("gather", kTime | kMemory,
+                                 "The all-gather runs in chunks, each multiplied on arrival."),
+    fact<&TensorOverlap::scatter>("scatter", kTime | kMemory,
+                                  "The reduce-scatter runs in chunks as they are computed."),
+    fact<&TensorOverlap::scatter_in_backward>("scatter_in_backward", kTime | kMemory, "The same for input gradients."),
+    fact<&TensorOverlap::gather_in_backward>("gather_in_backward", kTime | kMemory,
                                              "Inputs are gathered during the input-gradient matmul."),
     fact<&TensorOverlap::scatter_under_weights>(
-        "scatter_under_weights", "Input gradients are reduce-scattered during the weight-gradient matmul."),
-    fact<&TensorOverlap::gather_attention>("gather_attention",
+        "scatter_under_weights", kTime | kMemory,
+        "Input gradients are reduce-scattered during the weight-gradient matmul."),
+    fact<&TensorOverlap::gather_attention>("gather_attention", kTime | kMemory,
                                            "`gather` also applies to the projections of queries, keys and values."),
-    fact<&TensorOverlap::gather_mlp>("gather_mlp", "`gather` also applies to the MLP's first layer."),
+    fact<&TensorOverlap::gather_mlp>("gather_mlp", kTime | kMemory, "`gather` also applies to the MLP's first layer."),
+};
+
+// Decisions that `plan --json` prints in a form of its own. They have no row on the reference page.
+
+constexpr std::array kMesh = {
+    fact<&mesh::MeshSizes::pp>("pp", kTime | kMemory, ""),
+    fact<&mesh::MeshSizes::dp_replicate>("dp_replicate", kTime | kMemory, ""),
+    fact<&mesh::MeshSizes::dp_shard>("dp_shard", kTime | kMemory, ""),
+    fact<&mesh::MeshSizes::cp>("cp", kTime | kMemory, ""),
+    fact<&mesh::MeshSizes::tp>("tp", kTime | kMemory, ""),
+    fact<&mesh::MeshSizes::ep>("ep", kTime | kMemory, ""),
+};
+
+constexpr std::array kRecomputeModules = {
+    fact<&RecomputeModules::core_attention>("core_attention", kTime | kMemory, ""),
+    fact<&RecomputeModules::norms>("norms", kTime | kMemory, ""),
+    fact<&RecomputeModules::latent_up>("latent_up", kTime | kMemory, ""),
+    fact<&RecomputeModules::mlp>("mlp", kTime | kMemory, ""),
+    fact<&RecomputeModules::experts>("experts", kTime | kMemory, ""),
+    fact<&RecomputeModules::expert_activation>("expert_activation", kTime | kMemory, ""),
+    fact<&RecomputeModules::shared_experts>("shared_experts", kTime | kMemory, ""),
+};
+
+using arch::AdapterSpec;
+constexpr std::array kAdapters = {
+    fact<&AdapterSpec::rank>("rank", kNumbers | kTime | kMemory, ""),
+    fact<&AdapterSpec::expert_rank>("expert_rank", kNumbers | kTime | kMemory, ""),
+    fact<&AdapterSpec::alpha>("alpha", kNumbers, ""),
+    fact<&AdapterSpec::dropout>("dropout", kNumbers | kTime | kMemory, ""),
+    fact<&AdapterSpec::dropout_first>("dropout_first", kNumbers | kTime | kMemory, ""),
+    fact<&AdapterSpec::magnitudes>("magnitudes", kNumbers | kTime | kMemory, ""),
+    Fact<AdapterSpec>{"start", kNumbers, "",
+                      [](const AdapterSpec& spec) -> Value { return static_cast<int>(spec.start); }},
+    fact<&AdapterSpec::weights>("weights", kNumbers | kTime | kMemory, ""),
+};
+
+/// The optimizer's work per parameter; its rates are among `settings`.
+Value update_of(const OptimizerPlan& optimizer) {
+  if (const auto* adam = std::get_if<AdamRule>(&optimizer.rule)) return adam->amsgrad ? "adam, amsgrad" : "adam";
+  if (const auto* sgd = std::get_if<SgdRule>(&optimizer.rule)) return sgd->momentum > 0 ? "sgd, momentum" : "sgd";
+  return fmt::format("muon, {} iterations", std::get<MuonRule>(optimizer.rule).coefficients.size());
+}
+
+Value actions_of(const TrainingPlan& plan) {
+  if (!plan.pipeline) return nullptr;
+  Value::List rows;
+  for (const auto& row : plan.pipeline->schedule.training) rows.emplace_back(schedule::to_text(row));
+  return rows;
+}
+
+Value stages_of(const TrainingPlan& plan) {
+  if (!plan.pipeline) return nullptr;
+  Value::List rows;
+  for (const auto& stage : plan.pipeline->stages)
+    rows.emplace_back(Value::List{stage.pp_rank, value_of(stage.part.fqns)});
+  return rows;
+}
+
+constexpr std::array kWork = {
+    Fact<TrainingPlan>{"strategy", kNothing, "",
+                       [](const TrainingPlan& plan) -> Value { return mesh::name_of(plan.mesh.strategy()); }},
+    fact<&TrainingPlan::zero_level>("zero_dp_strategy", kNothing, ""),
+    fact<&TrainingPlan::cuda>("cuda", kNumbers | kTime | kMemory, ""),
+    fact<&TrainingPlan::expert_tensor>("expert_tensor", kTime | kMemory, ""),
+    Fact<TrainingPlan>{"model", kNumbers | kTime | kMemory, "",
+                       [](const TrainingPlan& plan) { return plan.model ? Value(plan.model->config_text) : Value(); }},
+    Fact<TrainingPlan>{"frozen", kNumbers | kTime | kMemory, "",
+                       [](const TrainingPlan& plan) { return plan.frozen ? value_of(plan.frozen->names) : Value(); }},
+    Fact<TrainingPlan>{"update", kNumbers | kTime | kMemory, "",
+                       [](const TrainingPlan& plan) { return update_of(plan.optimizer); }},
+    Fact<TrainingPlan>{"actions", kTime | kMemory, "", actions_of},
+    Fact<TrainingPlan>{"stages", kTime | kMemory, "", stages_of},
 };
 
 template <class Rows>
 std::vector<FactDoc> docs_of(const Rows& rows) {
   std::vector<FactDoc> out;
-  for (const auto& row : rows) out.push_back({row.name, row.doc});
+  for (const auto& row : rows) out.push_back({row.name, row.affects, row.doc});
   return out;
+}
+
+bool has(Affects affects, Effect effect) {
+  return effect == nullptr || affects.*effect;
 }
 
 template <class Rows, class Part>
-Value values_of(const Rows& rows, const Part& part) {
+Value values_of(const Rows& rows, const Part& part, Effect effect) {
   Value out = Value::Map{};
-  for (const auto& row : rows) out.map()->emplace_back(row.name, row.get(part));
+  for (const auto& row : rows)
+    if (has(row.affects, effect)) out.map()->emplace_back(row.name, row.get(part));
   return out;
 }
 
-Value tensor_of(const TrainingPlan& plan) {
+constexpr std::array kTensor = {
+    Fact<arch::TensorPlan>{"sequence_parallel", kTime | kMemory,
+                           "Norms and the residual stream are sharded over tokens.",
+                           [](const arch::TensorPlan& tensor) -> Value { return tensor.sequence_parallel; }},
+    Fact<arch::TensorPlan>{"styles", kTime | kMemory, "Style of each module pattern.",
+                           [](const arch::TensorPlan& tensor) {
+                             Value styles = Value::Map{};
+                             for (const auto& [pattern, style] : tensor.rows) styles.set(pattern, arch::name_of(style));
+                             return styles;
+                           }},
+    Fact<arch::TensorPlan>{"overlap", kTime | kMemory, "Which communication overlaps with matmuls; see below.",
+                           [](const arch::TensorPlan& tensor) { return values_of(kOverlap, tensor.overlap, nullptr); }},
+};
+
+/// What these sections do to time and memory is in other parts, except for the documents of a pack.
+Value settings_of(const TrainingPlan& plan, Effect effect) {
+  if (effect == nullptr || effect == &Affects::numbers) return plan.settings;
   Value out = Value::Map{};
-  out.set("sequence_parallel", plan.tensor.sequence_parallel);
-  Value styles = Value::Map{};
-  for (const auto& [pattern, style] : plan.tensor.rows) styles.set(pattern, arch::name_of(style));
-  out.set("styles", std::move(styles));
-  out.set("overlap", values_of(kOverlap, plan.tensor.overlap));
+  const auto* packs = plan.settings.find("packed_sequence");
+  if (packs != nullptr) out.set("packed_sequence", *packs);
   return out;
 }
 
-std::vector<FactDoc> tensor_docs() {
-  return {{"sequence_parallel", "Norms and the residual stream are sharded over tokens."},
-          {"styles", "Style of each module pattern."},
-          {"overlap", "Which communication overlaps with matmuls; see below."}};
+Value adapters_of(const TrainingPlan& plan, Effect effect) {
+  return plan.adapters ? values_of(kAdapters, plan.adapters->spec, effect) : Value();
 }
 
-std::vector<FactDoc> no_docs() {
-  return {};
+/// One object of `plan --json`, or decisions that it prints in another form.
+struct PlanPart {
+  std::string_view name;
+  std::string_view doc;
+  std::vector<FactDoc> (*rows)();  ///< empty if the contents are documented elsewhere
+  Value (*get)(const TrainingPlan& plan, Effect effect);
+};
+
+template <const auto& kRows, auto kPart>
+constexpr PlanPart part(std::string_view name, std::string_view doc) {
+  return {name, doc, [] { return docs_of(kRows); },
+          [](const TrainingPlan& plan, Effect effect) { return values_of(kRows, std::invoke(kPart, plan), effect); }};
 }
 
-const std::array kParts = {
-    PlanPart{"communication", "How ranks communicate.", [] { return docs_of(kCommunication); },
-             [](const TrainingPlan& plan) { return values_of(kCommunication, plan.communication); }},
-    PlanPart{"batch", "How the sequences of a step are distributed.", [] { return docs_of(kBatch); },
-             [](const TrainingPlan& plan) { return values_of(kBatch, plan.batch); }},
-    PlanPart{"dtypes", "Dtypes of everything that is stored, computed and sent (see precision.md).",
-             [] { return docs_of(kTypes); }, [](const TrainingPlan& plan) { return values_of(kTypes, plan.types); }},
-    PlanPart{"sharding", "What is sharded over data-parallel ranks, and when it is communicated.",
-             [] { return docs_of(kSharding); },
-             [](const TrainingPlan& plan) { return values_of(kSharding, plan.sharding); }},
-    PlanPart{"execution", "Execution options beyond the order of the schedule.", [] { return docs_of(kExecution); },
-             [](const TrainingPlan& plan) { return values_of(kExecution, plan.levers); }},
-    PlanPart{"tensor", "How modules are split over tensor-parallel ranks.", tensor_docs, tensor_of},
+const std::array kPrinted = {
+    part<kCommunication, &TrainingPlan::communication>("communication", "How ranks communicate."),
+    part<kBatch, &TrainingPlan::batch>("batch", "How the sequences of a step are distributed."),
+    part<kTypes, &TrainingPlan::types>("dtypes",
+                                       "Dtypes of everything that is stored, computed and sent (see precision.md)."),
+    part<kSharding, &TrainingPlan::sharding>("sharding",
+                                             "What is sharded over data-parallel ranks, and when it is communicated."),
+    part<kExecution, &TrainingPlan::levers>("execution", "Execution options beyond the order of the schedule."),
+    part<kTensor, &TrainingPlan::tensor>("tensor", "How modules are split over tensor-parallel ranks."),
     PlanPart{"overlap", "Part of `tensor`.", [] { return docs_of(kOverlap); }, nullptr},
-    PlanPart{"context", "How context-parallel ranks exchange keys, values and heads.", [] { return docs_of(kContext); },
-             [](const TrainingPlan& plan) { return values_of(kContext, plan.context); }},
-    PlanPart{"weights", "Where the weights come from.", [] { return docs_of(kWeights); },
-             [](const TrainingPlan& plan) { return values_of(kWeights, plan.weights); }},
+    part<kContext, &TrainingPlan::context>("context", "How context-parallel ranks exchange keys, values and heads."),
+    part<kWeights, &TrainingPlan::weights>("weights", "Where the weights come from."),
     PlanPart{"settings",
              "The recipe's sections that apply as written, with defaults filled in and without keys that have no "
              "effect (recipe-reference.md).",
-             no_docs, [](const TrainingPlan& plan) { return plan.settings; }},
+             [] { return std::vector<FactDoc>(); }, settings_of},
 };
+
+const mesh::MeshSizes& sizes_of(const TrainingPlan& plan) {
+  return plan.mesh.sizes();
+}
+const TrainingPlan& whole(const TrainingPlan& plan) {
+  return plan;
+}
+const std::array kPrintedElsewhere = {
+    part<kMesh, sizes_of>("mesh", ""),
+    part<kRecomputeModules, &TrainingPlan::recompute_modules>("recompute_modules", ""),
+    PlanPart{"adapters", "", [] { return docs_of(kAdapters); }, adapters_of},
+    part<kWork, whole>("work", ""),
+};
+
+std::string text_of(Affects affects) {
+  std::string out;
+  for (const auto& [member, name] :
+       {std::pair{&Affects::numbers, "numbers"}, {&Affects::time, "time"}, {&Affects::memory, "memory"}})
+    if (affects.*member) out += (out.empty() ? "" : ", ") + std::string(name);
+  return out;
+}
 
 }  // namespace
 
 void write_parts(JsonWriter& json, const TrainingPlan& plan) {
-  for (const auto& part : kParts) {
+  for (const auto& part : kPrinted) {
     if (part.get == nullptr) continue;
     json.key(part.name);
-    json.document(config::to_json(part.get(plan)));
+    json.document(config::to_json(part.get(plan, nullptr)));
   }
 }
 
+Value facts_of(const TrainingPlan& plan, Effect effect) {
+  Value out = Value::Map{};
+  for (const auto& parts : {std::span<const PlanPart>(kPrinted), std::span<const PlanPart>(kPrintedElsewhere)})
+    for (const auto& part : parts)
+      if (part.get != nullptr) out.map()->emplace_back(part.name, part.get(plan, effect));
+  return out;
+}
+
 std::string parts_reference() {
-  std::string out = "\n## Parts of the plan\n\n| field | meaning |\n| --- | --- |\n";
-  for (const auto& part : kParts)
+  std::string out =
+      "\n## Parts of the plan\n\nWhat a decision affects: `numbers` (what is computed, beyond rounding from another "
+      "order of sums), `time` (of a step) or `memory` (of a rank). A past run corrects the time only of plans that "
+      "equal "
+      "its own in everything that affects time.\n\n| field | meaning |\n| --- | --- |\n";
+  for (const auto& part : kPrinted)
     if (part.get != nullptr) out += fmt::format("| `{}` | {} |\n", part.name, part.doc);
-  for (const auto& part : kParts) {
+  for (const auto& part : kPrinted) {
     const auto rows = part.rows();
     out += fmt::format("\n## `{}`\n\n{}\n", part.name, part.doc);
-    if (!rows.empty()) out += "\n| field | meaning |\n| --- | --- |\n";
-    for (const auto& row : rows) out += fmt::format("| `{}` | {} |\n", row.name, row.doc);
+    if (!rows.empty()) out += "\n| field | affects | meaning |\n| --- | --- | --- |\n";
+    for (const auto& row : rows) out += fmt::format("| `{}` | {} | {} |\n", row.name, text_of(row.affects), row.doc);
   }
   return out;
 }

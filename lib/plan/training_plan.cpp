@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text_hash.h"
 #include "config/optimizer_basics.h"
 #include "plan/capture_choice.h"
 #include "plan/costs.h"
@@ -348,7 +349,6 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.stack = stack_of(recipe, spec != nullptr && spec->moe.has_value(), request.training);
     if (!plan.cuda) warn_of_gpu_estimates(recipe.hardware(), report);
     plan.recompute_modules = recompute_modules(recipe, request.training, report);
-    plan.expert_overlap = recipe.model_parallel->overlap_moe_expert_parallel_comm();
     plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));
     plan.types = choose_types(loaded, spec, plan.cuda, report);
     plan.levers = plan_levers(loaded,
@@ -420,41 +420,9 @@ std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan) {
   return plan.adapters ? plan.adapters->all : plan.frozen ? plan.frozen->all : arch::parameters(plan.model->layout);
 }
 
-void mix_work(TextHash& hash, const TrainingPlan& plan) {
-  const auto& sizes = plan.mesh.sizes();
-  hash.mix(fmt::format("{} {} {} {} {} {} {}", sizes.pp, sizes.dp_replicate, sizes.dp_shard, sizes.cp, sizes.tp,
-                       sizes.ep, mesh::name_of(plan.mesh.strategy())));
-  hash.mix(
-      fmt::format("{} {} {} {}", plan.batch.local, plan.batch.runs, plan.batch.microbatch, plan.batch.microbatches));
-  hash.mix(fmt::format("{} {} {} {} {}", name_of(plan.types.compute), name_of(plan.types.master),
-                       name_of(plan.types.gradient), name_of(plan.types.reduce), name_of(plan.types.message)));
-  hash.mix(fmt::format("{} {}", name_of(plan.types.first_moment), name_of(plan.types.second_moment)));
-  hash.mix(fmt::format("{}", plan.zero_level.value_or(-1)));
-  if (plan.model) hash.mix(plan.model->config_text);
-  if (plan.adapters) {
-    const auto& spec = plan.adapters->spec;
-    hash.mix(fmt::format("{} {} {} {} {} {}", spec.rank, spec.alpha, spec.dropout, spec.dropout_first,
-                         static_cast<int>(spec.start), spec.magnitudes));
-    for (const auto& weight : spec.weights) hash.mix(weight);
-  }
-  if (plan.frozen)
-    for (const auto& name : plan.frozen->names) hash.mix(name);
-  hash.mix(fmt::format("{} {} {}", plan.context.heads, plan.context.keys, plan.context.gather));
-}
-
 std::uint64_t fingerprint(const TrainingPlan& plan) {
   TextHash hash;
-  mix_work(hash, plan);
-  JsonWriter parts;
-  parts.begin_object();
-  write_parts(parts, plan);
-  parts.end_object();
-  hash.mix(parts.take());
-  if (plan.pipeline) {
-    for (const auto& row : plan.pipeline->schedule.training) hash.mix(schedule::to_text(row));
-    for (const auto& stage : plan.pipeline->stages)
-      for (const auto& fqn : stage.part.fqns) hash.mix(fqn);
-  }
+  hash.mix(config::to_json(facts_of(plan)));
   return hash.value();
 }
 

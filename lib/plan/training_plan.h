@@ -9,7 +9,6 @@
 
 #include "arch/tensor_plan.h"
 #include "base/dtype.h"
-#include "base/text_hash.h"
 #include "config/recipe.h"
 #include "mesh/device_mesh.h"
 #include "plan/adapter_choice.h"
@@ -112,7 +111,6 @@ struct TrainingPlan {
   config::Stack stack = config::Stack::kOwn;  ///< software stack that GPU estimates assume
   int expert_tensor = 1;                      ///< ranks that hold parts of the same experts
   RecomputeModules recompute_modules = {};
-  bool expert_overlap = false;         ///< expert dispatch overlaps with computation of other microbatches
   std::optional<int> zero_level = {};  ///< Megatron-FSDP's zero_dp_strategy, normalised
   bool pipelined = false;              ///< pp_size > 1: the recipe's pipeline section applies
   bool cuda = false;
@@ -141,8 +139,6 @@ PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& requ
 /// All tensors of the model: parameters, buffers and adapter parameters.
 std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan);
 
-/// Adds the work and its distribution to the hash: mesh, microbatches, types, model, adapters, context parallelism.
-void mix_work(TextHash& hash, const TrainingPlan& plan);
 /// A hash over every fact of the plan, equal on two ranks iff (barring collisions) they made the same plan.
 std::uint64_t fingerprint(const TrainingPlan& plan);
 
