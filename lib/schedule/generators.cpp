@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -78,6 +79,42 @@ constexpr std::array kGenerators = {
               0,
               orders::check_megatron_interleaved,
               orders::megatron_interleaved},
+    Generator{"ZB-H1",
+              {},
+              "zero bubble with the memory of 1F1B: weight gradients apart, a third of 1F1B's bubble",
+              kLoop,
+              true,
+              1,
+              1,
+              nullptr,
+              orders::zb_h1},
+    Generator{"ZB-H2",
+              {},
+              "zero bubble with twice the memory of 1F1B; no bubble where F, I and W take the same time",
+              kLoop,
+              true,
+              1,
+              1,
+              nullptr,
+              orders::zb_h2},
+    Generator{"V-Half",
+              {},
+              "two stages per rank placed as a V, about half of ZBVZeroBubble's activations",
+              kV,
+              false,
+              2,
+              2,
+              nullptr,
+              orders::v_half},
+    Generator{"V-Min",
+              {},
+              "two stages per rank placed as a V, about a third of ZBVZeroBubble's activations",
+              kV,
+              false,
+              2,
+              2,
+              nullptr,
+              orders::v_min},
     Generator{"PipelineScheduleSingle",
               {},
               "the order of a CSV file, one stage per rank",
@@ -98,9 +135,15 @@ constexpr std::array kGenerators = {
               nullptr},
 };
 
+/// Lower case, without hyphens: V-Half, v-half and vhalf are one name.
+std::string folded(std::string_view name) {
+  std::string out;
+  for (const char c : name)
+    if (c != '-') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
 bool same_word(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+  return folded(a) == folded(b);
 }
 
 Diagnostics check_sizes(const Request& request) {

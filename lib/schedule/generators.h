@@ -43,7 +43,7 @@ struct Generator {
 };
 
 std::span<const Generator> generators();
-/// By name or alias, case-insensitive; null for an unknown name.
+/// By name or alias, without regard to case and hyphens; null for an unknown name.
 const Generator* find_generator(std::string_view name);
 /// A "schedule-unknown" diagnostic with the nearest name and the list of all names.
 Diagnostic unknown_schedule(std::string_view name);

@@ -1,4 +1,5 @@
-// The generators listed in the table of generators.cpp, each in the source file of the same name. Requests must have
+// The generators listed in the table of generators.cpp, each in the source file of the same name or, if several
+// share a construction, of that. Requests must have
 // passed check_request(); the check_... functions verify requirements beyond the table's columns.
 #pragma once
 
@@ -17,6 +18,10 @@ Schedule interleaved_zero_bubble(const Request& request);
 Schedule zbv_zero_bubble(const Request& request);
 Schedule dual_pipe_v(const Request& request);
 Schedule megatron_interleaved(const Request& request);
+Schedule zb_h1(const Request& request);
+Schedule zb_h2(const Request& request);
+Schedule v_half(const Request& request);
+Schedule v_min(const Request& request);
 
 Diagnostics check_rounds(const Request& request);
 Diagnostics check_dual_pipe_v(const Request& request);

@@ -64,6 +64,16 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        for (int m : {2, 7}) check(w, {"ZBVZeroBubble", 2, m, 2 * w.size() + 1});
      }},
+    {"ZB-H1 and ZB-H2",
+     [](comm::World& w) {
+       for (const char* s : {"ZB-H1", "ZB-H2"})
+         for (int m : {2, 7}) check(w, {s, 1, m, 5});
+     }},
+    {"V-Half and V-Min",
+     [](comm::World& w) {
+       for (const char* s : {"V-Half", "V-Min"})
+         for (int m : {2, 7}) check(w, {s, 2, m, 2 * w.size() + 1});
+     }},
     {"DualPipeV",
      [](comm::World& w) {
        check(w, {"DualPipeV", 2, 2 * w.size() + 1, 2 * w.size()});

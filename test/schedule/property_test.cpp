@@ -186,6 +186,10 @@ TEST_CASE("microbatches in flight and buffers stay within each schedule's bounds
         if (row.name == "GPipe" || row.name == "LoopedBFS") CHECK(live.in_flight == all);
         if (row.name == "1F1B") CHECK(live.in_flight == std::min(request.microbatches, request.ranks - rank));
         if (row.name == "ZBVZeroBubble" || row.name == "DualPipeV") CHECK(live.in_flight <= 2 * request.ranks + 1);
+        if (row.name == "ZB-H1") CHECK(live.in_flight <= request.ranks);
+        if (row.name == "ZB-H2") CHECK(live.in_flight <= 2 * request.ranks);
+        if (row.name == "V-Half") CHECK(live.in_flight <= request.ranks + 2);
+        if (row.name == "V-Min") CHECK(live.in_flight <= (request.ranks <= 4 ? 4 : (2 * request.ranks + 2) / 3 + 2));
         if (row.name == "MegatronInterleaved") {
           const int group = request.microbatch_group_size > 0 ? request.microbatch_group_size : request.ranks;
           CHECK(live.in_flight <= 2 * (request.ranks - rank - 1) + (request.stages_per_rank - 1) * group + 1);
