@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <memory>
-#include <new>
 #include <type_traits>
 #include <utility>
 
 #include <dlfcn.h>
 
-#include <ATen/Parallel.h>
 #include <ATen/Version.h>
 
 #include "base/processor.h"
 #include "ops/kernels/device.h"
 #include "ops/kernels/kernels.h"
+#include "ops/tiled_matmul.h"
 
 namespace automodel::ops {
 namespace {
@@ -28,8 +26,8 @@ using Gemm = void (*)(int, int, int, int, int, int, float, const Bits*, int, con
 constexpr int kRowMajor = 101, kNoTranspose = 111, kTranspose = 112;
 
 Gemm find_gemm() {
-  // On processors of other vendors MKL uses slower code.
-  if (processor().bfloat16 == BFloat16Unit::kNone || !processor().intel) return nullptr;
+  // Without AMX it has only the instructions of our tiles.
+  if (processor().bfloat16 != BFloat16Unit::kAmx) return nullptr;
   return reinterpret_cast<Gemm>(dlsym(RTLD_DEFAULT, "cblas_gemm_bf16bf16f32"));
 }
 
@@ -62,15 +60,15 @@ MatrixView<Bits> view_of(const at::Tensor& x, at::Tensor& copy) {
 /// The GEMMs of a linear layer: x W^T, dY W and dY^T X, for a weight stored as [outputs, inputs].
 enum Kind : std::size_t { kForward, kInputGradient, kWeightGradient, kKinds };
 
-/// Range of token counts for which our kernel was measured to be faster than LibTorch's library.
+/// Range of token counts for which our tiles were measured to be faster than LibTorch's library (bench/gemm_bench).
 struct Tokens {
   std::int64_t fewest = 1, most = 0;
   bool hold(std::int64_t n) const { return n >= fewest && n <= most; }
 };
-template <class T>
+/// Per kind; and whether the tiles also serve accumulating GEMMs of other shapes, those of attention.
 struct Choice {
-  MatmulKernels<T> kernel;
   std::array<Tokens, kKinds> tokens;
+  bool sums = false;
 };
 
 /// With fewer tokens the GEMM is close to matrix-vector products, for which libraries have special code; smaller
@@ -78,65 +76,38 @@ struct Choice {
 constexpr std::int64_t kFewTokens = 24, kSmallWeight = 64;
 constexpr Tokens kFromFew = {kFewTokens, std::numeric_limits<std::int64_t>::max()};
 
-/// ATEN_CPU_CAPABILITY disables these kernels along with LibTorch's own AVX-512 code.
-bool kernels_allowed() {
-  return at::get_cpu_capability() == "AVX512";
+/// ATEN_CPU_CAPABILITY disables the tiles along with LibTorch's own AVX-512 code.
+template <class T>
+bool tiles_allowed() {
+  return at::get_cpu_capability() == "AVX512" && has_tiles<T>();
 }
 
 template <class T>
-const Choice<T>& choice();
+const Choice& choice();
 
-/// On Intel's processors, what the library spends on packing the weight, or on the gradient's memory traffic, is small
-/// with many tokens, so our kernel serves only small counts; other accumulating GEMMs, those of attention, stay with
-/// the library. On other processors MKL uses AVX2 code, so our kernels serve all but weight gradients of many tokens,
-/// where MKL is as fast.
+/// MKL has AVX-512 code for Intel's processors only. There it is up to a tenth faster with many tokens, because what it
+/// spends on packing the weight, or on the gradient's memory traffic, is then small, and always for dY W. On other
+/// processors it uses AVX2: the tiles have 2.2 times its rate where vector units are 512 bits wide, and 0.96 to 1.1
+/// times in weight gradients of many tokens where AVX-512 runs in 256-bit halves.
 template <>
-const Choice<float>& choice() {
-  static const Choice<float> found = [] {
-    if (!kernels_allowed()) return Choice<float>{};
-    const auto& kernel = kernels().matmul_float;
-    if (!processor().intel) return Choice<float>{kernel, {kFromFew, kFromFew, Tokens{kFewTokens, 768}}};
-    return Choice<float>{{.rounded = kernel.rounded}, {Tokens{kFewTokens, 256}, Tokens{}, Tokens{kFewTokens, 192}}};
+const Choice& choice<float>() {
+  static const Choice found = [] {
+    if (!tiles_allowed<float>()) return Choice{};
+    if (!processor().intel) return Choice{{kFromFew, kFromFew, kFromFew}, true};
+    return Choice{{Tokens{kFewTokens, 256}, Tokens{}, Tokens{kFewTokens, 256}}};
   }();
   return found;
 }
 
-/// Without AMX, oneDNN has only the same instructions as our kernel, and repacks the weight for every GEMM. Weight
+/// Without AMX, oneDNN has only the same instructions as our tiles, and repacks the weight for every GEMM. Weight
 /// gradients are accumulated in float32 instead, by host_matmul().
 template <>
-const Choice<Bits>& choice() {
-  static const Choice<Bits> found = [] {
-    if (!kernels_allowed() || gemm() != nullptr) return Choice<Bits>{};
-    return Choice<Bits>{kernels().matmul_bfloat16, {kFromFew, kFromFew, Tokens{}}};
+const Choice& choice<Bits>() {
+  static const Choice found = [] {
+    if (!tiles_allowed<Bits>() || gemm() != nullptr) return Choice{};
+    return Choice{{kFromFew, kFromFew, Tokens{}}, true};
   }();
   return found;
-}
-
-/// This thread's GEMM workspace.
-float* matmul_workspace() {
-  struct alignas(64) Line {
-    std::array<float, 16> lanes;
-  };
-  thread_local const std::unique_ptr<Line[]> workspace(new Line[kMatmulWorkspace / 16]);
-  return workspace[0].lanes.data();
-}
-
-/// Splits the rows of a weight gradient, or the columns of other GEMMs, among threads.
-template <class T, class Out>
-void run_divided(Matmul<T, Out> run, OutputMatrix<Out> out, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
-                 std::int64_t rows, std::int64_t inner, std::int64_t columns) {
-  constexpr std::int64_t kPiece = 32;  // columns per panel
-  const auto whole = a.transposed ? rows : columns;
-  at::parallel_for(0, (whole + kPiece - 1) / kPiece, 1, [&](std::int64_t from, std::int64_t to) {
-    const auto first = from * kPiece, size = std::min(whole, to * kPiece) - first;
-    if (a.transposed)
-      run({out.data + first * out.stride, out.stride}, fresh, {a.data + first, a.stride, true}, b, size, inner, columns,
-          matmul_workspace());
-    else
-      run({out.data + first, out.stride}, fresh, a,
-          {b.data + (b.transposed ? first * b.stride : first), b.stride, b.transposed}, rows, inner, size,
-          matmul_workspace());
-  });
 }
 
 template <class T>
@@ -148,16 +119,20 @@ bool rows_of(const at::Tensor& x) {
 /// not suit. All operands must be row-major with contiguous rows; the weight's are those of [outputs, inputs].
 template <class T>
 bool computed(Kind kind, at::Tensor& out, bool fresh, const at::Tensor& a, const at::Tensor& b) {
-  const auto& [kernel, tokens] = choice<T>();
   const bool gradient = kind == kWeightGradient;
   const at::Tensor& weight = gradient ? out : b;
   const auto inner = gradient ? a.size(0) : a.size(1);
-  if (!tokens[kind].hold(a.size(0)) || weight.size(0) < kSmallWeight || weight.size(1) < kSmallWeight) return false;
-  if (!std::is_same_v<T, float> && inner > kernel.depth) return false;
+  if (!choice<T>().tokens[kind].hold(a.size(0)) || weight.size(0) < kSmallWeight || weight.size(1) < kSmallWeight)
+    return false;
+  if (!std::is_same_v<T, float> && inner > 2 * kMatmulDepth) return false;
   if (!rows_of<T>(out) || !rows_of<T>(a) || !rows_of<T>(b)) return false;
-  run_divided(kernel.rounded, OutputMatrix<T>{out.mutable_data_ptr<T>(), row_stride(out)}, fresh,
-              MatrixView<T>{a.const_data_ptr<T>(), row_stride(a), gradient},
-              MatrixView<T>{b.const_data_ptr<T>(), row_stride(b), kind == kForward}, out.size(0), inner, out.size(1));
+  const OutputMatrix<T> to = {out.mutable_data_ptr<T>(), row_stride(out)};
+  const MatrixView<T> left = {a.const_data_ptr<T>(), row_stride(a), gradient};
+  const MatrixView<T> right = {b.const_data_ptr<T>(), row_stride(b), kind == kForward};
+  if constexpr (std::is_same_v<T, float>)
+    tiled_matmul(to, fresh, left, right, out.size(0), inner, out.size(1));
+  else
+    tiled_matmul(to, left, right, out.size(0), inner, out.size(1));
   return true;
 }
 
@@ -173,7 +148,7 @@ bool host_matmul_with_weight(at::Tensor out, const at::Tensor& x, const at::Tens
 
 template <class T>
 bool has_own_matmul() {
-  return choice<T>().kernel.sum != nullptr;
+  return choice<T>().sums;
 }
 
 template <class T>
@@ -185,7 +160,7 @@ template <class T>
 void host_matmul(float* out, std::int64_t stride, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
                  std::int64_t rows, std::int64_t inner, std::int64_t columns) {
   if (has_own_matmul<T>()) {
-    run_divided(choice<T>().kernel.sum, OutputMatrix<float>{out, stride}, fresh, a, b, rows, inner, columns);
+    tiled_matmul(OutputMatrix<float>{out, stride}, fresh, a, b, rows, inner, columns);
     return;
   }
   if constexpr (std::is_same_v<T, Bits>) {

@@ -1,4 +1,4 @@
-// GEMM on a CPU: the choice between libraries and our own kernels (kernels/matmul_tiles.h, AVX-512). bfloat16 operands
+// GEMM on a CPU: the choice between libraries and our own tiles (tiled_matmul.h, AVX-512). bfloat16 operands
 // are accumulated in float32 in one call on processors with instructions for it.
 #pragma once
 

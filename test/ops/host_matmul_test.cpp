@@ -1,6 +1,7 @@
 // Matmuls of bfloat16 accumulated in float32, and float32 matmuls with our own kernels, against float64.
 #include "ops/host_matmul.h"
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include "ops/linear.h"
 #include "ops/parameter.h"
+#include "ops/tiled_matmul.h"
 #include "torch_catch.h"
 
 namespace automodel::ops {
@@ -240,7 +242,14 @@ bool all_are(double value, const at::Tensor& x) {
 /// Every operand layout, with odd sizes, incomplete blocks and several parts of the inner dimension.
 template <class T>
 void check_layouts(at::ScalarType type) {
-  if (!has_host_matmul<T>()) return;
+  if (!has_host_matmul<T>() && !has_tiles<T>()) return;
+  const auto run = [](float* out, std::int64_t stride, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
+                      std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+    if (has_tiles<T>())  // whatever this processor's choice is
+      tiled_matmul(OutputMatrix<float>{out, stride}, fresh, a, b, rows, inner, columns);
+    else
+      host_matmul(out, stride, fresh, a, b, rows, inner, columns);
+  };
   at::manual_seed(10);
   for (const auto& [rows, inner, columns] :
        {Size{1, 1, 1}, Size{3, 2, 5}, Size{14, 33, 32}, Size{15, 7, 33}, Size{40, 32, 70}, Size{129, 65, 47},
@@ -261,8 +270,8 @@ void check_layouts(at::ScalarType type) {
         const auto left = upright(a, transposed_a, rows, inner), right = upright(b, transposed_b, inner, columns);
         at::Tensor around = at::full({rows, columns + 20}, 2.0, at::kFloat);
         for (const bool fresh : {false, true}) {
-          host_matmul(around.mutable_data_ptr<float>() + 1, columns + 20, fresh, operand(a, transposed_a),
-                      operand(b, transposed_b), rows, inner, columns);
+          run(around.mutable_data_ptr<float>() + 1, columns + 20, fresh, operand(a, transposed_a),
+              operand(b, transposed_b), rows, inner, columns);
           const auto before = at::full({rows, columns}, fresh ? 0.0 : 2.0, at::kFloat);
           require_float_sum(around.narrow(1, 1, columns), before, left.t(), right);
         }
@@ -295,30 +304,51 @@ TEST_CASE("float32 operands and gradients may be slices of larger matrices", "[h
   require_float_sum(product(x, Linear{.weights = {&w}}), at::zeros({n, rows}), x.t(), w.value.t());
 }
 
-TEST_CASE("float32 kernels give the same bits for slices of a matmul and any thread count", "[host matmul]") {
-  at::manual_seed(8);
-  const std::int64_t n = 150, inputs = 1100, outputs = 300;
-  const auto x = at::randn({n, inputs}), w = at::randn({outputs, inputs}), dy = at::randn({n, outputs});
-  auto whole = at::empty({n, outputs}), gradient = at::zeros({outputs, inputs});
-  if (!host_matmul_with_weight(whole, x, w.t())) {
-    SUCCEED("no kernel for this processor");
-    return;
-  }
-  REQUIRE(host_matmul(gradient, true, dy, x));
-  auto part = at::empty({61, 100});
-  REQUIRE(host_matmul_with_weight(part, x.narrow(0, 47, 61), w.narrow(0, 177, 100).t()));
-  CHECK(part.equal(whole.narrow(0, 47, 61).narrow(1, 177, 100)));
-  auto rows = at::empty({100, inputs - 500});
-  REQUIRE(host_matmul(rows, true, dy.narrow(1, 111, 100), x.narrow(1, 500, inputs - 500)));
-  CHECK(rows.equal(gradient.narrow(0, 111, 100).narrow(1, 500, inputs - 500)));
+namespace {
+
+/// a b, or a^T b, by tiles.
+template <class T>
+at::Tensor tiled(const at::Tensor& a, const at::Tensor& b, bool transposed) {
+  const auto rows = a.size(transposed ? 1 : 0), inner = a.size(transposed ? 0 : 1), columns = b.size(1);
+  auto out = at::full({rows, columns}, 0.5, at::kFloat);
+  tiled_matmul(OutputMatrix<float>{out.mutable_data_ptr<float>(), columns}, false,
+               MatrixView<T>{a.const_data_ptr<T>(), a.stride(0), transposed},
+               MatrixView<T>{b.const_data_ptr<T>(), b.stride(0)}, rows, inner, columns);
+  return out;
+}
+
+/// With operands larger than what threads pack together (2,044 rows, 2,048 columns at this depth) and than what each
+/// packs for itself (1,024 columns, 1,008 rows), for any number of threads.
+template <class T>
+void check_slices(at::ScalarType type, bool transposed) {
+  if (!has_tiles<T>()) return;
+  at::manual_seed(11);
+  constexpr std::int64_t kInner = 1024 * sizeof(float) / sizeof(T), kRows = 2060, kColumns = 2090;
+  const auto a = at::randn(transposed ? std::vector{kInner, kRows} : std::vector{kRows, kInner}).to(type);
+  const auto b = at::randn({kInner, kColumns}).to(type);
   const auto threads = at::get_num_threads();
-  at::set_num_threads(threads == 1 ? 3 : 1);
-  auto again = at::empty({n, outputs}), gradient_again = at::empty({outputs, inputs});
-  REQUIRE(host_matmul_with_weight(again, x, w.t()));
-  REQUIRE(host_matmul(gradient_again, true, dy, x));
+  at::set_num_threads(1);
+  const auto whole = tiled<T>(a, b, transposed);
+  for (const auto& [row, rows, column, columns] :
+       {std::array<std::int64_t, 4>{0, 31, 1000, 70}, {990, 45, 2030, 60}, {2030, 30, 0, 40}, {1, 500, 700, 350}}) {
+    CAPTURE(transposed, row, rows, column, columns);
+    const auto part = tiled<T>(a.narrow(transposed ? 1 : 0, row, rows), b.narrow(1, column, columns), transposed);
+    CHECK(part.equal(whole.narrow(0, row, rows).narrow(1, column, columns)));
+  }
+  for (const int count : {2, 3}) {
+    at::set_num_threads(count);
+    CHECK(tiled<T>(a, b, transposed).equal(whole));
+  }
   at::set_num_threads(threads);
-  CHECK(again.equal(whole));
-  CHECK(gradient_again.equal(gradient));
+}
+
+}  // namespace
+
+TEST_CASE("tiles give the same bits for slices of a matmul and any thread count", "[host matmul]") {
+  for (const bool transposed : {false, true}) {
+    check_slices<float>(at::kFloat, transposed);
+    check_slices<c10::BFloat16>(at::kBFloat16, transposed);
+  }
 }
 
 }  // namespace automodel::ops

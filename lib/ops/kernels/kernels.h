@@ -128,20 +128,35 @@ struct MatrixView {
   std::int64_t stride;
   bool transposed = false;
 };
-/// Size of a GEMM's workspace in floats.
-inline constexpr std::int64_t kMatmulWorkspace = 160 * 1024;
-/// GEMM: out [rows, columns] = a [rows, inner] b [inner, columns], or += if not `fresh`. Sizes must be above 0.
-/// `workspace`: kMatmulWorkspace floats, aligned to 64 bytes.
+/// GEMMs are made of tiles of at most kMatmulBlock rows and kMatmulPanel columns that add up at most kMatmulDepth lanes
+/// of the inner dimension. A lane holds 32 bits: `numbers` elements.
+inline constexpr std::int64_t kMatmulBlock = 14, kMatmulPanel = 32, kMatmulDepth = 1024;
+/// Floats between packed blocks of n lanes: the stores of the last line write 16.
+inline constexpr std::int64_t block_room(std::int64_t n) {
+  return (kMatmulBlock * n + 31) / 16 * 16;
+}
+/// Packs blocks of rows, or panels of columns, `from` to `to` - 1 of x, which has `size` rows or columns. `out` is
+/// where the first one goes, aligned to 64 bytes.
+template <class T>
+using PackMatrix = void (*)(const MatrixView<T>& x, std::int64_t size, std::int64_t inner, std::int64_t from,
+                            std::int64_t to, float* out);
+/// GEMM: out [rows, columns] = a [rows, inner] b [inner, columns], or += if not `fresh`. Sizes must be above 0, and
+/// `inner` at most kMatmulDepth lanes. One operand is packed; the other one is packed on the way, into a buffer with
+/// room for all of it. If T is not float and Out is, sums are not rounded; if Out is not float: requires `fresh`.
 template <class T, class Out>
-using Matmul = void (*)(OutputMatrix<Out> out, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
-                        std::int64_t rows, std::int64_t inner, std::int64_t columns, float* workspace);
-/// GEMM kernels; null where a library's GEMM is at least as good.
+struct TiledMatmul {
+  void (*stream_columns)(OutputMatrix<Out> out, bool fresh, const float* a, const MatrixView<T>& b, std::int64_t rows,
+                         std::int64_t inner, std::int64_t columns, float* buffer) = nullptr;
+  void (*stream_rows)(OutputMatrix<Out> out, bool fresh, const MatrixView<T>& a, const float* b, std::int64_t rows,
+                      std::int64_t inner, std::int64_t columns, float* buffer) = nullptr;
+};
+/// Null where a library's GEMM is at least as good.
 template <class T>
 struct MatmulKernels {
-  Matmul<T, float> sum = nullptr;
-  Matmul<T, T> rounded = nullptr;  ///< rounds once, at the end. If T is not float: requires `fresh` and inner <=
-                                   ///< `depth`
-  std::int64_t depth = 0;
+  std::int64_t numbers = 1;
+  PackMatrix<T> pack_rows = nullptr, pack_columns = nullptr;
+  TiledMatmul<T, float> sum = {};
+  TiledMatmul<T, T> rounded = {};
 };
 
 template <class T>

@@ -33,7 +33,7 @@ struct Pair {
 
 MatmulKernels<c10::BFloat16> bfloat16_matmuls();
 MatmulKernels<c10::BFloat16> bfloat16_matmuls() {
-  return {matmul<Pair, float>, matmul<Pair, c10::BFloat16>, kDepth * Pair::kNumbers};
+  return matmuls<Pair>();
 }
 
 }  // namespace automodel::ops::AUTOMODEL_ISA

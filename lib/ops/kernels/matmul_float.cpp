@@ -23,7 +23,7 @@ struct Float {
 
 MatmulKernels<float> float_matmuls();
 MatmulKernels<float> float_matmuls() {
-  return {matmul<Float, float>, matmul<Float, float>, kDepth};
+  return matmuls<Float>();
 }
 
 }  // namespace automodel::ops::AUTOMODEL_ISA

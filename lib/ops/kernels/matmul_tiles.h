@@ -1,7 +1,8 @@
 // GEMM with float accumulation for AVX-512. A tile of at most 14 x 32 sums stays in registers over up to kDepth lanes
 // of the inner dimension; a deeper one is cut into nearly equal parts, added to `out` one after the other. So the order
 // of additions depends on the inner dimension alone, not on how rows and columns are divided. Operands are packed into
-// 32-bit lanes: one float, or two bfloat16 that are neighbours in the inner dimension.
+// 32-bit lanes: one float, or two bfloat16 that are neighbours in the inner dimension. Who packs what, and when, is
+// decided in tiled_matmul.cpp.
 //
 // A class `Lane` defines the contents of a lane (matmul_float.cpp, matmul_bfloat16.cpp):
 //   Number, kNumbers             the element type, and how many are in a lane
@@ -26,11 +27,11 @@
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
-constexpr std::int64_t kLanes = 16, kBlock = 14, kPanel = 2 * kLanes, kDepth = 1024;
-/// Capacity (in floats) for the operand that is packed as a whole; the other one is packed one block or panel at a
-/// time.
-constexpr std::int64_t kHeld = kMatmulWorkspace - kPanel * kDepth;
-static_assert(kBlock * kDepth + kLanes <= kPanel * kDepth && kHeld > kPanel * kDepth + kLanes);
+constexpr std::int64_t kLanes = 16, kBlock = kMatmulBlock, kPanel = kMatmulPanel, kDepth = kMatmulDepth;
+static_assert(kPanel == 2 * kLanes);
+/// Size, in floats, of the part of the shared operand that a core keeps in its L2 cache while it streams the other
+/// operand past it.
+constexpr std::int64_t kHeld = 128 * 1024;
 
 inline __mmask16 lanes(std::int64_t count) {
   return static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1U << count) - 1U);
@@ -131,11 +132,10 @@ void pack_panel(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t count,
       pack_direct<Lane>(b.data + first + half, b.stride, count - half, inner, out + half, kPanel);
 }
 
-/// Prefetch cursor over the source of the next panel: every 8 steps, a tile prefetches the cache lines at `first` and
-/// `first + second`, then advances both by `step` elements.
-template <class Lane>
+/// Prefetch cursor over what comes next: every 8 steps, a tile prefetches the cache lines at `first` and `first +
+/// second`, then advances both by `step` bytes.
 struct Ahead {
-  const NumberOf<Lane>* first;
+  const char* first;
   std::int64_t second = 0, step = 0;
 };
 
@@ -145,7 +145,7 @@ struct Tile {
   std::int64_t stride;
   std::int64_t columns;  ///< number that exist, of kPanel
   bool fresh;
-  Ahead<Lane> ahead;
+  Ahead ahead;
 };
 
 /// Stores (`fresh`) or adds the sums of 16 columns, those selected by the mask `there`.
@@ -179,7 +179,7 @@ void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>&
       right[r] = Lane::multiply_add(x, second, right[r]);
     }
   };
-  const NumberOf<Lane>* ahead = at.ahead.first;
+  const char* ahead = at.ahead.first;
   std::int64_t i = n;
   for (; i >= 8; i -= 8, a += 8 * kRows, b += 8 * kPanel, ahead += at.ahead.step) {
     _mm_prefetch(ahead, _MM_HINT_T1);
@@ -230,97 +230,121 @@ void run_tile(std::int64_t rows, const float* a, const float* b, std::int64_t n,
   kTiles<Lane, Out>[static_cast<std::size_t>(rows - 1)](a, b, n, at);
 }
 
-/// What row block `i` prefetches of the panel of columns from `first` on: the first 8 blocks together cover all of it.
-/// Otherwise a cursor that stays on `workspace`, so that the tile needs no branch.
-template <class Lane>
-Ahead<Lane> ahead_of(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t columns, std::int64_t i,
-                     const float* workspace) {
-  if (first >= columns || i >= 8) return {reinterpret_cast<const NumberOf<Lane>*>(workspace)};
-  if (b.transposed) return {b.data + (first + 4 * i) * b.stride, kLanes * Lane::kNumbers, kPanel * Lane::kNumbers};
-  return {b.data + first + i * Lane::kNumbers * b.stride, Lane::kNumbers == 1 ? kLanes : b.stride,
-          8 * Lane::kNumbers * b.stride};
+/// A cursor that stays where it is, so that the tile needs no branch.
+inline Ahead nowhere(const float* somewhere) {
+  return {reinterpret_cast<const char*>(somewhere)};
 }
 
-/// What the tile of panel `j` prefetches of the next block, `count` columns from `first` on of a transposed `a`: one
-/// cache line of each row, the one with the block's last number, because the line with its first number came with the
-/// block before. The first tiles together cover all rows.
+/// What the tile of row block `i` prefetches of the panel from column `first` on, before it is packed: the first 8
+/// blocks together cover all of it.
 template <class Lane>
-Ahead<Lane> ahead_of_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, std::int64_t inner,
-                          std::int64_t n, std::int64_t j, const float* workspace) {
+Ahead ahead_of_panel(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t i) {
+  constexpr std::int64_t kSize = sizeof(NumberOf<Lane>), kLine = kLanes * Lane::kNumbers * kSize;
+  const auto row = b.stride * kSize;
+  const auto* data = reinterpret_cast<const char*>(b.data);
+  if (b.transposed) return {data + (first + 4 * i) * row, kLine, 2 * kLine};
+  return {data + first * kSize + i * Lane::kNumbers * row, Lane::kNumbers == 1 ? kLine : row, 8 * Lane::kNumbers * row};
+}
+
+/// What the tile of panel `j` prefetches of the next block of a transposed `a`, `count` columns from `first` on, before
+/// it is packed: one cache line of each row, the one with the block's last number, because the line with its first
+/// number came with the block before. The first tiles together cover all rows.
+template <class Lane>
+Ahead ahead_of_block(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, std::int64_t inner,
+                     std::int64_t n, std::int64_t j, const float* somewhere) {
   const auto lines = n / 8, row = 2 * lines * j;
-  if (count == 0 || row + 2 * lines > inner) return {reinterpret_cast<const NumberOf<Lane>*>(workspace)};
-  return {a.data + first + count - 1 + row * a.stride, lines * a.stride, a.stride};
+  if (!a.transposed || row + 2 * lines > inner) return nowhere(somewhere);
+  constexpr std::int64_t kSize = sizeof(NumberOf<Lane>);
+  return {reinterpret_cast<const char*>(a.data + first + count - 1 + row * a.stride), lines * a.stride * kSize,
+          a.stride * kSize};
 }
 
-/// Packs all of `a`, then `b`, which comes from memory, panel by panel; the tiles of one panel prefetch the next.
-template <class Lane, class Out>
-void multiply_prepacked_a(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b,
-                          std::int64_t rows, std::int64_t inner, std::int64_t columns, float* workspace) {
-  float* const panel = workspace;
-  float* const held = workspace + kPanel * kDepth;
-  const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const auto [first, size] = part(rows, blocks, i);
-    pack_rows<Lane>(a, first, size, inner, held + first * n);
-  }
-  for (std::int64_t j = 0; j < columns; j += kPanel) {
-    pack_panel<Lane>(b, j, columns - j, inner, panel);
-    for (std::int64_t i = 0; i < blocks; ++i) {
-      const auto [first, size] = part(rows, blocks, i);
-      run_tile<Lane, Out>(size, held + first * n, panel, n,
-                          {out.data + first * out.stride + j, out.stride, columns - j, fresh,
-                           ahead_of<Lane>(b, j + kPanel, columns, i, workspace)});
-    }
-  }
+/// What the `i`-th tile prefetches of a packed block or panel.
+inline Ahead ahead_of_packed(const float* packed, std::int64_t n, std::int64_t i) {
+  constexpr std::int64_t kLine = 64;
+  return {reinterpret_cast<const char*>(packed + i * (n / 8) * 2 * kLanes), kLine, 2 * kLine};
 }
 
-/// Packs all of `b`, then `a` block by block; tiles run along the rows of `out`, so that it is read and written
-/// once.
-template <class Lane, class Out>
-void multiply_prepacked_b(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b,
-                          std::int64_t rows, std::int64_t inner, std::int64_t columns, float* workspace) {
-  float* const block = workspace;
-  float* const held = workspace + kPanel * kDepth;
-  const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
-  for (std::int64_t j = 0; j < columns; j += kPanel) pack_panel<Lane>(b, j, columns - j, inner, held + j * n);
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const auto [first, size] = part(rows, blocks, i);
-    const auto next = i + 1 < blocks ? part(rows, blocks, i + 1) : Part{0, 0};
-    pack_rows<Lane>(a, first, size, inner, block);
-    for (std::int64_t j = 0; j < columns; j += kPanel)
-      run_tile<Lane, Out>(size, block, held + j * n, n,
-                          {out.data + first * out.stride + j, out.stride, columns - j, fresh,
-                           ahead_of_rows<Lane>(a, next.first, next.size, inner, n, j / kPanel, workspace)});
-  }
-}
-
+/// Packs blocks `from` to `to` - 1 of `a`; each gets block_room(n) floats.
 template <class Lane>
-MatrixOf<Lane> from(const MatrixOf<Lane>& x, std::int64_t row, std::int64_t column) {
-  return {x.data + (x.transposed ? column * x.stride + row : row * x.stride + column), x.stride, x.transposed};
+void pack_blocks(const MatrixOf<Lane>& a, std::int64_t rows, std::int64_t inner, std::int64_t from, std::int64_t to,
+                 float* out) {
+  const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
+  for (auto i = from; i < to; ++i) {
+    const auto [first, size] = part(rows, blocks, i);
+    pack_rows<Lane>(a, first, size, inner, out + i * block_room(n));
+  }
 }
 
+/// Packs panels `from` to `to` - 1 of `b`; each gets kPanel * n floats.
+template <class Lane>
+void pack_panels(const MatrixOf<Lane>& b, std::int64_t columns, std::int64_t inner, std::int64_t from, std::int64_t to,
+                 float* out) {
+  const auto n = lanes_for<Lane>(inner);
+  for (auto j = from * kPanel; j < to * kPanel; j += kPanel) pack_panel<Lane>(b, j, columns - j, inner, out + j * n);
+}
+
+/// `a` is packed. Groups of its blocks stay in L2 while the panels of `b` pass by; the first group's tiles find each
+/// panel as the caller left it, to be packed, and prefetch the next. With a single group, all panels share one buffer.
 template <class Lane, class Out>
-void matmul(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, const MatrixOf<Lane>& b, std::int64_t rows,
-            std::int64_t inner, std::int64_t columns, float* workspace) {
-  const auto steps = lanes_for<Lane>(inner), depths = parts(steps, kDepth);
-  for (std::int64_t d = 0; d < depths; ++d) {
-    const auto [step, n] = part(steps, depths, d);
-    const auto begin = step * Lane::kNumbers, numbers = std::min(inner - begin, n * Lane::kNumbers);
-    const bool first = fresh && d == 0;
-    if (a.transposed) {  // weight gradient: `out` is the large operand
-      const auto wide = kHeld / n / kPanel * kPanel;
-      for (std::int64_t j = 0; j < columns; j += wide)
-        multiply_prepacked_b<Lane, Out>({out.data + j, out.stride}, first, from<Lane>(a, 0, begin),
-                                        from<Lane>(b, begin, j), rows, numbers, std::min(wide, columns - j), workspace);
-    } else {
-      const auto groups = parts(rows, (kHeld - kLanes) / n);
-      for (std::int64_t g = 0; g < groups; ++g) {
-        const auto [row, size] = part(rows, groups, g);
-        multiply_prepacked_a<Lane, Out>({out.data + row * out.stride, out.stride}, first, from<Lane>(a, row, begin),
-                                        from<Lane>(b, begin, 0), size, numbers, columns, workspace);
+void stream_panels(OutputMatrix<Out> out, bool fresh, const float* a, const MatrixOf<Lane>& b, std::int64_t rows,
+                   std::int64_t inner, std::int64_t columns, float* buffer) {
+  const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
+  const auto groups = parts(blocks, std::max<std::int64_t>(1, kHeld / (kBlock * n)));
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const auto [begin, count] = part(blocks, groups, g);
+    for (std::int64_t j = 0; j < columns; j += kPanel) {
+      float* const panel = groups > 1 ? buffer + j * n : buffer;
+      if (g == 0) pack_panel<Lane>(b, j, columns - j, inner, panel);
+      const bool more = j + kPanel < columns;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto [first, size] = part(rows, blocks, begin + i);
+        const auto ahead = !more || i >= 8 ? nowhere(buffer)
+                           : g == 0        ? ahead_of_panel<Lane>(b, j + kPanel, i)
+                                           : ahead_of_packed(panel + kPanel * n, n, i);
+        run_tile<Lane, Out>(size, a + (begin + i) * block_room(n), panel, n,
+                            {out.data + first * out.stride + j, out.stride, columns - j, fresh, ahead});
       }
     }
   }
+}
+
+/// `b` is packed. Strips of its panels stay in L2 while the blocks of `a` pass by; tiles run along the rows of `out`,
+/// which is the large operand of a weight gradient.
+template <class Lane, class Out>
+void stream_blocks(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, const float* b, std::int64_t rows,
+                   std::int64_t inner, std::int64_t columns, float* buffer) {
+  const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
+  const auto wide = std::max<std::int64_t>(1, kHeld / (kPanel * n)) * kPanel;
+  const bool again = wide < columns;
+  for (std::int64_t strip = 0; strip < columns; strip += wide)
+    for (std::int64_t i = 0; i < blocks; ++i) {
+      const auto [first, size] = part(rows, blocks, i);
+      float* const block = again ? buffer + i * block_room(n) : buffer;
+      const auto next = i + 1 < blocks ? part(rows, blocks, i + 1) : Part{0, 0};
+      if (strip == 0) pack_rows<Lane>(a, first, size, inner, block);
+      const auto last = std::min(columns, strip + wide);
+      for (auto j = strip; j < last; j += kPanel) {
+        const auto place = (j - strip) / kPanel;
+        const auto ahead = next.size == 0 ? nowhere(buffer)
+                           : strip == 0   ? ahead_of_block<Lane>(a, next.first, next.size, inner, n, place, buffer)
+                           : place < 4    ? ahead_of_packed(block + block_room(n), n, place)
+                                          : nowhere(buffer);
+        run_tile<Lane, Out>(size, block, b + j * n, n,
+                            {out.data + first * out.stride + j, out.stride, columns - j, fresh, ahead});
+      }
+    }
+}
+
+/// What is generated for one type of lane.
+template <class Lane>
+MatmulKernels<NumberOf<Lane>> matmuls() {
+  using T = NumberOf<Lane>;
+  return {.numbers = Lane::kNumbers,
+          .pack_rows = pack_blocks<Lane>,
+          .pack_columns = pack_panels<Lane>,
+          .sum = {stream_panels<Lane, float>, stream_blocks<Lane, float>},
+          .rounded = {stream_panels<Lane, T>, stream_blocks<Lane, T>}};
 }
 
 }  // namespace
