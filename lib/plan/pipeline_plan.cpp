@@ -378,9 +378,10 @@ class PipelinePlanning {
           .ranks = ranks_, .stages_per_rank = stages_ / ranks_, .microbatches = plan_.batch.microbatches};
       request.microbatch_group_size = recipe_.recipe.model_parallel->microbatch_group_size_per_vp_stage().value_or(0);
       if (request.microbatch_group_size != 0 && generator_->name != "MegatronInterleaved") {
-        report_.warn("no-effect", "model_parallel.microbatch_group_size_per_vp_stage",
-                     fmt::format("microbatch_group_size_per_vp_stage has no effect under {}", generator_->name),
-                     "it belongs to pp_schedule: MegatronInterleaved");
+        if (ranks_ > 1)  // with one, check_idle_keys() says so
+          report_.warn("no-effect", "model_parallel.microbatch_group_size_per_vp_stage",
+                       fmt::format("microbatch_group_size_per_vp_stage has no effect under {}", generator_->name),
+                       "it belongs to pp_schedule: MegatronInterleaved");
         request.microbatch_group_size = 0;
       }
       made = schedule::make_schedule(*generator_, request);

@@ -11,7 +11,7 @@
 #include "plan/capture_choice.h"
 #include "plan/costs.h"
 #include "plan/facts.h"
-#include "plan/idle_sections.h"
+#include "plan/idle_keys.h"
 #include "plan/lr_schedule.h"
 #include "plan/optimizer_choice.h"
 #include "plan/pipeline_plan.h"
@@ -364,7 +364,6 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.pipelined = sizes->pp > 1;
     check_megatron(loaded, *sizes, plan.types, report);
     if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
-    warn_of_idle_sections(recipe, *sizes, report);
     if (model && !model->spec.plan_only.empty())
       report.plan_only(request.training, model->spec.plan_only,
                        {"unsupported-model",
@@ -390,6 +389,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.communication = communication_of(recipe, plan.cuda, report);
     plan.weights = weight_origin(plan, recipe);
     plan.optimizer = plan_optimizer(recipe.optimizer(), spec != nullptr ? spec->hidden : 1);
+    check_idle_keys(recipe, plan, report);
     plan.first_step = recipe.step_scheduler->start_step();
     plan.settings = acting_sections(recipe);
     if (plan.model) plan.shares = tensor_shares(*plan.model, plan.tensor, sizes->tp);
