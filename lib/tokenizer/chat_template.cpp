@@ -5,6 +5,26 @@
 #include <nlohmann/json.hpp>
 
 namespace automodel::tokenizer {
+namespace {
+
+/// Null members of messages are dropped.
+TemplateValue messages_value(const nlohmann::ordered_json& messages, TemplateBudget& budget) {
+  if (!messages.is_array()) return TemplateValue::from_json(messages, budget);
+  TemplateList out;
+  for (const auto& message : messages) {
+    if (!message.is_object()) {
+      out.push_back(TemplateValue::from_json(message, budget));
+      continue;
+    }
+    TemplateDict members;
+    for (const auto& [key, item] : message.items())
+      if (!item.is_null()) members.emplace_back(key, TemplateValue::from_json(item, budget));
+    out.push_back(TemplateValue::dict(std::move(members), budget));
+  }
+  return TemplateValue::list(std::move(out), budget);
+}
+
+}  // namespace
 
 std::unique_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source, const std::string& file,
                                                         Diagnostics& problems) {
@@ -52,17 +72,15 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const n
                                  bool add_generation_prompt,
                                  const std::map<std::string, std::string, std::less<>>& roles,
                                  std::vector<TextSpan>* marked) const {
+  TemplateBudget budget;
   TemplateDict variables;
-  for (const auto& [name, token] : roles) variables.emplace_back(name, TemplateValue::text(token));
-  TemplateValue list = TemplateValue::from_json(messages);
-  if (auto* items = list.as_list())
-    for (auto& item : *items)
-      if (auto* dict = item.as_dict()) std::erase_if(*dict, [](const auto& member) { return member.second.is_none(); });
-  set_item(variables, "messages", std::move(list));
-  set_item(variables, "add_generation_prompt", TemplateValue::Storage(add_generation_prompt));
-  set_item(variables, "tools", tools.is_array() ? TemplateValue::from_json(tools) : TemplateValue::none());
-  set_item(variables, "documents", TemplateValue::none());
-  return render_template(block_, std::move(variables), marked);
+  for (const auto& [name, token] : roles) variables.emplace_back(name, TemplateValue::paid(token));
+  set_item(variables, "messages", messages_value(messages, budget), budget);
+  set_item(variables, "add_generation_prompt", TemplateValue::Storage(add_generation_prompt), budget);
+  set_item(variables, "tools", tools.is_array() ? TemplateValue::from_json(tools, budget) : TemplateValue::none(),
+           budget);
+  set_item(variables, "documents", TemplateValue::none(), budget);
+  return render_template(block_, std::move(variables), budget, marked);
 }
 
 }  // namespace automodel::tokenizer

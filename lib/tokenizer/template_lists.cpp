@@ -12,19 +12,19 @@ namespace {
 using Storage = TemplateValue::Storage;
 using Value = TemplateValue;
 
-TemplateList listed(const Value& value) {
-  return *apply_filter("list", value.is_undefined() ? Value::list({}) : value, {}, {}).as_list();
-}
+using Given = TemplateArguments;
+using Budget = TemplateBudget;
 
 /// Resolves an attribute path such as "a.b" of an item.
-Value attribute(const Value& item, std::string_view path) {
+Value attribute(const Value& item, std::string_view path, Budget& budget) {
   Value out = item;
   while (!path.empty()) {
-    const std::string name(path.substr(0, path.find('.')));
+    budget.step();
+    const std::string_view name = path.substr(0, path.find('.'));
     path.remove_prefix(std::min(path.size(), name.size() + 1));
-    auto* dict = out.as_dict();
-    const auto* found = dict == nullptr ? nullptr : find_item(*dict, name);
-    out = found == nullptr ? Value() : *found;
+    const auto* dict = out.as_dict();
+    const auto* found = dict == nullptr ? nullptr : find_item(*dict, name, budget);
+    out = found == nullptr ? Value() : Value(*found);
   }
   return out;
 }
@@ -40,92 +40,107 @@ std::string word(const TemplateList& arguments, std::size_t i) {
   return *arguments[i].as_text();
 }
 
+TemplateList rest(const TemplateList& arguments, std::size_t skip) {
+  return {arguments.begin() + static_cast<std::ptrdiff_t>(skip), arguments.end()};
+}
+
 /// map('filter', ...) or map(attribute='name', default=...).
-Value mapped(const Value& value, const TemplateList& arguments, const TemplateDict& named) {
+Value mapped(const Value& value, const Given& given, Budget& budget) {
   TemplateList out;
-  const Value* path = named_argument(named, "attribute");
-  for (const auto& item : listed(value)) {
+  const Value* path = named_argument(given.named, "attribute");
+  const std::string filter = path == nullptr ? word(given.plain, 0) : "";
+  const Given own{path == nullptr ? rest(given.plain, 1) : TemplateList(), given.named};
+  for (const auto& item : items_of(value, budget)) {
     if (path == nullptr) {
-      out.push_back(apply_filter(word(arguments, 0), item, {arguments.begin() + 1, arguments.end()}, named));
+      out.push_back(apply_filter(filter, item, own, budget));
       continue;
     }
-    Value own = path->as_text() == nullptr ? Value() : attribute(item, *path->as_text());
-    if (const Value* otherwise = named_argument(named, "default"); otherwise != nullptr && own.is_undefined())
-      own = *otherwise;
-    out.push_back(std::move(own));
+    Value member = path->as_text() == nullptr ? Value() : attribute(item, *path->as_text(), budget);
+    if (const Value* otherwise = named_argument(given.named, "default"); otherwise != nullptr && member.is_undefined())
+      member = *otherwise;
+    out.push_back(std::move(member));
   }
-  return Value::list(std::move(out));
+  return Value::list(std::move(out), budget);
 }
 
 /// The items for which a test holds (`wanted`) or fails; applied to an attribute of theirs if `by_attribute`.
 template <bool by_attribute, bool wanted>
-Value kept(const Value& value, const TemplateList& arguments, const TemplateDict&) {
+Value kept(const Value& value, const Given& given, Budget& budget) {
   const std::size_t skip = by_attribute ? 1 : 0;
+  const std::string path = by_attribute ? word(given.plain, 0) : "";
+  const bool tests = given.plain.size() > skip;
+  const std::string test = tests ? word(given.plain, skip) : "";
+  const TemplateList own = tests ? rest(given.plain, skip + 1) : TemplateList();
   TemplateList out;
-  for (const auto& item : listed(value)) {
-    const Value tested = by_attribute ? attribute(item, word(arguments, 0)) : item;
-    const bool holds = arguments.size() > skip
-                           ? apply_test(word(arguments, skip), tested,
-                                        {arguments.begin() + static_cast<std::ptrdiff_t>(skip) + 1, arguments.end()})
-                           : tested.truth();
-    if (holds == wanted) out.push_back(item);
+  for (const auto& item : items_of(value, budget)) {
+    const Value tested = by_attribute ? attribute(item, path, budget) : item;
+    if ((tests ? apply_test(test, tested, own, budget) : tested.truth()) == wanted) out.push_back(item);
   }
-  return Value::list(std::move(out));
+  return Value::list(std::move(out), budget);
 }
 
-bool before(const Value& a, const Value& b, bool with_case) {
+bool flag(const Given& given, std::size_t i, std::string_view name) {
+  if (const Value* value = named_argument(given.named, name)) return value->truth();
+  return i < given.plain.size() && given.plain[i].truth();
+}
+
+bool before(const Value& a, const Value& b, Budget& budget) {
+  budget.step();
   if (a.is_number() && b.is_number()) return a.number() < b.number();
   if (a.as_text() == nullptr || b.as_text() == nullptr)
     throw TemplateError(fmt::format("{} and {} have no order", a.type(), b.type()));
-  if (with_case) return *a.as_text() < *b.as_text();
-  const auto lower = [](const Value& v) { return *apply_filter("lower", v, {}, {}).as_text(); };
-  return lower(a) < lower(b);
+  budget.read(std::min(a.as_text()->size(), b.as_text()->size()));
+  return *a.as_text() < *b.as_text();
 }
 
-bool flag(const TemplateList& arguments, const TemplateDict& named, std::size_t i, std::string_view name) {
-  if (const Value* given = named_argument(named, name)) return given->truth();
-  return i < arguments.size() && arguments[i].truth();
+/// Items in the order of what `key` gives for each.
+template <class Key>
+Value in_order(const TemplateList& items, bool with_case, bool reverse, Budget& budget, Key key) {
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const auto& item : items) {
+    const Value own = key(item);
+    const bool folded = !with_case && own.as_text() != nullptr;
+    keyed.emplace_back(folded ? apply_filter("lower", own, {}, budget) : own, item);
+  }
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [&](const auto& a, const auto& b) { return before(a.first, b.first, budget); });
+  if (reverse) std::reverse(keyed.begin(), keyed.end());
+  TemplateList out;
+  for (auto& [own, item] : keyed) out.push_back(std::move(item));
+  return Value::list(std::move(out), budget);
 }
 
 /// dictsort(case_sensitive, by, reverse)
-Value sorted_pairs(const Value& value, const TemplateList& arguments, const TemplateDict& named) {
-  TemplateList out = *apply_filter("items", value, {}, {}).as_list();
-  const Value* by = named_argument(named, "by");
-  if (by == nullptr && arguments.size() > 1) by = &arguments[1];
+Value sorted_pairs(const Value& value, const Given& given, Budget& budget) {
+  const Value pairs = apply_filter("items", value, {}, budget);
+  const Value* by = named_argument(given.named, "by");
+  if (by == nullptr && given.plain.size() > 1) by = &given.plain[1];
   const std::size_t at = by != nullptr && by->as_text() != nullptr && *by->as_text() == "value" ? 1 : 0;
-  const bool with_case = flag(arguments, named, 0, "case_sensitive");
-  std::stable_sort(out.begin(), out.end(), [&](const Value& a, const Value& b) {
-    return before(a.as_list()->at(at), b.as_list()->at(at), with_case);
-  });
-  if (flag(arguments, named, 2, "reverse")) std::reverse(out.begin(), out.end());
-  return Value::list(std::move(out));
+  return in_order(*pairs.as_list(), flag(given, 0, "case_sensitive"), flag(given, 2, "reverse"), budget,
+                  [&](const Value& pair) { return pair.as_list()->at(at); });
 }
 
 /// sort(reverse, case_sensitive, attribute)
-Value sorted(const Value& value, const TemplateList& arguments, const TemplateDict& named) {
-  TemplateList out = listed(value);
-  const Value* path = named_argument(named, "attribute");
-  const bool with_case = flag(arguments, named, 1, "case_sensitive");
-  const auto key = [&](const Value& item) {
-    return path != nullptr && path->as_text() != nullptr ? attribute(item, *path->as_text()) : item;
-  };
-  std::stable_sort(out.begin(), out.end(),
-                   [&](const Value& a, const Value& b) { return before(key(a), key(b), with_case); });
-  if (flag(arguments, named, 0, "reverse")) std::reverse(out.begin(), out.end());
-  return Value::list(std::move(out));
+Value sorted(const Value& value, const Given& given, Budget& budget) {
+  const Value* path = named_argument(given.named, "attribute");
+  return in_order(items_of(value, budget), flag(given, 1, "case_sensitive"), flag(given, 0, "reverse"), budget,
+                  [&](const Value& item) {
+                    const bool named = path != nullptr && path->as_text() != nullptr;
+                    return named ? attribute(item, *path->as_text(), budget) : item;
+                  });
 }
 
-Value unique(const Value& value, const TemplateList&, const TemplateDict&) {
+Value unique(const Value& value, const Given&, Budget& budget) {
   TemplateList out;
-  for (const auto& item : listed(value))
-    if (std::none_of(out.begin(), out.end(), [&](const Value& known) { return known.equals(item); }))
+  for (const auto& item : items_of(value, budget))
+    if (std::none_of(out.begin(), out.end(), [&](const Value& known) { return known.equals(item, budget); }))
       out.push_back(item);
-  return Value::list(std::move(out));
+  return Value::list(std::move(out), budget);
 }
 
 struct ListFilter {
   std::string_view name;
-  Value (*apply)(const Value& value, const TemplateList& arguments, const TemplateDict& named);
+  Value (*apply)(const Value& value, const TemplateArguments& given, TemplateBudget& budget);
 };
 constexpr std::array kListFilters = {
     ListFilter{"map", mapped},
@@ -144,10 +159,10 @@ bool is_list_filter(const std::string& name) {
   return std::any_of(kListFilters.begin(), kListFilters.end(), [&](const auto& row) { return row.name == name; });
 }
 
-TemplateValue apply_list_filter(const std::string& name, const Value& value, const TemplateList& arguments,
-                                const TemplateDict& named) {
+TemplateValue apply_list_filter(const std::string& name, const Value& value, const TemplateArguments& given,
+                                TemplateBudget& budget) {
   return std::find_if(kListFilters.begin(), kListFilters.end(), [&](const auto& row) { return row.name == name; })
-      ->apply(value, arguments, named);
+      ->apply(value, given, budget);
 }
 
 }  // namespace automodel::tokenizer

@@ -28,7 +28,10 @@ std::unique_ptr<Expression> make(Expression::Kind kind, int line, std::string te
 
 class Parser {
  public:
-  explicit Parser(std::string_view source) : tokens_(lex_template(source)) {}
+  explicit Parser(std::string_view source) {
+    if (source.size() > TemplateBudget::kMostSource) throw TemplateError("the template is too long");
+    tokens_ = lex_template(source);
+  }
 
   TemplateBlock run() {
     TemplateBlock out = block({});
@@ -76,6 +79,13 @@ class Parser {
   std::string name() {
     if (now().kind != Kind::kName) fail("a name is expected");
     return tokens_[at_++].text;
+  }
+
+  /// Chains of operators and filters nest without recursion of the parser: the tree's depth is limited here.
+  void add(Expression& to, ExpressionPtr part) const {
+    if (part) to.depth = std::max(to.depth, part->depth + 1);
+    if (to.depth > TemplateBudget::kMostDepth) fail("the expression is too long");
+    to.parts.push_back(std::move(part));
   }
 
   /// Parses up to a block tag that begins with one of `ends`, leaving that word as the next token, or to the end.
@@ -216,10 +226,10 @@ class Parser {
     auto first = one();
     if (!is_sign(",")) return first;
     auto out = make(Expression::Kind::kList, line);
-    out->parts.push_back(std::move(first));
+    add(*out, std::move(first));
     while (take_sign(",")) {
       if (now().kind == Kind::kBlockEnd || now().kind == Kind::kOutputEnd || is_sign(")")) break;
-      out->parts.push_back(one());
+      add(*out, one());
     }
     return out;
   }
@@ -230,9 +240,9 @@ class Parser {
     while (is_word("if")) {
       auto out = make(Expression::Kind::kIf, now().line);
       ++at_;
-      out->parts.push_back(std::move(value));
-      out->parts.push_back(or_expression());
-      out->parts.push_back(take_word("else") ? expression() : nullptr);
+      add(*out, std::move(value));
+      add(*out, or_expression());
+      add(*out, take_word("else") ? expression() : nullptr);
       value = std::move(out);
     }
     return value;
@@ -240,18 +250,16 @@ class Parser {
 
   ExpressionPtr pair(Expression::Kind kind, std::string text, ExpressionPtr left, ExpressionPtr right, int line) {
     auto out = make(kind, line, std::move(text));
-    out->parts.push_back(std::move(left));
-    out->parts.push_back(std::move(right));
+    add(*out, std::move(left));
+    add(*out, std::move(right));
     return out;
   }
 
-  /// Left-associative operators of one precedence. The tree is as deep as a chain is long, hence the limit.
+  /// Left-associative operators of one precedence. The tree is as deep as a chain is long.
   template <class Next>
   ExpressionPtr chain(Next next, const std::vector<std::string_view>& signs) {
     auto left = next();
-    int length = 0;
     while (now().kind == Kind::kSign && std::find(signs.begin(), signs.end(), now().text) != signs.end()) {
-      if (++length > kMaxDepth) fail("the expression is too long");
       const auto sign = tokens_[at_++];
       left = pair(Expression::Kind::kBinary, sign.text, std::move(left), next(), sign.line);
     }
@@ -260,9 +268,7 @@ class Parser {
   template <class Next>
   ExpressionPtr logic(Next next, std::string_view word, Expression::Kind kind) {
     auto left = next();
-    int length = 0;
     while (is_word(word)) {
-      if (++length > kMaxDepth) fail("the expression is too long");
       const int line = tokens_[at_++].line;
       left = pair(kind, "", std::move(left), next(), line);
     }
@@ -280,7 +286,7 @@ class Parser {
     if (!is_word("not")) return comparison();
     auto out = make(Expression::Kind::kNot, now().line);
     ++at_;
-    out->parts.push_back(not_expression());
+    add(*out, not_expression());
     return out;
   }
 
@@ -300,8 +306,8 @@ class Parser {
       } else {
         break;
       }
-      if (out->parts.empty()) out->parts.push_back(std::move(first));
-      out->parts.push_back(sum());
+      if (out->parts.empty()) add(*out, std::move(first));
+      add(*out, sum());
     }
     return out->parts.empty() ? std::move(first) : std::move(out);
   }
@@ -325,7 +331,7 @@ class Parser {
     const int line = now().line;
     if (take_sign("-")) {
       auto negative = make(Expression::Kind::kNegative, line);
-      negative->parts.push_back(unary(false));
+      add(*negative, unary(false));
       out = std::move(negative);
     } else if (take_sign("+")) {
       out = unary(false);
@@ -343,7 +349,7 @@ class Parser {
       case Kind::kString: {
         std::string text = token.text;
         while (now().kind == Kind::kString) text += tokens_[at_++].text;
-        return literal(TemplateValue::text(std::move(text)), token.line);
+        return literal(TemplateValue::paid(std::move(text)), token.line);
       }
       case Kind::kInteger:
       case Kind::kFloat: return number(token);
@@ -373,25 +379,31 @@ class Parser {
     return out;
   }
   ExpressionPtr word(const TemplateToken& token) {
-    using Storage = TemplateValue::Storage;
-    if (token.text == "true" || token.text == "True") return literal(Storage(true), token.line);
-    if (token.text == "false" || token.text == "False") return literal(Storage(false), token.line);
+    if (token.text == "true" || token.text == "True") return literal(TemplateValue::Storage(true), token.line);
+    if (token.text == "false" || token.text == "False") return literal(TemplateValue::Storage(false), token.line);
     if (token.text == "none" || token.text == "None") return literal(TemplateValue::none(), token.line);
     return make(Expression::Kind::kName, token.line, token.text);
   }
   ExpressionPtr number(const TemplateToken& token) {
     std::string text = token.text;
     std::erase(text, '_');
-    if (token.kind == Kind::kFloat) return literal(TemplateValue::Storage(std::stod(text)), token.line);
+    if (token.kind == Kind::kFloat) return literal(TemplateValue::Storage(float_of(text)), token.line);
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc()) throw TemplateError("the number is too large", token.line);
     return literal(TemplateValue::Storage(value), token.line);
   }
+  /// As in Python, what is too small is 0.
+  double float_of(const std::string& text) {
+    double value = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc()) return value;
+    if (text.find_first_not_of('0') < text.find('.')) fail("the number is too large");
+    return 0;
+  }
   ExpressionPtr list(int line) {
     auto out = make(Expression::Kind::kList, line);
     while (!take_sign("]")) {
-      out->parts.push_back(expression());
+      add(*out, expression());
       if (!is_sign("]")) expect_sign(",");
     }
     return out;
@@ -399,34 +411,33 @@ class Parser {
   ExpressionPtr dictionary(int line) {
     auto out = make(Expression::Kind::kDict, line);
     while (!take_sign("}")) {
-      out->parts.push_back(expression());
+      add(*out, expression());
       expect_sign(":");
-      out->parts.push_back(expression());
+      add(*out, expression());
       if (!is_sign("}")) expect_sign(",");
     }
     return out;
   }
 
   ExpressionPtr postfix(ExpressionPtr value) {
-    for (int length = 0;; ++length) {
-      if (length > kMaxDepth) fail("the expression is too long");
+    for (;;) {
       const int line = now().line;
       if (take_sign(".")) {
         auto out = make(Expression::Kind::kAttribute, line);
         if (now().kind == Kind::kInteger) {
           out->kind = Expression::Kind::kItem;
-          out->parts.push_back(std::move(value));
-          out->parts.push_back(number(tokens_[at_++]));
+          add(*out, std::move(value));
+          add(*out, number(tokens_[at_++]));
         } else {
           out->text = name();
-          out->parts.push_back(std::move(value));
+          add(*out, std::move(value));
         }
         value = std::move(out);
       } else if (take_sign("[")) {
         value = subscript(std::move(value), line);
       } else if (is_sign("(")) {
         auto out = make(Expression::Kind::kCall, line);
-        out->parts.push_back(std::move(value));
+        add(*out, std::move(value));
         arguments(*out);
         value = std::move(out);
       } else {
@@ -445,9 +456,9 @@ class Parser {
     }
     expect_sign("]");
     auto out = make(slice ? Expression::Kind::kSlice : Expression::Kind::kItem, line);
-    out->parts.push_back(std::move(value));
+    add(*out, std::move(value));
     if (!slice && !bounds[0]) fail("an index is expected");
-    for (std::size_t i = 0; i < (slice ? 3u : 1u); ++i) out->parts.push_back(std::move(bounds[i]));
+    for (std::size_t i = 0; i < (slice ? 3u : 1u); ++i) add(*out, std::move(bounds[i]));
     return out;
   }
 
@@ -460,18 +471,17 @@ class Parser {
       } else if (!call.names.empty()) {
         fail("arguments with names come last");
       }
-      call.parts.push_back(expression());
+      add(call, expression());
       if (!is_sign(")")) expect_sign(",");
     }
   }
 
   ExpressionPtr filtered(ExpressionPtr value) {
-    for (int length = 0;; ++length) {
-      if (length > kMaxDepth) fail("the expression is too long");
+    for (;;) {
       const int line = now().line;
       if (take_sign("|")) {
         auto out = make(Expression::Kind::kFilter, line, name());
-        out->parts.push_back(std::move(value));
+        add(*out, std::move(value));
         if (is_sign("(")) arguments(*out);
         value = postfix(std::move(out));
       } else if (take_word("is")) {
@@ -485,21 +495,21 @@ class Parser {
   ExpressionPtr test(ExpressionPtr value, int line) {
     const bool negated = take_word("not");
     auto out = make(Expression::Kind::kTest, line, name());
-    out->parts.push_back(std::move(value));
+    add(*out, std::move(value));
     if (is_sign("(")) {
       arguments(*out);
     } else if (now().kind == Kind::kString || now().kind == Kind::kInteger || is_sign("[") ||
                (now().kind == Kind::kName && !is_word("else") && !is_word("or") && !is_word("and") && !is_word("is") &&
                 !is_word("if") && !is_word("in") && !is_word("not"))) {
-      out->parts.push_back(postfix(primary()));
+      add(*out, postfix(primary()));
     }
     if (!negated) return out;
     auto inverse = make(Expression::Kind::kNot, line);
-    inverse->parts.push_back(std::move(out));
+    add(*inverse, std::move(out));
     return inverse;
   }
 
-  std::vector<TemplateToken> tokens_;
+  std::vector<TemplateToken> tokens_ = {};
   std::size_t at_ = 0;
   int depth_ = 0;
   int loops_ = 0;

@@ -7,16 +7,13 @@
 #include <fmt/format.h>
 
 #include "tokenizer/template_tree.h"
+#include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
 namespace {
 
 using Expression = TemplateExpression;
 using Storage = TemplateValue::Storage;
-
-constexpr std::size_t kMostText = 64 << 20;
-constexpr std::int64_t kMostSteps = 5'000'000;
-constexpr int kMostCalls = 50;
 
 enum class Flow { kOn, kBreak, kContinue };
 
@@ -41,63 +38,79 @@ TemplateValue numeric(std::string_view sign, const TemplateValue& left, const Te
   return Storage(static_cast<std::int64_t>(value));
 }
 
-TemplateValue binary(const std::string& sign, const TemplateValue& left, const TemplateValue& right) {
-  if (sign == "~") return TemplateValue::text(left.str() + right.str());
+TemplateValue repeated(const std::string& text, std::int64_t times, TemplateBudget& budget) {
+  TemplateText out(budget);
+  if (text.empty()) times = 0;
+  for (std::int64_t i = 0; i < times; ++i) out.add(text);
+  return TemplateValue::paid(out.take());
+}
+
+TemplateValue binary(const std::string& sign, const TemplateValue& left, const TemplateValue& right,
+                     TemplateBudget& budget) {
+  if (sign == "~") {
+    TemplateText out(budget);
+    out.add(left.as_text() != nullptr ? *left.as_text() : left.str(budget));
+    out.add(right.as_text() != nullptr ? *right.as_text() : right.str(budget));
+    return TemplateValue::paid(out.take());
+  }
   if (left.is_number() && right.is_number()) return numeric(sign, left, right);
-  if (sign == "+" && left.as_text() != nullptr && right.as_text() != nullptr) {
-    if (left.as_text()->size() + right.as_text()->size() > kMostText) throw TemplateError("the text is too long");
-    return TemplateValue::text(*left.as_text() + *right.as_text());
-  }
+  if (sign == "+" && left.as_text() != nullptr && right.as_text() != nullptr)
+    return TemplateValue::paid(TemplateText(budget).add(*left.as_text()).add(*right.as_text()).take());
   if (sign == "+" && left.as_list() != nullptr && right.as_list() != nullptr) {
-    TemplateList out = *left.as_list();
-    if (out.size() + right.as_list()->size() > 1'000'000) throw TemplateError("the list is too long");
-    out.insert(out.end(), right.as_list()->begin(), right.as_list()->end());
-    return TemplateValue::list(std::move(out));
+    TemplateList out = items_of(left, budget);
+    const TemplateList more = items_of(right, budget);
+    out.insert(out.end(), more.begin(), more.end());
+    return TemplateValue::list(std::move(out), budget);
   }
-  if (sign == "*" && left.as_text() != nullptr && right.as_int() != nullptr) {
-    std::string out;
-    const auto times = std::max<std::int64_t>(*right.as_int(), 0);
-    if (times > 100'000 || left.as_text()->size() * static_cast<std::size_t>(times) > kMostText)
-      throw TemplateError("the text is too long");
-    for (std::int64_t i = 0; i < times; ++i) out += *left.as_text();
-    return TemplateValue::text(std::move(out));
-  }
+  if (sign == "*" && left.as_text() != nullptr && right.as_int() != nullptr)
+    return repeated(*left.as_text(), *right.as_int(), budget);
   no_operation(sign, left, right);
 }
 
-bool compare(const std::string& sign, const TemplateValue& left, const TemplateValue& right) {
-  if (sign == "==") return left.equals(right);
-  if (sign == "!=") return !left.equals(right);
-  if (sign == "in") return contains(right, left);
-  if (sign == "not in") return !contains(right, left);
+int ordered(const std::string& left, const std::string& right, TemplateBudget& budget) {
+  budget.read(std::min(left.size(), right.size()));
+  return left.compare(right);
+}
+
+bool compare(const std::string& sign, const TemplateValue& left, const TemplateValue& right, TemplateBudget& budget) {
+  if (sign == "==") return left.equals(right, budget);
+  if (sign == "!=") return !left.equals(right, budget);
+  if (sign == "in") return contains(right, left, budget);
+  if (sign == "not in") return !contains(right, left, budget);
   int order = 0;
   if (left.is_number() && right.is_number())
     order = left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
-  else if (left.as_text() != nullptr && right.as_text() != nullptr)
-    order = left.as_text()->compare(*right.as_text());
-  else
+  else if (left.as_text() == nullptr || right.as_text() == nullptr)
     no_operation(sign, left, right);
+  else
+    order = ordered(*left.as_text(), *right.as_text(), budget);
   if (sign == "<") return order < 0;
   if (sign == ">") return order > 0;
   return sign == "<=" ? order <= 0 : order >= 0;
 }
 
-/// What iterating over a value yields: code points of a string, items of a list, keys of a dictionary.
-TemplateList items_of(const TemplateValue& value) {
-  if (const auto* list = value.as_list()) return *list;
-  TemplateList out;
-  if (const auto* dict = value.as_dict()) {
-    for (const auto& [key, item] : *dict) out.push_back(TemplateValue::text(key));
-    return out;
-  }
-  if (value.as_text() != nullptr) return *apply_filter("list", value, {}, {}).as_list();
-  if (value.is_undefined()) return out;
-  throw TemplateError(fmt::format("there is nothing to go through in {}", value.type()));
+std::int64_t count_code_points(const std::string& text, TemplateBudget& budget) {
+  budget.read(text.size());
+  std::int64_t out = 0;
+  for (std::size_t at = 0; at < text.size(); at += code_point_at(text, at).bytes) ++out;
+  return out;
+}
+
+/// Code points [from, to) of a text that has as many.
+TemplateValue part_of(const std::string& text, std::int64_t from, std::int64_t to, TemplateBudget& budget) {
+  budget.read(text.size());
+  std::size_t begin = 0;
+  std::int64_t i = 0;
+  for (; i < from; ++i) begin += code_point_at(text, begin).bytes;
+  std::size_t end = begin;
+  for (; i < to; ++i) end += code_point_at(text, end).bytes;
+  return TemplateValue::text(text.substr(begin, end - begin), budget);
 }
 
 class Renderer {
  public:
-  Renderer(TemplateDict variables, std::vector<TextSpan>* marked) : marked_(marked) {
+  Renderer(TemplateDict variables, TemplateBudget& budget, std::vector<TextSpan>* marked)
+      : budget_(budget), marked_(marked) {
     scopes_.push_back(std::move(variables));
   }
 
@@ -110,6 +123,7 @@ class Renderer {
 
  private:
   Flow block(const TemplateBlock& nodes, std::string& out) {
+    const TemplateBudget::Level level(budget_);
     for (const auto& node : nodes) {
       const Flow flow = at_line(node.line, [&] { return run(node, out); });
       if (flow != Flow::kOn) return flow;
@@ -128,15 +142,11 @@ class Renderer {
     }
   }
 
-  void step() {
-    if (++steps_ > kMostSteps) throw TemplateError("the template does not come to an end");
-  }
-
   Flow run(const TemplateNode& node, std::string& out) {
-    step();
+    budget_.step();
     switch (node.kind) {
       case TemplateNode::Kind::kText: print(node.text, out); return Flow::kOn;
-      case TemplateNode::Kind::kOutput: print(evaluate(*node.expression).str(), out); return Flow::kOn;
+      case TemplateNode::Kind::kOutput: print(evaluate(*node.expression), out); return Flow::kOn;
       case TemplateNode::Kind::kFor: return loop(node, out);
       case TemplateNode::Kind::kIf: return block(evaluate(*node.expression).truth() ? node.body : node.otherwise, out);
       case TemplateNode::Kind::kSet: assign(node); return Flow::kOn;
@@ -145,7 +155,7 @@ class Renderer {
         scopes_.emplace_back();
         block(node.body, text);
         scopes_.pop_back();
-        set_item(scopes_.back(), node.names[0], TemplateValue::text(std::move(text)));
+        set(node.names[0], TemplateValue::paid(std::move(text)));
         return Flow::kOn;
       }
       case TemplateNode::Kind::kScope: return scope(node, out);
@@ -167,7 +177,6 @@ class Renderer {
 
   /// A macro sees its arguments and the outermost scope, but no variables of loops.
   TemplateValue call_macro(const TemplateNode& macro, const TemplateList& given, const TemplateDict& named) {
-    if (++depth_ > kMostCalls) throw TemplateError("macros call each other too deeply");
     const std::size_t parameters = macro.names.size() - 1, required = parameters - macro.parts.size();
     if (given.size() > parameters)
       throw TemplateError(fmt::format("'{}' takes {} arguments", macro.names[0], parameters));
@@ -176,12 +185,13 @@ class Renderer {
       const auto& name = macro.names[i + 1];
       const auto found = std::find_if(named.begin(), named.end(), [&](const auto& item) { return item.first == name; });
       if (i < given.size())
-        set_item(own, name, given[i]);
+        set_item(own, name, given[i], budget_);
       else if (found != named.end())
-        set_item(own, name, found->second);
+        set_item(own, name, found->second, budget_);
       else
-        set_item(own, name, i < required ? TemplateValue() : evaluate(*macro.parts[i - required]));
+        set_item(own, name, i < required ? TemplateValue() : evaluate(*macro.parts[i - required]), budget_);
     }
+    budget_.step(static_cast<std::int64_t>(scopes_.front().size() + named.size() * parameters));
     std::vector<TemplateDict> scopes;
     scopes.push_back(scopes_.front());
     scopes.push_back(std::move(own));
@@ -189,37 +199,41 @@ class Renderer {
     std::string text;
     block(macro.body, text);
     std::swap(scopes, scopes_);
-    --depth_;
-    return TemplateValue::text(std::move(text));
+    return TemplateValue::paid(std::move(text));
   }
 
   void print(const std::string& text, std::string& out) {
-    if (out.size() + text.size() > kMostText) throw TemplateError("the text is too long");
+    budget_.write(text.size());
+    if (out.size() + text.size() > TemplateBudget::kMostOutput) throw TemplateError("the text is too long");
     out += text;
   }
+  void print(const TemplateValue& value, std::string& out) {
+    value.as_text() != nullptr ? print(*value.as_text(), out) : print(value.str(budget_), out);
+  }
+  void set(const std::string& name, TemplateValue value) { set_item(scopes_.back(), name, std::move(value), budget_); }
 
   void assign(const TemplateNode& node) {
     TemplateValue value = evaluate(*node.expression);
     if (!node.attribute.empty()) {
-      auto* object = look_up(node.names[0]);
-      if (object == nullptr || object->as_dict() == nullptr)
+      const auto* object = look_up(node.names[0]);
+      if (object == nullptr || !object->is_namespace())
         throw TemplateError(fmt::format("'{}' is not a namespace", node.names[0]));
-      return set_item(*object->as_dict(), node.attribute, std::move(value));
+      return object->assign(node.attribute, std::move(value), budget_);
     }
     unpack(node.names, value);
   }
 
   void unpack(const std::vector<std::string>& names, const TemplateValue& value) {
-    if (names.size() == 1) return set_item(scopes_.back(), names[0], value);
-    const TemplateList items = items_of(value);
+    if (names.size() == 1) return set(names[0], value);
+    const TemplateList items = items_of(value, budget_);
     if (items.size() != names.size())
       throw TemplateError(fmt::format("{} values for {} names", items.size(), names.size()));
-    for (std::size_t i = 0; i < names.size(); ++i) set_item(scopes_.back(), names[i], items[i]);
+    for (std::size_t i = 0; i < names.size(); ++i) set(names[i], items[i]);
   }
 
   /// Variables set in a loop are dropped after each iteration, as in Jinja.
   Flow loop(const TemplateNode& node, std::string& out) {
-    TemplateList items = items_of(evaluate(*node.expression));
+    TemplateList items = items_of(evaluate(*node.expression), budget_);
     if (node.condition) {
       TemplateList kept;
       for (auto& item : items) {
@@ -234,7 +248,6 @@ class Renderer {
     if (items.empty()) return block(node.otherwise, out);
     const auto count = static_cast<std::int64_t>(items.size());
     for (std::int64_t i = 0; i < count; ++i) {
-      step();
       TemplateDict facts = {{"index", Storage(i + 1)},        {"index0", Storage(i)},
                             {"revindex", Storage(count - i)}, {"revindex0", Storage(count - i - 1)},
                             {"first", Storage(i == 0)},       {"last", Storage(i + 1 == count)},
@@ -242,7 +255,7 @@ class Renderer {
       if (i > 0) facts.emplace_back("previtem", items[static_cast<std::size_t>(i) - 1]);
       if (i + 1 < count) facts.emplace_back("nextitem", items[static_cast<std::size_t>(i) + 1]);
       scopes_.emplace_back();
-      set_item(scopes_.back(), "loop", TemplateValue::dict(std::move(facts)));
+      set("loop", TemplateValue::dict(std::move(facts), budget_));
       unpack(node.names, items[static_cast<std::size_t>(i)]);
       const Flow flow = block(node.body, out);
       scopes_.pop_back();
@@ -251,14 +264,15 @@ class Renderer {
     return Flow::kOn;
   }
 
-  TemplateValue* look_up(const std::string& name) {
+  const TemplateValue* look_up(const std::string& name) {
     for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
-      if (auto* found = find_item(*scope, name)) return found;
+      if (const auto* found = find_item(*scope, name, budget_)) return found;
     return nullptr;
   }
 
   TemplateValue evaluate(const Expression& e) {
-    step();
+    const TemplateBudget::Level level(budget_);
+    budget_.step();
     return at_line(e.line, [&] { return value_of(e); });
   }
 
@@ -272,16 +286,18 @@ class Renderer {
       case Expression::Kind::kList: {
         TemplateList out;
         for (const auto& part : e.parts) out.push_back(evaluate(*part));
-        return TemplateValue::list(std::move(out));
+        return TemplateValue::list(std::move(out), budget_);
       }
       case Expression::Kind::kDict: {
         TemplateDict out;
-        for (std::size_t i = 0; i < e.parts.size(); i += 2)
-          set_item(out, evaluate(*e.parts[i]).str(), evaluate(*e.parts[i + 1]));
-        return TemplateValue::dict(std::move(out));
+        for (std::size_t i = 0; i < e.parts.size(); i += 2) {
+          const std::string key = evaluate(*e.parts[i]).str(budget_);
+          set_item(out, key, evaluate(*e.parts[i + 1]), budget_);
+        }
+        return TemplateValue::dict(std::move(out), budget_);
       }
       case Expression::Kind::kNot: return Storage(!evaluate(*e.parts[0]).truth());
-      case Expression::Kind::kNegative: return binary("-", Storage(std::int64_t{0}), evaluate(*e.parts[0]));
+      case Expression::Kind::kNegative: return binary("-", Storage(std::int64_t{0}), evaluate(*e.parts[0]), budget_);
       case Expression::Kind::kAnd: {
         auto left = evaluate(*e.parts[0]);
         return left.truth() ? evaluate(*e.parts[1]) : left;
@@ -292,25 +308,23 @@ class Renderer {
       }
       case Expression::Kind::kBinary: {
         const auto left = evaluate(*e.parts[0]);
-        return binary(e.text, left, evaluate(*e.parts[1]));
+        return binary(e.text, left, evaluate(*e.parts[1]), budget_);
       }
       case Expression::Kind::kCompare: return comparison(e);
       case Expression::Kind::kIf:
         if (evaluate(*e.parts[1]).truth()) return evaluate(*e.parts[0]);
         return e.parts[2] ? evaluate(*e.parts[2]) : TemplateValue();
-      case Expression::Kind::kAttribute: return member(evaluate(*e.parts[0]), TemplateValue::text(e.text));
-      case Expression::Kind::kItem: return member(evaluate(*e.parts[0]), evaluate(*e.parts[1]));
+      case Expression::Kind::kAttribute: return member(evaluate(*e.parts[0]), e.text);
+      case Expression::Kind::kItem: return item(e);
       case Expression::Kind::kSlice: return slice(e);
       case Expression::Kind::kCall: return call(e);
       case Expression::Kind::kFilter: {
-        TemplateDict named;
-        const TemplateList given = arguments(e, named);
-        return apply_filter(e.text, evaluate(*e.parts[0]), given, named);
+        const auto given = arguments(e);
+        return apply_filter(e.text, evaluate(*e.parts[0]), given, budget_);
       }
       case Expression::Kind::kTest: {
-        TemplateDict named;
-        const TemplateList given = arguments(e, named);
-        return Storage(apply_test(e.text, evaluate(*e.parts[0]), given));
+        const auto given = arguments(e);
+        return Storage(apply_test(e.text, evaluate(*e.parts[0]), given.plain, budget_));
       }
     }
     return {};
@@ -320,24 +334,37 @@ class Renderer {
     auto left = evaluate(*e.parts[0]);
     for (std::size_t i = 0; i < e.operators.size(); ++i) {
       auto right = evaluate(*e.parts[i + 1]);
-      if (!compare(e.operators[i], left, right)) return Storage(false);
+      if (!compare(e.operators[i], left, right, budget_)) return Storage(false);
       left = std::move(right);
     }
     return Storage(true);
   }
 
   /// An unknown member is undefined; looking up a member of an undefined value is an error.
-  static TemplateValue member(const TemplateValue& object, const TemplateValue& key) {
-    if (object.is_undefined()) throw TemplateError(fmt::format("an undefined value has no member {}", key.repr()));
-    if (auto* dict = object.as_dict()) {
-      const auto* found = key.as_text() == nullptr ? nullptr : find_item(*dict, *key.as_text());
-      return found == nullptr ? TemplateValue() : *found;
+  TemplateValue member(const TemplateValue& object, const std::string& key) {
+    if (object.is_undefined()) throw TemplateError(fmt::format("an undefined value has no member '{}'", key));
+    const auto* dict = object.as_dict();
+    const auto* found = dict == nullptr ? nullptr : find_item(*dict, key, budget_);
+    return found == nullptr ? TemplateValue() : *found;
+  }
+
+  TemplateValue item(const Expression& e) {
+    const auto object = evaluate(*e.parts[0]), key = evaluate(*e.parts[1]);
+    if (key.as_text() != nullptr) return member(object, *key.as_text());
+    if (object.is_undefined())
+      throw TemplateError(fmt::format("an undefined value has no member {}", key.repr(budget_)));
+    if (key.as_int() == nullptr) return {};
+    const auto place = [&](std::int64_t size) -> std::optional<std::int64_t> {
+      const std::int64_t at = *key.as_int() < 0 ? *key.as_int() + size : *key.as_int();
+      return at < 0 || at >= size ? std::nullopt : std::optional(at);
+    };
+    if (const auto* items = object.as_list()) {
+      const auto at = place(static_cast<std::int64_t>(items->size()));
+      return at ? (*items)[static_cast<std::size_t>(*at)] : TemplateValue();
     }
-    if (key.as_int() == nullptr || (object.as_list() == nullptr && object.as_text() == nullptr)) return {};
-    const TemplateList items = items_of(object);
-    const auto size = static_cast<std::int64_t>(items.size());
-    const std::int64_t at = *key.as_int() < 0 ? *key.as_int() + size : *key.as_int();
-    return at < 0 || at >= size ? TemplateValue() : items[static_cast<std::size_t>(at)];
+    const auto* text = object.as_text();
+    const auto at = text == nullptr ? std::nullopt : place(count_code_points(*text, budget_));
+    return at ? part_of(*text, *at, *at + 1, budget_) : TemplateValue();
   }
 
   TemplateValue slice(const Expression& e) {
@@ -351,8 +378,9 @@ class Renderer {
       if (value.as_int() == nullptr) throw TemplateError("bounds of slices are integers");
       return *value.as_int();
     };
-    const TemplateList items = items_of(object);
-    const auto size = static_cast<std::int64_t>(items.size());
+    const auto* text = object.as_text();
+    const std::int64_t size =
+        text == nullptr ? static_cast<std::int64_t>(object.as_list()->size()) : count_code_points(*text, budget_);
     const std::int64_t by = bound(3).value_or(1);
     if (by == 0) throw TemplateError("a slice has no step of 0");
     const auto place = [&](std::optional<std::int64_t> at, std::int64_t otherwise) {
@@ -362,53 +390,56 @@ class Renderer {
                     : std::clamp<std::int64_t>(from_begin, -1, size - 1);
     };
     const std::int64_t begin = place(bound(1), by > 0 ? 0 : size - 1), end = place(bound(2), by > 0 ? size : -1);
+    if (text != nullptr && by == 1) return part_of(*text, begin, std::max(begin, end), budget_);
+    const TemplateList items = items_of(object, budget_);
     TemplateList out;
-    std::string text;
+    TemplateText letters(budget_);
     for (std::int64_t i = begin; by > 0 ? i < end : i > end;) {
       const auto& item = items[static_cast<std::size_t>(i)];
-      if (object.as_text() != nullptr)
-        text += *item.as_text();
+      if (text != nullptr)
+        letters.add(*item.as_text());
       else
         out.push_back(item);
       if (by > 0 ? by > end - i : by < end - i) break;
       i += by;
     }
-    return object.as_text() != nullptr ? TemplateValue::text(std::move(text)) : TemplateValue::list(std::move(out));
+    return text != nullptr ? TemplateValue::paid(letters.take()) : TemplateValue::list(std::move(out), budget_);
   }
 
-  TemplateList arguments(const Expression& e, TemplateDict& named) {
-    TemplateList out;
+  TemplateArguments arguments(const Expression& e) {
+    TemplateArguments out;
     const std::size_t plain = e.parts.size() - e.names.size();
-    for (std::size_t i = 1; i < plain; ++i) out.push_back(evaluate(*e.parts[i]));
-    for (std::size_t i = 0; i < e.names.size(); ++i) set_item(named, e.names[i], evaluate(*e.parts[plain + i]));
+    for (std::size_t i = 1; i < plain; ++i) out.plain.push_back(evaluate(*e.parts[i]));
+    for (std::size_t i = 0; i < e.names.size(); ++i)
+      set_item(out.named, e.names[i], evaluate(*e.parts[plain + i]), budget_);
     return out;
   }
 
   TemplateValue call(const Expression& e) {
     const Expression& callee = *e.parts[0];
-    TemplateDict named;
-    const TemplateList given = arguments(e, named);
+    const auto given = arguments(e);
     if (callee.kind == Expression::Kind::kName) {
       const auto macro = macros_.find(callee.text);
-      return macro == macros_.end() ? call_function(callee.text, given, named)
-                                    : call_macro(*macro->second, given, named);
+      return macro == macros_.end() ? call_function(callee.text, given, budget_)
+                                    : call_macro(*macro->second, given.plain, given.named);
     }
-    if (callee.kind == Expression::Kind::kAttribute) return call_method(evaluate(*callee.parts[0]), callee.text, given);
+    if (callee.kind == Expression::Kind::kAttribute)
+      return call_method(evaluate(*callee.parts[0]), callee.text, given.plain, budget_);
     throw TemplateError("only functions and methods can be called");
   }
 
+  TemplateBudget& budget_;
   std::vector<TemplateDict> scopes_;
   std::map<std::string, const TemplateNode*, std::less<>> macros_;
   std::vector<TextSpan>* marked_;
   const std::string* root_ = nullptr;  ///< the template's output
-  int depth_ = 0;
-  std::int64_t steps_ = 0;
 };
 
 }  // namespace
 
-std::string render_template(const TemplateBlock& block, TemplateDict variables, std::vector<TextSpan>* marked) {
-  return Renderer(std::move(variables), marked).run(block);
+std::string render_template(const TemplateBlock& block, TemplateDict variables, TemplateBudget& budget,
+                            std::vector<TextSpan>* marked) {
+  return Renderer(std::move(variables), budget, marked).run(block);
 }
 
 }  // namespace automodel::tokenizer

@@ -36,6 +36,7 @@ struct TemplateExpression {
   };
   Kind kind;
   int line = 0;
+  int depth = 1;  ///< expressions inside each other, this one included
   std::string text = {};
   TemplateValue value = {};
   std::vector<ExpressionPtr> parts = {};
@@ -72,7 +73,8 @@ struct TemplateNode {
 };
 
 /// Parses Jinja as transformers configures it: trim_blocks, lstrip_blocks, break and continue. Supports for, if, set,
-/// macro, generation, break, continue and expressions; other statements (include, ...) throw TemplateError.
+/// macro, generation, break, continue and expressions; other statements (include, ...) throw TemplateError. The tree is
+/// at most TemplateBudget::kMostDepth deep.
 TemplateBlock parse_template(std::string_view source);
 
 /// The byte range [begin, end) of a text.
@@ -83,22 +85,34 @@ struct TextSpan {
 
 /// Renders with these variables; `marked`, if not null, receives the spans of {% generation %} blocks. Throws
 /// TemplateError.
-std::string render_template(const TemplateBlock& block, TemplateDict variables,
+std::string render_template(const TemplateBlock& block, TemplateDict variables, TemplateBudget& budget,
                             std::vector<TextSpan>* marked = nullptr);
 
+/// What a filter, test, method or function is given.
+struct TemplateArguments {
+  TemplateList plain = {};
+  TemplateDict named = {};
+};
+
 /// Built-in filters, tests, methods and functions. They throw TemplateError.
-TemplateValue apply_filter(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
-                           const TemplateDict& named);
+TemplateValue apply_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& given,
+                           TemplateBudget& budget);
 /// Filters that iterate over a list: map, select, dictsort and others.
 bool is_list_filter(const std::string& name);
-TemplateValue apply_list_filter(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
-                                const TemplateDict& named);
+TemplateValue apply_list_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& given,
+                                TemplateBudget& budget);
+/// The filter `tojson`: json.dumps as transformers configures it.
+TemplateValue json_filter(const TemplateValue& value, const TemplateArguments& given, TemplateBudget& budget);
 /// Escapes every non-ASCII character of JSON text as \uXXXX.
 std::string ascii_json(const std::string& json);
-bool apply_test(const std::string& name, const TemplateValue& value, const TemplateList& arguments);
-TemplateValue call_method(const TemplateValue& object, const std::string& name, const TemplateList& arguments);
-TemplateValue call_function(const std::string& name, const TemplateList& arguments, const TemplateDict& named);
+bool apply_test(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
+                TemplateBudget& budget);
+TemplateValue call_method(const TemplateValue& object, const std::string& name, const TemplateList& arguments,
+                          TemplateBudget& budget);
+TemplateValue call_function(const std::string& name, const TemplateArguments& given, TemplateBudget& budget);
 /// Whether `part` is in `whole`.
-bool contains(const TemplateValue& whole, const TemplateValue& part);
+bool contains(const TemplateValue& whole, const TemplateValue& part, TemplateBudget& budget);
+/// The place of `part` in `text`, at or after `from`; npos if it is not there. Takes linear time.
+std::size_t find_text(std::string_view text, std::string_view part, std::size_t from, TemplateBudget& budget);
 
 }  // namespace automodel::tokenizer

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,20 +11,16 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace automodel::tokenizer {
+#include "tokenizer/template_budget.h"
 
-/// Aborts the rendering of a template; `line` is the template's line, 0 if unknown.
-class TemplateError : public std::runtime_error {
- public:
-  explicit TemplateError(const std::string& message, int at_line = 0) : std::runtime_error(message), line(at_line) {}
-  int line;
-};
+namespace automodel::tokenizer {
 
 struct TemplateValue;
 using TemplateList = std::vector<TemplateValue>;
 using TemplateDict = std::vector<std::pair<std::string, TemplateValue>>;  ///< in insertion order
 
-/// Lists and dictionaries have reference semantics, as in Python.
+/// Texts, lists and dictionaries never change once made, and are shared by their copies. Only namespaces change, and
+/// they are never inside another value: values form no cycles, and the depth of each is known when it is made.
 struct TemplateValue {
   struct Undefined {
     bool operator==(const Undefined&) const = default;
@@ -33,40 +28,52 @@ struct TemplateValue {
   struct None {
     bool operator==(const None&) const = default;
   };
-  using Storage = std::variant<Undefined, None, bool, std::int64_t, double, std::string, std::shared_ptr<TemplateList>,
-                               std::shared_ptr<TemplateDict>>;
+  struct List;
+  struct Dict;
+  using Storage = std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const std::string>,
+                               std::shared_ptr<const List>, std::shared_ptr<Dict>>;
   Storage data = Undefined{};
 
   TemplateValue() = default;
   TemplateValue(Storage storage) : data(std::move(storage)) {}  // NOLINT(google-explicit-constructor): any of its kinds
   static TemplateValue none() { return Storage(None{}); }
-  static TemplateValue text(std::string value) { return Storage(std::move(value)); }
-  static TemplateValue list(TemplateList items) { return Storage(std::make_shared<TemplateList>(std::move(items))); }
-  static TemplateValue dict(TemplateDict items) { return Storage(std::make_shared<TemplateDict>(std::move(items))); }
-  static TemplateValue from_json(const nlohmann::ordered_json& value);
+  /// A text that was paid for (TemplateText) or is part of what was read.
+  static TemplateValue paid(std::string value);
+  static TemplateValue text(std::string value, TemplateBudget& budget);
+  static TemplateValue list(TemplateList items, TemplateBudget& budget);
+  static TemplateValue dict(TemplateDict items, TemplateBudget& budget);
+  static TemplateValue name_space(TemplateDict items, TemplateBudget& budget);
+  static TemplateValue from_json(const nlohmann::ordered_json& value, TemplateBudget& budget);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data); }
   bool is_none() const { return std::holds_alternative<None>(data); }
-  const std::string* as_text() const { return std::get_if<std::string>(&data); }
+  const std::string* as_text() const;
   const bool* as_bool() const { return std::get_if<bool>(&data); }
   const std::int64_t* as_int() const { return std::get_if<std::int64_t>(&data); }
   bool is_number() const { return as_int() != nullptr || std::holds_alternative<double>(data) || as_bool() != nullptr; }
-  double number() const;  ///< requires is_number()
-  TemplateList* as_list() const;
-  TemplateDict* as_dict() const;
+  double number() const;  ///< throws TemplateError unless is_number()
+  const TemplateList* as_list() const;
+  const TemplateDict* as_dict() const;
+  bool is_namespace() const;
+  /// Sets a member of a namespace.
+  void assign(std::string_view key, TemplateValue value, TemplateBudget& budget) const;
+  int depth() const;  ///< 0 for what holds no items
 
   bool truth() const;
-  bool equals(const TemplateValue& other) const;
+  bool equals(const TemplateValue& other, TemplateBudget& budget) const;
   /// Python's name of the type, for messages.
   std::string_view type() const;
   /// str() and repr().
-  std::string str() const;
-  std::string repr() const;
-  nlohmann::ordered_json to_json() const;
+  std::string str(TemplateBudget& budget) const;
+  std::string repr(TemplateBudget& budget) const;
 };
 
 /// The value of a key; null if absent.
-TemplateValue* find_item(TemplateDict& dict, std::string_view key);
-void set_item(TemplateDict& dict, std::string_view key, TemplateValue value);
+const TemplateValue* find_item(const TemplateDict& dict, std::string_view key, TemplateBudget& budget);
+void set_item(TemplateDict& dict, std::string_view key, TemplateValue value, TemplateBudget& budget);
+
+/// What iterating over a value yields: code points of a string, items of a list, keys of a dictionary. Undefined values
+/// have none.
+TemplateList items_of(const TemplateValue& value, TemplateBudget& budget);
 
 }  // namespace automodel::tokenizer

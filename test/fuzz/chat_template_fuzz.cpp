@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           {"role": "assistant", "content": "Hello", "tool_calls": [{"name": "f", "arguments": {"x": 1.5}}]}])");
   try {
     const auto rendered = chat->render(messages, true, {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
-    if (rendered.size() > (std::size_t{65} << 20)) std::abort();
+    if (rendered.size() > tokenizer::TemplateBudget::kMostOutput) std::abort();
   } catch (const tokenizer::TemplateError& error) {
     if (error.line < 0) std::abort();
   }
