@@ -99,6 +99,8 @@ void add_slurm_options(CLI::App& sub, Options& options) {
 void add_estimate_options(CLI::App& sub, Options& options) {
   sub.add_option("--memory", options.memory, "Device memory per rank, for example 80GiB (hardware.memory)")
       ->type_name("SIZE");
+  sub.add_flag("--verbose", options.verbose,
+               "Show memory by rank and phase, FLOPs, traffic by axis and microbatches in flight");
   sub.add_flag("--require-fit", options.require_fit, "Exit with 3 if the plan does not fit in memory");
   sub.add_flag(
       "--no-files", options.no_files,

@@ -119,6 +119,9 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
 
 /// Rejects options that would have no effect.
 void check_plan_options(const Options& options) {
+  if (options.verbose && (options.json || options.search || options.compare_schedules || options.failures))
+    throw wrong_words("--verbose shows more of a plan's text",
+                      "leave it out: --json has everything, tables are complete");
   if (options.failures && (options.search || options.compare_schedules || !options.timeline.empty() ||
                            !options.trace.empty() || !options.actions.empty()))
     throw wrong_words("--failures prints its own table",
@@ -179,7 +182,10 @@ int run_plan(const Options& given) {
   if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, ExitCode::kRefused);
   const auto missing = check_files(options, plan, loaded);
   if (!missing.empty() && options.json) return refuse(missing, loaded, true);
-  out(options.json ? report::to_json(plan, format) + "\n" : report::to_text(plan, format));
+  const auto detail = options.verbose ? estimate::Detail::kFull : estimate::Detail::kBrief;
+  out(options.json ? report::to_json(plan, format) + "\n" : report::to_text(plan, format, detail));
+  if (!options.json && !options.verbose && plan.estimate)
+    out("more      --verbose: memory by rank and phase, FLOPs, traffic\n");
   if (!options.json && !options.no_files && is_elsewhere(plan, loaded))
     out("files     not checked: the model is not on this machine\n");
   if (!missing.empty()) return refuse(missing, loaded, false);

@@ -46,7 +46,7 @@ std::string copies_text(const Estimate& estimate) {
       format_seconds(copies.background));
 }
 
-std::string memory_text(const Estimate& estimate, const plan::TrainingPlan& plan) {
+std::string memory_text(const Estimate& estimate, const plan::TrainingPlan& plan, Detail detail) {
   const bool pipelined = plan.pipelined;
   const auto& memory = estimate.memory;
   TextTable table(
@@ -75,11 +75,13 @@ std::string memory_text(const Estimate& estimate, const plan::TrainingPlan& plan
   else
     fit = fmt::format("{}: {} of {} ({:.0f}%)", name_of(memory.fit), format_bytes(heaviest.most().total()),
                       format_bytes(*memory.capacity), 100 * heaviest.most().total() / *memory.capacity);
-  return fmt::format("memory    {}{}\n", fit, host_text(estimate, plan, heaviest.most().host)) + table.text() +
-         fmt::format("          phases of the heaviest: {}\n", phases) + elsewhere + copies_text(estimate);
+  const auto verdict = fmt::format("memory    {}{}\n", fit, host_text(estimate, plan, heaviest.most().host));
+  if (detail == Detail::kBrief) return verdict + copies_text(estimate);
+  return verdict + table.text() + fmt::format("          phases of the heaviest: {}\n", phases) + elsewhere +
+         copies_text(estimate);
 }
 
-std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan) {
+std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan, Detail detail) {
   const auto& time = estimate.time;
   const int world = plan.mesh.world_size();
   std::string out = fmt::format(
@@ -98,6 +100,7 @@ std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan) 
                        estimate.float32_ratio);
   if (estimate.copies)
     out += fmt::format("          copies in memory add {} to it on average\n", format_seconds(time.copies));
+  if (detail == Detail::kBrief) return out;
   out += fmt::format(
       "          FLOPs per step {:.4g} = 3 x forward{} ({} tokens; attention causal, recomputation not counted)\n",
       time.flops, plan.adapters ? ", of frozen weights 2 x" : "", plan.batch.tokens());
@@ -276,8 +279,8 @@ Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& rec
   return out;
 }
 
-std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan) {
-  return memory_text(estimate, plan) + time_text(estimate, plan);
+std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan, Detail detail) {
+  return memory_text(estimate, plan, detail) + time_text(estimate, plan, detail);
 }
 
 void write_members(JsonWriter& json, const Estimate& estimate) {

@@ -1,6 +1,7 @@
 // The estimated memory and time of a plan on a machine, together with the machine description.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/json_writer.h"
@@ -33,6 +34,9 @@ struct Estimate {
   double float32_ratio = 0;
 };
 
+/// How much of an estimate is printed.
+enum class Detail : std::uint8_t { kBrief, kFull };
+
 /// Inputs of plan_hardware() besides the plan, whose mesh, types and microbatches must be chosen.
 struct MachineRequest {
   std::optional<int> ranks_per_node = {};     ///< empty: what machines with this device usually have
@@ -48,7 +52,7 @@ TimeRequest time_request(const config::Recipe& recipe, const Hardware& hardware)
 Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware);
 
 /// The tables of `automodel plan`: memory by rank, phases of the heaviest rank, and step time with its components.
-std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan);
+std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan, Detail detail = Detail::kFull);
 /// Writes the members "hardware", "memory" and "time" into an open JSON object.
 void write_members(JsonWriter& json, const Estimate& estimate);
 

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/text_table.h"
 #include "plan/model_names.h"
+#include "report/plan_verdict.h"
 #include "schedule/timeline_text.h"
 
 namespace automodel::report {
@@ -70,7 +71,7 @@ std::string sharing_text(const plan::TrainingPlan& plan) {
         overlap != arch::TensorOverlap{.gather_attention = overlap.gather_attention, .gather_mlp = overlap.gather_mlp};
     out += fmt::format("tensor    weights split over {} ranks{}{}\n", s.tp,
                        plan.tensor.sequence_parallel ? ", tokens between them too (sequence parallel)" : "",
-                       overlaps ? ", messages under products" : "");
+                       overlaps ? ", messages overlap matmuls" : "");
   }
   if (s.cp > 1) {
     const auto& c = plan.context;
@@ -180,32 +181,37 @@ std::string batch_text(const plan::TrainingPlan& plan) {
 }
 
 /// Load is the estimated time of both passes if there is an estimate, else FLOPs.
-std::string stages_text(const estimate::EstimatedPlan& plan) {
+std::string stages_text(const estimate::EstimatedPlan& plan, bool full) {
   const auto& pipeline = *plan.pipeline;
   std::vector<double> loads;
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
     loads.push_back(plan.estimate ? plan.estimate->time.stages[s].forward + plan.estimate->time.stages[s].backward
                                   : pipeline.stages[s].flops);
   const auto [lightest, heaviest] = std::minmax_element(loads.begin(), loads.end());
-  TextTable table({"stage", "rank", "modules", "parameters", "GFLOP/mb", "load", "output"});
+  std::vector<std::string> header = {"stage", "rank", "modules", "parameters", "load"};
+  if (full) header.insert(header.end(), {"forward GFLOP per microbatch", "output"});
+  TextTable table(header);
   for (const auto& stage : pipeline.stages) {
     const double own = loads[static_cast<std::size_t>(stage.stage)];
     const double load = *heaviest > 0 ? own / *heaviest : 1;
-    table.add({std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(*plan.model, stage.part),
-               format_count(static_cast<double>(stage.part.parameters + stage.adapters)),
-               fmt::format("{:.3g}", stage.flops / 1e9),
-               fmt::format("{:.0f}%{}", 100 * load, own == *heaviest && *lightest < *heaviest ? " heaviest" : ""),
-               shape_text(stage.io.output)});
+    std::vector<std::string> row = {
+        std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(*plan.model, stage.part),
+        format_count(static_cast<double>(stage.part.parameters + stage.adapters)),
+        fmt::format("{:.0f}%{}", 100 * load, own == *heaviest && *lightest < *heaviest ? " heaviest" : "")};
+    if (full) row.insert(row.end(), {fmt::format("{:.3g}", stage.flops / 1e9), shape_text(stage.io.output)});
+    table.add(row);
   }
   return table.text();
 }
 
-std::string schedule_text(const plan::TrainingPlan& plan) {
+std::string schedule_text(const plan::TrainingPlan& plan, bool full) {
   const auto& pipeline = *plan.pipeline;
   const auto& made = pipeline.schedule;
   std::string out = fmt::format("schedule  {}: {} stages on {} ranks ({}), {} microbatches, ideal bubble {:.1f}%\n",
                                 pipeline.name, made.shape.stages, made.shape.ranks, schedule::style_of(made.placement),
                                 made.shape.microbatches, 100 * pipeline.timeline.bubble_fraction);
+  const std::string proved = "          proved: every send meets its receive, no rank can wait for another forever\n";
+  if (!full) return out + proved;
   std::string flight, buffers;
   const std::size_t most = 16;
   for (std::size_t r = 0; r < std::min(most, made.proof.ranks.size()); ++r) {
@@ -215,23 +221,23 @@ std::string schedule_text(const plan::TrainingPlan& plan) {
   const std::string more = made.proof.ranks.size() > most ? " ..." : "";
   out +=
       fmt::format("          microbatches in flight by rank:{}{}; receive buffers:{}{}\n", flight, more, buffers, more);
-  out += "          proved: every send meets its receive, no rank can wait for another forever\n";
-  return out;
+  return out + proved;
 }
 
 }  // namespace
 
-std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions) {
-  std::string out = fmt::format("plan of {}\n", plan.recipe_path) + mesh_text(plan) + sharing_text(plan) +
-                    model_text(plan) + adapters_text(plan) + frozen_text(plan) + batch_text(plan);
+std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions, estimate::Detail detail) {
+  const bool full = detail == estimate::Detail::kFull;
+  std::string out = fmt::format("plan of {}: {}\n", plan.recipe_path, verdict(plan)) + mesh_text(plan) +
+                    sharing_text(plan) + model_text(plan) + adapters_text(plan) + frozen_text(plan) + batch_text(plan);
   if (plan.pipeline) {
-    if (!plan.pipeline->stages.empty()) out += stages_text(plan);
+    if (!plan.pipeline->stages.empty() && (full || plan.pipelined)) out += stages_text(plan, full);
     if (plan.pipelined) {
-      out += schedule_text(plan);
+      out += schedule_text(plan, full);
       const auto& timeline = plan.pipeline->timeline;
       if (timeline.makespan <= 40 && timeline.shape.ranks <= 8) out += schedule::timeline_text(timeline, 110);
     }
-    if (plan.estimate) out += to_text(*plan.estimate, plan);
+    if (plan.estimate) out += to_text(*plan.estimate, plan, detail);
     if (actions != ActionFormat::kNone) {
       const auto& rows =
           actions == ActionFormat::kCompute ? plan.pipeline->schedule.order : plan.pipeline->schedule.training;

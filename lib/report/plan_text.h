@@ -8,7 +8,9 @@
 
 namespace automodel::report {
 
-/// At most about 40 lines for 8 stages: mesh, batch, stages, schedule, checks, ignored keys.
-std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions = ActionFormat::kNone);
+/// The verdict, then mesh, model, batch, stages of a pipeline, schedule, checks, memory, time, ignored keys: at most
+/// about 30 lines for 8 stages. kFull adds FLOPs, microbatches in flight, memory by rank and phase, traffic by axis.
+std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions = ActionFormat::kNone,
+                    estimate::Detail detail = estimate::Detail::kBrief);
 
 }  // namespace automodel::report

@@ -38,6 +38,7 @@
 #include "train/run_identity.h"
 #include "train/run_trace.h"
 #include "train/runtime.h"
+#include "train/sample_text.h"
 #include "train/setup.h"
 #include "train/slow_ranks.h"
 #include "train/start_point.h"
@@ -202,8 +203,8 @@ class Run {
   void compare_with_plan() {
     std::string json;
     const auto line = estimate_->finish(world_, json);
-    if (line.empty()) return;
-    reports_->line(line);
+    if (!line.empty()) reports_->line(line);
+    if (json.empty()) return;
     std::ofstream(reports_->folder() / "estimate.json") << json << "\n";
   }
 
@@ -406,7 +407,7 @@ class Run {
       if (ids.empty()) ids.push_back(tokenizer->bos().value_or(0));
       const auto added = generator.continue_text(ids, options);
       const auto text = tokenizer->decode(added);
-      reports_->line(fmt::format("--- {}{}", prompt, text));
+      reports_->line(fmt::format("--- {}{}", prompt, up_to_sentence(text)));
       reports_->event({.event = "sample", .message = text, .fields = {{"prompt", prompt}}});
     }
   }

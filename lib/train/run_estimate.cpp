@@ -116,6 +116,7 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   out.member("computed_step_seconds", estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step);
   out.end_object();
   json = out.take();
+  if (!estimate.hardware.measured() && estimate.past.runs == 0) return "";
   return fmt::format("estimate  tensors per rank: peak {}, {}; step: {}, {}", format_bytes(measured),
                      compared(predicted, measured, format_bytes), format_seconds(step),
                      compared(estimate.time.step, step, format_seconds));

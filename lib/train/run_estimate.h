@@ -21,8 +21,9 @@ class RunEstimate {
   void end_phase(estimate::Phase phase);
   /// Call when a step ends.
   void add_step(double seconds);
-  /// Collective. On rank 0 returns a line for people, and sets `json` to the record. Empty on other ranks, and if the
-  /// plan has no estimate or fewer than 3 steps were made (the first one warms up).
+  /// Collective. On rank 0 sets `json` to the record and returns a line for people, which is empty if the machine was
+  /// neither calibrated nor corrected by past runs: the plan's rates were then a guess. Both are empty on other ranks,
+  /// and if the plan has no estimate or fewer than 3 steps were made (the first one warms up).
   std::string finish(comm::World& world, std::string& json) const;
 
  private:
