@@ -69,6 +69,10 @@ with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
     program = env / "bin/automodel"
     assert "automodel" in run([program, "--version"], work) or True
     assert "plan of r.yaml" in run([program, "plan", "r.yaml"], work)
+    quickstart = site / "automodel/recipes/quickstart.yaml"
+    said = run([program, "train", quickstart, "--nproc-per-node", "2", "--step_scheduler.max_steps", "3"], work)
+    assert "step 2 |" in said and "runs/quickstart/epoch_0_step_2/model" in said, said
+    assert len(list(site.glob("automodel-*.dist-info/LICENSE"))) == 1
     said = run([program, "train", "r.yaml", "--nproc-per-node", "2"], work)
     assert "step 3 |" in said and "run/epoch_0_step_3/model" in said, said
     said = run([program, "doctor"], work, code=0)
@@ -79,6 +83,8 @@ with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
     subprocess.run(["tar", "-xzf", archive, "-C", place], check=True)
     unpacked = next(place.glob("automodel-[0-9]*"))
     open_to_all(unpacked)
+    assert (unpacked / "LICENSE").exists() and (unpacked / "NOTICE").exists()
+    assert "fits" in run([unpacked / "bin/automodel", "plan", unpacked / "recipes/quickstart.yaml"], work)  # finds its text
     program = unpacked / "bin/automodel"
     assert "plan of r.yaml" in run([program, "plan", "r.yaml"], work)
     assert "label" in run([program, "data", "r.yaml", "--rows", "1"], work)  # a command that needs no LibTorch

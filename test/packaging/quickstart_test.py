@@ -27,8 +27,6 @@ def quickstart(gpus, compiler):
         tool(root / "bin/nvidia-smi", "".join(f"echo 'GPU {i}: NVIDIA H100 80GB HBM3 (UUID: GPU-{i})'\n" for i in range(gpus)))
         for preset in ("release", "cuda"):
             tool(root / f"build/{preset}/bin/automodel", f'echo "{preset} $*" >> {root}/calls\n')
-        (root / "runs/quickstart").mkdir(parents=True)
-        (root / "runs/quickstart/training.jsonl").write_text('{"step": 0, "loss": 5.5}\n')
         environment = {"PATH": f"{root}/bin:/usr/bin:/bin", "HOME": name, "CUDA_HOME": f"{root}/cuda", "NCCL_HOME": f"{root}/nccl"}
         if compiler:
             tool(root / "bin/nvcc", "")
