@@ -163,7 +163,7 @@ def markdown(cells):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("automodel")
-    parser.add_argument("--markdown", help="write the tables into this file, between its marks")
+    parser.add_argument("--markdown", help="write the summary into this file, between its marks")
     parser.add_argument("--only", default="", help="rows whose id contains this")
     parser.add_argument("--as-written", action="store_true", help="recipes without the keys that say which stack ran")
     parser.add_argument("--rows", choices=["fitted", "held-out"], help="one half")
@@ -185,8 +185,7 @@ def main():
         begin, end = "<!-- published: begin -->\n", "<!-- published: end -->\n"
         head, rest = path.read_text().split(begin)
         tail = rest.split(end)[1]
-        path.write_text(head + begin + markdown(summary(rows)) + "\n\n" + markdown(table(rows)) + "\n" +
-                        ("\nWhat `plan --search` finds for NeMo's rows on as many GPUs:\n\n" + markdown(nemo) + "\n" if nemo else "") + end + tail)
+        path.write_text(head + begin + markdown(summary(rows)) + "\n" + end + tail)
 
 
 if __name__ == "__main__":

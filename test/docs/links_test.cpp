@@ -57,18 +57,4 @@ TEST_CASE("lib/README.md has a row for every folder of the library", "[docs]") {
       FAIL_CHECK("lib/" << entry.path().filename().string() << " has no row in lib/README.md");
 }
 
-TEST_CASE("tests named in docs/first-day.md exist", "[docs]") {
-  std::string sources;
-  for (const auto& file : test::files_below({"test"}, {".cpp", ".py", ".txt"})) sources += test::read_file(file);
-  for (const auto& row : test::table_rows(test::read_file(test::repository() / "docs/first-day.md"))) {
-    REQUIRE(row.size() == 3);
-    const auto names = matches(row[2], "`([^`]+)`");
-    if (names.empty()) FAIL_CHECK(row[0] << ": names no test");
-    for (const auto& name : names)
-      if (sources.find("TEST_CASE(\"" + name + "\"") == std::string::npos &&
-          sources.find("def " + name + "(") == std::string::npos && sources.find("NAME " + name) == std::string::npos)
-        FAIL_CHECK(row[0] << ": there is no test '" << name << "'");
-  }
-}
-
 }  // namespace automodel
