@@ -166,13 +166,11 @@ class Meter {
   }
 
   /// Types as in training; nothing is sharded.
-  parallel::DataParallelOptions storage() const {
-    parallel::DataParallelOptions out;
-    out.compute = type_;
-    out.master = scalar_type(plan_.types.master);
-    out.gradient = scalar_type(plan_.types.gradient);
-    out.reduce = scalar_type(plan_.types.reduce);
-    return out;
+  parallel::StorageOptions storage() const {
+    return {.compute = type_,
+            .master = scalar_type(plan_.types.master),
+            .gradient = scalar_type(plan_.types.gradient),
+            .reduce = scalar_type(plan_.types.reduce)};
   }
 
   /// Input for a stage that is not the first: normally distributed numbers.

@@ -1,7 +1,6 @@
 #include "train/runtime.h"
 
 #include <algorithm>
-#include <limits>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -23,30 +22,13 @@ model::StageModules modules_of(const plan::StagePlan& stage) {
           .head = stage.part.has_head};
 }
 
-/// Converts the plan's sharding options.
-parallel::DataParallelOptions sharding_of(const plan::TrainingPlan& plan, at::Device device) {
-  const auto& sharding = plan.sharding;
-  parallel::DataParallelOptions out;
-  out.compute = scalar_type(plan.types.compute);
-  out.master = scalar_type(plan.types.master);
-  out.gradient = scalar_type(plan.types.gradient);
-  out.reduce = scalar_type(plan.types.reduce);
-  out.device = device;
-  out.shard_optimizer = sharding.optimizer;
-  out.shard_gradients = sharding.gradients;
-  out.shard_parameters = sharding.parameters;
-  out.reshard_after_forward = sharding.reshard_after_forward;
-  out.keep_experts = sharding.keep_experts;
-  out.defer_reduction = sharding.defer_reduction;
-  out.offloaded = sharding.offloaded;
-  out.double_buffer = sharding.double_buffer;
-  out.whole_stage = sharding.whole_stage;
-  out.overlap_reduction = sharding.overlap_reduction;
-  out.overlap_gather = sharding.overlap_gather;
-  out.forward_prefetch = sharding.forward_prefetch;
-  out.backward_prefetch = sharding.backward_prefetch;
-  out.bucket_bytes = sharding.bucket_bytes.value_or(std::numeric_limits<std::int64_t>::max());
-  return out;
+parallel::StorageOptions storage_of(const plan::TrainingPlan& plan, at::Device device) {
+  return {.sharding = plan.sharding,
+          .compute = scalar_type(plan.types.compute),
+          .master = scalar_type(plan.types.master),
+          .gradient = scalar_type(plan.types.gradient),
+          .reduce = scalar_type(plan.types.reduce),
+          .device = device};
 }
 
 model::Float8Layers float8_layers(const plan::Float8Plan& plan) {
@@ -78,9 +60,9 @@ bool first_of_its_kind(const model::Weight& weight, int tp) {
 }
 
 LocalStage::LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules,
-                       model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups)
+                       model::StageOptions options, const parallel::StorageOptions& storage, const Groups& groups)
     : model_(choice.spec, choice.layout, std::move(modules), std::move(options)),
-      data_parallel_(model_.weights(), sharding, groups.dense, groups.expert),
+      data_parallel_(model_.weights(), storage, groups.dense, groups.expert),
       stage_(number, model_, this) {
   model_.set_observer(&data_parallel_);
 }
@@ -99,14 +81,14 @@ void LocalStage::reduce(bool last) {
     data_parallel_.weight_gradients_done();
   }
   if (!last) return;
-  if (divisor_ > 0 && data_parallel_.options().defer_reduction)
+  if (divisor_ > 0 && data_parallel_.options().sharding.defer_reduction)
     pipeline::scale_grads_by_divisor(model_.weights(), divisor_);
   data_parallel_.reduce();
 }
 
 void LocalStage::finish() {
   data_parallel_.finish();
-  if (divisor_ == 0 || data_parallel_.options().defer_reduction) return;
+  if (divisor_ == 0 || data_parallel_.options().sharding.defer_reduction) return;
   const ops::NoGraph guard;
   for (auto* storage : data_parallel_.storages())
     if (storage->gradient().defined()) storage->gradient().div_(divisor_);  // undefined for a frozen unit
@@ -221,11 +203,11 @@ model::StageOptions Runtime::stage_options() const {
 
 void Runtime::make_stages(const parallel::WeightSource& source) {
   const auto& pipeline = *plan_.pipeline;
-  const auto sharding = sharding_of(plan_, world_.device());
+  const auto storage = storage_of(plan_, world_.device());
   std::vector<pipeline::Stage*> stages;
   for (const auto number : pipeline.schedule.placement.stages_of(place_.pp)) {
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
-        number, *plan_.model, modules_of(pipeline.stages[number.at()]), stage_options(), sharding, groups_));
+        number, *plan_.model, modules_of(pipeline.stages[number.at()]), stage_options(), storage, groups_));
     stage->data_parallel().bind(source);
     if (plan_.levers.deferred_head) stage->defer_head(*plan_.levers.deferred_head);
     stages.push_back(&stage->stage());

@@ -127,7 +127,7 @@ class Runtime {
 class LocalStage : public pipeline::StageSharding {
  public:
   LocalStage(schedule::Stage number, const plan::ModelChoice& choice, model::StageModules modules,
-             model::StageOptions options, const parallel::DataParallelOptions& sharding, const Groups& groups);
+             model::StageOptions options, const parallel::StorageOptions& storage, const Groups& groups);
 
   model::StageModel& model() { return model_; }
   parallel::DataParallel& data_parallel() { return data_parallel_; }

@@ -7,12 +7,11 @@
 
 namespace automodel::parallel {
 
-DataParallel::DataParallel(model::Weights& weights, DataParallelOptions options, ReduceGroups dense,
-                           ReduceGroups expert)
+DataParallel::DataParallel(model::Weights& weights, StorageOptions options, ReduceGroups dense, ReduceGroups expert)
     : options_(options), dense_(std::move(dense)), expert_(std::move(expert)) {
   for (const auto& unit : weights.units())
     storages_.push_back(std::make_unique<UnitStorage>(unit, options_, unit.expert ? expert_ : dense_));
-  if (options_.double_buffer) share_buffers();
+  if (options_.sharding.double_buffer) share_buffers();
 }
 
 void DataParallel::share_buffers() {
@@ -37,12 +36,12 @@ void DataParallel::bind(const WeightSource& source) {
 }
 
 void DataParallel::gather(int unit, int ahead, int direction) {
-  if (!options_.shard_parameters) return at(unit).finish_publish();
+  if (!options_.sharding.parameters) return at(unit).finish_publish();
   if (!at(unit).start_gather()) {
     free_buffer(unit);
     at(unit).start_gather();
   }
-  if (options_.overlap_gather)  // as far as buffers are free
+  if (options_.sharding.overlap_gather)  // as far as buffers are free
     for (int i = 1; i <= ahead; ++i) {
       const int next = unit + i * direction;
       if (next >= 0 && next < static_cast<int>(storages_.size())) at(next).start_gather();
@@ -51,7 +50,7 @@ void DataParallel::gather(int unit, int ahead, int direction) {
 }
 
 void DataParallel::unshard() {
-  if (!options_.shard_parameters) return;
+  if (!options_.sharding.parameters) return;
   for (int unit = 0; unit < static_cast<int>(storages_.size()); ++unit)
     if (!frees(unit)) at(unit).start_gather();
 }
@@ -61,7 +60,7 @@ void DataParallel::reshard() {
 }
 
 void DataParallel::before_forward(int unit) {
-  gather(unit, options_.forward_prefetch, 1);
+  gather(unit, options_.sharding.forward_prefetch, 1);
 }
 
 void DataParallel::after_forward(int unit) {
@@ -70,7 +69,7 @@ void DataParallel::after_forward(int unit) {
 }
 
 void DataParallel::before_backward(int unit) {
-  gather(unit, options_.backward_prefetch, -1);
+  gather(unit, options_.sharding.backward_prefetch, -1);
   at(unit).need_gradients();
 }
 
@@ -79,10 +78,10 @@ void DataParallel::after_backward(int unit) {
   if (ops::WeightGradients::current() != nullptr) return;  // its weight gradients are deferred
   for (const auto* weight : at(unit).unit().weights)
     if (weight->parameter.waiting != nullptr && !weight->parameter.waiting->empty()) return;
-  if (options_.whole_stage) return;  // other layers of the unit have yet to run backward
-  if (last_backward_ && options_.overlap_reduction)
+  if (options_.sharding.whole_stage) return;  // other layers of the unit have yet to run backward
+  if (last_backward_ && options_.sharding.overlap_reduction)
     start_reduce(at(unit), true);
-  else if (!options_.defer_reduction && options_.shard_gradients)
+  else if (!options_.sharding.defer_reduction && options_.sharding.gradients)
     start_reduce(at(unit), last_backward_);
 }
 
@@ -90,7 +89,7 @@ void DataParallel::start_reduce(UnitStorage& storage, bool last) {
   if (!storage.unit().trained()) return;
   storage.start_reduce(last);
   auto* const before = std::exchange(in_flight_, &storage);
-  if (before == nullptr || before == &storage || !options_.shard_gradients) return;
+  if (before == nullptr || before == &storage || !options_.sharding.gradients) return;
   before->advance_reduce();
   auto* const earlier = std::exchange(arrived_, before);
   if (earlier != nullptr && earlier != before && earlier != &storage) earlier->finish_reduce();
@@ -101,12 +100,14 @@ void DataParallel::weight_gradients_begin() {
 }
 
 void DataParallel::weight_gradients_done() {
-  if (options_.defer_reduction || !options_.shard_gradients || last_backward_ || options_.whole_stage) return;
+  if (options_.sharding.defer_reduction || !options_.sharding.gradients || last_backward_ ||
+      options_.sharding.whole_stage)
+    return;
   for (auto storage = storages_.rbegin(); storage != storages_.rend(); ++storage) start_reduce(**storage, false);
 }
 
 void DataParallel::settle() {
-  AUTOMODEL_CHECK(!options_.shard_gradients, "sharded gradients have no memory that stays");
+  AUTOMODEL_CHECK(!options_.sharding.gradients, "sharded gradients have no memory that stays");
   for (auto& storage : storages_) storage->settle();
 }
 

@@ -20,7 +20,7 @@ namespace automodel::parallel {
 class DataParallel : public model::UnitObserver {
  public:
   /// `weights` must outlive this.
-  DataParallel(model::Weights& weights, DataParallelOptions options, ReduceGroups dense, ReduceGroups expert);
+  DataParallel(model::Weights& weights, StorageOptions options, ReduceGroups dense, ReduceGroups expert);
 
   /// Allocates everything and loads the values.
   void bind(const WeightSource& source);
@@ -37,7 +37,7 @@ class DataParallel : public model::UnitObserver {
   /// ready.
   void last_backward() { last_backward_ = true; }
   /// Makes values whole and gradients ready to be accumulated into, in memory that stays: until reduce() no event has
-  /// anything to do. Not with shard_gradients.
+  /// anything to do. Not with sharding.gradients.
   void settle();
   /// Call before and after computing deferred weight gradients.
   void weight_gradients_begin();
@@ -49,7 +49,7 @@ class DataParallel : public model::UnitObserver {
 
   std::vector<UnitStorage*> storages();
   StorageBytes bytes() const;
-  const DataParallelOptions& options() const { return options_; }
+  const StorageOptions& options() const { return options_; }
 
   // model::UnitObserver
   void before_forward(int unit) override;
@@ -67,14 +67,14 @@ class DataParallel : public model::UnitObserver {
   void free_buffer(int unit);
   /// Whether gathered values are freed after each use.
   bool frees(int unit) {
-    return options_.reshard_after_forward && !options_.whole_stage &&
-           !(options_.keep_experts && at(unit).unit().expert);
+    return options_.sharding.reshard_after_forward && !options_.sharding.whole_stage &&
+           !(options_.sharding.keep_experts && at(unit).unit().expert);
   }
   /// Starts reducing the unit's accumulated gradients. This overlaps with computing the next unit; reductions of
   /// earlier units are completed first, so that at most two units hold unsharded gradients.
   void start_reduce(UnitStorage& storage, bool last);
 
-  DataParallelOptions options_;
+  StorageOptions options_;
   ReduceGroups dense_, expert_;
   /// Keyed by what distinguishes the units of one layer (experts, trained, adapters) and by size. Empty without
   /// double_buffer.

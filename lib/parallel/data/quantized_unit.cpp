@@ -29,7 +29,7 @@ void read(const WeightSource& source, const model::Weight& weight, std::int64_t 
 
 }  // namespace
 
-QuantizedUnit::QuantizedUnit(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups)
+QuantizedUnit::QuantizedUnit(const model::Unit& unit, const StorageOptions& options, const ReduceGroups& groups)
     : options_(options), groups_(groups) {
   for (auto* weight : unit.weights) {
     if (!weight->parameter.quantized) continue;
@@ -47,9 +47,9 @@ void QuantizedUnit::bind(const WeightSource& source) {
   const ops::NoGraph guard;
   kept_ = at::zeros({sharded() ? padded_ / groups_.shard->size() : padded_}, bytes_on(at::kCPU));
   for (std::size_t i = 0; i < weights_.size(); ++i) fill(source, i);
-  const bool away = options_.offloaded && options_.shard_parameters;
+  const bool away = options_.sharding.offloaded && options_.sharding.parameters;
   kept_ = kept_.to(away ? options_.offload : options_.device);
-  if (!options_.shard_parameters) view_all();
+  if (!options_.sharding.parameters) view_all();
 }
 
 void QuantizedUnit::fill(const WeightSource& source, std::size_t index) {
@@ -83,7 +83,7 @@ void QuantizedUnit::view_all() {
 }
 
 void QuantizedUnit::start_gather() {
-  if (empty() || gathered_.defined() || !options_.shard_parameters) return;
+  if (empty() || gathered_.defined() || !options_.sharding.parameters) return;
   const ops::NoGraph guard;
   if (!sharded()) return void(gathered_ = kept_.to(options_.device));
   gathered_ = at::empty({padded_}, bytes_on(options_.device));
@@ -91,7 +91,7 @@ void QuantizedUnit::start_gather() {
 }
 
 void QuantizedUnit::finish_gather() {
-  if (empty() || !options_.shard_parameters) return;
+  if (empty() || !options_.sharding.parameters) return;
   start_gather();
   if (gathering_) gathering_->wait();
   gathering_.reset();
@@ -99,7 +99,7 @@ void QuantizedUnit::finish_gather() {
 }
 
 void QuantizedUnit::release() {
-  if (empty() || !options_.shard_parameters) return;
+  if (empty() || !options_.sharding.parameters) return;
   if (gathering_) gathering_->wait();
   gathering_.reset();
   for (auto* weight : weights_) weight->parameter.packed = at::Tensor();

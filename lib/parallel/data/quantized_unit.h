@@ -18,10 +18,10 @@ namespace automodel::parallel {
 using WeightSource = std::function<void(const model::Weight& weight, std::int64_t first, at::Tensor out)>;
 
 /// Weights have their bytes exactly while the unit is gathered. Bytes are sharded like frozen values: only with
-/// shard_parameters.
+/// sharding.parameters.
 class QuantizedUnit {
  public:
-  QuantizedUnit(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups);
+  QuantizedUnit(const model::Unit& unit, const StorageOptions& options, const ReduceGroups& groups);
 
   bool empty() const { return weights_.empty(); }
   /// Reads every weight that this rank has bytes of as a whole, because scales depend on the whole tensor.
@@ -33,11 +33,11 @@ class QuantizedUnit {
   std::int64_t bytes() const;
 
  private:
-  bool sharded() const { return options_.shard_parameters && groups_.shard->size() > 1; }
+  bool sharded() const { return options_.sharding.parameters && groups_.shard->size() > 1; }
   void fill(const WeightSource& source, std::size_t index);
   void view_all();
 
-  const DataParallelOptions& options_;
+  const StorageOptions& options_;
   const ReduceGroups& groups_;
   std::vector<model::Weight*> weights_ = {};
   std::vector<std::int64_t> offsets_ = {};  ///< of each weight in the whole buffer

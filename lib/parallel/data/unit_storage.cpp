@@ -25,7 +25,7 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-UnitStorage::UnitStorage(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups)
+UnitStorage::UnitStorage(const model::Unit& unit, const StorageOptions& options, const ReduceGroups& groups)
     : unit_(unit), options_(options), groups_(groups), quantized_(unit, options, groups) {
   for (const auto* weight : unit.weights) {
     offsets_.push_back(elements_);
@@ -36,8 +36,8 @@ UnitStorage::UnitStorage(const model::Unit& unit, const DataParallelOptions& opt
   padded_ = (elements_ + grain - 1) / grain * grain;
   shard_ = padded_ / shards;
   trained_ = unit.trained();
-  sharded_ = trained_ ? options.shard_optimizer : options.shard_parameters;
-  separate_master_ = sharded_ || (trained_ && options.master != options.compute) || options.offloaded;
+  sharded_ = trained_ ? options.sharding.optimizer : options.sharding.parameters;
+  separate_master_ = sharded_ || (trained_ && options.master != options.compute) || options.sharding.offloaded;
   const std::int64_t begin = sharded_ ? groups.shard->rank() * shard_ : 0;
   const std::int64_t end = sharded_ ? begin + shard_ : padded_;
   for (std::size_t i = 0; i < unit.weights.size(); ++i) {
@@ -48,21 +48,21 @@ UnitStorage::UnitStorage(const model::Unit& unit, const DataParallelOptions& opt
 
 void UnitStorage::bind(const WeightSource& source) {
   ops::NoGraph guard;
-  const auto home = options_.offloaded ? options_.offload : options_.device;
+  const auto home = options_.sharding.offloaded ? options_.offload : options_.device;
   const auto type = trained_ ? options_.master : options_.compute;
   master_ = at::zeros({sharded_ ? shard_ : padded_}, at::TensorOptions().dtype(type).device(home));
   for (const auto& segment : segments_)
     source(*segment.weight, segment.first, master_.narrow(0, segment.offset, segment.length));
   quantized_.bind(source);
   const auto compute = at::TensorOptions().dtype(options_.compute).device(options_.device);
-  if (!options_.shard_parameters) {
+  if (!options_.sharding.parameters) {
     values_ = separate_master_ ? at::empty({padded_}, compute) : master_;
     if (separate_master_) publish();
     finish_publish();
     view_values(values_);
     gathered_ = true;
   }
-  if (!options_.shard_gradients) need_gradients();
+  if (!options_.sharding.gradients) need_gradients();
 }
 
 void UnitStorage::view_values(const at::Tensor& flat) {
@@ -105,7 +105,7 @@ void UnitStorage::finish_gather() {
 }
 
 void UnitStorage::release() {
-  if (!options_.shard_parameters || (!gathered_ && gathering_.empty())) return;
+  if (!options_.sharding.parameters || (!gathered_ && gathering_.empty())) return;
   wait_all(gathering_);
   clear_values();
   quantized_.release();
@@ -116,14 +116,14 @@ void UnitStorage::release() {
 }
 
 void UnitStorage::publish() {
-  if (options_.shard_parameters) return release();  // the next use gathers the new values
+  if (options_.sharding.parameters) return release();  // the next use gathers the new values
   if (!separate_master_ || (!trained_ && gathered_)) return;
   ops::NoGraph guard;
   if (!sharded_) return void(values_.copy_(master_));
   finish_publish();
   compute_shard_ = master_.to(values_.options());
   gathering_.push_back(groups_.shard->all_gather(values_, compute_shard_));
-  if (!options_.overlap_gather) finish_publish();
+  if (!options_.sharding.overlap_gather) finish_publish();
 }
 
 void UnitStorage::finish_publish() {
@@ -136,12 +136,12 @@ void UnitStorage::begin_step() {
   for (auto* weight : unit_.weights) weight->parameter.fresh = true;
   accumulated_ = false;
   reduced_ = false;
-  if (options_.shard_gradients) reduced_gradient_ = at::Tensor();
+  if (options_.sharding.gradients) reduced_gradient_ = at::Tensor();
 }
 
 void UnitStorage::need_gradients() {
-  if (!trained_ || (reduced_ && options_.shard_gradients)) return;
-  if (options_.shard_gradients) advance_reduce();  // gradients in flight must not be added to
+  if (!trained_ || (reduced_ && options_.sharding.gradients)) return;
+  if (options_.sharding.gradients) advance_reduce();  // gradients in flight must not be added to
   if (grads_.defined()) return;
   ops::NoGraph guard;
   grads_ = at::empty({padded_}, at::TensorOptions().dtype(options_.gradient).device(options_.device));
@@ -182,14 +182,15 @@ void UnitStorage::start_reduce(bool last) {
   auto whole = grads_.scalar_type() == options_.reduce ? grads_ : grads_.to(options_.reduce);
   if (!sharded_) {
     if (!alone) {
+      const auto& bucket = options_.sharding.bucket_bytes;
       const auto piece =
-          std::max<std::int64_t>(1, options_.bucket_bytes / static_cast<std::int64_t>(whole.element_size()));
+          bucket ? std::max<std::int64_t>(1, *bucket / static_cast<std::int64_t>(whole.element_size())) : padded_;
       for (std::int64_t begin = 0; begin < padded_; begin += piece)
         reducing_.push_back(
             groups_.shard->all_reduce(whole.narrow(0, begin, std::min(piece, padded_ - begin)), comm::ReduceOp::kSum));
     }
     in_flight_ = {whole};
-  } else if (options_.shard_gradients && groups_.shard->size() == 1) {
+  } else if (options_.sharding.gradients && groups_.shard->size() == 1) {
     in_flight_ = {whole};  // the only shard is the whole
   } else {
     auto part = at::empty({shard_}, whole.options());
@@ -210,7 +211,7 @@ void UnitStorage::advance_reduce() {
   advanced_ = true;
   ops::NoGraph guard;
   if (groups_.replicate) reducing_.push_back(groups_.replicate->all_reduce(in_flight_.front(), comm::ReduceOp::kSum));
-  if (!options_.shard_gradients) return;
+  if (!options_.sharding.gradients) return;
   in_flight_.resize(1);
   free_gradients();
 }
@@ -223,8 +224,8 @@ void UnitStorage::finish_reduce() {
   auto sum = in_flight_.front();
   in_flight_.clear();
   advanced_ = false;
-  const auto home = options_.offloaded ? options_.offload : options_.device;
-  if (!options_.shard_optimizer && !options_.offloaded && !sum.is_alias_of(grads_))
+  const auto home = options_.sharding.offloaded ? options_.offload : options_.device;
+  if (!options_.sharding.optimizer && !options_.sharding.offloaded && !sum.is_alias_of(grads_))
     sum = grads_.copy_(sum);  // it was converted for communication; avoids a second whole buffer
   sum = sum.to(at::TensorOptions().dtype(options_.gradient).device(home));
   if (accumulated_)

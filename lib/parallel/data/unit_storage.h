@@ -30,13 +30,13 @@ struct StorageBytes {
 };
 
 /// Invariants: a weight's value is defined exactly while the unit is gathered. While the buffer `grads_` exists, the
-/// gradients of trained weights are views of it. The master buffer covers this rank's shard with shard_optimizer, else
-/// the whole unit. A frozen unit has no gradients, and no masters apart from the values used in computation: its master
-/// buffer has their type, and is a shard only with shard_parameters. Quantized weights are stored separately, in a
-/// buffer of bytes.
+/// gradients of trained weights are views of it. The master buffer covers this rank's shard with sharding.optimizer,
+/// else the whole unit. A frozen unit has no gradients, and no masters apart from the values used in computation: its
+/// master buffer has their type, and is a shard only with sharding.parameters. Quantized weights are stored separately,
+/// in a buffer of bytes.
 class UnitStorage {
  public:
-  UnitStorage(const model::Unit& unit, const DataParallelOptions& options, const ReduceGroups& groups);
+  UnitStorage(const model::Unit& unit, const StorageOptions& options, const ReduceGroups& groups);
 
   /// Allocates and loads the master values and, unless parameters are sharded, derives the values used in computation.
   void bind(const WeightSource& source);
@@ -62,13 +62,13 @@ class UnitStorage {
   // Gradients.
   /// Marks gradients as empty, with undefined contents.
   void begin_step();
-  /// Makes sure that gradients have memory to accumulate in (with shard_gradients it is not persistent). Does nothing
-  /// once the step's last reduction was started.
+  /// Makes sure that gradients have memory to accumulate in (with sharding.gradients it is not persistent). Does
+  /// nothing once the step's last reduction was started.
   void need_gradients();
   /// Starts reducing what was accumulated so far; with `last` the step's sum is complete afterwards.
   void start_reduce(bool last);
-  /// Waits for this rank's part of the sum and, with shard_gradients, frees the whole gradients. The sum over replicas
-  /// may still be in flight.
+  /// Waits for this rank's part of the sum and, with sharding.gradients, frees the whole gradients. The sum over
+  /// replicas may still be in flight.
   void advance_reduce();
   /// Waits until gradient() has the reduced gradients.
   void finish_reduce();
@@ -98,7 +98,7 @@ class UnitStorage {
   void zero_untouched();
 
   const model::Unit& unit_;
-  const DataParallelOptions& options_;
+  const StorageOptions& options_;
   const ReduceGroups& groups_;
   std::vector<std::int64_t> offsets_;  ///< of each weight in the flat buffer
   std::int64_t elements_ = 0;          ///< in all weights
