@@ -164,11 +164,11 @@ TypeInfo LayersPerStage::config_type() {
           }};
 }
 
-ActivationCheckpointing DistributedConfig::asked_checkpointing() const {
+plan::Recompute DistributedConfig::asked_checkpointing() const {
   return std::visit([](const auto& held) { return held.activation_checkpointing(); }, strategy());
 }
 
-ActivationCheckpointing DistributedConfig::checkpointing() const {
+plan::Recompute DistributedConfig::checkpointing() const {
   const bool in_scope = std::visit(
       [](const auto& held) {
         if constexpr (requires { held.activation_checkpointing_scope; })
@@ -176,7 +176,7 @@ ActivationCheckpointing DistributedConfig::checkpointing() const {
         return true;
       },
       strategy());
-  return in_scope ? asked_checkpointing() : ActivationCheckpointing::kOff;
+  return in_scope ? asked_checkpointing() : plan::Recompute::kNone;
 }
 
 std::string_view DistributedConfig::strategy_name() const {

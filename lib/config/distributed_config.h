@@ -12,18 +12,18 @@
 #include "config/backend.h"
 #include "config/python_class.h"
 #include "config/types.h"
+#include "plan/values/activations.h"
 
 namespace automodel::config {
 
-enum class ActivationCheckpointing { kOff, kFull, kSelective };
 template <>
-struct EnumNames<ActivationCheckpointing> {
-  using E = ActivationCheckpointing;
+struct EnumNames<plan::Recompute> {
+  using E = plan::Recompute;
   static constexpr std::array names = {
-      EnumName<E>{"false", E::kOff}, EnumName<E>{"full", E::kFull}, EnumName<E>{"selective", E::kSelective},
-      EnumName<E>{"true", E::kFull}, EnumName<E>{"on", E::kFull},   EnumName<E>{"yes", E::kFull},
-      EnumName<E>{"off", E::kOff},   EnumName<E>{"no", E::kOff},    EnumName<E>{"none", E::kOff},
-      EnumName<E>{"null", E::kOff},
+      EnumName<E>{"false", E::kNone}, EnumName<E>{"full", E::kFull}, EnumName<E>{"selective", E::kSelective},
+      EnumName<E>{"true", E::kFull},  EnumName<E>{"on", E::kFull},   EnumName<E>{"yes", E::kFull},
+      EnumName<E>{"off", E::kNone},   EnumName<E>{"no", E::kNone},   EnumName<E>{"none", E::kNone},
+      EnumName<E>{"null", E::kNone},
   };
 };
 
@@ -185,8 +185,8 @@ struct FSDP2Config {
       "offload_policy", std::nullopt, "Keep sharded parameters, gradients and optimizer states in host memory."};
   Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt,
                                              "Dtype of matmuls; the residual stream keeps its own."};
-  Field<ActivationCheckpointing> activation_checkpointing{
-      "activation_checkpointing", ActivationCheckpointing::kOff,
+  Field<plan::Recompute> activation_checkpointing{
+      "activation_checkpointing", plan::Recompute::kNone,
       "Recompute activations in the backward pass: off, full (whole layers) or selective."};
   Field<CheckpointingScope> activation_checkpointing_scope{
       "activation_checkpointing_scope",
@@ -271,8 +271,8 @@ struct MegatronFSDPConfig {
   Field<bool> fsdp_double_buffer{
       "fsdp_double_buffer", false,
       "Gather decoder layers into two persistent buffers in turn, instead of allocating one per gather."};
-  Field<ActivationCheckpointing> activation_checkpointing{"activation_checkpointing", ActivationCheckpointing::kOff,
-                                                          "Recompute activations in the backward pass."};
+  Field<plan::Recompute> activation_checkpointing{"activation_checkpointing", plan::Recompute::kNone,
+                                                  "Recompute activations in the backward pass."};
   Field<Value> tp_plan{"tp_plan|tp_shard_plan", nullptr, "As with strategy fsdp2 (nvFSDP's tp_shard_plan)."};
 };
 
@@ -281,8 +281,8 @@ struct DDPConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("ddp")};
   static constexpr std::string_view kDoc = "Every rank holds all parameters; gradients are summed.";
-  Field<ActivationCheckpointing> activation_checkpointing{
-      "activation_checkpointing", ActivationCheckpointing::kOff,
+  Field<plan::Recompute> activation_checkpointing{
+      "activation_checkpointing", plan::Recompute::kNone,
       "Recompute activations in the backward pass: off, full or selective."};
   Field<CheckpointingScope> activation_checkpointing_scope{
       "activation_checkpointing_scope", {}, "Towers whose activations are recomputed."};
@@ -365,9 +365,9 @@ struct DistributedConfig {
   Field<Value> convert{"_convert_", nullptr, "Hydra's switch.", Ignored{"nothing is instantiated from names"}};
 
   /// Activation checkpointing as the recipe requests it, regardless of its scope.
-  ActivationCheckpointing asked_checkpointing() const;
+  plan::Recompute asked_checkpointing() const;
   /// The same, or kOff if the scope does not cover the language tower.
-  ActivationCheckpointing checkpointing() const;
+  plan::Recompute checkpointing() const;
   std::string_view strategy_name() const;
 };
 

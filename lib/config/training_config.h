@@ -8,6 +8,7 @@
 
 #include "config/python_class.h"
 #include "config/types.h"
+#include "plan/values/float8.h"
 
 namespace automodel::config {
 
@@ -96,20 +97,18 @@ struct ChunkedCrossEntropyConfig {
 };
 using LossConfig = std::variant<MaskedCrossEntropyConfig, FusedLinearCrossEntropyConfig, ChunkedCrossEntropyConfig>;
 
-/// Scaling granularity of float8 matmuls (torchao's Float8LinearConfig.from_recipe_name).
-enum class Float8RecipeName { kTensorwise, kRowwise, kRowwiseWithGwHp };
 template <>
-struct EnumNames<Float8RecipeName> {
-  using E = Float8RecipeName;
+struct EnumNames<plan::Float8Recipe> {
+  using E = plan::Float8Recipe;
   static constexpr std::array names = {EnumName<E>{"tensorwise", E::kTensorwise}, EnumName<E>{"rowwise", E::kRowwise},
-                                       EnumName<E>{"rowwise_with_gw_hp", E::kRowwiseWithGwHp}};
+                                       EnumName<E>{"rowwise_with_gw_hp", E::kRowwiseWideWeight}};
 };
 
 struct Float8Config {
   using IsSection = void;
   Field<bool> enabled{"enabled", false, "Compute linear layers in float8."};
-  Field<std::optional<Float8RecipeName>> recipe_name{"recipe_name", std::nullopt,
-                                                     "Granularity of the scales; null: tensorwise."};
+  Field<std::optional<plan::Float8Recipe>> recipe_name{"recipe_name", std::nullopt,
+                                                       "Granularity of the scales; null: tensorwise."};
   Field<std::vector<std::string>> filter_fqns{
       "filter_fqns", {}, "Modules whose name contains one of these keep their dtype."};
   Field<bool> emulate{"emulate", false, "Emulate with float32 GEMMs, even on a GPU that has float8 GEMMs."};

@@ -162,10 +162,10 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
   const double gradients = tokens * r.bytes * (2 * w.hidden + widest) + chunk.backward;
   LayerActivations out;
-  if (r.recompute == config::ActivationCheckpointing::kFull) {
+  if (r.recompute == plan::Recompute::kFull) {
     out.kept = tokens * r.bytes * (r.lean ? 1 : 2) * w.stream;
     out.working = whole - out.kept + gradients;
-  } else if (r.recompute == config::ActivationCheckpointing::kSelective) {
+  } else if (r.recompute == plan::Recompute::kSelective) {
     // Attention is kept; the norm and MLP after it are recomputed.
     const double again = w.up + (t.down ? w.down : 0) + experts_kept + (spec.branch_norms ? w.stream : 0);
     out.kept = whole - tokens * r.bytes * again;

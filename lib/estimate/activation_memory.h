@@ -24,7 +24,7 @@ struct ActivationRequest {
   bool experts_apart = false;                  ///< experts are on other ranks, so tokens are dispatched and combined
   bool cuda = true;                            ///< runs on GPUs
   bool lean = false;  ///< count as other stacks do: one residual stream, and one copy of an expert's rows, as received
-  config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  plan::Recompute recompute = plan::Recompute::kNone;
   plan::RecomputeModules modules = {};  ///< in addition to `recompute`
   plan::TrainedProducts trained = {};
 };

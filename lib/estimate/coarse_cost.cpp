@@ -73,8 +73,8 @@ Parts parts_of(const CoarseRequest& r) {
   out.forward = work + moved + overhead + inside + waited(ring, work);
   out.backward = computed(1 + r.trained, r.hardware.backward_efficiency) + 2 * moved + overhead + inside +
                  waited(2 * ring, 2 * work);
-  if (r.recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
-  if (r.recompute == config::ActivationCheckpointing::kSelective)
+  if (r.recompute == plan::Recompute::kFull) out.backward += out.forward;
+  if (r.recompute == plan::Recompute::kSelective)
     out.backward += feed_forward_share(spec, *r.layout, layer, r.sequence) * out.forward;
   out.head =
       (2 + r.trained) * seconds(tokens * arch::head_flops_per_token(spec) / r.sizes.tp, r.hardware.head_efficiency);

@@ -32,7 +32,7 @@ struct CoarseRequest {
   int microbatches = 1;  ///< per step and data-parallel rank
   ScheduleKind schedule = ScheduleKind::kNone;
   int stages_per_rank = 1;
-  config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  plan::Recompute recompute = plan::Recompute::kNone;
   std::optional<std::int64_t> loss_chunk = {};  ///< Levers::loss_chunk
   double moments = 2;                           ///< optimizer state tensors per trained parameter, on average
   double trained = 1;  ///< fraction of the parameters that is trained; frozen weights have no gradients

@@ -25,7 +25,7 @@ struct PastCorrection {
 
 struct Estimate {
   Hardware hardware = {};
-  config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  plan::Recompute recompute = plan::Recompute::kNone;
   MemoryPlan memory = {};
   TimePlan time = {};
   std::optional<CopyPlan> copies = {};

@@ -194,17 +194,16 @@ LayerTraffic& LayerTraffic::operator+=(const LayerTraffic& other) {
   return *this;
 }
 
-LayerPasses layer_passes(const plan::TrainingPlan& plan, const Hardware& hardware,
-                         config::ActivationCheckpointing recompute, int layer) {
+LayerPasses layer_passes(const plan::TrainingPlan& plan, const Hardware& hardware, plan::Recompute recompute,
+                         int layer) {
   const Layer parts(plan, hardware, layer);
   const auto attention = parts.attention(), feed = parts.feed(), context = parts.context();
   const auto exchange = parts.exchange();
   LayerPasses out;
   out.forward = {attention.forward + feed.forward, context.forward, exchange};
   out.backward = {attention.backward + feed.backward, context.backward, exchange};
-  if (recompute == config::ActivationCheckpointing::kFull) out.backward += out.forward;
-  if (recompute == config::ActivationCheckpointing::kSelective)
-    out.backward += {.tensor = feed.forward, .experts = exchange};
+  if (recompute == plan::Recompute::kFull) out.backward += out.forward;
+  if (recompute == plan::Recompute::kSelective) out.backward += {.tensor = feed.forward, .experts = exchange};
   return out;
 }
 

@@ -31,8 +31,8 @@ struct LayerPasses {
   LayerTraffic backward = {};  ///< including forward communication repeated by recomputation
 };
 /// Needs the plan's model and batch.
-LayerPasses layer_passes(const plan::TrainingPlan& plan, const Hardware& hardware,
-                         config::ActivationCheckpointing recompute, int layer);
+LayerPasses layer_passes(const plan::TrainingPlan& plan, const Hardware& hardware, plan::Recompute recompute,
+                         int layer);
 
 /// Links of the context-parallel and expert groups.
 LinkClass context_link(const plan::TrainingPlan& plan, const Hardware& hardware);

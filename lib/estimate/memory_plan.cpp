@@ -250,7 +250,7 @@ class RankWalk {
     for (const auto& tower : plan::towers_of(*plan_.model, stage.part)) {
       const double stream =
           static_cast<double>(plan_.batch.microbatch * tower.tokens * tower.hidden) * size_of(plan_.types.compute);
-      const bool recomputed = request_.recompute == config::ActivationCheckpointing::kFull;
+      const bool recomputed = request_.recompute == plan::Recompute::kFull;
       if (!plan_.adapters) out.kept += tower.layers * stream * (recomputed ? 1 : kStreamsPerLayer);
       out.working = std::max(out.working, kStreamsPerLayer * stream);
       out.forward = std::max(out.forward, kStreamsPerLayer * stream);

@@ -54,7 +54,7 @@ double modules_seconds(const plan::TrainingPlan& plan, const Hardware& hardware,
     return out + (m.mlp ? product(tokens * width_flops(spec) * spec.ffn_of(layer) / widths.up) : 0);
   if (m.experts || m.shared_experts) out += product(tokens * width_flops(spec) * spec.moe->shared_ffn / widths.up);
   if (!m.experts) return out;
-  const auto passes = layer_passes(plan, hardware, config::ActivationCheckpointing::kOff, layer);
+  const auto passes = layer_passes(plan, hardware, plan::Recompute::kNone, layer);
   return out + product(expert_flops(plan)) + passes.forward.experts.exposed;
 }
 

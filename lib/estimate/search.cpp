@@ -32,13 +32,13 @@ constexpr std::array kChoices = {
     Choice{ScheduleKind::kZeroBubbleV, "ZBVZeroBubble", 2},
 };
 struct Recomputation {
-  config::ActivationCheckpointing kind;
+  plan::Recompute kind;
   std::string_view name;
 };
 constexpr std::array kRecomputations = {
-    Recomputation{config::ActivationCheckpointing::kOff, "off"},
-    Recomputation{config::ActivationCheckpointing::kSelective, "selective"},
-    Recomputation{config::ActivationCheckpointing::kFull, "full"},
+    Recomputation{plan::Recompute::kNone, "off"},
+    Recomputation{plan::Recompute::kSelective, "selective"},
+    Recomputation{plan::Recompute::kFull, "full"},
 };
 constexpr std::array kMicrobatches = {1, 2, 4, 8};
 constexpr int kLate = 4;  // extra plans after the time limit if none fits yet
@@ -371,16 +371,16 @@ class Search {
     const auto plan = make(recipe_, request_.world_size, problems);
     if (!plan || !plan->estimate) return;
     const auto& section = recipe_.recipe.distributed();
-    Candidate own{.sizes = plan->mesh.sizes(),
-                  .schedule = plan->pipelined ? plan->pipeline->name : "-",
-                  .microbatch = plan->batch.microbatch,
-                  .recompute = std::string(
-                      kRecomputations[static_cast<std::size_t>(
-                                          section.checkpointing() == config::ActivationCheckpointing::kOff         ? 0
-                                          : section.checkpointing() == config::ActivationCheckpointing::kSelective ? 1
-                                                                                                                   : 2)]
-                          .name),
-                  .reduce = plan->sharding.defer_reduction ? "step" : "microbatch"};
+    Candidate own{
+        .sizes = plan->mesh.sizes(),
+        .schedule = plan->pipelined ? plan->pipeline->name : "-",
+        .microbatch = plan->batch.microbatch,
+        .recompute = std::string(
+            kRecomputations[static_cast<std::size_t>(section.checkpointing() == plan::Recompute::kNone        ? 0
+                                                     : section.checkpointing() == plan::Recompute::kSelective ? 1
+                                                                                                              : 2)]
+                .name),
+        .reduce = plan->sharding.defer_reduction ? "step" : "microbatch"};
     const int stages = plan->pipeline->schedule.shape.stages / own.sizes.pp;
     if (stages > 1) own.schedule += fmt::format(" x{}", stages);
     fill(own, *plan->estimate);

@@ -159,8 +159,8 @@ class Timing {
                            tokens_ * arch::layer_score_flops_per_token(spec, layer, sequence_) / shares.widths.heads),
                 plan::trained_share(plan_, layer));
     double again = 0;
-    if (request_.recompute == config::ActivationCheckpointing::kFull) again = part.forward;
-    if (request_.recompute == config::ActivationCheckpointing::kSelective)
+    if (request_.recompute == plan::Recompute::kFull) again = part.forward;
+    if (request_.recompute == plan::Recompute::kSelective)
       again = feed_forward_share(spec, layout, layer, sequence_) * part.forward;
     if (plan_.recompute_modules.any() && !hardware_.rates) again = modules_seconds(plan_, hardware_, layer);
     add(out, part, again, layer_passes(plan_, hardware_, request_.recompute, layer));
@@ -184,7 +184,7 @@ class Timing {
     if (plan_.adapters) return add(out, part);
     part.backward_input = part.backward_weight = pass_seconds(part.work, hardware_.backward_efficiency, 0);
     part.backward = 2 * part.backward_input;
-    add(out, part, request_.recompute == config::ActivationCheckpointing::kFull ? part.forward : 0);
+    add(out, part, request_.recompute == plan::Recompute::kFull ? part.forward : 0);
   }
 
   /// A multi-token-prediction layer: the projection of hidden states joined with an embedding, a layer like the last,

@@ -59,7 +59,7 @@ struct TimePlan {
 
 struct TimeRequest {
   Hardware hardware = {};
-  config::ActivationCheckpointing recompute = config::ActivationCheckpointing::kOff;
+  plan::Recompute recompute = plan::Recompute::kNone;
 };
 /// Needs the plan's pipeline.
 TimePlan plan_time(const plan::TrainingPlan& plan, const TimeRequest& request);

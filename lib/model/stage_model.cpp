@@ -97,7 +97,8 @@ struct StageModel::Layer {
     return scale == 1 ? y : y * scale;
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch, Keep keep) {
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch,
+                                  plan::Recompute recompute) {
     if (!mixer) {
       const auto [x, y] = enter(before_feed, in[0], in[1]);
       return {x, leave(after_feed, mlp->forward(y, microbatch))};
@@ -108,7 +109,7 @@ struct StageModel::Layer {
     const auto seen = parallel && !before_feed ? y : at::Tensor();
     y.reset();  // without a backward pass this frees it
     if (!mlp) return {x, mixed};
-    if (keep == Keep::kAttention)
+    if (recompute == plan::Recompute::kSelective)
       return ops::checkpoint(
           [this, microbatch](const std::vector<at::Tensor>& again) {
             return feed(again[0], again[1], again[2], microbatch);
@@ -198,10 +199,10 @@ void StageModel::set_float8(const arch::Layout& layout) {
     const bool linear = role == arch::Role::kAttention || role == arch::Role::kMlp ||
                         role == arch::Role::kSharedExpert || role == arch::Role::kRecurrence;
     if (linear && !weight->info.transposed && takes(weight->info.module(), weight->full))
-      weight->parameter.float8 = float8.rule;
+      weight->parameter.float8 = float8;
   }
   // A tied head is the embedding's matrix; lookups in it are unaffected.
-  if (head_ != nullptr && modules_.head && takes(layout.head, {spec_.vocab, spec_.hidden})) head_->float8 = float8.rule;
+  if (head_ != nullptr && modules_.head && takes(layout.head, {spec_.vocab, spec_.hidden})) head_->float8 = float8;
 }
 
 void StageModel::set_quantized() {
@@ -259,10 +260,10 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
 std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
                                               const ForwardOptions& options) {
   const auto run = [&](const std::vector<at::Tensor>& in) {
-    if (options.keep != Keep::kInputs) return layer.forward(in, microbatch, options.keep);
+    if (options.recompute != plan::Recompute::kFull) return layer.forward(in, microbatch, options.recompute);
     return ops::checkpoint(
         [part = &layer, microbatch](const std::vector<at::Tensor>& again) {
-          return part->forward(again, microbatch, Keep::kAll);
+          return part->forward(again, microbatch, plan::Recompute::kNone);
         },
         in);
   };

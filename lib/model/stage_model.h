@@ -17,6 +17,8 @@
 #include "model/weights.h"
 #include "ops/factor.h"
 #include "ops/offload.h"
+#include "plan/values/activations.h"
+#include "plan/values/float8.h"
 
 namespace automodel::model {
 
@@ -40,12 +42,6 @@ class UnitObserver {
   virtual void before_gradients(int unit) = 0;
 };
 
-/// Which linear layers use 8-bit operands.
-struct Float8Layers {
-  ops::Float8Rule rule = {};
-  std::vector<std::string> left_out = {};  ///< excludes modules whose name contains one of these
-};
-
 struct StageOptions {
   at::ScalarType type = at::kFloat;  ///< type of activations
   at::Device device = at::kCPU;
@@ -53,7 +49,7 @@ struct StageOptions {
   PlacementRule placement = {};  ///< empty: every weight is whole
   std::int64_t ignore_label = -100;
   std::optional<at::ScalarType> autocast = {};   ///< type of matmuls; absent: no autocast
-  std::optional<Float8Layers> float8 = {};       ///< absent: none
+  std::optional<plan::Float8Plan> float8 = {};   ///< absent: none
   std::optional<at::ScalarType> quantized = {};  ///< compute type of GEMMs with quantized weights; absent: `type`
   double logit_softcap = 0;                      ///< soft cap of the loss function, applied after the model's own
   /// Compute head and loss in chunks of this many tokens (0: arch::loss_chunk decides); absent: the logits are whole.
@@ -73,19 +69,12 @@ struct StageOptions {
   int offloaded_layers = 0;                       ///< only layers with an index below this are offloaded
 };
 
-/// What a layer keeps between its forward and its backward pass.
-enum class Keep {
-  kAll,
-  kInputs,     ///< only inputs: the whole layer is recomputed
-  kAttention,  ///< all but the feed-forward part: norm and MLP are recomputed
-};
-
 /// Options of one forward pass.
 struct ForwardOptions {
   /// Factor of the loss, included in its gradient: 1 / label tokens.
   ops::Factor loss_scale = 1;
   ops::Factor seed = 1;  ///< the gradient of the loss that the backward pass will start from
-  Keep keep = Keep::kAll;
+  plan::Recompute recompute = plan::Recompute::kNone;
 };
 
 class StageModel {

@@ -20,12 +20,12 @@ double largest_of(at::ScalarType type) {
 }
 
 /// Type of output gradients: tensorwise scaling needs the wider range; row-wise scales do not.
-at::ScalarType gradient_type(const Float8Rule& rule) {
-  return rule.recipe == Float8Recipe::kTensorwise ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn;
+at::ScalarType gradient_type(const plan::Float8Plan& rule) {
+  return rule.recipe == plan::Float8Recipe::kTensorwise ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn;
 }
 
-bool by_rows(const Float8Rule& rule) {
-  return rule.recipe != Float8Recipe::kTensorwise;
+bool by_rows(const plan::Float8Plan& rule) {
+  return rule.recipe != plan::Float8Recipe::kTensorwise;
 }
 
 bool device_has_product(const Float8Matrix& a, const Float8Matrix& b) {
@@ -61,7 +61,7 @@ at::Tensor emulated(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType
 }
 
 /// a [n, k] b [k, m] as [n, m] of type `out`. The one place that chooses the implementation.
-at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out, const Float8Rule& rule,
+at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out, const plan::Float8Plan& rule,
                    bool fast) {
   if (!rule.emulate && device_has_product(a, b)) return on_device(a, b, out, fast);
   return emulated(a, b, out);
@@ -88,27 +88,27 @@ Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, 
   return {x.to(at::kFloat).mul(factor).clamp_(-largest, largest).to(type), factor};
 }
 
-at::Tensor float8_result(const at::Tensor& x, const at::Tensor& weight, const Float8Rule& rule) {
+at::Tensor float8_result(const at::Tensor& x, const at::Tensor& weight, const plan::Float8Plan& rule) {
   const auto scale = by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix;
   const auto left = to_float8(x, at::kFloat8_e4m3fn, scale, by_rows(rule));
   const auto right = to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule));
   return product(left, transposed(right), x.scalar_type(), rule, true);
 }
 
-at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, const Float8Rule& rule) {
+at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, const plan::Float8Plan& rule) {
   const auto left =
       to_float8(gradient, gradient_type(rule), by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
-  const auto scale = rule.recipe == Float8Recipe::kRowwise ? ScaleOf::kColumn : ScaleOf::kMatrix;
+  const auto scale = rule.recipe == plan::Float8Recipe::kRowwise ? ScaleOf::kColumn : ScaleOf::kMatrix;
   const auto right = to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule));
   return product(left, right, gradient.scalar_type(), rule, by_rows(rule));
 }
 
-bool float8_weight_products(const Float8Rule& rule) {
-  return rule.recipe != Float8Recipe::kRowwiseWideWeight;
+bool float8_weight_products(const plan::Float8Plan& rule) {
+  return rule.recipe != plan::Float8Recipe::kRowwiseWideWeight;
 }
 
 at::Tensor float8_weight_gradient(const at::Tensor& gradient, const at::Tensor& x, at::ScalarType out,
-                                  const Float8Rule& rule) {
+                                  const plan::Float8Plan& rule) {
   const auto scale = by_rows(rule) ? ScaleOf::kColumn : ScaleOf::kMatrix;
   const auto left = to_float8(gradient, gradient_type(rule), scale, by_rows(rule));
   const auto right = to_float8(x, at::kFloat8_e4m3fn, scale, by_rows(rule));

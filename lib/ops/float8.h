@@ -6,22 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "plan/values/float8.h"
+
 namespace automodel::ops {
-
-/// How the three GEMMs of a linear layer scale their operands.
-enum class Float8Recipe : std::uint8_t {
-  kTensorwise,         ///< one scale per tensor; output gradients in e5m2
-  kRowwise,            ///< one scale, a power of two, per row of the left and per column of the right operand (each
-                       ///< covers the reduction dimension); all in e4m3
-  kRowwiseWideWeight,  ///< the same, but with one scale for the weight in input-gradient GEMMs, and weight gradients
-                       ///< are not 8-bit
-};
-
-struct Float8Rule {
-  Float8Recipe recipe = Float8Recipe::kTensorwise;
-  bool emulate = false;  ///< emulate even where the device has 8-bit GEMMs
-  bool operator==(const Float8Rule&) const = default;
-};
 
 /// What shares a scale: the whole matrix, each row, or each column.
 enum class ScaleOf : std::uint8_t { kMatrix, kRow, kColumn };
@@ -38,13 +25,13 @@ Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, 
 // `emulate`) by a float32 GEMM of the same 8-bit values, whose individual products are exact.
 
 /// x [n, in] times the weight: [n, out] in x's type.
-at::Tensor float8_result(const at::Tensor& x, const at::Tensor& weight, const Float8Rule& rule);
+at::Tensor float8_result(const at::Tensor& x, const at::Tensor& weight, const plan::Float8Plan& rule);
 /// Gradient of x [n, in] from that of the result [n, out], in its type.
-at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, const Float8Rule& rule);
+at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, const plan::Float8Plan& rule);
 /// True if the recipe computes weight gradients by 8-bit GEMMs too.
-bool float8_weight_products(const Float8Rule& rule);
+bool float8_weight_products(const plan::Float8Plan& rule);
 /// The weight's gradient [out, in], of type `out`.
 at::Tensor float8_weight_gradient(const at::Tensor& gradient, const at::Tensor& x, at::ScalarType out,
-                                  const Float8Rule& rule);
+                                  const plan::Float8Plan& rule);
 
 }  // namespace automodel::ops

@@ -68,7 +68,7 @@ class ActivationOffload::Copies {
   std::optional<c10::Stream> stream_ = {};
 };
 
-ActivationOffload::ActivationOffload(at::Device device, OffloadOptions options)
+ActivationOffload::ActivationOffload(at::Device device, plan::ActivationOffloading options)
     : device_(device), options_(options), copies_(std::make_unique<Copies>(device)) {}
 
 ActivationOffload::~ActivationOffload() = default;

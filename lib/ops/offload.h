@@ -12,13 +12,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/graph.h"
+#include "plan/values/activations.h"
 
 namespace automodel::ops {
-
-struct OffloadOptions {
-  bool double_buffering = false;     ///< groups return into two persistent device buffers, alternately
-  bool retain_host_buffers = false;  ///< host buffers are reused by later passes instead of being freed
-};
 
 /// Bytes moved since construction, and the number of buffers allocated for it.
 struct OffloadCounts {
@@ -33,7 +29,7 @@ class ActivationOffload {
  public:
   class Pass;
 
-  ActivationOffload(at::Device device, OffloadOptions options);
+  ActivationOffload(at::Device device, plan::ActivationOffloading options);
   ~ActivationOffload();
   ActivationOffload(const ActivationOffload&) = delete;
   ActivationOffload& operator=(const ActivationOffload&) = delete;
@@ -50,7 +46,7 @@ class ActivationOffload {
   at::Tensor device_buffer(int group, std::int64_t bytes);
 
   at::Device device_;
-  OffloadOptions options_;
+  plan::ActivationOffloading options_;
   OffloadCounts counts_ = {};
   std::unique_ptr<Copies> copies_;
   std::multimap<std::int64_t, at::Tensor> idle_ = {};  ///< host buffers by size

@@ -29,7 +29,7 @@ struct Parameter {
   /// Matmuls with this parameter run in this type; results have the type of the other operand (autocast).
   std::optional<at::ScalarType> matmul_type = {};
   /// Matmuls with this parameter use 8-bit operands.
-  std::optional<Float8Rule> float8 = {};
+  std::optional<plan::Float8Plan> float8 = {};
   /// Stored quantized: `value` is undefined, and GEMMs use dense(). Null: not quantized.
   std::shared_ptr<const QuantizedLayout> quantized = {};
   at::Tensor packed = {};  ///< the quantized bytes; defined whenever `value` would be

@@ -26,12 +26,12 @@ at::Tensor place_for(const at::Tensor& like) {
 /// Input and output tensors at fixed addresses, and the work that was captured with them.
 struct CapturedMicrobatches::Shape {
   model::Microbatch data = {};
-  model::Keep keep = model::Keep::kAll;
+  plan::Recompute recompute = plan::Recompute::kNone;
   at::Tensor loss_scale, seed, loss;  ///< one-element float64
   int warm_ups = 0;
   std::unique_ptr<ops::CapturedWork> work = {};
 
-  Shape(const model::Microbatch& like, model::Keep kept) : keep(kept) {
+  Shape(const model::Microbatch& like, plan::Recompute kept) : recompute(kept) {
     data.ids = place_for(like.ids);
     data.labels = place_for(like.labels);
     data.positions = place_for(like.positions);
@@ -43,8 +43,8 @@ struct CapturedMicrobatches::Shape {
     seed = at::empty({}, number);
     loss = at::empty({}, number);
   }
-  bool fits(const model::Microbatch& other, model::Keep kept) const {
-    return keep == kept && data.ids.sizes() == other.ids.sizes() && data.length == other.length &&
+  bool fits(const model::Microbatch& other, plan::Recompute kept) const {
+    return recompute == kept && data.ids.sizes() == other.ids.sizes() && data.length == other.length &&
            data.reach() == other.reach() && data.real.defined() == other.real.defined();
   }
   /// Copies in everything that differs between microbatches of the shape.
@@ -67,25 +67,26 @@ CapturedMicrobatches::CapturedMicrobatches(Stage& stage, std::unique_ptr<ops::Wo
 CapturedMicrobatches::~CapturedMicrobatches() = default;
 
 /// Null if the microbatch must run eagerly.
-CapturedMicrobatches::Shape* CapturedMicrobatches::shape_of(const model::Microbatch& data, model::Keep keep) {
+CapturedMicrobatches::Shape* CapturedMicrobatches::shape_of(const model::Microbatch& data, plan::Recompute recompute) {
   if (depends_on_host(data)) return nullptr;
   for (auto& shape : shapes_)
-    if (shape->fits(data, keep)) return shape.get();
+    if (shape->fits(data, recompute)) return shape.get();
   if (shapes_.size() == kMostShapes) return nullptr;
-  return shapes_.emplace_back(std::make_unique<Shape>(data, keep)).get();
+  return shapes_.emplace_back(std::make_unique<Shape>(data, recompute)).get();
 }
 
 at::Tensor CapturedMicrobatches::run(int number, const model::Microbatch& data, const model::ForwardOptions& options) {
-  auto* shape = shape_of(data, options.keep);
+  auto* shape = shape_of(data, options.recompute);
   if (shape == nullptr) {
     ++counts_.usual;
     return {};
   }
   shape->put(data, options);
   const auto work = [&] {
-    const auto loss = stage_.forward(
-        number, shape->data, {},
-        {.loss_scale = ops::Factor(shape->loss_scale), .seed = ops::Factor(shape->seed), .keep = shape->keep});
+    const auto loss = stage_.forward(number, shape->data, {},
+                                     {.loss_scale = ops::Factor(shape->loss_scale),
+                                      .seed = ops::Factor(shape->seed),
+                                      .recompute = shape->recompute});
     stage_.backward(number, shape->seed);
     const ops::NoGraph guard;
     shape->loss.copy_(loss);

@@ -41,7 +41,7 @@ class CapturedMicrobatches {
 
  private:
   struct Shape;
-  Shape* shape_of(const model::Microbatch& data, model::Keep keep);
+  Shape* shape_of(const model::Microbatch& data, plan::Recompute recompute);
 
   Stage& stage_;
   std::unique_ptr<ops::WorkCapture> capture_;

@@ -89,7 +89,7 @@ void Executor::forward(const Action& action, Run& run) {
   const int number = run.forwards++;
   model::ForwardOptions options{.loss_scale = run.options.loss_scales[static_cast<std::size_t>(microbatch)],
                                 .seed = run.options.seed};
-  if (run.training && run.options.keep) options.keep = run.options.keep(number);
+  if (run.training && run.options.recompute) options.recompute = run.options.recompute(number);
   auto data = run.data[static_cast<std::size_t>(microbatch)];
   const bool last_stage = action.stage().value + 1 == training_.placement.stages();
   if (run.only) {

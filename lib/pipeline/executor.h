@@ -32,7 +32,7 @@ struct RunOptions {
   /// This is the last run before the optimizer step: REDUCE_GRAD reduces only then.
   bool last_run = true;
   /// What the layers keep for the backward pass, by the number of the forward pass in this run on this rank.
-  std::function<model::Keep(int forward)> keep = {};
+  std::function<plan::Recompute(int forward)> recompute = {};
   /// Full backward passes send the gradient of their input before they compute weight gradients.
   bool delay_weight_gradients = false;
 };

@@ -38,7 +38,7 @@ Value value_of(DType value) {
   return name_of(value);
 }
 Value value_of(Recompute value) {
-  return value == Recompute::kNone ? "none" : value == Recompute::kFull ? "full" : "selective";
+  return name_of(value);
 }
 Value value_of(const std::string& value) {
   return value;

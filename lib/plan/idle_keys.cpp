@@ -79,7 +79,7 @@ const When kPrefetchOff = [](const Situation& s) {
   return fsdp != nullptr && !fsdp->enable_fsdp2_prefetch();
 };
 const When kRecomputesNothing = [](const Situation& s) {
-  return s.recipe.distributed->checkpointing() == config::ActivationCheckpointing::kOff;
+  return s.recipe.distributed->checkpointing() == Recompute::kNone;
 };
 
 constexpr std::string_view kSave = "remove it, or set checkpoint.enabled: true";

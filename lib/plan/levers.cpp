@@ -9,9 +9,8 @@ namespace {
 
 Recompute recompute_of(const config::DistributedConfig& distributed, Located& report) {
   const auto asked = distributed.checkpointing();
-  if (asked != config::ActivationCheckpointing::kOff)
-    return asked == config::ActivationCheckpointing::kFull ? Recompute::kFull : Recompute::kSelective;
-  if (distributed.asked_checkpointing() != config::ActivationCheckpointing::kOff)
+  if (asked != Recompute::kNone) return asked;
+  if (distributed.asked_checkpointing() != Recompute::kNone)
     report.warn("no-effect", "distributed.activation_checkpointing_scope",
                 "no activations are recomputed: the scope excludes the language tower, the only one that is supported",
                 "use all or language");
@@ -102,7 +101,7 @@ std::optional<Float8Plan> float8_of(const config::Recipe& recipe, Located& repor
   if (!recipe.fp8()) return std::nullopt;
   const auto& asked = *recipe.fp8();
   if (asked.enabled())
-    return Float8Plan{.recipe = asked.recipe_name().value_or(config::Float8RecipeName::kTensorwise),
+    return Float8Plan{.recipe = asked.recipe_name().value_or(Float8Recipe::kTensorwise),
                       .left_out = asked.filter_fqns(),
                       .emulate = asked.emulate()};
   for (const char* key : {"fp8.recipe_name", "fp8.filter_fqns", "fp8.emulate"})
@@ -251,7 +250,7 @@ RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, 
                     "set distributed.activation_checkpointing: selective, which recomputes the MLP",
                     {},
                     key});
-  if (recipe.distributed->checkpointing() != config::ActivationCheckpointing::kOff) {
+  if (recipe.distributed->checkpointing() != Recompute::kNone) {
     report.warn("no-effect", key, "activation_checkpointing already decides what is recomputed",
                 "remove distributed.activation_checkpointing, or recompute_modules");
     return out;

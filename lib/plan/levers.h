@@ -11,15 +11,10 @@
 #include "base/dtype.h"
 #include "config/recipe.h"
 #include "plan/located.h"
+#include "plan/values/activations.h"
+#include "plan/values/float8.h"
 
 namespace automodel::plan {
-
-/// What a layer keeps between its forward and backward pass.
-enum class Recompute {
-  kNone,       ///< everything
-  kFull,       ///< only its input; the whole layer is recomputed (Chen et al. 2016)
-  kSelective,  ///< what attention's backward needs; norm and MLP are recomputed
-};
 
 /// Parts of a layer that are recomputed in the backward pass (Megatron Core's recompute_modules).
 struct RecomputeModules {
@@ -33,21 +28,6 @@ struct RecomputeModules {
   bool any() const {
     return core_attention || norms || latent_up || mlp || experts || expert_activation || shared_experts;
   }
-};
-
-/// Activations of the first `layers` layers are kept in host memory until the backward pass (Megatron Core's
-/// cpu_offloading).
-struct ActivationOffloading {
-  int layers = 0;
-  bool double_buffering = false;     ///< reload into two persistent buffers
-  bool retain_host_buffers = false;  ///< keep page-locked buffers between microbatches and steps
-};
-
-/// Linear layers with 8-bit operands.
-struct Float8Plan {
-  config::Float8RecipeName recipe = config::Float8RecipeName::kTensorwise;
-  std::vector<std::string> left_out = {};  ///< modules whose name contains one of these keep their dtype
-  bool emulate = false;
 };
 
 /// Quantised frozen weights under adapters.

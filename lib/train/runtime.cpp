@@ -31,16 +31,6 @@ parallel::StorageOptions storage_of(const plan::TrainingPlan& plan, at::Device d
           .device = device};
 }
 
-model::Float8Layers float8_layers(const plan::Float8Plan& plan) {
-  using Name = config::Float8RecipeName;
-  using Recipe = ops::Float8Recipe;
-  return {.rule = {.recipe = plan.recipe == Name::kTensorwise ? Recipe::kTensorwise
-                             : plan.recipe == Name::kRowwise  ? Recipe::kRowwise
-                                                              : Recipe::kRowwiseWideWeight,
-                   .emulate = plan.emulate},
-          .left_out = plan.left_out};
-}
-
 optim::Place place_of(const arch::Parameter& parameter) {
   if (parameter.role == arch::Role::kHead && parameter.tied_to.empty()) return optim::Place::kHead;
   const bool table = parameter.role == arch::Role::kHead || parameter.role == arch::Role::kEmbedding ||
@@ -171,9 +161,7 @@ void Runtime::make_seams() {
   }
   if (const auto& offloading = plan_.levers.offloading;
       offloading && (!world_.device().is_cpu() || options_.offload_on_cpu))
-    offload_ = std::make_unique<ops::ActivationOffload>(
-        world_.device(), ops::OffloadOptions{.double_buffering = offloading->double_buffering,
-                                             .retain_host_buffers = offloading->retain_host_buffers});
+    offload_ = std::make_unique<ops::ActivationOffload>(world_.device(), *offloading);
 }
 
 model::StageOptions Runtime::stage_options() const {
@@ -183,6 +171,7 @@ model::StageOptions Runtime::stage_options() const {
       .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
       .placement = [this](const arch::Parameter& parameter) { return placement(parameter, place_); },
       .ignore_label = plan_.levers.ignore_label,
+      .float8 = plan_.levers.float8,
       .logit_softcap = plan_.levers.logit_softcap,
       .loss_chunk = plan_.levers.loss_chunk,
       .embedding_noise = plan_.levers.embedding_noise,
@@ -195,7 +184,6 @@ model::StageOptions Runtime::stage_options() const {
       .offload = offload_.get(),
       .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
   if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
-  if (plan_.levers.float8) options.float8 = float8_layers(*plan_.levers.float8);
   if (plan_.levers.quantization) options.quantized = scalar_type(plan_.levers.quantization->compute);
   if (plan_.types.output) options.output = scalar_type(*plan_.types.output);
   return options;

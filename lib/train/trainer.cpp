@@ -72,7 +72,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
     const pipeline::RunOptions options{.loss_scales = scale.factors(batches[run], rows),
                                        .seed = scale.backward(),
                                        .last_run = run + 1 == batches.size(),
-                                       .keep = keep_rule(),
+                                       .recompute = recompute_rule(),
                                        .delay_weight_gradients = runtime_.plan().levers.delay_weight_gradients};
     losses.add(runtime_.executor().run(microbatches, options));
   }
@@ -137,14 +137,15 @@ StepResult Trainer::update(std::int64_t step, StepResult result) {
   return result;
 }
 
-/// What each forward pass keeps for the backward pass, by its number on this rank.
-std::function<model::Keep(int)> Trainer::keep_rule() const {
+/// What each forward pass leaves to be recomputed, by its number on this rank.
+std::function<plan::Recompute(int)> Trainer::recompute_rule() const {
   const auto& levers = runtime_.plan().levers;
   if (levers.recompute == plan::Recompute::kNone) return {};
-  const auto keep = levers.recompute == plan::Recompute::kFull ? model::Keep::kInputs : model::Keep::kAttention;
   const int window = std::max(1, runtime_.executor().in_flight());
   const int whole = levers.kept_microbatches.value_or(0);
-  return [=](int forward) { return forward % window >= whole ? keep : model::Keep::kAll; };
+  return [=, recompute = levers.recompute](int forward) {
+    return forward % window >= whole ? recompute : plan::Recompute::kNone;
+  };
 }
 
 void Trainer::name_culprit(BadStep& bad) {

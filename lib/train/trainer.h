@@ -61,7 +61,7 @@ class Trainer {
   const BadStepRule& bad_steps() const { return bad_steps_; }
 
  private:
-  std::function<model::Keep(int)> keep_rule() const;
+  std::function<plan::Recompute(int)> recompute_rule() const;
   void end(StepPhase phase) {
     if (clock_) clock_->end(phase);
   }

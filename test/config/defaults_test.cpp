@@ -143,12 +143,12 @@ TEST_CASE("activation checkpointing modes are read in all their spellings", "[co
     REQUIRE(loaded.problems.empty());
     return loaded.recipe.distributed->checkpointing();
   };
-  CHECK(mode("true") == ActivationCheckpointing::kFull);
-  CHECK(mode("full") == ActivationCheckpointing::kFull);
-  CHECK(mode("Selective") == ActivationCheckpointing::kSelective);
-  CHECK(mode("off") == ActivationCheckpointing::kOff);
-  CHECK(mode("null") == ActivationCheckpointing::kOff);
-  CHECK(mode("full, activation_checkpointing_scope: vision") == ActivationCheckpointing::kOff);
+  CHECK(mode("true") == plan::Recompute::kFull);
+  CHECK(mode("full") == plan::Recompute::kFull);
+  CHECK(mode("Selective") == plan::Recompute::kSelective);
+  CHECK(mode("off") == plan::Recompute::kNone);
+  CHECK(mode("null") == plan::Recompute::kNone);
+  CHECK(mode("full, activation_checkpointing_scope: vision") == plan::Recompute::kNone);
 }
 
 TEST_CASE("ModelParallelConfig has every field and check of Megatron Core 0.19.2", "[config]") {

@@ -60,13 +60,13 @@ at::Tensor rounded(const at::Tensor& x, at::ScalarType type, int axis, bool powe
 }
 
 struct Case {
-  Float8Recipe recipe;
+  plan::Float8Recipe recipe;
   at::ScalarType gradient;
   bool by_rows, wide_weight;
 };
-const std::vector<Case> kCases = {{Float8Recipe::kTensorwise, at::kFloat8_e5m2, false, false},
-                                  {Float8Recipe::kRowwise, at::kFloat8_e4m3fn, true, false},
-                                  {Float8Recipe::kRowwiseWideWeight, at::kFloat8_e4m3fn, true, true}};
+const std::vector<Case> kCases = {{plan::Float8Recipe::kTensorwise, at::kFloat8_e5m2, false, false},
+                                  {plan::Float8Recipe::kRowwise, at::kFloat8_e4m3fn, true, false},
+                                  {plan::Float8Recipe::kRowwiseWideWeight, at::kFloat8_e4m3fn, true, true}};
 
 }  // namespace
 
@@ -127,7 +127,7 @@ TEST_CASE("each float8 recipe gives the expected outputs and gradients of a fuse
         INFO(type << " recipe " << static_cast<int>(recipe) << (mixed ? ", one weight in its own type" : ""));
         auto a = make({32, 48}, type), b = make({16, 48}, type);
         for (auto* each : {&a, &b}) each->grad = each->grad.to(at::kFloat), each->fused_accumulation = true;
-        a.float8 = Float8Rule{.recipe = recipe};
+        a.float8 = plan::Float8Plan{.recipe = recipe};
         if (!mixed) b.float8 = a.float8;
         const auto x = input({2, 10, 48}, type);
         const auto y = linear(x, {&a, &b});
@@ -168,16 +168,17 @@ TEST_CASE("outputs and gradients of a float8 linear layer equal those of torchao
     return at::tensor(numbers).view({-1, columns});
   };
   const auto weight = matrix(recorded["w"], 16), x = matrix(recorded["x"], 16), gradient = matrix(recorded["dy"], 8);
-  const std::map<std::string, Float8Recipe> recipes = {{"tensorwise", Float8Recipe::kTensorwise},
-                                                       {"rowwise", Float8Recipe::kRowwise},
-                                                       {"rowwise_with_gw_hp", Float8Recipe::kRowwiseWideWeight}};
+  const std::map<std::string, plan::Float8Recipe> recipes = {
+      {"tensorwise", plan::Float8Recipe::kTensorwise},
+      {"rowwise", plan::Float8Recipe::kRowwise},
+      {"rowwise_with_gw_hp", plan::Float8Recipe::kRowwiseWideWeight}};
   int rows = 0;
   for (const auto& row : recorded["rows"]) {
     INFO(row["recipe"] << (row["bfloat16"] ? " bfloat16" : " float32"));
     const auto type = row["bfloat16"] ? at::kBFloat16 : at::kFloat;
     auto w = make({8, 16}, type);
     w.value = weight.to(type);
-    w.float8 = Float8Rule{.recipe = recipes.at(row["recipe"])};
+    w.float8 = plan::Float8Plan{.recipe = recipes.at(row["recipe"])};
     const auto in = leaf(x.to(type));
     const auto y = linear(in, {&w});
     run_backward(Origin(y), gradient.to(type));
@@ -199,7 +200,7 @@ TEST_CASE("outputs and gradients of a float8 linear layer equal those of torchao
 TEST_CASE("float8 matmuls differ from float32 matmuls by the expected rounding error", "[ops]") {
   auto low = make({32, 48}, at::kFloat);
   auto wide = low;
-  low.float8 = Float8Rule{};
+  low.float8 = plan::Float8Plan{};
   const auto x = at::randn({16, 48});
   const NoGraph guard;
   const auto a = linear(x, {&low}), b = linear(x, {&wide});

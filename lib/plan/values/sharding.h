@@ -7,8 +7,8 @@
 
 namespace automodel::plan {
 
-/// Printed by the plan, used by the estimates, and the configuration of the runtime's data-parallel engine. Three switches
-/// select the strategy; each includes those before it.
+/// Printed by the plan, used by the estimates, and the configuration of the runtime's data-parallel engine. Three
+/// switches select the strategy; each includes those before it.
 ///   none          DDP, zero_dp_strategy 0
 ///   optimizer     ZeRO-1, zero_dp_strategy 1
 ///   + gradients   ZeRO-2, zero_dp_strategy 2

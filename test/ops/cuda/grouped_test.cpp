@@ -227,7 +227,7 @@ TEST_CASE("layers that the grouped GEMM does not support need row counts on the 
   CHECK(needs([](Storage& s) { s.parameters[0]->fused_accumulation = true; }));
   CHECK(needs([](Storage& s) { s.parameters[1]->matmul_type = at::kFloat; }));
   CHECK_FALSE(needs([](Storage& s) { s.parameters[1]->matmul_type = at::kBFloat16; }));
-  CHECK(needs([](Storage& s) { s.parameters[2]->float8 = Float8Rule{}; }));
+  CHECK(needs([](Storage& s) { s.parameters[2]->float8 = plan::Float8Plan{}; }));
   CHECK(needs([](Storage& s) { s.parameters[2]->value = s.parameters[2]->value.clone(); }));  // in another buffer
   CHECK(needs([](Storage& s) { s.layer.each[1].adapters.resize(2); }));
   CHECK(needs([](Storage& s) {  // not aligned to 16 bytes
