@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "arch/loss_chunk.h"
 #include "base/score_chunk.h"
 
 namespace automodel::estimate {
@@ -194,9 +193,9 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
   HeadActivations out;
   out.kept = tokens * r.bytes * (stream + spec.hidden);
   out.forward = tokens * r.bytes * (2 * stream + spec.hidden);  // the residual stream is still in two parts
-  if (loss.chunk) {
+  if (loss.plan.chunked()) {
     const auto columns = static_cast<std::int64_t>(vocabulary);
-    const auto rows = arch::loss_chunk(r.tokens, spec.hidden, columns, *loss.chunk);
+    const auto rows = loss.plan.rows(r.tokens, spec.hidden, columns);
     // In float32: 16-bit logit gradients being accumulated into the weight's, and the softcap's derivative.
     const double wide = (r.bytes < 4 && loss.gradient_bytes > 0 ? 4 : 0) + (spec.logit_softcap > 0 ? 4 : 0);
     out.chunk = static_cast<double>(rows) * vocabulary * (r.bytes + wide);

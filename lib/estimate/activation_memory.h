@@ -7,8 +7,8 @@
 #include "arch/model_spec.h"
 #include "config/distributed_config.h"
 #include "plan/adapter_choice.h"
-#include "plan/levers.h"
 #include "plan/tensor_shares.h"
+#include "plan/values/execution.h"
 
 namespace automodel::estimate {
 
@@ -63,9 +63,9 @@ struct HeadActivations {
 };
 /// How the loss is computed.
 struct LossRequest {
-  bool fused = true;                       ///< the gradient is computed in place of the logits
-  std::optional<std::int64_t> chunk = {};  ///< Levers::loss_chunk
-  int gradient_bytes = 4;                  ///< per element of the head's weight gradient; 0: the head is not trained
+  bool fused = true;  ///< the gradient is computed in place of the logits
+  plan::LossPlan plan = {};
+  int gradient_bytes = 4;  ///< per element of the head's weight gradient; 0: the head is not trained
 };
 HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& request,
                                  const LossRequest& loss);

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "arch/counts.h"
-#include "arch/loss_chunk.h"
 #include "estimate/activation_memory.h"
 #include "estimate/layer_traffic.h"
 #include "estimate/recompute_time.h"
@@ -87,8 +86,7 @@ Parts parts_of(const CoarseRequest& r) {
   out.kept = kept.kept;
   out.working = kept.working;
   const auto whole = static_cast<std::int64_t>(tokens);
-  const auto chunk =
-      r.loss_chunk ? arch::loss_chunk(whole, spec.hidden, spec.vocab / r.sizes.tp, *r.loss_chunk) : whole;
+  const auto chunk = r.loss.rows(whole, spec.hidden, spec.vocab / r.sizes.tp);
   out.logits = static_cast<double>(chunk) * spec.vocab * bytes / r.sizes.tp;
   return out;
 }

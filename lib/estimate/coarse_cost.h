@@ -33,8 +33,8 @@ struct CoarseRequest {
   ScheduleKind schedule = ScheduleKind::kNone;
   int stages_per_rank = 1;
   plan::Recompute recompute = plan::Recompute::kNone;
-  std::optional<std::int64_t> loss_chunk = {};  ///< Levers::loss_chunk
-  double moments = 2;                           ///< optimizer state tensors per trained parameter, on average
+  plan::LossPlan loss = {};
+  double moments = 2;  ///< optimizer state tensors per trained parameter, on average
   double trained = 1;  ///< fraction of the parameters that is trained; frozen weights have no gradients
 };
 struct CoarseCost {

@@ -28,7 +28,7 @@ std::string host_text(const Estimate& estimate, const plan::TrainingPlan& plan, 
   if (bytes <= 0) return "";
   std::vector<std::string_view> what;
   if (plan.sharding.offloaded) what.emplace_back("master weights, gradients and optimizer states");
-  if (plan.levers.offloading) what.emplace_back("activations kept for their backward pass");
+  if (plan.execution.activations.offloading) what.emplace_back("activations kept for their backward pass");
   if (estimate.copies) what.emplace_back("copies of the state");
   if (what.empty()) what.emplace_back("the checkpoint while it is written");
   return fmt::format("; and {} per rank in host memory: {}", format_bytes(bytes), join(what));
@@ -242,7 +242,7 @@ Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& rec
                               .world_size = plan.mesh.world_size(),
                               .per_node = request.ranks_per_node,
                               .stack = plan.stack,
-                              .float8 = plan.levers.float8 && !plan.levers.float8->emulate,
+                              .float8 = plan.execution.precision.float8 && !plan.execution.precision.float8->emulate,
                               .calibration = request.calibration,
                               .bfloat16 = request.bfloat16,
                               .rates = rates},
@@ -255,26 +255,20 @@ Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& rec
 }
 
 MemoryRequest memory_request(const config::Recipe& recipe, const Hardware& hardware) {
-  return {.recompute = recipe.distributed->checkpointing(),
-          .saves = recipe.checkpoint->enabled(),
+  return {.saves = recipe.checkpoint->enabled(),
           .saves_in_background = recipe.checkpoint->is_async(),
           .capacity = hardware.memory,
           .framework = hardware.framework};
 }
 
-TimeRequest time_request(const config::Recipe& recipe, const Hardware& hardware) {
-  return {.hardware = hardware, .recompute = recipe.distributed->checkpointing()};
-}
-
 Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware) {
   Estimate out;
   out.hardware = std::move(hardware);
-  out.recompute = recipe.distributed->checkpointing();
   out.copies = plan_copies(plan, recipe, out.hardware);
   auto memory = memory_request(recipe, out.hardware);
   if (out.copies) memory.copies = out.copies->most() / std::clamp(out.hardware.per_node, 1, plan.mesh.world_size());
   out.memory = plan_memory(plan, memory);
-  out.time = plan_time(plan, time_request(recipe, out.hardware));
+  out.time = plan_time(plan, out.hardware);
   if (out.copies) add_copies(out.time, *out.copies);
   return out;
 }

@@ -25,7 +25,6 @@ struct PastCorrection {
 
 struct Estimate {
   Hardware hardware = {};
-  plan::Recompute recompute = plan::Recompute::kNone;
   MemoryPlan memory = {};
   TimePlan time = {};
   std::optional<CopyPlan> copies = {};
@@ -47,7 +46,6 @@ Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& rec
                        Diagnostics& problems);
 /// The estimates' inputs besides the plan, from the recipe and the machine.
 MemoryRequest memory_request(const config::Recipe& recipe, const Hardware& hardware);
-TimeRequest time_request(const config::Recipe& recipe, const Hardware& hardware);
 /// Estimates for a plan, which must have a pipeline.
 Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware);
 

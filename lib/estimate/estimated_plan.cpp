@@ -24,8 +24,7 @@ double float32_ratio(const plan::TrainingPlan& plan, const config::Recipe& recip
   Diagnostics same;
   const auto hardware = plan_hardware(wide, recipe, request.machine(), same);
   if (hardware.measured() != estimate.hardware.measured()) return 0;
-  return plan_time(wide, time_request(recipe, hardware)).step /
-         plan_time(plan, time_request(recipe, estimate.hardware)).step;
+  return plan_time(wide, hardware).step / plan_time(plan, estimate.hardware).step;
 }
 
 class MachineCosts : public plan::Costs {
@@ -45,7 +44,7 @@ class MachineCosts : public plan::Costs {
   }
 
   plan::SplitCost layers(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
-    return split_cost(plan, time_request(recipe, machine(plan, recipe)));
+    return split_cost(plan, machine(plan, recipe));
   }
 
   plan::PeakMemory memory(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {

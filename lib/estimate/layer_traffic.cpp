@@ -90,7 +90,7 @@ class Layer {
     const double row = bytes(spec_.expert_hidden()) / sizes_.tp;
     auto sent = exchanged(row * spec_.moe->top_k * plan_.expert_tensor, size);
     if (dispatch_of(hardware_, size).dispatcher == config::Dispatcher::kDeduplicated) sent = deduplicated(row, size);
-    if (plan_.levers.overlap_experts) sent.exposed *= kExpertExposed;
+    if (plan_.execution.experts.overlap_experts) sent.exposed *= kExpertExposed;
     return sent + sent;
   }
 

@@ -78,7 +78,7 @@ class RankWalk {
     auto& checkpoint = at(Phase::kCheckpoint);
     checkpoint.gradients = between_steps();
     // The memory of captured microbatches is theirs between steps as well.
-    if (plan_.levers.captured)
+    if (plan_.execution.capture.captured)
       for (const auto phase : {Phase::kEvaluation, Phase::kCheckpoint}) {
         at(phase).activations += steady.activations;
         at(phase).logits += steady.logits;
@@ -182,8 +182,8 @@ class RankWalk {
 
   /// A quantised weight is dequantised for its matmul, in the compute dtype and, if different, in the matmul's dtype.
   double unpacked() const {
-    if (!plan_.levers.quantization) return 0;
-    const auto product = plan_.levers.quantization->compute, here = plan_.types.compute;
+    if (!plan_.execution.precision.quantization) return 0;
+    const auto product = plan_.execution.precision.quantization->compute, here = plan_.types.compute;
     return total_.largest_packed * (size_of(here) + (product == here ? 0 : size_of(product)));
   }
 
@@ -198,20 +198,21 @@ class RankWalk {
             .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
             .cuda = plan_.cuda,
             .lean = bytes_.lean,
-            .recompute = request_.recompute,
+            .recompute = plan_.execution.activations.recompute,
             .modules = plan_.recompute_modules};
   }
 
   LossRequest loss_request() const {
     return {.fused = !plan_.cuda,
-            .chunk = plan_.levers.loss_chunk,
+            .plan = plan_.execution.loss,
             .gradient_bytes = plan_.adapters ? 0 : static_cast<int>(bytes_.gradient)};
   }
 
   StageCost cost_of(const plan::StagePlan& stage, const ActivationRequest& activation) const {
     StageCost out;
     const auto& spec = plan_.model->spec;
-    const int offloaded = plan_.cuda && plan_.levers.offloading ? plan_.levers.offloading->layers : 0;
+    const int offloaded =
+        plan_.cuda && plan_.execution.activations.offloading ? plan_.execution.activations.offloading->layers : 0;
     double stays = 0, largest = 0;  // on the device, for offloaded layers
     for (const int layer : stage.part.layers) {
       auto request = activation;
@@ -250,7 +251,7 @@ class RankWalk {
     for (const auto& tower : plan::towers_of(*plan_.model, stage.part)) {
       const double stream =
           static_cast<double>(plan_.batch.microbatch * tower.tokens * tower.hidden) * size_of(plan_.types.compute);
-      const bool recomputed = request_.recompute == plan::Recompute::kFull;
+      const bool recomputed = plan_.execution.activations.recompute == plan::Recompute::kFull;
       if (!plan_.adapters) out.kept += tower.layers * stream * (recomputed ? 1 : kStreamsPerLayer);
       out.working = std::max(out.working, kStreamsPerLayer * stream);
       out.forward = std::max(out.forward, kStreamsPerLayer * stream);
@@ -311,7 +312,7 @@ class RankWalk {
     else
       now_.gradients += reduced();
     note(0, 0, 0);
-    if (!plan_.levers.captured) return most_;
+    if (!plan_.execution.capture.captured) return most_;
     return {graph_.activations, graph_.logits, most_gradients_};
   }
 

@@ -60,7 +60,6 @@ struct MemoryPlan {
 
 /// The estimate's inputs besides the plan.
 struct MemoryRequest {
-  plan::Recompute recompute = plan::Recompute::kNone;
   bool saves = false;                ///< checkpoints are written
   bool saves_in_background = false;  ///< training continues while they are written
   double copies = 0;                 ///< bytes per rank for copies in host memory

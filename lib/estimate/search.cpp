@@ -206,7 +206,7 @@ class Search {
                           .hardware = out_.hardware,
                           .cuda = base_->cuda,
                           .sequence = sequence(),
-                          .loss_chunk = base_->levers.loss_chunk,
+                          .loss = base_->execution.loss,
                           .moments = mean_moments(),
                           .trained = trained_share()};
     for (const int microbatch : kMicrobatches) {

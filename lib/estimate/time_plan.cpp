@@ -22,11 +22,10 @@ constexpr double kInterference = 0.5;
 
 class Timing {
  public:
-  Timing(const plan::TrainingPlan& plan, const TimeRequest& request)
+  Timing(const plan::TrainingPlan& plan, const Hardware& hardware)
       : plan_(plan),
-        hardware_(request.hardware),
+        hardware_(hardware),
         sharding_(plan.sharding),
-        request_(request),
         sizes_(plan.mesh.sizes()),
         sequence_(plan.batch.planned_length()),
         tokens_(static_cast<double>(plan.batch.microbatch * sequence_) / sizes_.cp),
@@ -159,11 +158,11 @@ class Timing {
                            tokens_ * arch::layer_score_flops_per_token(spec, layer, sequence_) / shares.widths.heads),
                 plan::trained_share(plan_, layer));
     double again = 0;
-    if (request_.recompute == plan::Recompute::kFull) again = part.forward;
-    if (request_.recompute == plan::Recompute::kSelective)
+    if (plan_.execution.activations.recompute == plan::Recompute::kFull) again = part.forward;
+    if (plan_.execution.activations.recompute == plan::Recompute::kSelective)
       again = feed_forward_share(spec, layout, layer, sequence_) * part.forward;
     if (plan_.recompute_modules.any() && !hardware_.rates) again = modules_seconds(plan_, hardware_, layer);
-    add(out, part, again, layer_passes(plan_, hardware_, request_.recompute, layer));
+    add(out, part, again, layer_passes(plan_, hardware_, plan_.execution.activations.recompute, layer));
   }
 
   StageTime stage_time(const plan::StagePlan& stage) const {
@@ -184,7 +183,7 @@ class Timing {
     if (plan_.adapters) return add(out, part);
     part.backward_input = part.backward_weight = pass_seconds(part.work, hardware_.backward_efficiency, 0);
     part.backward = 2 * part.backward_input;
-    add(out, part, request_.recompute == plan::Recompute::kFull ? part.forward : 0);
+    add(out, part, plan_.execution.activations.recompute == plan::Recompute::kFull ? part.forward : 0);
   }
 
   /// A multi-token-prediction layer: the projection of hidden states joined with an embedding, a layer like the last,
@@ -237,7 +236,7 @@ class Timing {
       part.backward = 2 * part.forward;
     }
     part = trained(part, plan::trains_head(plan_) ? 1 : 0);
-    if (plan_.levers.loss_chunk)
+    if (plan_.execution.loss.chunked())
       part = {.forward = part.forward + part.backward};  // gradients follow each chunk's loss
     part.work = flops;
     part.forward += sizes_.tp > 1 ? 3 * tp_.link.latency * sizes_.tp : 0;
@@ -401,7 +400,7 @@ class Timing {
       if (stages[s].pp_rank != rank) continue;
       out.messages += (elsewhere(s + 1) ? 1 : 0) + (s > 0 && elsewhere(s - 1) ? 1 : 0);
       for (const int layer : stages[s].part.layers) {
-        const auto passes = layer_passes(plan_, hardware_, request_.recompute, layer);
+        const auto passes = layer_passes(plan_, hardware_, plan_.execution.activations.recompute, layer);
         out.layers += passes.forward;
         out.layers += passes.backward;
       }
@@ -475,7 +474,6 @@ class Timing {
   const plan::TrainingPlan& plan_;
   const Hardware& hardware_;
   const plan::Sharding& sharding_;
-  const TimeRequest& request_;
   const mesh::MeshSizes& sizes_;
   std::int64_t sequence_;
   double tokens_;  ///< per microbatch and rank
@@ -486,12 +484,12 @@ class Timing {
 
 }  // namespace
 
-plan::SplitCost split_cost(const plan::TrainingPlan& plan, const TimeRequest& request) {
-  return Timing(plan, request).costs();
+plan::SplitCost split_cost(const plan::TrainingPlan& plan, const Hardware& hardware) {
+  return Timing(plan, hardware).costs();
 }
 
-TimePlan plan_time(const plan::TrainingPlan& plan, const TimeRequest& request) {
-  return Timing(plan, request).run();
+TimePlan plan_time(const plan::TrainingPlan& plan, const Hardware& hardware) {
+  return Timing(plan, hardware).run();
 }
 
 }  // namespace automodel::estimate

@@ -57,15 +57,11 @@ struct TimePlan {
   double bubble = 0;  ///< fraction of the schedule in which ranks are idle
 };
 
-struct TimeRequest {
-  Hardware hardware = {};
-  plan::Recompute recompute = plan::Recompute::kNone;
-};
 /// Needs the plan's pipeline.
-TimePlan plan_time(const plan::TrainingPlan& plan, const TimeRequest& request);
+TimePlan plan_time(const plan::TrainingPlan& plan, const Hardware& hardware);
 
 /// Forward plus backward cost of the layers, the embedding and the head, independent of their placement. Needs the
 /// plan's model and batch.
-plan::SplitCost split_cost(const plan::TrainingPlan& plan, const TimeRequest& request);
+plan::SplitCost split_cost(const plan::TrainingPlan& plan, const Hardware& hardware);
 
 }  // namespace automodel::estimate

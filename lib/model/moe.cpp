@@ -103,7 +103,7 @@ class Moe : public Block {
   }
 
   void compute(Portion& part) const {
-    const auto late = seams_.expert->late_weight_gradients() ? std::make_shared<LateGradients>() : nullptr;
+    const auto late = seams_.expert->late_expert_gradients() ? std::make_shared<LateGradients>() : nullptr;
     auto rows = seams_.expert->arrive(part.rows, late ? [late] { late->end(); } : std::function<void()>());
     if (part.route.order.defined()) rows = at::index_select(rows, 0, part.route.order);
     auto out = experts_.forward(rows, part.route.rows);

@@ -115,7 +115,7 @@ class ExpertSeam {
   /// Number of parts that a layer's tokens are split into, so that the transfer of one overlaps with computing another.
   virtual int parts() const { return 1; }
   /// Defer the experts' weight gradients until the gradient of their input has been sent.
-  virtual bool late_weight_gradients() const { return false; }
+  virtual bool late_expert_gradients() const { return false; }
   /// `counts` int64 [experts]: this rank's rows for each expert of the model. Collective; the host waits for the device
   /// once.
   virtual ExpertRoute route(const at::Tensor& counts);

@@ -8,7 +8,6 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/tanh.h>
 
-#include "arch/loss_chunk.h"
 #include "base/error.h"
 #include "model/embedding_noise.h"
 #include "model/token_index.h"
@@ -17,6 +16,7 @@
 #include "ops/embedding.h"
 #include "ops/graph.h"
 #include "ops/linear.h"
+#include "ops/scalar_type.h"
 #include "ops/split.h"
 
 namespace automodel::model {
@@ -173,13 +173,14 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     adapt(context, head_product_);
     for (const auto& term : head_product_.adapters) head_adapter_unit_ = weights_.find(term.a->name)->unit;
   }
-  if (options_.autocast)
+  const auto& precision = options_.execution.precision;
+  if (precision.autocast)
     for (const auto& weight : weights_.all())
       if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() >= 2)
-        weight->parameter.matmul_type = options_.autocast;
-  if (options_.float8) set_float8(layout);
+        weight->parameter.matmul_type = scalar_type(*precision.autocast);
+  if (precision.float8) set_float8(layout);
   set_quantized();
-  for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = options_.fused_accumulation;
+  for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = precision.fused_accumulation;
   anchor_ = ops::anchor(options_.device);
 }
 
@@ -188,7 +189,7 @@ StageModel::~StageModel() = default;
 /// Matrices of linear layers whose numbers of inputs and outputs in the whole model are multiples of 16. Excludes
 /// embeddings, routers, stacked experts and GPT-2's transposed layers.
 void StageModel::set_float8(const arch::Layout& layout) {
-  const auto& float8 = *options_.float8;
+  const auto& float8 = *options_.execution.precision.float8;
   const auto takes = [&](std::string_view module, const std::vector<std::int64_t>& shape) {
     const auto named = [&](const std::string& part) { return module.find(part) != std::string_view::npos; };
     return shape.size() == 2 && shape[0] % 16 == 0 && shape[1] % 16 == 0 &&
@@ -206,12 +207,13 @@ void StageModel::set_float8(const arch::Layout& layout) {
 }
 
 void StageModel::set_quantized() {
+  const auto& quantization = options_.execution.precision.quantization;
   for (const auto& weight : weights_.all()) {
     if (weight->info.bits == 0) continue;
     const ops::QuantizedFormat format{.bits = weight->info.bits, .small_scales = options_.adapters->base->small_scales};
     weight->parameter.quantized = std::make_shared<const ops::QuantizedLayout>(
         format, weight->full[0], weight->full[1], part_of(weight->slice, weight->full), options_.type);
-    weight->parameter.matmul_type = options_.quantized.value_or(options_.type);
+    weight->parameter.matmul_type = quantization ? scalar_type(quantization->compute) : options_.type;
   }
 }
 
@@ -228,9 +230,10 @@ std::vector<at::Tensor> StageModel::observed(
 }
 
 at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) {
-  if (options_.embedding_noise == 0 || !microbatch.draw) return x;
+  if (options_.execution.embedding_noise == 0 || !microbatch.draw) return x;
   const auto tokens = microbatch.draw->tokens_on(at::kCPU).view(microbatch.ids.sizes());
-  const double magnitude = options_.embedding_noise / std::sqrt(static_cast<double>(microbatch.length * spec_.hidden));
+  const double magnitude =
+      options_.execution.embedding_noise / std::sqrt(static_cast<double>(microbatch.length * spec_.hidden));
   return x +
          embedding_noise(*microbatch.draw, options_.seams.tensor->tokens(tokens), x.size(-1), magnitude, x.options());
 }
@@ -278,9 +281,10 @@ std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream
 StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
   std::shared_ptr<ops::ActivationOffload::Pass> pass;
   if (options_.offload != nullptr && c10::GradMode::is_enabled()) pass = options_.offload->begin();
+  const int offloaded = pass ? options_.execution.activations.offloading->layers : 0;
   int group = 0;  // number of the next offloaded layer
   for (const auto& layer : layers_) {
-    if (!pass || layer->index >= options_.offloaded_layers) {
+    if (!pass || layer->index >= offloaded) {
       auto out = run_layer(*layer, stream, microbatch, options);
       if (pass) {  // first layer that stays on the device: once it has run, the last offloaded one can leave
         pass->finish_forward();
@@ -319,7 +323,7 @@ at::Tensor StageModel::head_input(const Stream& stream) {
 
 std::vector<double> StageModel::soft_caps() const {
   std::vector<double> out;
-  for (const double cap : {spec_.logit_softcap, options_.logit_softcap})
+  for (const double cap : {spec_.logit_softcap, options_.execution.loss.logit_softcap})
     if (cap > 0) out.push_back(cap);
   return out;
 }
@@ -335,21 +339,21 @@ at::Tensor StageModel::head_logits(const Stream& stream, const Microbatch& micro
 
 at::Tensor StageModel::head_loss(const Stream& stream, const Microbatch& microbatch, const ForwardOptions& options) {
   auto& seam = *options_.seams.tensor;
-  if (!options_.loss_chunk)
-    return seam.loss(head_logits(stream, microbatch), microbatch.labels, options.loss_scale, options_.ignore_label);
+  const auto& loss = options_.execution.loss;
+  if (!loss.chunked())
+    return seam.loss(head_logits(stream, microbatch), microbatch.labels, options.loss_scale, loss.ignore_label);
   const auto& head = drawn(head_product_, microbatch);
   if (observer_ != nullptr && c10::GradMode::is_enabled())
     for (const int unit : {head_ == embedding_ ? embedding_unit_ : head_weight_unit_, head_adapter_unit_})
       if (unit >= 0) observer_->before_gradients(unit);
-  return seam.head_loss(
-      head_input(stream), head, microbatch.labels,
-      {.scale = options.loss_scale,
-       .seed = options.seed,
-       .ignore = options_.ignore_label,
-       .rows = arch::loss_chunk(microbatch.labels.numel(), spec_.hidden, head_->shape[0], *options_.loss_chunk),
-       .logit_scale = spec_.logit_scale,
-       .caps = soft_caps(),
-       .output = options_.output});
+  return seam.head_loss(head_input(stream), head, microbatch.labels,
+                        {.scale = options.loss_scale,
+                         .seed = options.seed,
+                         .ignore = loss.ignore_label,
+                         .rows = loss.rows(microbatch.labels.numel(), spec_.hidden, head_->shape[0]),
+                         .logit_scale = spec_.logit_scale,
+                         .caps = soft_caps(),
+                         .output = options_.output});
 }
 
 std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,

@@ -17,8 +17,7 @@
 #include "model/weights.h"
 #include "ops/factor.h"
 #include "ops/offload.h"
-#include "plan/values/activations.h"
-#include "plan/values/float8.h"
+#include "plan/values/execution.h"
 
 namespace automodel::model {
 
@@ -47,26 +46,15 @@ struct StageOptions {
   at::Device device = at::kCPU;
   Seams seams = {};
   PlacementRule placement = {};  ///< empty: every weight is whole
-  std::int64_t ignore_label = -100;
-  std::optional<at::ScalarType> autocast = {};   ///< type of matmuls; absent: no autocast
-  std::optional<plan::Float8Plan> float8 = {};   ///< absent: none
-  std::optional<at::ScalarType> quantized = {};  ///< compute type of GEMMs with quantized weights; absent: `type`
-  double logit_softcap = 0;                      ///< soft cap of the loss function, applied after the model's own
-  /// Compute head and loss in chunks of this many tokens (0: arch::loss_chunk decides); absent: the logits are whole.
-  std::optional<std::int64_t> loss_chunk = {};
-  double embedding_noise = 0;                     ///< NEFTune's alpha; applies if a microbatch has a draw
+  plan::Execution execution = {};
   const arch::AdapterSpec* adapters = nullptr;    ///< must outlive the stage; null: the weights themselves are
                                                   ///< trained
   const std::set<std::string>* frozen = nullptr;  ///< names of parameters that are not trained; must outlive the
                                                   ///< stage
-  bool counts_loads = false;                      ///< count the tokens that routers send to each expert in training
-  bool fused_accumulation = false;                ///< accumulate weight gradients in their own type inside the GEMM,
-                                                  ///< without rounding first
   bool cast_inputs = true;                        ///< convert input from another stage to `type`
   std::optional<at::ScalarType> output = {};      ///< type that logits are converted to before the loss
   bool whole_stage = false;                       ///< the weights of all layers form one unit
   ops::ActivationOffload* offload = nullptr;      ///< null: activations stay where they are
-  int offloaded_layers = 0;                       ///< only layers with an index below this are offloaded
 };
 
 /// Options of one forward pass.
@@ -95,7 +83,9 @@ class StageModel {
   /// loss.
   std::shared_ptr<RouterStatistics> statistics(const Microbatch& microbatch, const ForwardOptions& options) const;
   /// New loads for another microbatch of the step, to be stored in it; null unless loads are counted.
-  std::shared_ptr<RouterLoads> next_loads() { return options_.counts_loads ? loads_.next() : nullptr; }
+  std::shared_ptr<RouterLoads> next_loads() {
+    return options_.execution.experts.router_bias_step > 0 ? loads_.next() : nullptr;
+  }
   /// Loads of the microbatches since the last clear().
   StepLoads& loads() { return loads_; }
   /// `hidden` [batch, tokens, width] comes from the previous stage; undefined if this one has the embedding. Returns

@@ -44,18 +44,19 @@ constexpr std::array kObstacles = {
              "the host may need the number of rows per expert", "remove it"},
     Obstacle{[](const Plan& plan, const Recipe&) { return other_mixers(plan.model->spec); },
              "layers other than attention and feed-forward blocks are not supported", "remove it"},
-    Obstacle{[](const Plan& plan, const Recipe&) { return plan.levers.offloading.has_value(); },
+    Obstacle{[](const Plan& plan, const Recipe&) { return plan.execution.activations.offloading.has_value(); },
              "activations are offloaded to host memory inside a microbatch", "remove it, or cpu_offloading"},
     Obstacle{[](const Plan& plan, const Recipe&) {
-               return plan.levers.embedding_noise > 0 || (plan.adapters && plan.adapters->spec.dropout > 0);
+               return plan.execution.embedding_noise > 0 || (plan.adapters && plan.adapters->spec.dropout > 0);
              },
              "the host generates the random numbers of dropout or noise for each microbatch",
              "remove it, or set peft.dropout: 0 and leave neftune out"},
-    Obstacle{
-        [](const Plan& plan, const Recipe&) {
-          return plan.levers.float8 || plan.levers.quantization || (plan.adapters && plan.adapters->spec.magnitudes);
-        },
-        "float8 matmuls, quantized weights and DoRA are not supported", "remove it, or fp8, quantization and use_dora"},
+    Obstacle{[](const Plan& plan, const Recipe&) {
+               return plan.execution.precision.float8 || plan.execution.precision.quantization ||
+                      (plan.adapters && plan.adapters->spec.magnitudes);
+             },
+             "float8 matmuls, quantized weights and DoRA are not supported",
+             "remove it, or fp8, quantization and use_dora"},
     Obstacle{[](const Plan&, const Recipe& recipe) { return recipe.packed_sequence->packed_sequence_size() > 0; },
              "document boundaries of packs differ per microbatch, and the host splits attention at them",
              "remove it, or packed_sequence"},
@@ -68,11 +69,11 @@ void choose_capture(TrainingPlan& plan, const config::LoadedRecipe& loaded, Loca
   if (!loaded.recipe.model_parallel->enable_cuda_graph()) return;
   for (const auto& each : kObstacles) {
     if (!each.stands(plan, loaded.recipe)) continue;
-    plan.levers.not_captured = each.why;
+    plan.execution.capture.not_captured = each.why;
     report.warn("no-effect", key, std::string("microbatches are not captured as CUDA graphs: ") + each.why, each.help);
     return;
   }
-  plan.levers.captured = true;
+  plan.execution.capture.captured = true;
   plan.sharding.overlap_reduction = false;
 }
 

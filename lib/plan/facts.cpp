@@ -94,10 +94,11 @@ struct Fact {
 template <class Part, class T>
 Part part_of(T Part::*);
 
-template <auto Member>
-constexpr auto fact(std::string_view name, Affects affects, std::string_view doc) {
+/// A member of a part, or of a member of it.
+template <auto Member, auto... Inner>
+constexpr auto fact(std::string_view name, Affects affects, std::string_view doc = {}) {
   using Part = decltype(part_of(Member));
-  return Fact<Part>{name, affects, doc, [](const Part& part) { return value_of(part.*Member); }};
+  return Fact<Part>{name, affects, doc, [](const Part& part) { return value_of(((part.*Member).*....*Inner)); }};
 }
 
 constexpr std::array kBatch = {
@@ -161,53 +162,67 @@ constexpr std::array kSharding = {
 };
 
 constexpr std::array kExecution = {
-    fact<&Levers::recompute>("recompute", kTime | kMemory,
-                             "What the backward pass recomputes: none, selective or full."),
-    fact<&Levers::kept_microbatches>("kept_microbatches", kTime | kMemory,
-                                     "Number of microbatches in flight that keep all activations; null: none."),
-    fact<&Levers::deferred_head>("deferred_head", kTime | kMemory,
-                                 "Microbatches for which the head's weight gradient is deferred (0: all); null: none."),
-    fact<&Levers::delay_weight_gradients>("delay_weight_gradients", kTime | kMemory,
-                                          "Input gradients are sent before weight gradients are computed."),
-    fact<&Levers::autocast>("autocast", kNumbers | kTime | kMemory, "Dtype of matmuls; null: `compute`."),
-    fact<&Levers::float8>(
+    fact<&Execution::activations, &ActivationPlan::recompute>(
+        "recompute", kTime | kMemory, "What the backward pass recomputes: none, selective or full."),
+    fact<&Execution::activations, &ActivationPlan::kept_microbatches>(
+        "kept_microbatches", kTime | kMemory,
+        "Number of microbatches in flight that keep all activations; null: none."),
+    fact<&Execution::gradients, &GradientPlan::deferred_head>(
+        "deferred_head", kTime | kMemory,
+        "Microbatches for which the head's weight gradient is deferred (0: all); null: none."),
+    fact<&Execution::gradients, &GradientPlan::delay_weight_gradients>(
+        "delay_weight_gradients", kTime | kMemory, "Input gradients are sent before weight gradients are computed."),
+    fact<&Execution::precision, &PrecisionPlan::autocast>("autocast", kNumbers | kTime | kMemory,
+                                                          "Dtype of matmuls; null: `compute`."),
+    fact<&Execution::precision, &PrecisionPlan::float8>(
         "float8", kNumbers | kTime | kMemory,
         "Linear layers in float8: torchao's recipe, excluded modules, and whether GPUs emulate too; null: none."),
-    fact<&Levers::quantization>("quantization", kNumbers | kTime | kMemory,
-                                "Quantised frozen weights under adapters: nf4 or int8, whether nf4's scales are in 8 "
-                                "bits, and the matmul dtype; null: not quantised."),
-    fact<&Levers::loss_scaler>("loss_scaler", kNumbers, "Dynamic loss scaling (float16)."),
-    fact<&Levers::check_gradients>("check_gradients", kNothing, "A gradient that is not finite stops the run."),
-    fact<&Levers::fused_accumulation>("fused_accumulation", kNumbers | kTime | kMemory,
-                                      "Matmuls accumulate weight gradients directly in the gradient's dtype."),
-    fact<&Levers::deterministic>("deterministic", kTime, "On a GPU, only deterministic kernels."),
-    fact<&Levers::overlap_experts>(
+    fact<&Execution::precision, &PrecisionPlan::quantization>(
+        "quantization", kNumbers | kTime | kMemory,
+        "Quantised frozen weights under adapters: nf4 or int8, whether nf4's scales are in 8 "
+        "bits, and the matmul dtype; null: not quantised."),
+    fact<&Execution::precision, &PrecisionPlan::loss_scaler>("loss_scaler", kNumbers,
+                                                             "Dynamic loss scaling (float16)."),
+    fact<&Execution::gradients, &GradientPlan::check_gradients>("check_gradients", kNothing,
+                                                                "A gradient that is not finite stops the run."),
+    fact<&Execution::precision, &PrecisionPlan::fused_accumulation>(
+        "fused_accumulation", kNumbers | kTime | kMemory,
+        "Matmuls accumulate weight gradients directly in the gradient's dtype."),
+    fact<&Execution::precision, &PrecisionPlan::deterministic>("deterministic", kTime,
+                                                               "On a GPU, only deterministic kernels."),
+    fact<&Execution::experts, &ExpertPlan::overlap_experts>(
         "overlap_experts", kTime | kMemory,
         "Tokens are sent to experts in two halves: one is computed while the other is in transit."),
-    fact<&Levers::late_expert_gradients>("late_expert_gradients", kTime | kMemory,
-                                         "Experts' weight gradients are computed while input gradients are sent back."),
-    fact<&Levers::scale_in_schedule>("scale_in_schedule", kNumbers,
-                                     "Gradients are divided by the number of microbatches at the reduction."),
-    fact<&Levers::max_norm>("max_norm", kNumbers, "Maximum global gradient norm; null: no clipping."),
-    fact<&Levers::ignore_label>("ignore_label", kNumbers, "Labels with this value are excluded from the loss."),
-    fact<&Levers::logit_softcap>("logit_softcap", kNumbers | kTime,
-                                 "Soft cap of the logits before the loss, as set by the recipe; 0: none."),
-    fact<&Levers::embedding_noise>("embedding_noise", kNumbers | kTime,
-                                   "Noise on token embeddings in training: NEFTune's alpha; 0: none."),
-    fact<&Levers::router_bias_step>("router_bias_step", kNumbers,
-                                    "Step size of the router correction biases after every optimizer step, moved "
-                                    "against expert load; 0 disables the update."),
-    fact<&Levers::loss_chunk>("loss_chunk", kTime | kMemory,
-                              "Tokens per chunk of the head's matmul and loss (0: chosen so that a chunk's logits are "
-                              "about as large as the hidden states, at least 256); null: not chunked."),
-    fact<&Levers::offloading>(
+    fact<&Execution::experts, &ExpertPlan::late_expert_gradients>(
+        "late_expert_gradients", kTime | kMemory,
+        "Experts' weight gradients are computed while input gradients are sent back."),
+    fact<&Execution::gradients, &GradientPlan::scale_in_schedule>(
+        "scale_in_schedule", kNumbers, "Gradients are divided by the number of microbatches at the reduction."),
+    fact<&Execution::gradients, &GradientPlan::max_norm>("max_norm", kNumbers,
+                                                         "Maximum global gradient norm; null: no clipping."),
+    fact<&Execution::loss, &LossPlan::ignore_label>("ignore_label", kNumbers,
+                                                    "Labels with this value are excluded from the loss."),
+    fact<&Execution::loss, &LossPlan::logit_softcap>(
+        "logit_softcap", kNumbers | kTime, "Soft cap of the logits before the loss, as set by the recipe; 0: none."),
+    fact<&Execution::embedding_noise>("embedding_noise", kNumbers | kTime,
+                                      "Noise on token embeddings in training: NEFTune's alpha; 0: none."),
+    fact<&Execution::experts, &ExpertPlan::router_bias_step>(
+        "router_bias_step", kNumbers,
+        "Step size of the router correction biases after every optimizer step, moved "
+        "against expert load; 0 disables the update."),
+    fact<&Execution::loss, &LossPlan::loss_chunk>(
+        "loss_chunk", kTime | kMemory,
+        "Tokens per chunk of the head's matmul and loss (0: chosen so that a chunk's logits are "
+        "about as large as the hidden states, at least 256); null: not chunked."),
+    fact<&Execution::activations, &ActivationPlan::offloading>(
         "offloading", kTime | kMemory,
         "Activations kept in host memory: for how many layers, and with which buffers; null: none."),
-    fact<&Levers::captured>("captured", kTime | kMemory,
-                            "Forward and backward of a microbatch are captured as a CUDA graph and replayed."),
-    fact<&Levers::not_captured>("not_captured", kNothing,
-                                "Why microbatches are not captured although the recipe asks for it; null: captured, or "
-                                "not asked for."),
+    fact<&Execution::capture, &CapturePlan::captured>(
+        "captured", kTime | kMemory, "Forward and backward of a microbatch are captured as a CUDA graph and replayed."),
+    fact<&Execution::capture, &CapturePlan::not_captured>(
+        "not_captured", kNothing,
+        "Why microbatches are not captured although the recipe asks for it; null: captured, or "
+        "not asked for."),
 };
 
 constexpr std::array kWeights = {
@@ -250,35 +265,35 @@ constexpr std::array kOverlap = {
 // Decisions that `plan --json` prints in a form of its own. They have no row on the reference page.
 
 constexpr std::array kMesh = {
-    fact<&mesh::MeshSizes::pp>("pp", kTime | kMemory, ""),
-    fact<&mesh::MeshSizes::dp_replicate>("dp_replicate", kTime | kMemory, ""),
-    fact<&mesh::MeshSizes::dp_shard>("dp_shard", kTime | kMemory, ""),
-    fact<&mesh::MeshSizes::cp>("cp", kTime | kMemory, ""),
-    fact<&mesh::MeshSizes::tp>("tp", kTime | kMemory, ""),
-    fact<&mesh::MeshSizes::ep>("ep", kTime | kMemory, ""),
+    fact<&mesh::MeshSizes::pp>("pp", kTime | kMemory),
+    fact<&mesh::MeshSizes::dp_replicate>("dp_replicate", kTime | kMemory),
+    fact<&mesh::MeshSizes::dp_shard>("dp_shard", kTime | kMemory),
+    fact<&mesh::MeshSizes::cp>("cp", kTime | kMemory),
+    fact<&mesh::MeshSizes::tp>("tp", kTime | kMemory),
+    fact<&mesh::MeshSizes::ep>("ep", kTime | kMemory),
 };
 
 constexpr std::array kRecomputeModules = {
-    fact<&RecomputeModules::core_attention>("core_attention", kTime | kMemory, ""),
-    fact<&RecomputeModules::norms>("norms", kTime | kMemory, ""),
-    fact<&RecomputeModules::latent_up>("latent_up", kTime | kMemory, ""),
-    fact<&RecomputeModules::mlp>("mlp", kTime | kMemory, ""),
-    fact<&RecomputeModules::experts>("experts", kTime | kMemory, ""),
-    fact<&RecomputeModules::expert_activation>("expert_activation", kTime | kMemory, ""),
-    fact<&RecomputeModules::shared_experts>("shared_experts", kTime | kMemory, ""),
+    fact<&RecomputeModules::core_attention>("core_attention", kTime | kMemory),
+    fact<&RecomputeModules::norms>("norms", kTime | kMemory),
+    fact<&RecomputeModules::latent_up>("latent_up", kTime | kMemory),
+    fact<&RecomputeModules::mlp>("mlp", kTime | kMemory),
+    fact<&RecomputeModules::experts>("experts", kTime | kMemory),
+    fact<&RecomputeModules::expert_activation>("expert_activation", kTime | kMemory),
+    fact<&RecomputeModules::shared_experts>("shared_experts", kTime | kMemory),
 };
 
 using arch::AdapterSpec;
 constexpr std::array kAdapters = {
-    fact<&AdapterSpec::rank>("rank", kNumbers | kTime | kMemory, ""),
-    fact<&AdapterSpec::expert_rank>("expert_rank", kNumbers | kTime | kMemory, ""),
-    fact<&AdapterSpec::alpha>("alpha", kNumbers, ""),
-    fact<&AdapterSpec::dropout>("dropout", kNumbers | kTime | kMemory, ""),
-    fact<&AdapterSpec::dropout_first>("dropout_first", kNumbers | kTime | kMemory, ""),
-    fact<&AdapterSpec::magnitudes>("magnitudes", kNumbers | kTime | kMemory, ""),
+    fact<&AdapterSpec::rank>("rank", kNumbers | kTime | kMemory),
+    fact<&AdapterSpec::expert_rank>("expert_rank", kNumbers | kTime | kMemory),
+    fact<&AdapterSpec::alpha>("alpha", kNumbers),
+    fact<&AdapterSpec::dropout>("dropout", kNumbers | kTime | kMemory),
+    fact<&AdapterSpec::dropout_first>("dropout_first", kNumbers | kTime | kMemory),
+    fact<&AdapterSpec::magnitudes>("magnitudes", kNumbers | kTime | kMemory),
     Fact<AdapterSpec>{"start", kNumbers, "",
                       [](const AdapterSpec& spec) -> Value { return static_cast<int>(spec.start); }},
-    fact<&AdapterSpec::weights>("weights", kNumbers | kTime | kMemory, ""),
+    fact<&AdapterSpec::weights>("weights", kNumbers | kTime | kMemory),
 };
 
 /// The optimizer's work per parameter; its rates are among `settings`.
@@ -306,9 +321,9 @@ Value stages_of(const TrainingPlan& plan) {
 constexpr std::array kWork = {
     Fact<TrainingPlan>{"strategy", kNothing, "",
                        [](const TrainingPlan& plan) -> Value { return mesh::name_of(plan.mesh.strategy()); }},
-    fact<&TrainingPlan::zero_level>("zero_dp_strategy", kNothing, ""),
-    fact<&TrainingPlan::cuda>("cuda", kNumbers | kTime | kMemory, ""),
-    fact<&TrainingPlan::expert_tensor>("expert_tensor", kTime | kMemory, ""),
+    fact<&TrainingPlan::zero_level>("zero_dp_strategy", kNothing),
+    fact<&TrainingPlan::cuda>("cuda", kNumbers | kTime | kMemory),
+    fact<&TrainingPlan::expert_tensor>("expert_tensor", kTime | kMemory),
     Fact<TrainingPlan>{"model", kNumbers | kTime | kMemory, "",
                        [](const TrainingPlan& plan) { return plan.model ? Value(plan.model->config_text) : Value(); }},
     Fact<TrainingPlan>{"frozen", kNumbers | kTime | kMemory, "",
@@ -374,7 +389,7 @@ struct PlanPart {
 };
 
 template <const auto& kRows, auto kPart>
-constexpr PlanPart part(std::string_view name, std::string_view doc) {
+constexpr PlanPart part(std::string_view name, std::string_view doc = {}) {
   return {name, doc, [] { return docs_of(kRows); },
           [](const TrainingPlan& plan, Effect effect) { return values_of(kRows, std::invoke(kPart, plan), effect); }};
 }
@@ -386,7 +401,7 @@ const std::array kPrinted = {
                                        "Dtypes of everything that is stored, computed and sent (see precision.md)."),
     part<kSharding, &TrainingPlan::sharding>("sharding",
                                              "What is sharded over data-parallel ranks, and when it is communicated."),
-    part<kExecution, &TrainingPlan::levers>("execution", "Execution options beyond the order of the schedule."),
+    part<kExecution, &TrainingPlan::execution>("execution", "Execution options beyond the order of the schedule."),
     part<kTensor, &TrainingPlan::tensor>("tensor", "How modules are split over tensor-parallel ranks."),
     PlanPart{"overlap", "Part of `tensor`.", [] { return docs_of(kOverlap); }, nullptr},
     part<kContext, &TrainingPlan::context>("context", "How context-parallel ranks exchange keys, values and heads."),
@@ -404,10 +419,10 @@ const TrainingPlan& whole(const TrainingPlan& plan) {
   return plan;
 }
 const std::array kPrintedElsewhere = {
-    part<kMesh, sizes_of>("mesh", ""),
-    part<kRecomputeModules, &TrainingPlan::recompute_modules>("recompute_modules", ""),
+    part<kMesh, sizes_of>("mesh"),
+    part<kRecomputeModules, &TrainingPlan::recompute_modules>("recompute_modules"),
     PlanPart{"adapters", "", [] { return docs_of(kAdapters); }, adapters_of},
-    part<kWork, whole>("work", ""),
+    part<kWork, whole>("work"),
 };
 
 std::string text_of(Affects affects) {

@@ -351,14 +351,14 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.recompute_modules = recompute_modules(recipe, request.training, report);
     plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));
     plan.types = choose_types(loaded, spec, plan.cuda, report);
-    plan.levers = plan_levers(loaded,
-                              {.pp = sizes->pp,
-                               .compute = plan.types.compute,
-                               .cuda = plan.cuda,
-                               .layers = spec != nullptr ? std::optional<int>(spec->layers) : std::nullopt,
-                               .head_rows_normed = spec != nullptr && spec->head_rows_normed,
-                               .router_biases = spec == nullptr || (spec->moe && spec->moe->correction_bias)},
-                              report);
+    plan.execution = choose_execution(loaded,
+                                      {.pp = sizes->pp,
+                                       .compute = plan.types.compute,
+                                       .cuda = plan.cuda,
+                                       .layers = spec != nullptr ? std::optional<int>(spec->layers) : std::nullopt,
+                                       .head_rows_normed = spec != nullptr && spec->head_rows_normed,
+                                       .router_biases = spec == nullptr || (spec->moe && spec->moe->correction_bias)},
+                                      report);
     plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
     check_optimizer(recipe, spec, report);
     plan.pipelined = sizes->pp > 1;
@@ -375,7 +375,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }
-    const auto& few_bits = plan.levers.quantization;
+    const auto& few_bits = plan.execution.precision.quantization;
     if (model)
       plan.adapters = choose_adapters(loaded, *model, few_bits ? std::optional(few_bits->base) : std::nullopt, report);
     if (model) plan.frozen = choose_frozen(loaded, *model, report);

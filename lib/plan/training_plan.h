@@ -13,8 +13,8 @@
 #include "mesh/device_mesh.h"
 #include "plan/adapter_choice.h"
 #include "plan/context_choice.h"
+#include "plan/execution_choice.h"
 #include "plan/frozen_part.h"
-#include "plan/levers.h"
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
 #include "plan/optimizer_plan.h"
@@ -94,7 +94,7 @@ struct TrainingPlan {
   BatchPlan batch = {};
   TypePlan types = {};
   Sharding sharding = {};
-  Levers levers = {};
+  Execution execution = {};
   CommunicationPlan communication = {};
   WeightOrigin weights = {};
   std::int64_t first_step = 0;  ///< step_scheduler.start_step

@@ -7,7 +7,6 @@
 
 #include "arch/counts.h"
 #include "arch/families.h"
-#include "arch/loss_chunk.h"
 #include "base/bytes.h"
 #include "base/text_table.h"
 #include "plan/model_names.h"
@@ -103,7 +102,7 @@ std::string model_text(const plan::TrainingPlan& plan) {
 
 /// How frozen weights are stored, if quantized.
 std::string few_bits_text(const plan::TrainingPlan& plan) {
-  const auto& chosen = plan.levers.quantization;
+  const auto& chosen = plan.execution.precision.quantization;
   if (!chosen) return "";
   double elements = 0;
   for (const auto& parameter : plan.adapters->all)
@@ -147,36 +146,39 @@ std::string batch_text(const plan::TrainingPlan& plan) {
   if (b.length > 0) out += fmt::format("; {} tokens each, {} tokens per step", b.length, b.tokens());
   out += fmt::format("\ntypes     compute {}, master weights {}, gradients {}", name_of(plan.types.compute),
                      name_of(plan.types.master), name_of(plan.types.gradient));
-  if (plan.levers.autocast) out += fmt::format(", products in {}", name_of(*plan.levers.autocast));
-  if (plan.levers.float8)
-    out += fmt::format(", linear layers in float8 ({}{})", *config::to_dict(plan.levers.float8->recipe).string(),
-                       !plan.cuda || plan.levers.float8->emulate ? ", emulated" : "");
-  if (plan.levers.loss_scaler) out += ", dynamic loss scale";
-  if (plan.levers.embedding_noise > 0) out += fmt::format(", embedding noise {:g}", plan.levers.embedding_noise);
-  if (plan.levers.router_bias_step > 0)
-    out += fmt::format(", router biases move by {:g} a step", plan.levers.router_bias_step);
+  if (plan.execution.precision.autocast)
+    out += fmt::format(", products in {}", name_of(*plan.execution.precision.autocast));
+  if (plan.execution.precision.float8)
+    out += fmt::format(", linear layers in float8 ({}{})",
+                       *config::to_dict(plan.execution.precision.float8->recipe).string(),
+                       !plan.cuda || plan.execution.precision.float8->emulate ? ", emulated" : "");
+  if (plan.execution.precision.loss_scaler) out += ", dynamic loss scale";
+  if (plan.execution.embedding_noise > 0) out += fmt::format(", embedding noise {:g}", plan.execution.embedding_noise);
+  if (plan.execution.experts.router_bias_step > 0)
+    out += fmt::format(", router biases move by {:g} a step", plan.execution.experts.router_bias_step);
   const auto& [first, second] = std::pair(plan.types.first_moment, plan.types.second_moment);
   if (first != plan.types.master || second != plan.types.master)
     out += first == second ? fmt::format(", moments {}", name_of(first))
                            : fmt::format(", moments {} and {}", name_of(first), name_of(second));
   if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
-  if (plan.levers.loss_chunk) {
+  if (plan.execution.loss.chunked()) {
     const auto tokens = b.microbatch * b.planned_length() / plan.mesh.sizes().cp;
-    const auto asked = *plan.levers.loss_chunk;
     const bool known = plan.model && tokens > 0;
-    const auto rows = known ? arch::loss_chunk(tokens, plan.model->spec.hidden,
-                                               plan.model->spec.vocab / plan.shares.vocabulary, asked)
-                            : asked;
+    const auto& loss = plan.execution.loss;
+    const auto rows = known
+                          ? loss.rows(tokens, plan.model->spec.hidden, plan.model->spec.vocab / plan.shares.vocabulary)
+                          : *loss.loss_chunk;
     out += fmt::format("\nloss      with the head in chunks of {} tokens: logits never exist as a whole",
                        rows > 0 ? fmt::format("{}{}", rows, known ? fmt::format(" of {}", tokens) : "") : "some");
   }
-  if (plan.cuda && plan.levers.offloading)
+  if (plan.cuda && plan.execution.activations.offloading)
     out += fmt::format(
         "\noffload   activations of the first {} layers are kept in host memory until their backward pass{}",
-        plan.levers.offloading->layers, plan.levers.offloading->double_buffering ? ", come back into two buffers" : "");
-  if (plan.levers.captured)
+        plan.execution.activations.offloading->layers,
+        plan.execution.activations.offloading->double_buffering ? ", come back into two buffers" : "");
+  if (plan.execution.capture.captured)
     out += "\ngraphs    forward and backward of a microbatch are captured once for each shape, and replayed";
-  if (plan.levers.not_captured) out += "\ngraphs    none: " + *plan.levers.not_captured;
+  if (plan.execution.capture.not_captured) out += "\ngraphs    none: " + *plan.execution.capture.not_captured;
   return out + "\n";
 }
 

@@ -22,12 +22,12 @@
 #include "base/random.h"
 #include "estimate/estimated_plan.h"
 #include "estimate/past_runs.h"
+#include "ops/scalar_type.h"
 #include "train/initial_values.h"
 #include "train/link_meter.h"
 #include "train/microbatches.h"
 #include "train/runtime.h"
 #include "train/setup.h"
-#include "train/tensor_types.h"
 #include "train/world_settings.h"
 
 namespace automodel::train {
@@ -187,7 +187,7 @@ class Meter {
   estimate::PartTime part(model::StageModules modules, bool optimizes) {
     const bool head = modules.head, first = modules.embeddings;
     model::StageOptions options{.type = type_};
-    if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
+    options.execution.precision.autocast = plan_.execution.precision.autocast;
     LocalStage local(schedule::Stage{0}, model_, std::move(modules), std::move(options), storage(), groups_);
     local.data_parallel().bind(initial_values(plan_, {.seed = 1}));
     const auto hidden = hidden_states();

@@ -13,9 +13,9 @@
 #include "checkpoint/format/file.h"
 #include "checkpoint/format/root_folder.h"
 #include "config/node.h"
+#include "ops/scalar_type.h"
 #include "train/companion_files.h"
 #include "train/run_identity.h"
-#include "train/tensor_types.h"
 
 namespace automodel::train {
 namespace {

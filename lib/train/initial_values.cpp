@@ -16,7 +16,7 @@
 
 #include "base/random.h"
 #include "model/slice.h"
-#include "train/tensor_types.h"
+#include "ops/scalar_type.h"
 
 namespace automodel::train {
 namespace {

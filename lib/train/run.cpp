@@ -194,7 +194,7 @@ class Run {
     for (const auto& line : closing_.lines({.stopped = code == ExitCode::kStopped,
                             .checkpoint = checkpointing_->newest(),
                             .adapters = setup_->plan.adapters.has_value(),
-                            .few_bits = setup_->plan.levers.quantization.has_value(),
+                            .few_bits = setup_->plan.execution.precision.quantization.has_value(),
                             .has_text = text,
                             .steps_done = start_->first_step}))
       reports_->line(line);

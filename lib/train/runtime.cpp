@@ -6,9 +6,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
+#include "ops/scalar_type.h"
 #include "parallel/tensor/placement.h"
 #include "plan/communicators.h"
-#include "train/tensor_types.h"
 
 namespace automodel::train {
 namespace {
@@ -154,12 +154,10 @@ void Runtime::make_seams() {
   if (plan_.model->spec.moe) {
     experts_ = std::make_unique<parallel::ExpertParallel>(
         groups_.experts, groups_.tokens,
-        parallel::ExpertOptions{.overlap = plan_.levers.overlap_experts,
-                                .late_weight_gradients = plan_.levers.late_expert_gradients,
-                                .tensor = place_.expert.tensor_size,
-                                .device = world_.device()});
+        parallel::ExpertOptions{
+            .plan = plan_.execution.experts, .tensor = place_.expert.tensor_size, .device = world_.device()});
   }
-  if (const auto& offloading = plan_.levers.offloading;
+  if (const auto& offloading = plan_.execution.activations.offloading;
       offloading && (!world_.device().is_cpu() || options_.offload_on_cpu))
     offload_ = std::make_unique<ops::ActivationOffload>(world_.device(), *offloading);
 }
@@ -170,21 +168,12 @@ model::StageOptions Runtime::stage_options() const {
       .device = world_.device(),
       .seams = {.tensor = tensor_.get(), .context = context_.get(), .expert = experts_.get()},
       .placement = [this](const arch::Parameter& parameter) { return placement(parameter, place_); },
-      .ignore_label = plan_.levers.ignore_label,
-      .float8 = plan_.levers.float8,
-      .logit_softcap = plan_.levers.logit_softcap,
-      .loss_chunk = plan_.levers.loss_chunk,
-      .embedding_noise = plan_.levers.embedding_noise,
+      .execution = plan_.execution,
       .adapters = plan_.adapters ? &plan_.adapters->spec : nullptr,
       .frozen = plan_.frozen ? &plan_.frozen->names : nullptr,
-      .counts_loads = plan_.levers.router_bias_step > 0,
-      .fused_accumulation = plan_.levers.fused_accumulation,
       .cast_inputs = plan_.types.cast_inputs,
       .whole_stage = plan_.sharding.whole_stage,
-      .offload = offload_.get(),
-      .offloaded_layers = offload_ ? plan_.levers.offloading->layers : 0};
-  if (plan_.levers.autocast) options.autocast = scalar_type(*plan_.levers.autocast);
-  if (plan_.levers.quantization) options.quantized = scalar_type(plan_.levers.quantization->compute);
+      .offload = offload_.get()};
   if (plan_.types.output) options.output = scalar_type(*plan_.types.output);
   return options;
 }
@@ -197,7 +186,7 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
     auto& stage = stages_.emplace_back(std::make_unique<LocalStage>(
         number, *plan_.model, modules_of(pipeline.stages[number.at()]), stage_options(), storage, groups_));
     stage->data_parallel().bind(source);
-    if (plan_.levers.deferred_head) stage->defer_head(*plan_.levers.deferred_head);
+    if (plan_.execution.gradients.deferred_head) stage->defer_head(*plan_.execution.gradients.deferred_head);
     stages.push_back(&stage->stage());
   }
   const auto& made = pipeline.schedule;
@@ -210,7 +199,7 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
 }
 
 void Runtime::make_capture() {
-  if (!plan_.levers.captured) return;
+  if (!plan_.execution.capture.captured) return;
   const auto& make = options_.capture || world_.device().is_cpu() ? options_.capture : ops::loaded_capture();
   if (make) executor_->capture(make());
 }
@@ -315,7 +304,7 @@ void Runtime::begin_step() {
 /// Each token is routed on exactly one rank and loads are integers, so their sums over all ranks, and therefore the
 /// biases, are the same on every mesh.
 void Runtime::move_router_biases() {
-  const double step = plan_.levers.router_bias_step;
+  const double step = plan_.execution.experts.router_bias_step;
   if (step == 0) return;
   const ops::NoGraph guard;
   const auto& spec = plan_.model->spec;

@@ -47,7 +47,7 @@ struct Place {
 struct RuntimeOptions {
   /// Offload activations to separate host memory even if the device is the CPU.
   bool offload_on_cpu = false;
-  /// Captures microbatches (plan::Levers::captured) on any device. Empty: on GPUs, the CUDA half's is used.
+  /// Captures microbatches (plan::CapturePlan::captured) on any device. Empty: on GPUs, the CUDA half's is used.
   ops::MakeCapture capture = {};
 };
 
@@ -88,9 +88,9 @@ class Runtime {
   void begin_step();
   /// Waits for all reductions, then sums partial gradients over tensor-parallel ranks and over tied embeddings.
   void finish_gradients();
-  /// Call with the optimizer step. Raises the router's correction bias by Levers::router_bias_step for each expert that
-  /// had fewer tokens than its layer's mean in the global batch, and lowers it for each that had more. Source: NeMo
-  /// AutoModel, Gate.update_bias.
+  /// Call with the optimizer step. Raises the router's correction bias by ExpertPlan::router_bias_step for each expert
+  /// that had fewer tokens than its layer's mean in the global batch, and lowers it for each that had more. Source:
+  /// NeMo AutoModel, Gate.update_bias.
   void move_router_biases();
   /// Call after the optimizer step: updates the compute weights from the master weights.
   void publish();

@@ -77,7 +77,7 @@ class DataOpening {
                                 .dp_rank = mesh.position(setup_.world.rank(), mesh::kDp),
                                 .seed = setup_.seed(),
                                 .multiple = setup_.plan.batch.multiple};
-    options.ignore_index = setup_.plan.levers.ignore_label;
+    options.ignore_index = setup_.plan.execution.loss.ignore_label;
     options.key = loader_key;
     return data::Loader::make(std::move(dataset), loader, options, problems_);
   }

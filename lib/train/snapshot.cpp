@@ -10,7 +10,7 @@
 #include "checkpoint/format/adapter.h"
 #include "model/slice.h"
 #include "ops/graph.h"
-#include "train/tensor_types.h"
+#include "ops/scalar_type.h"
 #include "train/weight_files.h"
 
 namespace automodel::train {

@@ -23,7 +23,7 @@ std::vector<double> sum_over_world(comm::World& world, const std::vector<double>
 
 /// True if training draws random numbers per token.
 bool draws_numbers(const plan::TrainingPlan& plan) {
-  return (plan.adapters && plan.adapters->spec.dropout > 0) || plan.levers.embedding_noise > 0;
+  return (plan.adapters && plan.adapters->spec.dropout > 0) || plan.execution.embedding_noise > 0;
 }
 
 [[noreturn]] void stop_for(const BadStep& bad, std::int64_t step) {
@@ -37,7 +37,7 @@ bool draws_numbers(const plan::TrainingPlan& plan) {
 
 Trainer::Trainer(Runtime& runtime, plan::LrSchedule schedule, StepHooks hooks)
     : runtime_(runtime), schedule_(schedule), hooks_(std::move(hooks)), first_step_(runtime.plan().first_step) {
-  if (runtime.plan().levers.loss_scaler && !hooks_.grad_scale) scaler_.emplace();
+  if (runtime.plan().execution.precision.loss_scaler && !hooks_.grad_scale) scaler_.emplace();
 }
 
 StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>& batches, bool stop) {
@@ -55,7 +55,8 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   result.grad_scale = hooks_.grad_scale ? hooks_.grad_scale(step)
                       : scaler_         ? static_cast<double>(scaler_->scale())
                                         : 1.0;
-  const LossScale scale({totals[0], totals[1], totals[2]}, runtime_.plan().levers.scale_in_schedule, result.grad_scale);
+  const LossScale scale({totals[0], totals[1], totals[2]}, runtime_.plan().execution.gradients.scale_in_schedule,
+                        result.grad_scale);
   for (auto* stage : runtime_.stages()) stage->set_divisor(scale.divisor());
 
   runtime_.begin_step();
@@ -69,11 +70,12 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
                     .first_row = (static_cast<std::int64_t>(run) * place.dp_size + place.dp) * batches[run].rows,
                     .context = place.context()});
     runtime_.set_length(batches[run].length);
-    const pipeline::RunOptions options{.loss_scales = scale.factors(batches[run], rows),
-                                       .seed = scale.backward(),
-                                       .last_run = run + 1 == batches.size(),
-                                       .recompute = recompute_rule(),
-                                       .delay_weight_gradients = runtime_.plan().levers.delay_weight_gradients};
+    const pipeline::RunOptions options{
+        .loss_scales = scale.factors(batches[run], rows),
+        .seed = scale.backward(),
+        .last_run = run + 1 == batches.size(),
+        .recompute = recompute_rule(),
+        .delay_weight_gradients = runtime_.plan().execution.gradients.delay_weight_gradients};
     losses.add(runtime_.executor().run(microbatches, options));
   }
   const double loss = losses.value();  // the host waits for the device here, once per step
@@ -114,7 +116,7 @@ StepResult Trainer::update(std::int64_t step, StepResult result) {
   result.lr = schedule_.learning_rate(update);
   const bool overflow = !std::isfinite(result.grad_norm);
   const bool may_recover = scaler_ && !scaler_->at_least();
-  const bool checks = runtime_.plan().levers.check_gradients || bad_steps_.checks_gradients();
+  const bool checks = runtime_.plan().execution.gradients.check_gradients || bad_steps_.checks_gradients();
   const bool finite = std::isfinite(result.loss) && (!overflow || may_recover || !checks);
   result.bad = bad_steps_.judge(result.loss, result.grad_norm, finite);
   if (result.bad) {
@@ -129,8 +131,9 @@ StepResult Trainer::update(std::int64_t step, StepResult result) {
     return result;
   }
   runtime_.world().activity().begin_action("optimizer step");
-  const double clip =
-      runtime_.plan().levers.max_norm ? optim::clip_factor(result.grad_norm, *runtime_.plan().levers.max_norm) : 1.0;
+  const double clip = runtime_.plan().execution.gradients.max_norm
+                          ? optim::clip_factor(result.grad_norm, *runtime_.plan().execution.gradients.max_norm)
+                          : 1.0;
   runtime_.optimizer().step(result.lr, schedule_.weight_decay(update), clip / result.grad_scale);
   runtime_.move_router_biases();
   runtime_.publish();
@@ -139,11 +142,11 @@ StepResult Trainer::update(std::int64_t step, StepResult result) {
 
 /// What each forward pass leaves to be recomputed, by its number on this rank.
 std::function<plan::Recompute(int)> Trainer::recompute_rule() const {
-  const auto& levers = runtime_.plan().levers;
-  if (levers.recompute == plan::Recompute::kNone) return {};
+  const auto& activations = runtime_.plan().execution.activations;
+  if (activations.recompute == plan::Recompute::kNone) return {};
   const int window = std::max(1, runtime_.executor().in_flight());
-  const int whole = levers.kept_microbatches.value_or(0);
-  return [=, recompute = levers.recompute](int forward) {
+  const int whole = activations.kept_microbatches.value_or(0);
+  return [=, recompute = activations.recompute](int forward) {
     return forward % window >= whole ? recompute : plan::Recompute::kNone;
   };
 }

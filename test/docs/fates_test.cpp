@@ -8,6 +8,7 @@
 #include "config/recipe.h"
 #include "docs/pages.h"
 #include "estimate/estimated_plan.h"
+#include "plan/facts.h"
 #include "report/plan_json.h"
 #include "report/plan_text.h"
 
@@ -148,20 +149,7 @@ std::string digest(const config::LoadedRecipe& loaded) {
   auto& plan = *result.plan;
   plan.warnings.clear();
   plan.ignored.clear();
-  const auto& levers = plan.levers;
-  const auto& o = plan.tensor.overlap;
-  return report::to_json(plan, report::ActionFormat::kLowered) +
-         fmt::format("{} {} {} {} {} {} {} {} {}", static_cast<int>(levers.recompute),
-                     levers.kept_microbatches.value_or(-1), levers.deferred_head.value_or(-1),
-                     levers.delay_weight_gradients, levers.autocast ? name_of(*levers.autocast) : "",
-                     levers.loss_scaler, levers.fused_accumulation, levers.deterministic,
-                     plan.tensor.sequence_parallel) +
-         (levers.offloading ? fmt::format(" {} {} {}", levers.offloading->layers, levers.offloading->double_buffering,
-                                          levers.offloading->retain_host_buffers)
-                            : "") +
-         fmt::format(" {}{}{}{}{}{}{} {} {} {}", o.gather, o.scatter, o.scatter_in_backward, o.gather_in_backward,
-                     o.scatter_under_weights, o.gather_attention, o.gather_mlp, plan.context.heads, plan.context.keys,
-                     plan.context.gather);
+  return report::to_json(plan, report::ActionFormat::kLowered) + config::to_json(plan::facts_of(plan));
 }
 
 void try_out(const FieldInfo& field, const Example& example, const std::string& state) {

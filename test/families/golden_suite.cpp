@@ -13,10 +13,10 @@
 #include "estimate/estimated_plan.h"
 #include "families/fixture.h"
 #include "ops/graph.h"
+#include "ops/scalar_type.h"
 #include "rank_suite.h"
 #include "train/gather.h"
 #include "train/microbatches.h"
-#include "train/tensor_types.h"
 #include "train/trainer.h"
 
 namespace automodel::test {
@@ -98,7 +98,7 @@ class Session {
     auto& group = *runtime_->groups().pipeline;
     const int me = runtime_->place().pp, last = group.size() - 1;
     auto hidden = at::empty({batch.rows, batch.length, plan_.model->spec.hidden},
-                            at::TensorOptions().dtype(train::scalar_type(plan_.types.compute)));
+                            at::TensorOptions().dtype(scalar_type(plan_.types.compute)));
     auto& model = runtime_->stages().front()->model();
     if (me > 0) group.exchange({}, {{hidden, me - 1, 0}})->wait();
     if (me == last) return model.logits(microbatch, hidden).to(at::kDouble);

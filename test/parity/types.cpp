@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
+#include "ops/scalar_type.h"
 #include "parity/parity.h"
 #include "plan/communicators.h"
 #include "plan/precision_rows.h"
@@ -15,7 +16,6 @@
 #include "train/initial_values.h"
 #include "train/microbatches.h"
 #include "train/setup.h"
-#include "train/tensor_types.h"
 #include "train/trainer.h"
 
 namespace automodel {
@@ -161,7 +161,7 @@ void check_row(comm::World& world, const test::PrecisionRow& row) {
     if (ends) continue;  // a middle stage receives and sends hidden states
     const ops::NoGraph guard;
     const auto microbatch = train::make_microbatches(batches[0], 1, at::kCPU).front();
-    const auto hidden = at::zeros({1, 16, 16}, at::TensorOptions().dtype(train::scalar_type(setup.plan.types.message)));
+    const auto hidden = at::zeros({1, 16, 16}, at::TensorOptions().dtype(scalar_type(setup.plan.types.message)));
     seen["residual stream"].insert(stage->model().forward(microbatch, hidden, {}).scalar_type());
   }
   const auto& optimizer = runtime.optimizer();
@@ -172,14 +172,14 @@ void check_row(comm::World& world, const test::PrecisionRow& row) {
   const auto pipeline = std::string(plan::name_of(plan::Channel::kPipeline));
   const auto shard = std::string(plan::name_of(plan::Channel::kDenseShard));
   const auto expect = [&](const std::string& role, DType type) {
-    const Types expected = {train::scalar_type(type)};
+    const Types expected = {scalar_type(type)};
     if (seen[role] != expected)
       test::rank_check_failed(
           __FILE__, __LINE__,
           fmt::format("{}: {} where the plan says {}\n{}", role, text_of(seen[role]), text_of(expected), text));
   };
   expect("weights", types.compute);
-  expect("products", setup.plan.levers.autocast.value_or(types.compute));
+  expect("products", setup.plan.execution.precision.autocast.value_or(types.compute));
   expect("residual stream", types.cast_inputs ? types.compute : types.message);
   expect(pipeline + " message", types.message);
   expect("gradients", types.gradient);

@@ -41,8 +41,8 @@ estimate::EstimatedPlan planned(const Asked& asked) {
 /// Why microbatches are not captured; empty if they are. Checks the plan, the warning at the key and the printed text.
 std::string why_not(const Asked& asked) {
   const auto plan = planned(asked);
-  const auto& why = plan.levers.not_captured;
-  CHECK(plan.levers.captured == !why.has_value());
+  const auto& why = plan.execution.capture.not_captured;
+  CHECK(plan.execution.capture.captured == !why.has_value());
   int warned = 0;
   for (const auto& warning : plan.warnings)
     if (warning.key == "model_parallel.enable_cuda_graph") {
@@ -56,7 +56,7 @@ std::string why_not(const Asked& asked) {
   CHECK(warned == (why ? 1 : 0));
   const auto text = report::to_text(plan);
   CHECK((text.find("graphs    none: " + why.value_or("?")) != std::string::npos) == why.has_value());
-  CHECK((text.find("graphs    forward and backward") != std::string::npos) == plan.levers.captured);
+  CHECK((text.find("graphs    forward and backward") != std::string::npos) == plan.execution.capture.captured);
   return why.value_or("");
 }
 
@@ -69,8 +69,8 @@ bool says(const std::string& why, const std::string& part) {
 
 TEST_CASE("microbatches without communication are captured if the recipe asks for it", "[plan]") {
   const auto none = planned({.megatron = ""});
-  CHECK_FALSE(none.levers.captured);
-  CHECK_FALSE(none.levers.not_captured);
+  CHECK_FALSE(none.execution.capture.captured);
+  CHECK_FALSE(none.execution.capture.not_captured);
   CHECK(why_not({}).empty());
   CHECK(why_not({.distributed = "strategy: ddp, dp_size: 4", .ranks = 4}).empty());
   CHECK(why_not({.distributed = "strategy: megatron_fsdp, zero_dp_strategy: 1, dp_size: 4", .ranks = 4}).empty());

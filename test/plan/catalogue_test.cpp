@@ -212,7 +212,7 @@ TEST_CASE("gate_bias_update_factor is refused for models without trained router 
   };
   const auto moved = planned(recipe(kWithBias, ""));
   REQUIRE(moved.plan);
-  CHECK(moved.plan->levers.router_bias_step == 0.001);
+  CHECK(moved.plan->execution.experts.router_bias_step == 0.001);
   for (const auto& text : {recipe(kDense, ""), recipe(kWithBias, "peft: {dim: 4}\n")}) {
     const auto result = planned(text);
     REQUIRE(result.problems.size() == 1);
@@ -221,7 +221,7 @@ TEST_CASE("gate_bias_update_factor is refused for models without trained router 
   }
   const auto still = planned(fmt::format("model: {{config: {{{}}}}}\n", kWithBias));
   REQUIRE(still.plan);
-  CHECK(still.plan->levers.router_bias_step == 0);
+  CHECK(still.plan->execution.experts.router_bias_step == 0);
 }
 
 TEST_CASE("dion.Muon is refused for models with experts", "[plan]") {

@@ -35,17 +35,17 @@ void change(T& value) {
 
 template <auto Part, auto... Member>
 Change other() {
-  return [](EstimatedPlan& plan) { (change(plan.*Part.*Member), ...); };
+  return [](EstimatedPlan& plan) { change(((plan.*Part).*....*Member)); };
 }
-template <auto Part, auto Member, class T>
-Change set(T to) {
-  return [to](EstimatedPlan& plan) { plan.*Part.*Member = to; };
+template <auto Part, auto... Member>
+Change set(auto to) {
+  return [to](EstimatedPlan& plan) { ((plan.*Part).*....*Member) = to; };
 }
 
 constexpr auto kBatch = &TrainingPlan::batch;
 constexpr auto kTypes = &TrainingPlan::types;
 constexpr auto kSharding = &TrainingPlan::sharding;
-constexpr auto kLevers = &TrainingPlan::levers;
+constexpr auto kExecution = &TrainingPlan::execution;
 constexpr auto kContext = &TrainingPlan::context;
 constexpr auto kModules = &TrainingPlan::recompute_modules;
 constexpr auto kWeights = &TrainingPlan::weights;
@@ -109,29 +109,33 @@ const std::map<std::string, Change>& changes() {
       {"sharding.double_buffer", other<kSharding, &Sharding::double_buffer>()},
       {"sharding.bucket_bytes", set<kSharding, &Sharding::bucket_bytes>(1 << 20)},
       {"sharding.offloaded", other<kSharding, &Sharding::offloaded>()},
-      {"execution.recompute", set<kLevers, &Levers::recompute>(Recompute::kSelective)},
-      {"execution.kept_microbatches", set<kLevers, &Levers::kept_microbatches>(1)},
-      {"execution.deferred_head", set<kLevers, &Levers::deferred_head>(0)},
-      {"execution.delay_weight_gradients", other<kLevers, &Levers::delay_weight_gradients>()},
-      {"execution.autocast", set<kLevers, &Levers::autocast>(DType::kBFloat16)},
-      {"execution.float8", set<kLevers, &Levers::float8>(Float8Plan{})},
-      {"execution.quantization", set<kLevers, &Levers::quantization>(QuantizationPlan{})},
-      {"execution.loss_scaler", other<kLevers, &Levers::loss_scaler>()},
-      {"execution.check_gradients", other<kLevers, &Levers::check_gradients>()},
-      {"execution.fused_accumulation", other<kLevers, &Levers::fused_accumulation>()},
-      {"execution.deterministic", other<kLevers, &Levers::deterministic>()},
-      {"execution.overlap_experts", other<kLevers, &Levers::overlap_experts>()},
-      {"execution.late_expert_gradients", other<kLevers, &Levers::late_expert_gradients>()},
-      {"execution.scale_in_schedule", other<kLevers, &Levers::scale_in_schedule>()},
-      {"execution.max_norm", set<kLevers, &Levers::max_norm>(0.25)},
-      {"execution.ignore_label", other<kLevers, &Levers::ignore_label>()},
-      {"execution.logit_softcap", other<kLevers, &Levers::logit_softcap>()},
-      {"execution.embedding_noise", other<kLevers, &Levers::embedding_noise>()},
-      {"execution.router_bias_step", other<kLevers, &Levers::router_bias_step>()},
-      {"execution.loss_chunk", set<kLevers, &Levers::loss_chunk>(0)},
-      {"execution.offloading", set<kLevers, &Levers::offloading>(ActivationOffloading{.layers = 1})},
-      {"execution.captured", other<kLevers, &Levers::captured>()},
-      {"execution.not_captured", set<kLevers, &Levers::not_captured>("a reason")},
+      {"execution.recompute",
+       set<kExecution, &Execution::activations, &ActivationPlan::recompute>(Recompute::kSelective)},
+      {"execution.kept_microbatches", set<kExecution, &Execution::activations, &ActivationPlan::kept_microbatches>(1)},
+      {"execution.deferred_head", set<kExecution, &Execution::gradients, &GradientPlan::deferred_head>(0)},
+      {"execution.delay_weight_gradients",
+       other<kExecution, &Execution::gradients, &GradientPlan::delay_weight_gradients>()},
+      {"execution.autocast", set<kExecution, &Execution::precision, &PrecisionPlan::autocast>(DType::kBFloat16)},
+      {"execution.float8", set<kExecution, &Execution::precision, &PrecisionPlan::float8>(Float8Plan{})},
+      {"execution.quantization",
+       set<kExecution, &Execution::precision, &PrecisionPlan::quantization>(QuantizationPlan{})},
+      {"execution.loss_scaler", other<kExecution, &Execution::precision, &PrecisionPlan::loss_scaler>()},
+      {"execution.check_gradients", other<kExecution, &Execution::gradients, &GradientPlan::check_gradients>()},
+      {"execution.fused_accumulation", other<kExecution, &Execution::precision, &PrecisionPlan::fused_accumulation>()},
+      {"execution.deterministic", other<kExecution, &Execution::precision, &PrecisionPlan::deterministic>()},
+      {"execution.overlap_experts", other<kExecution, &Execution::experts, &ExpertPlan::overlap_experts>()},
+      {"execution.late_expert_gradients", other<kExecution, &Execution::experts, &ExpertPlan::late_expert_gradients>()},
+      {"execution.scale_in_schedule", other<kExecution, &Execution::gradients, &GradientPlan::scale_in_schedule>()},
+      {"execution.max_norm", set<kExecution, &Execution::gradients, &GradientPlan::max_norm>(0.25)},
+      {"execution.ignore_label", other<kExecution, &Execution::loss, &LossPlan::ignore_label>()},
+      {"execution.logit_softcap", other<kExecution, &Execution::loss, &LossPlan::logit_softcap>()},
+      {"execution.embedding_noise", other<kExecution, &Execution::embedding_noise>()},
+      {"execution.router_bias_step", other<kExecution, &Execution::experts, &ExpertPlan::router_bias_step>()},
+      {"execution.loss_chunk", set<kExecution, &Execution::loss, &LossPlan::loss_chunk>(0)},
+      {"execution.offloading",
+       set<kExecution, &Execution::activations, &ActivationPlan::offloading>(ActivationOffloading{.layers = 1})},
+      {"execution.captured", other<kExecution, &Execution::capture, &CapturePlan::captured>()},
+      {"execution.not_captured", set<kExecution, &Execution::capture, &CapturePlan::not_captured>("a reason")},
       {"tensor.sequence_parallel", [](EstimatedPlan& plan) { change(plan.tensor.sequence_parallel); }},
       {"tensor.styles",
        [](EstimatedPlan& plan) { plan.tensor.rows.emplace_back("lm_head", arch::TensorStyle::kColwise); }},

@@ -31,7 +31,7 @@ std::string types_of(const estimate::EstimatedPlan& plan) {
   const auto& t = plan.types;
   return fmt::format("{} {} {} {} {} {} {}", short_name(t.compute), short_name(t.master), short_name(t.gradient),
                      short_name(t.reduce), short_name(t.message), short_name(t.output.value_or(t.compute)),
-                     plan.levers.autocast ? short_name(*plan.levers.autocast) : "-");
+                     plan.execution.precision.autocast ? short_name(*plan.execution.precision.autocast) : "-");
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ Outcome train_with(const Case& run, bool captured) {
   const auto outcome = comm::run_ranks(run.ranks, [&](comm::World& world) {
     const train::Setup setup(loaded, world);
     plan::TrainingPlan plan = setup.plan;
-    plan.levers.captured = captured;
+    plan.execution.capture.captured = captured;
     if (captured) plan.sharding.overlap_reduction = false;
     train::Runtime* made = nullptr;
     train::Runtime runtime(plan, world, train::initial_values(setup.plan, {.seed = plan.weights.seed}),

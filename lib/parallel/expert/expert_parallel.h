@@ -11,15 +11,12 @@
 #include "comm/communicator.h"
 #include "model/seams.h"
 #include "model/weights.h"
+#include "plan/values/execution.h"
 
 namespace automodel::parallel {
 
 struct ExpertOptions {
-  /// Send a layer's tokens in two parts, so that computing one overlaps with the transfer of the other; the shared
-  /// experts run meanwhile. overlap_moe_expert_parallel_comm of Megatron Core.
-  bool overlap = false;
-  /// overlap_dispatch_backward_with_experts_wgrad of Megatron Core.
-  bool late_weight_gradients = false;
+  plan::ExpertPlan plan = {};
   int tensor = 1;                ///< number of ranks, neighbours in the group, that hold parts of the same experts
   at::Device device = at::kCPU;  ///< device of the tensors that `group` communicates
 };
@@ -32,8 +29,8 @@ class ExpertParallel : public model::ExpertSeam {
                  ExpertOptions options);
 
   int size() const override { return group_->size(); }
-  int parts() const override { return options_.overlap ? 2 : 1; }
-  bool late_weight_gradients() const override { return options_.late_weight_gradients; }
+  int parts() const override { return options_.plan.overlap_experts ? 2 : 1; }
+  bool late_expert_gradients() const override { return options_.plan.late_expert_gradients; }
   model::ExpertRoute route(const at::Tensor& counts) override;
   model::RowsInFlight send(const at::Tensor& x, const model::ExpertRoute& route, bool back) override;
   at::Tensor arrive(const model::RowsInFlight& in_flight, std::function<void()> departed) override;

@@ -6,7 +6,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 
-namespace automodel::train {
+namespace automodel {
 
 inline at::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
@@ -22,4 +22,4 @@ inline at::ScalarType scalar_type(DType dtype) {
   throw InternalError("unknown dtype");
 }
 
-}  // namespace automodel::train
+}  // namespace automodel

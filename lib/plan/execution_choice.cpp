@@ -1,4 +1,4 @@
-#include "plan/levers.h"
+#include "plan/execution_choice.h"
 
 #include <algorithm>
 
@@ -54,7 +54,7 @@ std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute, Lo
 }
 
 /// Applies Megatron Core's rules for cpu_offloading; empty if nothing is offloaded.
-std::optional<ActivationOffloading> offloading_of(const config::ModelParallelConfig& m, const LeverRequest& request,
+std::optional<ActivationOffloading> offloading_of(const config::ModelParallelConfig& m, const ExecutionRequest& request,
                                                   Recompute recompute, Located& report) {
   const std::string key = "model_parallel.cpu_offloading", layers = key + "_num_layers";
   if (!m.cpu_offloading()) {
@@ -132,7 +132,7 @@ std::optional<QuantizationPlan> quantization_of(const config::Recipe& recipe, DT
                           .compute = four ? asked.compute_dtype() : compute};
 }
 
-double router_bias_step_of(const config::Recipe& recipe, const LeverRequest& request, Located& report) {
+double router_bias_step_of(const config::Recipe& recipe, const ExecutionRequest& request, Located& report) {
   if (!recipe.model() || !recipe.model()->moe_overrides()) return 0;
   const double step = recipe.model()->moe_overrides()->gate_bias_update_factor().value_or(0);
   if (step == 0) return 0;
@@ -165,66 +165,68 @@ void check_weight_shards(const config::ModelParallelConfig& m, const config::Loa
 
 }  // namespace
 
-Levers plan_levers(const config::LoadedRecipe& loaded, const LeverRequest& request, Located& report) {
+Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRequest& request, Located& report) {
   const auto& recipe = loaded.recipe;
   const int pp = request.pp;
   const auto& m = recipe.model_parallel();
-  Levers out;
-  out.recompute = recompute_of(recipe.distributed(), report);
-  out.kept_microbatches = m.num_microbatches_with_partial_activation_checkpoints();
+  Execution out;
+  out.activations.recompute = recompute_of(recipe.distributed(), report);
+  out.activations.kept_microbatches = m.num_microbatches_with_partial_activation_checkpoints();
   const std::string window = "model_parallel.num_microbatches_with_partial_activation_checkpoints";
-  if (out.kept_microbatches && *out.kept_microbatches < 0)
+  if (out.activations.kept_microbatches && *out.activations.kept_microbatches < 0)
     report.refuse("bad-value", window,
-                  fmt::format("{} microbatches cannot keep their activations", *out.kept_microbatches), "0 or more");
-  if (out.kept_microbatches && out.recompute == Recompute::kNone)
+                  fmt::format("{} microbatches cannot keep their activations", *out.activations.kept_microbatches),
+                  "0 or more");
+  if (out.activations.kept_microbatches && out.activations.recompute == Recompute::kNone)
     report.warn("no-effect", window, "every microbatch keeps its activations: activation checkpointing is off",
                 "set distributed.activation_checkpointing: full");
-  if (m.defer_embedding_wgrad_compute() && pp > 1) out.deferred_head = m.wgrad_deferral_limit();
-  out.delay_weight_gradients = m.delay_wgrad_compute();
-  out.autocast = autocast_of(recipe, request.compute, report);
-  out.float8 = float8_of(recipe, report);
-  out.quantization = quantization_of(recipe, request.compute, report);
-  out.loss_scaler = request.compute == DType::kFloat16;
-  out.fused_accumulation = m.gradient_accumulation_fusion();
-  out.deterministic = m.deterministic_mode();
-  if (out.deterministic && !request.cuda)
+  if (m.defer_embedding_wgrad_compute() && pp > 1) out.gradients.deferred_head = m.wgrad_deferral_limit();
+  out.gradients.delay_weight_gradients = m.delay_wgrad_compute();
+  out.precision.autocast = autocast_of(recipe, request.compute, report);
+  out.precision.float8 = float8_of(recipe, report);
+  out.precision.quantization = quantization_of(recipe, request.compute, report);
+  out.precision.loss_scaler = request.compute == DType::kFloat16;
+  out.precision.fused_accumulation = m.gradient_accumulation_fusion();
+  out.precision.deterministic = m.deterministic_mode();
+  if (out.precision.deterministic && !request.cuda)
     report.warn("no-effect", "model_parallel.deterministic_mode",
                 "on a CPU every run of a mesh is already bitwise reproducible", "remove it, or plan for device: cuda");
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&recipe.distributed->strategy()))
-    out.check_gradients = megatron->check_for_nan_in_grad();
+    out.gradients.check_gradients = megatron->check_for_nan_in_grad();
   if (m.hybrid_context_parallel())
     report.refuse("unsupported-option", "model_parallel.hybrid_context_parallel",
                   "choosing the context-parallel size per sequence is not supported",
                   "remove it; distributed.cp_size applies to all sequences");
-  out.offloading = offloading_of(m, request, out.recompute, report);
-  out.overlap_experts = m.overlap_moe_expert_parallel_comm();
-  out.late_expert_gradients = m.overlap_dispatch_backward_with_experts_wgrad();
-  out.scale_in_schedule =
+  out.activations.offloading = offloading_of(m, request, out.activations.recompute, report);
+  out.experts.overlap_experts = m.overlap_moe_expert_parallel_comm();
+  out.experts.late_expert_gradients = m.overlap_dispatch_backward_with_experts_wgrad();
+  out.gradients.scale_in_schedule =
       pp > 1 && recipe.distributed->pipeline() && recipe.distributed->pipeline()->scale_grads_in_schedule();
-  if (recipe.clip_grad_norm()) out.max_norm = recipe.clip_grad_norm()->max_norm();
-  out.ignore_label = std::visit([](const auto& loss) -> std::int64_t { return loss.ignore_index(); }, recipe.loss_fn());
+  if (recipe.clip_grad_norm()) out.gradients.max_norm = recipe.clip_grad_norm()->max_norm();
+  out.loss.ignore_label =
+      std::visit([](const auto& loss) -> std::int64_t { return loss.ignore_index(); }, recipe.loss_fn());
   if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe.loss_fn())) {
-    out.logit_softcap = fused->logit_softcapping();
-    out.loss_chunk = 0;
+    out.loss.logit_softcap = fused->logit_softcapping();
+    out.loss.loss_chunk = 0;
   }
   if (const auto* chunked = std::get_if<config::ChunkedCrossEntropyConfig>(&recipe.loss_fn()))
-    out.loss_chunk = chunked->chunk_len();
-  if (out.loss_chunk && request.head_rows_normed) {
+    out.loss.loss_chunk = chunked->chunk_len();
+  if (out.loss.loss_chunk && request.head_rows_normed) {
     report.warn("no-effect", "loss_fn._target_",
                 "logits are not chunked: this model divides them by the norms of the head's rows, whose gradient is "
                 "not computed in chunks",
                 "set loss_fn._target_: masked_ce");
-    out.loss_chunk.reset();
+    out.loss.loss_chunk.reset();
   }
-  if (out.loss_chunk && out.deferred_head) {
+  if (out.loss.loss_chunk && out.gradients.deferred_head) {
     report.warn(
         "no-effect", "model_parallel.defer_embedding_wgrad_compute",
         "the head's weight gradient is not deferred: it is computed with the loss, one chunk of tokens at a time",
         "remove it, or set loss_fn._target_: masked_ce");
-    out.deferred_head.reset();
+    out.gradients.deferred_head.reset();
   }
   if (recipe.neftune()) out.embedding_noise = recipe.neftune()->noise_alpha();
-  out.router_bias_step = router_bias_step_of(recipe, request, report);
+  out.experts.router_bias_step = router_bias_step_of(recipe, request, report);
   check_weight_shards(m, loaded, report);
   return out;
 }
