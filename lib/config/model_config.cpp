@@ -137,7 +137,11 @@ TypeInfo AutoDType::config_type() {
             const auto& dtype = static_cast<const AutoDType*>(value)->dtype;
             return dtype ? name_of(*dtype) : std::string_view("auto");
           },
-          [] { return detail::simple_schema("string"); }};
+          [] {
+            Value out;
+            out.set("type", Value::List{"string", "null"});
+            return out;
+          }};
 }
 
 TypeInfo ModelSource::config_type() {
@@ -155,7 +159,7 @@ TypeInfo ModelSource::config_type() {
           },
           [] {
             Value out;
-            out.set("type", Value::List{"string", "object"});
+            out.set("type", Value::List{"string", "object", "null"});
             return out;
           }};
 }

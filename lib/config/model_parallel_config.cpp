@@ -79,7 +79,7 @@ class PostInit {
 
 TypeInfo Callable::config_type() {
   return {[]() -> std::string { return "null"; }, read_callable, [](const void*, Keys) -> Value { return nullptr; },
-          [] { return detail::simple_schema("null"); }};
+          detail::null_schema};
 }
 
 Diagnostics post_init(ModelParallelConfig& config, Diagnostics& warnings) {

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/yaml.h>
 
-#include "config/indentation.h"
 #include "config/scalar.h"
+#include "config/syntax_fault.h"
 
 namespace automodel::config {
 namespace {
@@ -58,6 +60,15 @@ class TreeBuilder : public YAML::EventHandler {
 
   Node take() { return std::move(root_); }
 
+  /// The last quoted text so far; nowhere if there is none.
+  const std::optional<YAML::Mark>& last_quoted() const { return last_quoted_; }
+  /// The innermost list or mapping in brackets that is open.
+  std::optional<SourceLocation> open_bracket() const {
+    for (auto each = stack_.rbegin(); each != stack_.rend(); ++each)
+      if (each->bracketed) return each->node.where;
+    return std::nullopt;
+  }
+
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ == 2) report("yaml-syntax", mark, "a recipe is one YAML document", "remove the second '---'");
   }
@@ -74,16 +85,17 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
+    if (tag != "?") last_quoted_ = mark;
     add(scalar(mark, value, tag == "!" || tag == "tag:yaml.org,2002:str"), anchor);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
-                       YAML::EmitterStyle::value) override {
-    open(mark, Node::Kind::kList, anchor);
+                       YAML::EmitterStyle::value style) override {
+    open(mark, Node::Kind::kList, anchor, style);
   }
   void OnSequenceEnd() override { close(); }
   void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value) override {
-    open(mark, Node::Kind::kMap, anchor);
+                  YAML::EmitterStyle::value style) override {
+    open(mark, Node::Kind::kMap, anchor, style);
   }
   void OnMapEnd() override { close(); }
 
@@ -91,6 +103,7 @@ class TreeBuilder : public YAML::EventHandler {
   struct Open {
     Node node;
     YAML::anchor_t anchor;
+    bool bracketed;
     bool has_key = false;
     std::string key = {};
     SourceLocation key_where = {};
@@ -112,8 +125,10 @@ class TreeBuilder : public YAML::EventHandler {
             .entries = {},
             .where = location(mark)};
   }
-  void open(const YAML::Mark& mark, Node::Kind kind, YAML::anchor_t anchor) {
-    stack_.push_back({.node = {.kind = kind, .entries = {}, .where = location(mark)}, .anchor = anchor});
+  void open(const YAML::Mark& mark, Node::Kind kind, YAML::anchor_t anchor, YAML::EmitterStyle::value style) {
+    stack_.push_back({.node = {.kind = kind, .entries = {}, .where = location(mark)},
+                      .anchor = anchor,
+                      .bracketed = style == YAML::EmitterStyle::Flow});
   }
   void close() {
     Open done = std::move(stack_.back());
@@ -170,10 +185,25 @@ class TreeBuilder : public YAML::EventHandler {
   Diagnostics& problems_;
   Node root_ = {};
   std::vector<Open> stack_ = {};
+  std::optional<YAML::Mark> last_quoted_ = {};
   std::map<YAML::anchor_t, Anchored> anchors_ = {};
   int documents_ = 0;
   std::size_t nodes_ = 0;
 };
+
+/// The cause of a parser's exception, which the parser may notice lines later.
+SyntaxFault fault_of(std::string_view text, const YAML::Exception& error, const TreeBuilder& builder) {
+  const int line = error.mark.line + 1;
+  if (const auto& quoted = builder.last_quoted())
+    if (auto fault = find_quote_fault(text, quoted->line, quoted->column, line)) return *fault;
+  if (error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW)
+    if (const auto open = builder.open_bracket())
+      return {open->line, open->column, "the bracket that opens here is not closed",
+              error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW ? "a list ends with ']', and commas part its items"
+                                                           : "a mapping ends with '}', and commas part its keys"};
+  if (auto fault = find_line_fault(text, line)) return *fault;
+  return {line, error.mark.column + 1, error.msg, "invalid YAML from here on"};
+}
 
 }  // namespace
 
@@ -192,6 +222,9 @@ bool Node::is_null() const {
 
 Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& problems) {
   TreeBuilder builder(file, problems);
+  const auto report = [&](const SyntaxFault& fault) {
+    problems.push_back({"yaml-syntax", fault.message, fault.help, {file, fault.line, fault.column}, ""});
+  };
   if (text.size() > kMaxBytes) {
     problems.push_back({"yaml-syntax",
                         fmt::format("the text has {} bytes; at most {} are read", text.size(), kMaxBytes),
@@ -212,10 +245,13 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
     return {};
   }
   try {
-    std::istringstream stream{std::string(text)};
+    // With a line break at the end, a quote that is not closed there is found below instead of far from where it opens.
+    std::istringstream stream{std::string(text) + "\n"};
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }
+    if (const auto& quoted = builder.last_quoted())
+      if (const auto fault = find_quote_fault(text, quoted->line, quoted->column, 0)) report(*fault);
   } catch (const YAML::DeepRecursion& error) {
     problems.push_back({"yaml-syntax",
                         fmt::format("lists and mappings are nested more than {} deep", error.depth() - 1),
@@ -223,16 +259,7 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
                         {file, error.mark.line + 1, error.mark.column + 1},
                         ""});
   } catch (const YAML::Exception& error) {
-    // The parser may notice a line that is indented too far only at the next line.
-    const auto fault = find_indentation_fault(text);
-    if (fault && fault->line <= error.mark.line + 1)
-      problems.push_back({"yaml-syntax", fault->message, fault->help, {file, fault->line, fault->column}, ""});
-    else
-      problems.push_back({"yaml-syntax",
-                          error.msg,
-                          "invalid YAML from here on",
-                          {file, error.mark.line + 1, error.mark.column + 1},
-                          ""});
+    report(fault_of(text, error, builder));
   }
   return builder.take();
 }

@@ -19,6 +19,7 @@ struct Node {
   std::string text = {};     ///< of a scalar, after environment substitution
   std::string written = {};  ///< of a scalar, as in the file; this form is printed and saved, which keeps secrets out
   bool quoted = false;       ///< the scalar was quoted or a block scalar
+  bool bare = false;         ///< the "true" of an override without a value
   std::vector<Node> items = {};
   std::vector<Entry> entries;  // no initialiser: clang would require the complete type
   SourceLocation where = {};

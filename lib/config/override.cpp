@@ -36,7 +36,7 @@ void relocate(Node& node, const SourceLocation& where) {
 
 /// The value as a tree. Text that is not valid YAML (`a: b: c`, `@x`) is taken as a string.
 Node parse_value(const Override& item, const SourceLocation& where) {
-  Node plain{.text = item.value, .written = item.value, .entries = {}, .where = where};
+  Node plain{.text = item.value, .written = item.value, .bare = item.bare, .entries = {}, .where = where};
   const auto first = item.value.find_first_not_of(' ');
   if (first == std::string::npos || std::string_view("[{'\"").find(item.value[first]) == std::string_view::npos)
     return plain;
@@ -122,7 +122,7 @@ std::vector<Override> parse_overrides(std::span<const std::string> words, Diagno
       out.push_back({key, words[i + 1], word + " " + words[i + 1]});
       ++i;
     } else {
-      out.push_back({key, "true", word});
+      out.push_back({key, "true", word, true});
     }
   }
   return out;

@@ -28,7 +28,11 @@ struct PythonClass {
               const auto& typed = *static_cast<const PythonClass*>(held);
               return typed.value ? Value(typed.path) : Value();
             },
-            [] { return detail::simple_schema("string"); }};
+            [] {
+              Value out;
+              out.set("type", Value::List{"string", "null"});
+              return out;
+            }};
   }
 
   /// The class named by the last component of `path`.

@@ -69,26 +69,25 @@ void read_string(Reader& reader, const Node& node, const std::string& path, void
   *static_cast<std::string*>(out) = node.text;
 }
 
+const std::vector<std::string_view> kDTypeNames = {"float32", "bfloat16", "float16", "float64", "bf16",
+                                                   "fp16",    "fp32",     "float",   "half",    "double"};
+
 void read_dtype(Reader& reader, const Node& node, const std::string& path, void* out) {
-  constexpr std::array kNames = {std::string_view("float32"), std::string_view("bfloat16"), std::string_view("float16"),
-                                 std::string_view("float64"), std::string_view("bf16"),     std::string_view("float"),
-                                 std::string_view("half"),    std::string_view("double")};
   std::string_view text = node.text;
   if (node.kind == Node::Kind::kScalar && text.starts_with("torch.")) text.remove_prefix(6);
-  const bool known = node.kind == Node::Kind::kScalar && std::find(kNames.begin(), kNames.end(), text) != kNames.end();
-  if (!known) {
-    const auto meant = parse_dtype(text);  // fp32, fp16: understood, but torch has no such name
-    return reader.mismatch(
-        node, path, "dtype",
-        meant ? fmt::format("did you mean '{}'?", name_of(*meant)) : suggestion(text, {kNames.begin(), kNames.end()}));
-  }
-  *static_cast<DType*>(out) = *parse_dtype(text);
+  const auto known = node.kind == Node::Kind::kScalar ? parse_dtype(text) : std::nullopt;
+  constexpr std::array kFloats = {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64};
+  if (!known || std::ranges::find(kFloats, *known) == kFloats.end())
+    return reader.mismatch(node, path, "dtype",
+                           text.starts_with("float8") || text.starts_with("fp8")
+                               ? "matmuls in float8 are a setting of their own: fp8.enabled: true"
+                               : suggestion(text, kDTypeNames));
+  *static_cast<DType*>(out) = *known;
 }
 
 void read_value(Reader&, const Node& node, const std::string&, void* out) {
   *static_cast<Value*>(out) = to_value(node);
 }
-
 struct ScalarRow {
   ScalarKind kind;
   TypeInfo type;
@@ -232,6 +231,9 @@ class SectionReading {
     if (!field.unsupported.empty() && switched_on(entry.value))
       reader_.note_unsupported(path, std::string(field.unsupported), entry.where);
     const auto before = reader_.problem_count();
+    if (entry.value.bare && !takes_boolean(field.type->schema()))
+      return reader_.report("bad-override", entry.where, path, fmt::format("{} needs a value", path),
+                            fmt::format("--{0} VALUE or --{0}=VALUE; only a boolean key may stand alone", path));
     field.type->read(reader_, entry.value, path, value);
     if (reader_.problem_count() != before) return;
     if (earlier != nullptr && field.type->dump(value, Keys::kAll) != said)
@@ -336,20 +338,16 @@ bool present(const Node& node) {
 TypeInfo scalar_type(ScalarKind kind) {
   static const std::array types = {
       ScalarRow{ScalarKind::kBoolean,
-                {[]() -> std::string { return "boolean"; }, read_boolean, dump_as<bool>,
-                 [] { return simple_schema("boolean"); }}},
+                {[]() -> std::string { return "boolean"; }, read_boolean, dump_as<bool>, boolean_schema}},
       ScalarRow{ScalarKind::kInt,
-                {[]() -> std::string { return "integer"; }, read_integer<int>, dump_as<int>,
-                 [] { return simple_schema("integer"); }}},
+                {[]() -> std::string { return "integer"; }, read_integer<int>, dump_as<int>, integer_schema}},
       ScalarRow{ScalarKind::kInt64,
                 {[]() -> std::string { return "integer"; }, read_integer<std::int64_t>, dump_as<std::int64_t>,
-                 [] { return simple_schema("integer"); }}},
+                 integer_schema}},
       ScalarRow{ScalarKind::kDouble,
-                {[]() -> std::string { return "number"; }, read_double, dump_as<double>,
-                 [] { return simple_schema("number"); }}},
+                {[]() -> std::string { return "number"; }, read_double, dump_as<double>, number_schema}},
       ScalarRow{ScalarKind::kString,
-                {[]() -> std::string { return "string"; }, read_string, dump_as<std::string>,
-                 [] { return simple_schema("string"); }}},
+                {[]() -> std::string { return "string"; }, read_string, dump_as<std::string>, text_schema}},
       ScalarRow{ScalarKind::kDType,
                 {[]() -> std::string { return "dtype"; }, read_dtype, dump_as<DType>,
                  [] { return simple_schema("string"); }}},
@@ -476,8 +474,10 @@ const TypeWords& type_words(std::string_view type_name) {
 
 void Reader::mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help) {
   const auto& [start, article, how] = type_words(type_name);
+  if (help.empty() && type_name == "mapping" && node.kind == Node::Kind::kScalar) help = colon_advice(node.text);
   report("bad-type", node.where, path,
-         fmt::format("{} must be {}{}, got {}", path, article, type_name, detail::kind_name(node)),
+         fmt::format("{} must be {}{}, got {}", path.empty() ? "a recipe" : path, article, type_name,
+                     detail::kind_name(node)),
          help.empty() ? std::string(how) : std::move(help));
 }
 

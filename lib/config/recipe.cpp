@@ -155,6 +155,16 @@ void check_recipe(LoadedRecipe& loaded) {
       recipe.model()->target() != ModelTarget::kGpt2)
     refuse("missing-key", "model", "model needs pretrained_model_name_or_path or config",
            "a folder with config.json, or inline Hugging Face keys under model.config");
+  else if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() &&
+           recipe.model()->target() == ModelTarget::kFromPretrained)
+    refuse("missing-key", "model._target_", "model._target_ is from_pretrained, but no pretrained model is named",
+           "add model.pretrained_model_name_or_path; for random weights: _target_: "
+           "nemo_automodel.NeMoAutoModelForCausalLM.from_config");
+  if (recipe.checkpoint->restore_from() && recipe.checkpoint->resume() == ResumeMode::kNever)
+    refuse("bad-value", "checkpoint.resume",
+           fmt::format("checkpoint.resume is never, but checkpoint.restore_from names '{}'",
+                       *recipe.checkpoint->restore_from()),
+           "remove one of the two");
   if (const auto* sgd = std::get_if<SgdConfig>(&recipe.optimizer());
       sgd != nullptr && sgd->nesterov() && (sgd->momentum() <= 0 || sgd->dampening() != 0))
     refuse("bad-value", "optimizer.nesterov", "nesterov needs momentum above 0 and dampening 0",
@@ -286,6 +296,15 @@ std::string recipe_schema() {
   out.set("$schema", "https://json-schema.org/draft/2020-12/schema");
   out.set("title", "automodel recipe");
   for (const auto& [key, item] : *schema.map()) out.set(key, item);
+  Value anchors = Value::Map{}, text, definitions;
+  if (const auto* patterns = out.find("patternProperties"); patterns != nullptr) anchors = *patterns;
+  anchors.set("^_", Value::Map{});  // parts for YAML anchors
+  out.set("patternProperties", anchors);
+  text.set("type", "string");
+  text.set("pattern", "[$]|^ *[\\[{]");
+  text.set("description", "${NAME} or ${NAME,default}; or a list or mapping as text.");
+  definitions.set("text", text);
+  out.set("$defs", definitions);
   return to_json(out, 2);
 }
 

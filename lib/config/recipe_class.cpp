@@ -51,7 +51,8 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   problems.push_back({"other-recipe",
                       fmt::format("'{}' is for {}; only next-token prediction with language models is supported",
                                   value->text, purpose),
-                      "use TrainFinetuneRecipeForNextTokenPrediction", value->where, "recipe"});
+                      "this program cannot run it, also under another recipe class; NeMo AutoModel does", value->where,
+                      "recipe"});
   return true;
 }
 

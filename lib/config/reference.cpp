@@ -135,6 +135,7 @@ class Page {
 std::vector<std::string> listed(const Value& schema) {
   std::vector<std::string> out;
   if (const auto* type = schema.find("type"); type != nullptr && *type == Value("boolean")) return {"false", "true"};
+  if (const auto* any = schema.find("anyOf"); any != nullptr) return listed(any->list()->front());
   if (const auto* names = schema.find("enum"); names != nullptr && names->list() != nullptr)
     for (const auto& name : *names->list())
       if (name.string() != nullptr && name.string()->find('.') == std::string::npos) out.push_back(*name.string());

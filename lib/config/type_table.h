@@ -95,7 +95,7 @@ struct Optional {
   }
   static Value schema() {
     Value out;
-    out.set("anyOf", Value::List{type_of<Inner>().schema(), simple_schema("null")});
+    out.set("anyOf", Value::List{type_of<Inner>().schema(), null_schema()});
     return out;
   }
 };

@@ -48,6 +48,15 @@ Value dump_choice(const void* variant, const Choice& choice, Keys keys);
 Value section_schema(const std::vector<FieldInfo>& fields);
 Value choice_schema(const Choice& choice);
 Value simple_schema(std::string_view type);
+/// Schemas of scalars as the reader takes them: also as text, since YAML's readers differ in what is a number.
+Value boolean_schema();
+Value integer_schema();
+Value number_schema();
+Value text_schema();
+/// Whether `true` is a value of the type that `schema` describes; a value of any type may be a boolean.
+bool takes_boolean(const Value& schema);
+/// null as YAML and Python write it.
+Value null_schema();
 Value enum_schema(const std::vector<std::string_view>& names);
 std::string enum_type_name(const std::vector<std::string_view>& names);
 

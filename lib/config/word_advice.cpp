@@ -1,5 +1,7 @@
 #include "config/word_advice.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/spelling.h"
@@ -18,6 +20,7 @@ std::string_view package_of(std::string_view name) {
 
 std::string word_advice(const std::string& given, const std::vector<std::string_view>& names) {
   const auto dotted = [](std::string_view name) { return name.find('.') != std::string_view::npos; };
+  if (given == "gpu" && std::ranges::find(names, "cuda") != names.end()) return "did you mean 'cuda'?";
   const auto word = last_part(given);
   const std::size_t reach = word.size() < 6 ? 0 : 1;
   std::vector<std::string_view> plain;
@@ -37,6 +40,13 @@ std::string word_advice(const std::string& given, const std::vector<std::string_
       return fmt::format("did you mean '{}'?{}{}", name, plain.empty() ? "" : " there are ", join(plain));
   }
   return plain.empty() ? suggestion(given, names) : "there are " + join(plain);
+}
+
+std::string colon_advice(std::string_view text) {
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos || colon + 1 >= text.size()) return "";
+  return fmt::format("a key and its value need a blank between them: '{}: {}'", text.substr(0, colon),
+                     text.substr(colon + 1));
 }
 
 }  // namespace automodel::config

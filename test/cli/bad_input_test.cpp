@@ -58,7 +58,7 @@ const std::vector<BadInput> kTable = {
      "distributed.zero_dp_strategy"},
     {"an optimizer that is none", kBase + "optimizer: {_target_: torch.optim.Adamw8}\n", "", "bad-value", 4,
      "optimizer._target_"},
-    {"a dtype that torch has not", kBase + "distributed: {mp_policy: {param_dtype: fp32}}\n", "", "bad-type", 4,
+    {"a dtype that torch has not", kBase + "distributed: {mp_policy: {param_dtype: int32}}\n", "", "bad-type", 4,
      "distributed.mp_policy.param_dtype"},
     {"a key twice", kBase + "seed: 1\nseed: 2\n", "", "duplicate-key", 5, "seed"},
     {"broken YAML", kBase + "a: [1, 2\n", "", "yaml-syntax", 5, ""},

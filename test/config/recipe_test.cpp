@@ -275,4 +275,66 @@ TEST_CASE("an adapter's target modules are a name or a list of names, given by o
   CHECK_FALSE(read(kModel + "peft: null\n").recipe.peft());
 }
 
+TEST_CASE("a quote or bracket that is not closed is reported where it opens", "[config]") {
+  const auto syntax = [](const std::string& text) {
+    const auto loaded = read(text);
+    REQUIRE(loaded.problems.size() == 1);
+    const auto& d = loaded.problems[0];
+    return std::to_string(d.where.line) + ":" + std::to_string(d.where.column) + " " + d.message + "; " + d.help;
+  };
+  const std::string tail = "lr_scheduler:\n  lr_decay_style: cosine\ndistributed:\n  strategy: ddp";
+  for (const std::string quote : {"\"", "'"}) {
+    const auto expected = "3:19 the quote that opens here is not closed; write " + quote + " where the value ends";
+    const std::string text = kModel + "checkpoint:\n  checkpoint_dir: " + quote + "runs/exp1\n" + tail;
+    CHECK(syntax(text) == expected);
+    CHECK(syntax(text + "\n") == expected);
+    CHECK(syntax(text + "\n\n") == expected);
+    CHECK(syntax("\xef\xbb\xbf" + text + "\n") == expected);
+  }
+  CHECK(syntax(kModel + "checkpoint:\n  checkpoint_dir: &d !!str \"runs\n") ==
+        "3:28 the quote that opens here is not closed; write \" where the value ends");
+  // The next quote closes it: what follows that one is the parser's error.
+  CHECK(syntax(kModel + "checkpoint:\n  checkpoint_dir: \"runs\n  restore_from: \"LATEST\"\n")
+            .starts_with("3:19 the quote that opens here is closed on line 4 only"));
+  CHECK(syntax(kModel + "dataset:\n  paths: [a, b\n  seq_length: 4\nseed: 1\n")
+            .starts_with("3:10 the bracket that opens here is not closed"));
+  CHECK(syntax(kModel + "optimizer: {lr: 1\nseed: 1\n").starts_with("2:12 the bracket that opens here is not closed"));
+  // Quotes that are closed, also over lines and with escapes, are as good as ever.
+  for (const char* text : {"\"runs\n    exp1\"", "'it''s'", "\"a\\\"b\"", "\"a\\\\\"", "it's", "a\"b", "|\n    \"text"})
+    CHECK(read(kModel + "checkpoint:\n  checkpoint_dir: " + text + "\n").problems.empty());
+}
+
+TEST_CASE("a key without its colon, or without a blank behind it, is named", "[config]") {
+  const auto first = [](const std::string& text) {
+    const auto loaded = read(text);
+    REQUIRE(!loaded.problems.empty());
+    const auto& d = loaded.problems[0];
+    return std::to_string(d.where.line) + ":" + std::to_string(d.where.column) + " " + d.message + "; " + d.help;
+  };
+  CHECK(first(kModel + "optimizer:\n  lr:5e-3\n  betas: [0.9, 0.95]\n") ==
+        "3:5 no blank follows the colon of 'lr'; write 'lr: 5e-3'");
+  CHECK(first(kModel + "optimizer:\n  lr:5e-3\n").ends_with("'lr: 5e-3'"));
+  CHECK(first(kModel + "optimizer\n  lr: 5e-3\n") ==
+        "2:10 'optimizer' has no colon; write 'optimizer:'; the lines below are indented as its keys");
+  CHECK(first("text\n").starts_with("1:1 a recipe must be a mapping"));
+}
+
+TEST_CASE("only boolean keys may stand without a value on the command line", "[config]") {
+  const auto text = kModel + "distributed: {strategy: fsdp2}\n";
+  const auto loaded = read(text, {"--checkpoint.checkpoint_dir", "--checkpoint.enabled", "--step_scheduler.max_steps",
+                                  "--distributed.activation_checkpointing"});
+  CHECK(shown(loaded) == std::vector<std::string>{"0:0 bad-override checkpoint.checkpoint_dir",
+                                                  "0:0 bad-override step_scheduler.max_steps"});
+  CHECK(loaded.problems[0].message == "checkpoint.checkpoint_dir needs a value");
+  CHECK(read(text, {"--checkpoint.checkpoint_dir", "true"}).problems.empty());
+}
+
+TEST_CASE("keys that contradict each other are refused", "[config]") {
+  CHECK(shown(read("model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained, config: {model_type: "
+                   "llama}}\n")) == std::vector<std::string>{"1:9 missing-key model._target_"});
+  CHECK(shown(read(kModel + "checkpoint: {resume: never, restore_from: LATEST}\n")) ==
+        std::vector<std::string>{"2:14 bad-value checkpoint.resume"});
+  CHECK(read(kModel + "checkpoint: {restore_from: LATEST}\n").problems.empty());
+}
+
 }  // namespace automodel::config
