@@ -150,11 +150,10 @@ struct HardwareConfig {
   Field<std::optional<double>> network_bandwidth{
       "network_bandwidth", std::nullopt,
       "GB/s from a device to another machine; null: from the profile, with one network adapter per device.", positive};
-  Field<std::optional<Stack>> stack{
-      "stack", std::nullopt,
+  Field<Stack> stack{
+      "stack", Stack::kOwn,
       "Software stack that GPU estimates assume: own (this program), pytorch (FSDP2) or transformer_engine (Megatron "
-      "Core, NeMo); null: chosen by the recipe: transformer_engine for strategy megatron_fsdp, Megatron Core's "
-      "sequence_parallel and models with experts, else pytorch; a run's own plan always uses own."};
+      "Core, NeMo); with another one than own the plan says what that stack would need, not what train does."};
   Field<std::optional<Dispatcher>> dispatcher{
       "dispatcher", std::nullopt,
       "Expert dispatch that GPU estimates assume: nccl (all-to-all with one row per chosen expert) or deduplicated "

@@ -174,6 +174,7 @@ void Calibration::add_run(PastRuns run) {
       newer = std::move(older);
     };
     append(found->seconds, run.seconds);
+    append(found->tokens, run.tokens);
     append(found->predicted, run.predicted);
     append(found->bytes, run.bytes);
     runs.erase(found);
@@ -217,6 +218,7 @@ std::optional<Calibration> parse_calibration(const std::string& text) {
                           .recipe = each.value("recipe", ""),
                           .when = each.value("when", ""),
                           .seconds = each.at("step_seconds").get<std::vector<double>>(),
+                          .tokens = each.value("step_tokens", std::vector<double>()),
                           .predicted = each.at("predicted_seconds").get<std::vector<double>>(),
                           .bytes = each.at("tensor_bytes").get<std::vector<double>>()});
     return out;
@@ -238,6 +240,7 @@ std::string to_json(const Calibration& calibration) {
                            {"recipe", each.recipe},
                            {"when", each.when},
                            {"step_seconds", each.seconds},
+                           {"step_tokens", each.tokens},
                            {"predicted_seconds", each.predicted},
                            {"tensor_bytes", each.bytes}});
   return out.dump(1) + "\n";

@@ -59,6 +59,7 @@ struct PastRuns {
   std::string recipe = {};             ///< for display
   std::string when = {};               ///< of the newest
   std::vector<double> seconds = {};    ///< per run: median step time, excluding warm-up
+  std::vector<double> tokens = {};     ///< per run: median of a step's tokens, without padding
   std::vector<double> predicted = {};  ///< per run: estimated step time before correction by past runs
   std::vector<double> bytes = {};      ///< per run: peak tensor memory of the heaviest rank
 };

@@ -19,7 +19,7 @@ struct PastCorrection {
   int runs = 0;
   std::string when = {};   ///< date of the newest run
   double uncorrected = 0;  ///< seconds per step, as computed
-  double seconds = 0;      ///< measured seconds per step, which the estimate was scaled to
+  double seconds = 0;      ///< measured seconds per token, times the plan's tokens per step
   double bytes = 0;        ///< measured peak tensor bytes of the heaviest rank
 };
 

@@ -73,10 +73,13 @@ class MachineCosts : public plan::Costs {
 
 PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request) {
   MachineCosts costs(request);
-  auto made = plan::make_plan(
-      loaded,
-      {.world_size = request.world_size, .training = request.training, .cuda_available = request.cuda_available},
-      costs);
+  auto made = plan::make_plan(loaded,
+                              {.world_size = request.world_size,
+                               .training = request.training,
+                               .cuda_available = request.cuda_available,
+                               .longest_row = request.longest_row,
+                               .longest_validation_row = request.longest_validation_row},
+                              costs);
   PlanResult out{.problems = std::move(made.problems), .warnings = std::move(made.warnings), .exit = made.exit};
   if (!made.plan) return out;
   auto& plan = out.plan.emplace(EstimatedPlan{std::move(*made.plan)});

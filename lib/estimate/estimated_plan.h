@@ -16,6 +16,7 @@ struct PlanRequest {
   std::optional<int> world_size = {};  ///< empty: the product of the recipe's sizes
   bool training = false;               ///< reject what can be planned but not trained
   bool cuda_available = false;
+  std::optional<std::int64_t> longest_row = {}, longest_validation_row = {};  ///< as in plan::PlanRequest
   std::optional<int> ranks_per_node = {};     ///< empty: what machines with this device usually have
   const Calibration* calibration = nullptr;   ///< of this machine
   std::optional<BFloat16Unit> bfloat16 = {};  ///< of this machine's processor; empty: not determined

@@ -33,7 +33,7 @@ std::string run_key(const EstimatedPlan& plan) {
   TextHash hash;
   const auto& hardware = plan.estimate->hardware;
   hash.mix(config::to_json(plan::facts_of(plan, &plan::Affects::time)));
-  hash.mix(fmt::format("{} {} {} {}", plan.batch.planned_length(), hardware.name, hardware.per_node, hardware.threads));
+  hash.mix(fmt::format("{} {} {} {}", plan.batch.length, hardware.name, hardware.per_node, hardware.threads));
   return fmt::format("{:016x}", hash.value());
 }
 
@@ -58,11 +58,16 @@ void apply_past_runs(const Calibration& calibration, EstimatedPlan& plan) {
   auto& estimate = *plan.estimate;
   if (!plan.cuda && calibration.machine != machine_name()) return;
   const auto* runs = calibration.find_runs(run_key(plan));
-  if (runs == nullptr || runs->bytes.empty()) return;
-  estimate.past = {.runs = static_cast<int>(runs->seconds.size()),
+  if (runs == nullptr || runs->bytes.empty() || runs->tokens.size() != runs->seconds.size()) return;
+  // Rows of unknown length: the runs' steps had other numbers of tokens than the plan assumes.
+  std::vector<double> per_token;
+  for (std::size_t i = 0; i < runs->tokens.size(); ++i)
+    if (runs->tokens[i] > 0) per_token.push_back(runs->seconds[i] / runs->tokens[i]);
+  if (per_token.empty()) return;
+  estimate.past = {.runs = static_cast<int>(per_token.size()),
                    .when = runs->when,
                    .uncorrected = estimate.time.step,
-                   .seconds = median(runs->seconds),
+                   .seconds = median(per_token) * static_cast<double>(plan.batch.tokens()),
                    .bytes = *std::max_element(runs->bytes.begin(), runs->bytes.end())};
   stretch(estimate.time, estimate.past.seconds / estimate.time.step);
 }

@@ -43,7 +43,25 @@ StateBytes megatron_bytes(const plan::TypePlan& types) {
   return out;
 }
 
+bool is_own(const plan::TrainingPlan& plan) {
+  return !plan.cuda || plan.stack == config::Stack::kOwn;
+}
+
 }  // namespace
+
+plan::TypePlan state_types(const plan::TrainingPlan& plan, const plan::Sharding& sharding) {
+  auto out = plan.types;
+  if (is_own(plan)) return out;
+  if (plan.zero_level) {
+    if (out.gradient == out.master) out.gradient = out.reduce;
+    return out;
+  }
+  out.compute = sharding.parameters ? out.compute : out.stored;
+  out.master = out.stored;
+  out.gradient = out.reduce = sharding.parameters ? out.reduce : out.stored;
+  if (!plan.optimizer.first_moment && !plan.optimizer.second_moment) out.first_moment = out.second_moment = out.stored;
+  return out;
+}
 
 Moments moments_of(const plan::OptimizerPlan& optimizer) {
   if (const auto* adam = std::get_if<plan::AdamRule>(&optimizer.rule))
@@ -54,7 +72,7 @@ Moments moments_of(const plan::OptimizerPlan& optimizer) {
 }
 
 StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sharding) {
-  const bool own = !plan.cuda || plan.stack == config::Stack::kOwn;
+  const bool own = is_own(plan);
   StateBytes out = own               ? own_bytes(plan.types)
                    : plan.zero_level ? megatron_bytes(plan.types)
                                      : pytorch_bytes(plan.types, sharding);

@@ -325,7 +325,7 @@ void warn_of_gpu_estimates(const config::HardwareConfig& hardware, Located& repo
     report.warn("no-effect", key, "estimates for a CPU assume this program's own kernels and communication",
                 "remove the key, or plan for a GPU (device: cuda, hardware.profile)");
   };
-  if (hardware.stack()) warn("hardware.stack");
+  if (hardware.stack() != config::Stack::kOwn) warn("hardware.stack");
   if (hardware.dispatcher()) warn("hardware.dispatcher");
 }
 

@@ -27,6 +27,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
+/// Names of the folders in `folder` that hold a model.
+std::vector<std::string> folders_beside(const fs::path& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (fs::directory_iterator it(folder.empty() ? "." : folder, error), end; !error && it != end; it.increment(error))
+    if (fs::is_regular_file(it->path() / "config.json", error)) out.push_back(it->path().filename().native());
+  return out;
+}
+
 /// A model's snapshot in the Hugging Face cache (models--ORG--NAME/snapshots/REVISION), or an empty path.
 fs::path in_cache(const std::string& name, const config::ModelConfig& model) {
   fs::path hub = model.cache_dir().value_or("");
@@ -140,7 +149,10 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     }
     // A path that does not exist is an error, but a name may refer to a model on another machine.
     if (path.empty() && !training && !choice.name.starts_with('.') && !choice.name.starts_with('/')) {
-      const auto near = nearest(choice.name, catalogue_names());
+      auto names = catalogue_names();
+      const auto folders = folders_beside(recipe.folder());
+      names.insert(names.end(), folders.begin(), folders.end());
+      const auto near = nearest(choice.name, names);
       report.warn("model-unknown", key,
                   fmt::format("the sizes of '{}' are unknown: mesh and schedule are planned, stages, "
                               "memory and time are not",

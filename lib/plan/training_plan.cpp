@@ -188,7 +188,7 @@ void check_optimizer(const Recipe& recipe, const arch::ModelSpec* spec, Located&
 constexpr std::int64_t kAssumedLength = 4096;  // assumed tokens per sequence
 
 BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& sizes, const arch::ModelSpec* spec,
-                     bool training, Located& report) {
+                     const PlanRequest& request, Located& report) {
   const auto& steps = loaded.recipe.step_scheduler();
   BatchPlan batch{.global = steps.global_batch_size(), .local = steps.local_batch_size()};
   const int unit = batch.local * sizes.dp();
@@ -211,9 +211,12 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
         fmt::format("distributed.pipeline.pp_seq_len is {}, but {} is {}", *pipeline->pp_seq_len(), key, length),
         fmt::format("pp_seq_len: {}, or remove it: stages use the length of the data", length));
   batch.validation_length = validation_length(loaded.recipe);
-  if (batch.length == 0 && !training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
-  if (batch.length == 0 && spec != nullptr && training) {
-    batch.assumed_length = spec->max_positions;  // batches determine the actual length
+  if (batch.validation_length == 0) batch.validation_length = request.longest_validation_row.value_or(0);
+  if (batch.length == 0 && !request.training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
+  if (batch.length == 0 && request.longest_row) {
+    batch.assumed_length = *request.longest_row;
+  } else if (batch.length == 0 && spec != nullptr && request.training) {
+    batch.assumed_length = spec->max_positions;  // until the data is open
   } else if (batch.length == 0 && spec != nullptr) {
     batch.assumed_length = std::min<std::int64_t>(spec->max_positions, kAssumedLength);
     report.warn(
@@ -279,17 +282,6 @@ WeightOrigin weight_origin(const TrainingPlan& plan, const Recipe& recipe) {
   return out;
 }
 
-/// The stack that GPU estimates assume: the one named by the recipe; for training, this program; else the one that such
-/// recipes are usually run with.
-config::Stack stack_of(const config::Recipe& recipe, bool experts, bool training) {
-  if (recipe.hardware->stack()) return *recipe.hardware->stack();
-  if (training) return config::Stack::kOwn;
-  const bool megatron = std::holds_alternative<config::MegatronFSDPConfig>(recipe.distributed->strategy()) ||
-                        recipe.model_parallel->sequence_parallel();
-  // NeMo AutoModel's own models with experts are written for Transformer Engine.
-  return megatron || experts ? config::Stack::kTransformerEngine : config::Stack::kPytorch;
-}
-
 /// Sections that the runtime reads directly. Keys that take effect through a decision of the plan are reported with
 /// that decision.
 config::Value acting_sections(const Recipe& recipe) {
@@ -346,7 +338,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.recipe_path = loaded.path;
     plan.cuda = plans_for_cuda(recipe, request, costs, report);
     plan.zero_level = plan_level(loaded, report);
-    plan.stack = stack_of(recipe, spec != nullptr && spec->moe.has_value(), request.training);
+    plan.stack = recipe.hardware->stack();
     if (!plan.cuda) warn_of_gpu_estimates(recipe.hardware(), report);
     plan.recompute_modules = recompute_modules(recipe, request.training, report);
     plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));
@@ -359,7 +351,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                                        .head_rows_normed = spec != nullptr && spec->head_rows_normed,
                                        .router_biases = spec == nullptr || (spec->moe && spec->moe->correction_bias)},
                                       report);
-    plan.batch = plan_batch(loaded, *sizes, spec, request.training, report);
+    plan.batch = plan_batch(loaded, *sizes, spec, request, report);
     check_optimizer(recipe, spec, report);
     plan.pipelined = sizes->pp > 1;
     check_megatron(loaded, *sizes, plan.types, report);

@@ -123,6 +123,8 @@ struct PlanRequest {
   std::optional<int> world_size = {};  ///< empty: the product of the recipe's sizes
   bool training = false;               ///< reject what can be planned but not trained
   bool cuda_available = false;
+  std::optional<std::int64_t> longest_row = {};  ///< tokens; used if the recipe does not specify them
+  std::optional<std::int64_t> longest_validation_row = {};
 };
 
 struct PlanResult {

@@ -9,6 +9,8 @@
 #include "arch/families.h"
 #include "base/bytes.h"
 #include "base/text_table.h"
+#include "estimate/stack_rates.h"
+#include "estimate/state_bytes.h"
 #include "plan/model_names.h"
 #include "report/plan_verdict.h"
 #include "schedule/timeline_text.h"
@@ -144,23 +146,29 @@ std::string batch_text(const plan::TrainingPlan& plan) {
                                 b.global, plan.mesh.sizes().dp(), b.runs, b.runs == 1 ? "" : "s", b.microbatches,
                                 b.microbatches == 1 ? "" : "es", b.microbatch);
   if (b.length > 0) out += fmt::format("; {} tokens each, {} tokens per step", b.length, b.tokens());
-  out += fmt::format("\ntypes     compute {}, master weights {}, gradients {}", name_of(plan.types.compute),
-                     name_of(plan.types.master), name_of(plan.types.gradient));
-  if (plan.execution.precision.autocast)
-    out += fmt::format(", products in {}", name_of(*plan.execution.precision.autocast));
+  const bool other = plan.cuda && plan.stack != config::Stack::kOwn;
+  const auto types = estimate::state_types(plan, plan.sharding);
+  if (other)
+    out += fmt::format(
+        "\nassumes   {}, not this program (hardware.stack: {}): types, memory and time are what that needs",
+        plan.stack == config::Stack::kPytorch ? "PyTorch's FSDP2 or DDP" : "Megatron Core with Transformer Engine",
+        estimate::name_of(plan.stack));
+  out += fmt::format("\ntypes     compute {}, {} {}, gradients {}", name_of(types.compute),
+                     other && types.master == types.stored ? "weights" : "master weights", name_of(types.master),
+                     name_of(types.gradient));
+  if (plan.execution.precision.autocast) out += fmt::format(", products in {}", name_of(*plan.execution.precision.autocast));
   if (plan.execution.precision.float8)
-    out += fmt::format(", linear layers in float8 ({}{})",
-                       *config::to_dict(plan.execution.precision.float8->recipe).string(),
+    out += fmt::format(", linear layers in float8 ({}{})", *config::to_dict(plan.execution.precision.float8->recipe).string(),
                        !plan.cuda || plan.execution.precision.float8->emulate ? ", emulated" : "");
   if (plan.execution.precision.loss_scaler) out += ", dynamic loss scale";
   if (plan.execution.embedding_noise > 0) out += fmt::format(", embedding noise {:g}", plan.execution.embedding_noise);
   if (plan.execution.experts.router_bias_step > 0)
     out += fmt::format(", router biases move by {:g} a step", plan.execution.experts.router_bias_step);
-  const auto& [first, second] = std::pair(plan.types.first_moment, plan.types.second_moment);
-  if (first != plan.types.master || second != plan.types.master)
+  const auto& [first, second] = std::pair(types.first_moment, types.second_moment);
+  if (first != types.master || second != types.master)
     out += first == second ? fmt::format(", moments {}", name_of(first))
                            : fmt::format(", moments {} and {}", name_of(first), name_of(second));
-  if (plan.types.reduce != plan.types.gradient) out += fmt::format(", reduced in {}", name_of(plan.types.reduce));
+  if (types.reduce != types.gradient) out += fmt::format(", reduced in {}", name_of(types.reduce));
   if (plan.execution.loss.chunked()) {
     const auto tokens = b.microbatch * b.planned_length() / plan.mesh.sizes().cp;
     const bool known = plan.model && tokens > 0;

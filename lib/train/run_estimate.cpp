@@ -42,7 +42,7 @@ struct Peaks {
 
 /// Records the run, so that it corrects later plans of the same recipe. A calibration of another machine is left
 /// unchanged.
-void remember(const estimate::EstimatedPlan& plan, double seconds, double bytes) {
+void remember(const estimate::EstimatedPlan& plan, double seconds, double tokens, double bytes) {
   if (estimate::calibration_path().empty()) return;
   const auto machine = estimate::machine_name();
   auto calibration =
@@ -53,6 +53,7 @@ void remember(const estimate::EstimatedPlan& plan, double seconds, double bytes)
                        .recipe = plan.recipe_path,
                        .when = estimate::date_text(),
                        .seconds = {seconds},
+                       .tokens = {tokens},
                        .predicted = {estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step},
                        .bytes = {bytes}});
   estimate::write_calibration(calibration);  // best effort: failing to write must not end a run
@@ -65,9 +66,10 @@ void RunEstimate::end_phase(estimate::Phase phase) {
   peak = std::max(peak, plan_.cuda ? take_device_peak() : take_tensor_peak());
 }
 
-void RunEstimate::add_step(double seconds) {
+void RunEstimate::add_step(double seconds, std::int64_t tokens) {
   end_phase(steps_.empty() ? estimate::Phase::kFirstStep : estimate::Phase::kSteady);
   steps_.push_back(seconds);
+  tokens_.push_back(static_cast<double>(tokens));
 }
 
 double RunEstimate::tensors(int pp_rank, std::size_t phase) const {
@@ -88,7 +90,11 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
   for (std::size_t i = 0; i < estimate::kPhaseCount; ++i)
     if (heaviest.bytes[i] > 0) predicted = std::max(predicted, tensors(heaviest.pp, i));
   const double step = median({steps_.begin() + 1, steps_.end()});
-  remember(plan_, step, measured);
+  const double tokens = median({tokens_.begin() + 1, tokens_.end()});
+  remember(plan_, step, tokens, measured);
+  // A plan of rows without a fixed length assumes the longest one for all.
+  const double part = plan_.batch.tokens() > 0 ? tokens / static_cast<double>(plan_.batch.tokens()) : 1;
+  const double predicted_step = part * estimate.time.step;
   JsonWriter out;
   out.begin_object();
   out.member("recipe", plan_.recipe_path);
@@ -107,19 +113,19 @@ std::string RunEstimate::finish(comm::World& world, std::string& json) const {
     out.end_object();
   }
   out.end_object();
-  out.member("predicted_step_seconds", estimate.time.step);
+  out.member("predicted_step_seconds", predicted_step);
   out.member("measured_step_seconds", step);
   out.member("steps", steps_.size());
   out.member("hardware", estimate.hardware.origin);
   out.member("calibrated", estimate.hardware.measured());
   out.member("past_runs", estimate.past.runs);
-  out.member("computed_step_seconds", estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step);
+  out.member("computed_step_seconds", part * (estimate.past.runs > 0 ? estimate.past.uncorrected : estimate.time.step));
   out.end_object();
   json = out.take();
   if (!estimate.hardware.measured() && estimate.past.runs == 0) return "";
   return fmt::format("estimate  tensors per rank: peak {}, {}; step: {}, {}", format_bytes(measured),
                      compared(predicted, measured, format_bytes), format_seconds(step),
-                     compared(estimate.time.step, step, format_seconds));
+                     compared(predicted_step, step, format_seconds));
 }
 
 }  // namespace automodel::train

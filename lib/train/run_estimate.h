@@ -19,8 +19,8 @@ class RunEstimate {
 
   /// Call when a phase of the run ends: the peak since the last such call is attributed to it.
   void end_phase(estimate::Phase phase);
-  /// Call when a step ends.
-  void add_step(double seconds);
+  /// Call when a step ends. `tokens`: of the global batch, without padding.
+  void add_step(double seconds, std::int64_t tokens);
   /// Collective. On rank 0 sets `json` to the record and returns a line for people, which is empty if the machine was
   /// neither calibrated nor corrected by past runs: the plan's rates were then a guess. Both are empty on other ranks,
   /// and if the plan has no estimate or fewer than 3 steps were made (the first one warms up).
@@ -33,6 +33,7 @@ class RunEstimate {
   const estimate::EstimatedPlan& plan_;
   int pp_rank_;
   std::vector<double> steps_ = {};
+  std::vector<double> tokens_ = {};
   std::array<std::int64_t, estimate::kPhaseCount> peaks_ = {};  ///< 0: the phase did not occur
 };
 

@@ -1,6 +1,8 @@
 #include "train/setup.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include <ATen/ops/tensor.h>
 
@@ -17,8 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world) {
-  const auto note = use_settings(world, loaded.recipe);
+/// Tokens of the longest rows, once the data is open.
+struct Lengths {
+  std::optional<std::int64_t> training = {}, validation = {};
+};
+
+estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world, const Lengths& lengths) {
   // The calibration may decide how stages are balanced, so all ranks use rank 0's.
   const auto calibration =
       estimate::parse_calibration(world.broadcast_text(world.rank() == 0 ? estimate::calibration_text() : ""));
@@ -27,6 +33,8 @@ estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::Worl
   auto result = estimate::make_plan(loaded, {.world_size = world.size(),
                                              .training = true,
                                              .cuda_available = world.device().is_cuda(),
+                                             .longest_row = lengths.training,
+                                             .longest_validation_row = lengths.validation,
                                              .ranks_per_node = world.local_size(),
                                              .calibration = calibration ? &*calibration : nullptr,
                                              .bfloat16 = first});
@@ -44,7 +52,6 @@ estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::Worl
                                          "the program or the files that the recipe names differ between hosts",
                                          {},
                                          ""});
-  if (note) result.plan->warnings.push_back(*note);
   return std::move(*result.plan);
 }
 
@@ -87,6 +94,14 @@ class DataOpening {
   Diagnostics& problems_;
 };
 
+/// Tokens of a set's longest row, as batches pad it.
+std::int64_t longest_row(const data::Loader& loader) {
+  const auto& rows = loader.dataset();
+  std::int64_t out = 1;
+  for (std::int64_t i = 0; i < rows.size(); ++i) out = std::max(out, rows.length(i));
+  return out;
+}
+
 }  // namespace
 
 void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems, ExitCode exit) {
@@ -100,7 +115,10 @@ void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics p
 }
 
 Setup::Setup(const config::LoadedRecipe& recipe_text, comm::World& all)
-    : loaded(recipe_text), world(all), plan(make_plan(recipe_text, all)) {
+    : loaded(recipe_text),
+      world(all),
+      device_note(use_settings(all, recipe_text.recipe)),
+      plan(make_plan(recipe_text, all, {})) {
   Diagnostics problems;
   DataOpening opening(*this, problems);
   loader = opening.open(*recipe().dataset(), recipe().dataloader(), "dataset", "dataloader", true);
@@ -120,6 +138,13 @@ Setup::Setup(const config::LoadedRecipe& recipe_text, comm::World& all)
     rates =
         plan::make_lr_schedule(recipe().lr_scheduler(), basics.lr, basics.weight_decay, steps->total_steps(), problems);
   agree(world, loaded, std::move(problems));
+  if (plan.batch.length == 0) {
+    Lengths lengths{.training = longest_row(*loader)};
+    for (const auto& [name, set] : validation)
+      lengths.validation = std::max(lengths.validation.value_or(0), longest_row(*set));
+    plan = make_plan(loaded, world, lengths);
+  }
+  if (device_note) plan.warnings.push_back(*device_note);
 }
 
 }  // namespace automodel::train

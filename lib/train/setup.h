@@ -22,7 +22,8 @@ struct Setup {
 
   const config::LoadedRecipe& loaded;
   comm::World& world;
-  estimate::EstimatedPlan plan;
+  std::optional<Diagnostic> device_note;  ///< a warning about the device that was chosen
+  estimate::EstimatedPlan plan;           ///< where the recipe leaves the length of rows open, with that of the longest
   std::unique_ptr<data::Loader> loader;
   std::vector<std::pair<std::string, std::unique_ptr<data::Loader>>> validation;
   std::optional<StepScheduler> steps;

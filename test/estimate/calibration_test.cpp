@@ -209,6 +209,7 @@ TEST_CASE("past runs of the same plan correct its estimated time", "[plan]") {
                          .recipe = "recipe.yaml",
                          .when = "2026-01-03",
                          .seconds = {seconds},
+                         .tokens = {static_cast<double>(plain.batch.tokens())},
                          .predicted = {plain.estimate->time.step},
                          .bytes = {1e6}});
   const auto plan = planned(loaded, &calibration);
@@ -230,6 +231,37 @@ TEST_CASE("past runs of the same plan correct its estimated time", "[plan]") {
   CHECK(planned(recipe("strategy: fsdp2"), &calibration).estimate->past.runs == 0);
   calibration.machine = "another machine";
   CHECK(planned(loaded, &calibration).estimate->past.runs == 0);
+}
+
+TEST_CASE("past runs correct the time per token where the length of rows is unknown", "[plan]") {
+  const auto text = [](const std::string& more) {
+    return "device: cpu\nmodel: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, "
+           "num_hidden_layers: "
+           "2, num_attention_heads: 2, vocab_size: 64, max_position_embeddings: 2048}}\n"
+           "distributed: {strategy: ddp}\nstep_scheduler: {global_batch_size: 4, local_batch_size: 4}\n"
+           "dataset: {_target_: jsonl, path: a.jsonl" +
+           more + "}\n";
+  };
+  const auto assumed = test::planned(text(""));
+  REQUIRE(assumed.batch.length == 0);
+  PlanRequest run{.training = true, .longest_row = 100};
+  const auto running = test::planned(text(""), run);
+  CHECK(running.batch.planned_length() == 100);
+  CHECK(run_key(running) == run_key(assumed));
+  Calibration calibration;
+  calibration.machine = machine_name();
+  // Steps of 200 tokens took 2 s.
+  calibration.add_run({.key = run_key(running), .seconds = {2}, .tokens = {200}, .predicted = {1}, .bytes = {1e6}});
+  PlanRequest look;
+  look.calibration = &calibration;
+  const auto corrected = test::planned(text(""), look);
+  CHECK(corrected.estimate->past.runs == 1);
+  CHECK(corrected.estimate->time.tokens_per_second == Approx(100));
+  run.calibration = &calibration;
+  CHECK(test::planned(text(""), run).estimate->time.tokens_per_second == Approx(100));
+  // Runs noted without their tokens say nothing.
+  calibration.runs[0].tokens.clear();
+  CHECK(test::planned(text(""), look).estimate->past.runs == 0);
 }
 
 }  // namespace automodel::estimate

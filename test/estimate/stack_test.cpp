@@ -7,6 +7,7 @@
 
 #include "arch/counts.h"
 #include "planned.h"
+#include "report/plan_text.h"
 
 namespace automodel::estimate {
 using namespace plan;
@@ -52,20 +53,27 @@ AxisTraffic experts_of(const EstimatedPlan& plan) {
 
 }  // namespace
 
-TEST_CASE("the software stack of a plan comes from the recipe, or else from its strategy", "[plan]") {
+TEST_CASE("a plan estimates this program unless the recipe names another stack, and then says so", "[plan]") {
   const auto stack = [](const std::string& distributed, const std::string& hardware, const std::string& rest = "") {
     return planned(recipe(kLlama, distributed, hardware, rest)).stack;
   };
   using config::Stack;
-  CHECK(stack("strategy: fsdp2, dp_size: 8", "h100") == Stack::kPytorch);
-  CHECK(stack("strategy: megatron_fsdp, dp_size: 8", "h100") == Stack::kTransformerEngine);
-  CHECK(stack("strategy: ddp, dp_size: 4, tp_size: 2", "h100", "model_parallel: {sequence_parallel: true}") ==
-        Stack::kTransformerEngine);
-  CHECK(stack("strategy: megatron_fsdp, dp_size: 8", "h100, stack: own") == Stack::kOwn);
-  CHECK(planned(recipe(kExperts, "strategy: fsdp2, dp_size: 8", "h100")).stack == Stack::kTransformerEngine);
-  PlanRequest training;
-  training.training = training.cuda_available = true;
-  CHECK(planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", "h100"), training).stack == Stack::kOwn);
+  CHECK(stack("strategy: fsdp2, dp_size: 8", "h100") == Stack::kOwn);
+  CHECK(stack("strategy: megatron_fsdp, dp_size: 8", "h100") == Stack::kOwn);
+  CHECK(stack("strategy: fsdp2, dp_size: 8", "h100, stack: pytorch") == Stack::kPytorch);
+  const auto text = [](const char* named) {
+    return report::to_text(
+        planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8, mp_policy: {param_dtype: bfloat16}", named)),
+        report::ActionFormat::kNone);
+  };
+  // What is printed are the types of the bytes: FSDP2 has weights and moments in the recipe's dtype.
+  CHECK(text("h100").find("\nassumes ") == std::string::npos);
+  CHECK(text("h100").find("master weights float32, gradients float32") != std::string::npos);
+  CHECK(text("h100, stack: pytorch")
+            .find("\nassumes   PyTorch's FSDP2 or DDP, not this program (hardware.stack: pytorch)") !=
+        std::string::npos);
+  CHECK(text("h100, stack: pytorch").find("compute bfloat16, weights bfloat16, gradients bfloat16\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("on a CPU bandwidths are used, and options of a GPU stack give warnings", "[plan]") {
