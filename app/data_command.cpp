@@ -88,6 +88,7 @@ class Showing {
     JsonWriter json;
     json.begin_object();
     json.member("row", row);
+    json.member("shifted", true);  // labels[i] is the target of input_ids[i]
     for (const auto& [name, ids] : {std::pair("input_ids", &sample_.input_ids), std::pair("labels", &sample_.labels),
                                     std::pair("attention_mask", &attention_)}) {
       json.key(name);
@@ -161,6 +162,20 @@ std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& d
 
 }  // namespace
 
+namespace {
+
+/// How many unusable rows a run leaves out before it refuses the data.
+std::int64_t most_bad_rows(const config::DatasetConfig& config) {
+  return std::visit(
+      [](const auto& section) -> std::int64_t {
+        if constexpr (requires { section.max_bad_rows(); }) return section.max_bad_rows();
+        return 0;
+      },
+      config);
+}
+
+}  // namespace
+
 int run_data(const Options& options) {
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
@@ -184,7 +199,19 @@ int run_data(const Options& options) {
   std::shared_ptr<const data::Dataset> dataset = data::open_dataset(*config, context, problems);
   if (!dataset) return fail(std::move(problems));
   const auto tokenizer = data::open_tokenizer_of(*config, context, problems);  // only for display
+  const auto bad = rejected.empty() ? std::optional<Diagnostic>() : std::optional(rejected.front().second);
+  const auto allowed = most_bad_rows(*config);
+  const bool too_many = static_cast<std::int64_t>(rejected.size()) > allowed;
   Showing(options, *dataset, std::move(rejected), tokenizer.get()).run();
+  // What a run would refuse is shown, and refused here too.
+  if (dataset->size() == 0 && !bad)
+    return fail({{"empty-data", "there is no row to train on", "rows with something to learn", {}, key}});
+  if (bad && too_many) {
+    err(to_text(Diagnostic{"bad-row", fmt::format("a run refuses these rows: {}", bad->message),
+                           fmt::format("mend them, or leave them out: {}.max_bad_rows", key), bad->where, ""}) +
+        "\n");
+    return code(ExitCode::kBadInput);
+  }
   if (options.json) return code(ExitCode::kOk);
   const std::string cut = cut_rows(*config, *dataset);
   const auto& packing = recipe.packed_sequence();

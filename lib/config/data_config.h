@@ -60,8 +60,9 @@ struct TextDatasetConfig {
   Field<PathList> paths{
       "paths|path", {}, "Files, folders and globs; relative to the recipe's folder, else to the working directory."};
   Field<std::optional<std::string>> tokenizer{
-      "tokenizer", "bytes",
-      "A folder with tokenizer.json, or `bytes` for a byte-level vocabulary (256 bytes and 3 special tokens)."};
+      "tokenizer", std::nullopt,
+      "A folder with tokenizer.json, a model's name in the Hugging Face cache, or `bytes` for a byte-level vocabulary "
+      "(256 bytes and 3 special tokens); null: the model's, or bytes if it has none."};
   Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens per sequence.", at_least<1>};
   Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
   Field<std::optional<std::string>> cache_dir{

@@ -277,7 +277,7 @@ bool load_agent_rows(const config::AgentChatDatasetConfig& config, BuilderParts&
     return load_repository(parts, *name, "dataset_name",
                            limited(config.split().value_or("train"), config.limit_dataset_samples()), {},
                            config.revision(), problems);
-  if (!load_named_files(parts, paths, "path", problems)) return false;
+  if (!load_named_files(parts, paths, "path", config.split(), problems)) return false;
   if (const auto& limit = config.limit_dataset_samples(); limit && *limit < parts.rows.rows->size())
     keep_first(parts, *limit);
   return true;

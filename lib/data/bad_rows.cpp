@@ -1,5 +1,6 @@
 #include "data/bad_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,6 +23,14 @@ bool BadRows::finish(Diagnostics& problems) {
   if (count_ == 0) return true;
   const std::int64_t others = count_ - static_cast<std::int64_t>(first_.size());
   if (count_ > allowed_) {
+    const bool same = count_ > 1 && count_ == rows_ && std::ranges::all_of(first_, [&](const Diagnostic& each) {
+                        return each.id == first_[0].id && each.message == first_[0].message;
+                      });
+    if (same) {
+      first_[0].message = fmt::format("none of {} rows can be used: {}", count_, first_[0].message);
+      first_[0].help = "the rows are of another kind than the section says";
+      first_.resize(1);
+    }
     std::string said;  // consecutive problems with the same help print it once
     for (auto& problem : first_) {
       if (problem.help == said)
@@ -30,7 +39,7 @@ bool BadRows::finish(Diagnostics& problems) {
         said = problem.help;
       problems.push_back(std::move(problem));
     }
-    if (others > 0 || allowed_ > 0)
+    if ((others > 0 && !same) || allowed_ > 0)
       problems.push_back({"bad-row",
                           others > 0 ? fmt::format("{} further rows have problems", others)
                                      : fmt::format("{} rows have problems", count_),

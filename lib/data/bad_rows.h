@@ -16,6 +16,8 @@ class BadRows {
   /// Counts a row; `problem` includes file and line.
   void add(Diagnostic problem);
   std::int64_t count() const { return count_; }
+  /// The number of rows in all. If none of them can be used, for one reason, finish() gives it once.
+  void expect(std::int64_t rows) { rows_ = rows; }
   /// If the limit is exceeded, adds the first rows to `problems` with a count of the rest and returns false. Otherwise
   /// logs them as warnings.
   bool finish(Diagnostics& problems);
@@ -26,7 +28,7 @@ class BadRows {
   std::int64_t allowed_;
   std::string key_;
   bool quiet_;
-  std::int64_t count_ = 0;
+  std::int64_t count_ = 0, rows_ = 0;
   Diagnostics first_;
 };
 

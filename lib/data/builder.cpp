@@ -4,8 +4,10 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/find_file.h"
+#include "data/messages.h"
 
 namespace automodel::data {
 
@@ -33,7 +35,7 @@ bool load_repository(BuilderParts& parts, const std::string& path, const std::st
 }
 
 bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths, const std::string& path_key,
-                      Diagnostics& problems) {
+                      const std::optional<std::string>& split, Diagnostics& problems) {
   const std::string key = parts.context.key + "." + path_key;
   const std::size_t before = problems.size();
   std::vector<std::filesystem::path> files;
@@ -49,7 +51,13 @@ bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths
   }
   if (paths.empty())
     problems.push_back({"missing-key", path_key + " names no data", "files, or a repository", {}, key});
-  auto loaded = problems.size() > before ? std::nullopt : rows::load_files(files, problems);
+  if (problems.size() > before) return false;
+  auto loaded = rows::load_split_of(files,
+                                    {.path = fmt::format("{}", fmt::join(paths, ", ")),
+                                     .split = split.value_or("train"),
+                                     .path_key = key,
+                                     .split_key = parts.context.key + ".split"},
+                                    problems);
   if (!loaded) return false;
   parts.rows = std::move(*loaded);
   return true;
@@ -81,7 +89,7 @@ std::string limited(const std::string& split, const std::optional<int>& limit) {
 
 const std::string& text_cell(const nlohmann::ordered_json& row, const std::string& column) {
   const auto found = row.find(column);
-  if (found == row.end()) throw RowRefused(fmt::format("there is no column '{}'", column));
+  if (found == row.end()) throw RowRefused(fmt::format("there is no column '{}' among {}", column, column_names(row)));
   if (!found->is_string()) throw RowRefused(fmt::format("column '{}' is not text but {}", column, found->type_name()));
   return found->get_ref<const std::string&>();
 }

@@ -81,10 +81,11 @@ bool load_repository(BuilderParts& parts, const std::string& path, const std::st
                      const std::string& split, const std::optional<std::string>& name,
                      const std::optional<std::string>& revision, Diagnostics& problems);
 
-/// Loads all rows of the files that the key names, each looked for next to the recipe, then in the working directory;
-/// false after adding problems.
+/// Loads the rows of the files that the key names, each looked for next to the recipe, then in the working directory.
+/// Together they are the split train, of which `split` may take a part; without it all rows. False after adding
+/// problems.
 bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths, const std::string& path_key,
-                      Diagnostics& problems);
+                      const std::optional<std::string>& split, Diagnostics& problems);
 
 /// Keeps only the first `count` rows; there must be at least that many.
 void keep_first(BuilderParts& parts, std::int64_t count);

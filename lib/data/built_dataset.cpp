@@ -76,6 +76,7 @@ class BuiltOpening {
     const auto builder = make(config, parts, problems_);
     if (!builder) return nullptr;
     BadRows bad(settings_.max_bad_rows, context_.key, context_.quiet);
+    bad.expect(builder->size());
     const auto fill = [&](TokenStoreWriter& out) {
       for (std::int64_t row = 0; row < builder->size(); ++row) add(*builder, row, bad, out);
       return bad.count() == 0;  // a store with bad rows is not cached: its problems must be reported by every run
@@ -151,7 +152,8 @@ class BuiltOpening {
     if (labels == 0 && context_.rejected == nullptr) {
       problems_.push_back({"empty-data",
                            store.rows() == 0 ? "there is no row" : "no row has a label that counts",
-                           "a longer seq_length, or rows with answers",
+                           store.rows() == 0 ? "the files are empty, or every row was left out"
+                                             : "a longer seq_length, or rows with answers",
                            {},
                            context_.key});
       return nullptr;

@@ -54,9 +54,9 @@ class ChatLoading {
     return path.starts_with('.') || path.starts_with('/') || !rows::reader_of(path).empty();
   }
 
-  /// Text files have no splits and are not shuffled.
+  /// Text files are not shuffled.
   bool load_texts(const std::vector<std::string>& paths) {
-    if (!load_named_files(parts_, paths, "path_or_dataset_id", problems_)) return false;
+    if (!load_named_files(parts_, paths, "path_or_dataset_id", config_.split(), problems_)) return false;
     return keep_valid();
   }
 

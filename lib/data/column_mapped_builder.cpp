@@ -114,8 +114,7 @@ bool load_columns(const config::ColumnMappedDatasetConfig& config, BuilderParts&
   if (repository)
     return load_repository(parts, paths[0], "path_or_dataset_id", config.split().value_or("train"), config.name(), {},
                            problems);
-  // Files have no splits: all their rows are used.
-  return load_named_files(parts, paths, "path_or_dataset_id", problems);
+  return load_named_files(parts, paths, "path_or_dataset_id", config.split(), problems);
 }
 
 }  // namespace

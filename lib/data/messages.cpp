@@ -110,11 +110,21 @@ ordered_json completed(const ordered_json& message, std::size_t i) {
 
 }  // namespace
 
+std::string column_names(const ordered_json& row) {
+  std::string out;
+  for (const auto& [name, value] : row.items()) out += (out.empty() ? "" : ", ") + name;
+  return out.empty() ? "nothing" : out;
+}
+
 ordered_json openai_messages(const ordered_json& row) {
   ordered_json messages = row.value("messages", ordered_json());
   const auto turns = row.value("conversations", ordered_json());
   if (messages.is_null() && !turns.is_null()) messages = from_share_gpt(turns);
-  if (!messages.is_array() || messages.empty()) throw RowRefused("the row has neither 'messages' nor 'conversations'");
+  if (!messages.is_array() || messages.empty())
+    throw RowRefused(
+        fmt::format("the row has neither 'messages' nor 'conversations' but {}, which _target_: "
+                    "column_mapped reads with a column_mapping",
+                    column_names(row)));
   ordered_json out = ordered_json::array();
   for (std::size_t i = 0; i < messages.size(); ++i) out.push_back(completed(messages[i], i));
   return out;

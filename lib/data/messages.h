@@ -1,6 +1,8 @@
 // Conversations in the form that templates take: OpenAI messages, validated and completed.
 #pragma once
 
+#include <string>
+
 #include <nlohmann/json.hpp>
 
 namespace automodel::data {
@@ -8,6 +10,9 @@ namespace automodel::data {
 /// The messages of a row: `messages`, or ShareGPT's `conversations`. Contents become text; tool calls get an id, a
 /// type, and arguments as JSON text. Throws RowRefused.
 nlohmann::ordered_json openai_messages(const nlohmann::ordered_json& row);
+
+/// "a, b": the columns of a row.
+std::string column_names(const nlohmann::ordered_json& row);
 
 /// The tools of a row: a list, or a list as JSON text; null if there are none.
 nlohmann::ordered_json tools_of(const nlohmann::ordered_json& row);

@@ -110,7 +110,10 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const config::DatasetConfig& config
       },
       config);
   if (!named) return nullptr;
-  const std::string name = named->empty() ? context.model_folder.native() : *named;
+  const bool text = std::holds_alternative<config::TextDatasetConfig>(config);
+  const std::string name = !named->empty() ? *named
+                           : text          ? tokenizer_of_model(context.model_folder)
+                                           : context.model_folder.native();
   return name.empty() ? nullptr : open_tokenizer(name, context.recipe_folder, context.key + ".tokenizer", problems);
 }
 

@@ -45,7 +45,18 @@ struct Look {
   int error = 0;  ///< errno if it cannot be read
   std::int64_t size = 0;
   bool binary = false;
+  bool compressed = false;
 };
+
+/// Whether a file begins as gzip, Zstandard, xz, bzip2 and zip files do.
+bool begins_compressed(std::string_view head) {
+  using namespace std::string_view_literals;
+  constexpr std::array kBegins = {"\x1f\x8b"sv, "\x28\xb5\x2f\xfd"sv,
+                                  "\xfd"
+                                  "7zXZ\0"sv,
+                                  "BZh"sv, "PK\x03\x04"sv};
+  return std::ranges::any_of(kBegins, [&](std::string_view each) { return head.starts_with(each); });
+}
 
 Look look_at(const fs::path& path) {
   Look out;
@@ -57,6 +68,7 @@ Look look_at(const fs::path& path) {
   if (file >= 0) ::close(file);
   if (out.error != 0) return out;
   out.size = status.st_size;
+  out.compressed = begins_compressed({head.data(), static_cast<std::size_t>(count)});
   out.binary = std::memchr(head.data(), 0, static_cast<std::size_t>(count)) != nullptr;
   return out;
 }
@@ -122,6 +134,14 @@ class Finder {
       problems_.push_back({"missing-file",
                            fmt::format("'{}' cannot be read: {}", path.native(), std::strerror(look.error)),
                            "check the file and its permissions",
+                           {},
+                           key_});
+      return;
+    }
+    if (look.compressed) {
+      problems_.push_back({"bad-value",
+                           fmt::format("'{}' is compressed: its bytes are not text", path.native()),
+                           "decompress it; chat, column_mapped and squad read .jsonl.gz and .jsonl.zst",
                            {},
                            key_});
       return;

@@ -148,7 +148,8 @@ std::unique_ptr<Dataset> make_text_dataset(const SourceFiles& sources, const Tok
                                                    : uncached_tokens(false, fill));
   }
   const std::int32_t pad = tokenizer.pad().value_or(tokenizer.eos().value_or(0));
-  return make_window_dataset(std::move(tokens), seq_length, pad, "text: " + describe(sources));
+  return make_window_dataset(std::move(tokens), seq_length, pad,
+                             "text: " + describe(sources) + (tokenizer.bytes_are_tokens() ? " as bytes" : ""));
 }
 
 std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, const DatasetContext& context,
@@ -158,12 +159,9 @@ std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, cons
       find_files(config.paths(), Wanted::kText, context.recipe_folder, context.key + ".paths", problems);
   const bool found_all = problems.size() == before;
   const std::string tokenizer_key = context.key + ".tokenizer";
-  std::unique_ptr<const Tokenizer> tokenizer;
-  if (config.tokenizer())
-    tokenizer = open_tokenizer(*config.tokenizer(), context.recipe_folder, tokenizer_key, problems);
-  else
-    problems.push_back(
-        {"missing-key", "text needs a tokenizer", "a folder with tokenizer.json, or bytes", {}, tokenizer_key});
+  const std::unique_ptr<const Tokenizer> tokenizer =
+      open_tokenizer(config.tokenizer().value_or(tokenizer_of_model(context.model_folder)), context.recipe_folder,
+                     tokenizer_key, problems);
   if (tokenizer && context.vocab_size && tokenizer->vocab_size() > *context.vocab_size)
     problems.push_back({"token-out-of-range",
                         fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(),

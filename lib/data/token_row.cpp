@@ -89,6 +89,15 @@ class Scanner {
     return expect(']');
   }
 
+  bool truth(bool& out) {
+    skip_space();
+    const std::string_view rest(at_, static_cast<std::size_t>(end_ - at_));
+    out = rest.starts_with("true");
+    if (!out && !rest.starts_with("false")) return fail("expected true or false");
+    at_ += out ? 4 : 5;
+    return true;
+  }
+
  private:
   bool integer(std::int64_t& out) {
     skip_space();
@@ -150,6 +159,10 @@ bool read_member(Scanner& scanner, TokenRow& out, std::array<bool, 3>& seen) {
   std::string_view key;
   if (!scanner.string(key)) return false;
   const auto* list = std::find_if(kLists.begin(), kLists.end(), [&](const List& l) { return l.key == key; });
+  if (key == "shifted") {
+    if (!scanner.expect(':')) return false;
+    return scanner.truth(out.shifted);
+  }
   if (std::find(kRefusedKeys.begin(), kRefusedKeys.end(), key) != kRefusedKeys.end())
     return scanner.fail(fmt::format("'{}' is not read; rows hold input_ids, labels and attention_mask", key));
   if (!scanner.expect(':')) return false;
@@ -160,10 +173,20 @@ bool read_member(Scanner& scanner, TokenRow& out, std::array<bool, 3>& seen) {
   return scanner.integers(out.*(list->member), list->least, list->most);
 }
 
+/// Aligns labels with their own tokens again. A target behind the last token becomes a token of its own.
+void unshift(TokenRow& row) {
+  row.labels.insert(row.labels.begin(), kIgnoredLabel);
+  const auto behind = row.labels.back();
+  if (behind == kIgnoredLabel) return row.labels.pop_back();
+  row.input_ids.push_back(behind);
+  if (!row.attention_mask.empty()) row.attention_mask.push_back(row.attention_mask.back());
+}
+
 }  // namespace
 
 std::optional<RowProblem> parse_token_row(std::string_view line, TokenRow& out) {
   for (const auto& list : kLists) (out.*(list.member)).clear();
+  out.shifted = false;
   Scanner scanner(line);
   std::array<bool, 3> seen{};
   bool good = scanner.expect('{');
@@ -185,6 +208,8 @@ std::optional<RowProblem> parse_token_row(std::string_view line, TokenRow& out) 
   for (std::size_t t = 0; t < out.labels.size(); ++t)
     if (out.labels[t] < 0 && out.labels[t] != kIgnoredLabel)
       return RowProblem{1, fmt::format("labels[{}] is {}; a label is an id or -100", t, out.labels[t])};
+  if (out.shifted && out.labels.empty()) return RowProblem{1, "the row is shifted, but has no labels"};
+  if (out.shifted) unshift(out);
   return std::nullopt;
 }
 

@@ -74,6 +74,13 @@ std::filesystem::path tokenizer_path(const std::string& name, const std::filesys
   return rows::find_snapshot("models", name, std::nullopt);
 }
 
+std::string tokenizer_of_model(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (!folder.empty() && std::filesystem::is_regular_file(folder / name, error)) return folder.native();
+  return "bytes";
+}
+
 TextChoice text_choice(const config::DatasetConfig& dataset) {
   return std::visit(
       [](const auto& section) {

@@ -47,6 +47,9 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
                                           const std::string& key, Diagnostics& problems);
 
+/// The tokenizer of data that names none, beside a model in `folder`: that folder, or `bytes` if it has no tokenizer.
+std::string tokenizer_of_model(const std::filesystem::path& folder);
+
 /// The path that a tokenizer name resolves to: a file or folder as find_beside finds it, else in the Hugging Face
 /// cache; empty for `bytes` and if nothing is found.
 std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder);

@@ -34,19 +34,21 @@ namespace fs = std::filesystem;
 /// that reading depends on are checked.
 constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;
 
-/// Total size of the files that the names resolve to: files, folders and globs. Counting stops soon after the limit.
+/// Total size of the files that the names resolve to: files, folders, globs and repositories in the hub cache. Counting
+/// stops soon after the limit.
 std::uint64_t size_of(const std::vector<std::string>& names, const fs::path& folder) {
   std::uint64_t bytes = 0;
   std::error_code error;
   std::vector<std::string> globs;
   for (const auto& name : names) {
     const auto path = find_beside(name, folder);
-    if (!path) {
+    const auto snapshot = path ? fs::path() : rows::find_snapshot("datasets", name, std::nullopt);
+    if (!path && snapshot.empty()) {
       globs.push_back(name);
-    } else if (!fs::is_directory(*path, error)) {
+    } else if (path && !fs::is_directory(*path, error)) {
       bytes += fs::file_size(*path, error);
     } else {
-      for (const auto& entry : fs::recursive_directory_iterator(*path, error)) {
+      for (const auto& entry : fs::recursive_directory_iterator(path.value_or(snapshot), error)) {
         if (bytes > kReadBytes) return bytes;
         if (entry.is_regular_file(error)) bytes += entry.file_size(error);
       }

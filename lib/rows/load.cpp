@@ -73,12 +73,13 @@ class Loading {
  public:
   Loading(const LoadRequest& request, Diagnostics& problems) : request_(request), problems_(problems) {}
 
-  std::optional<LoadedRows> run() {
+  /// `files`: what the request names, if that is clear.
+  std::optional<LoadedRows> run(const std::vector<fs::path>& files = {}) {
     const auto parsed = parse_split(request_.split);
     if (!parsed.problem.empty())
       return refuse("bad-value", parsed.problem, "write name, name[from:to], name[10%:20%], or several with +",
                     request_.split_key);
-    auto splits = find();
+    auto splits = files.empty() ? find() : SplitPaths{{"train", files}};
     if (!splits) return std::nullopt;
     return take(*splits, parsed.parts);
   }
@@ -282,6 +283,11 @@ class Loading {
 
 std::optional<LoadedRows> load_rows(const LoadRequest& request, Diagnostics& problems) {
   return Loading(request, problems).run();
+}
+
+std::optional<LoadedRows> load_split_of(const std::vector<fs::path>& files, const LoadRequest& request,
+                                        Diagnostics& problems) {
+  return Loading(request, problems).run(files);
 }
 
 std::optional<LoadedRows> load_files(const std::vector<fs::path>& files, Diagnostics& problems) {

@@ -32,6 +32,10 @@ struct LoadedRows {
 /// for an unknown split or configuration, `empty-data`, and those of the readers.
 std::optional<LoadedRows> load_rows(const LoadRequest& request, Diagnostics& problems);
 
+/// The rows that `request.split` chooses of `files`, which together are the split train.
+std::optional<LoadedRows> load_split_of(const std::vector<std::filesystem::path>& files, const LoadRequest& request,
+                                        Diagnostics& problems);
+
 /// All rows of `files`, each read according to its name: .parquet, .arrow, .csv, .tsv, .json, .jsonl, .ndjson, and the
 /// text formats with .gz or .zst appended.
 std::optional<LoadedRows> load_files(const std::vector<std::filesystem::path>& files, Diagnostics& problems);

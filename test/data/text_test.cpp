@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/text_dataset.h"
+#include "golden_folder.h"
 #include "temporary_folder.h"
 
 namespace automodel::data {
@@ -84,6 +85,34 @@ TEST_CASE("a file that is named explicitly is used, whatever its type", "[data]"
   const test::TemporaryFolder folder;
   folder.write("build/.x.bin", std::string("\0", 1));
   CHECK(found(folder, {"build/.x.bin"}) == Names{"build/.x.bin"});
+}
+
+TEST_CASE("a compressed file is refused, not trained on as bytes", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("a.txt.gz", std::string("\x1f\x8b\x08\x08text that is long enough", 28));
+  folder.write("b.zst", std::string("\x28\xb5\x2f\xfdtext that is long enough", 28));
+  for (const char* name : {"a.txt.gz", "b.zst"}) {
+    const auto problems = open_at(folder, {name}, 4).problems;
+    REQUIRE(problems.size() == 1);
+    CHECK(problems[0].id == "bad-value");
+    CHECK(problems[0].message.ends_with("is compressed: its bytes are not text"));
+  }
+}
+
+TEST_CASE("text without a tokenizer takes the model's, and bytes beside a model without one", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("a.txt", std::string(64, 'a'));
+  const auto summary = [&](DatasetContext context) {
+    auto opened = open_at(folder, {"a.txt"}, 4, std::move(context));
+    INFO(to_text(opened.problems));
+    REQUIRE(opened.dataset);
+    return opened.dataset->summary();
+  };
+  CHECK(summary({}).find("as bytes") != std::string::npos);
+  CHECK(summary({.model_folder = folder.path()}).find("as bytes") != std::string::npos);
+  const auto with = std::filesystem::path(golden_folder()) / "tokenizer/llama3";
+  REQUIRE(std::filesystem::exists(with / "tokenizer.json"));
+  CHECK(summary({.model_folder = with}).find("as bytes") == std::string::npos);
 }
 
 TEST_CASE("globs match within a name or, with two stars, across folders", "[data]") {

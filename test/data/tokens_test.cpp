@@ -70,6 +70,29 @@ TEST_CASE("labels given per token are shifted to the position that predicts them
   CHECK(opened.dataset->summary() == "tokens: 3 rows, 8 tokens, 4 labels");
 }
 
+TEST_CASE("rows that automodel data printed are read back as they were", "[data]") {
+  const test::TemporaryFolder folder;
+  const auto opened = open_rows(
+      folder, R"({"row":0,"shifted":true,"input_ids":[11,12,13],"labels":[-100,13,14],"attention_mask":[1,1,1]})"
+              "\n"
+              R"({"row":1,"shifted":true,"input_ids":[5,6],"labels":[6,-100],"attention_mask":[1,1]})"
+              "\n"
+              R"({"shifted":false,"input_ids":[5,6],"labels":[-100,6]})"
+              "\n");
+  INFO(to_text(opened.problems));
+  REQUIRE(opened.dataset);
+  Sample sample;
+  opened.dataset->read(0, sample);
+  CHECK(Ids(sample.input_ids.begin(), sample.input_ids.begin() + 3) == Ids{11, 12, 13});
+  CHECK(Ids(sample.labels.begin(), sample.labels.begin() + 3) == Ids{-100, 13, 14});
+  opened.dataset->read(1, sample);
+  CHECK(Ids(sample.labels.begin(), sample.labels.begin() + 2) == Ids{6, -100});
+  opened.dataset->read(2, sample);
+  CHECK(sample.labels == Ids{6, -100});
+  CHECK(problem(R"({"shifted":1,"input_ids":[5,6]})") == "1:12 bad-row expected true or false");
+  CHECK(problem(R"({"shifted":true,"input_ids":[5,6]})") == "1:1 bad-row the row is shifted, but has no labels");
+}
+
 TEST_CASE("padding at the end of a row is removed, and padding elsewhere is masked", "[data]") {
   const test::TemporaryFolder folder;
   const auto opened = open_rows(folder,

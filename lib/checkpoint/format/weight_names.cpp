@@ -95,7 +95,7 @@ bool is_quantized_part(std::string_view name) {
 void report(Diagnostics& problems, const TensorFolder& folder, std::string id, std::string_view what,
             const std::vector<std::string>& names, std::string help) {
   if (names.empty()) return;
-  constexpr std::size_t kMost = 20;
+  constexpr std::size_t kMost = 5;
   const auto shown =
       std::vector<std::string>(names.begin(), names.begin() + std::ptrdiff_t(std::min(kMost, names.size())));
   std::string message = fmt::format("{} tensor{} {} '{}': {}", names.size(), names.size() == 1 ? "" : "s", what,
