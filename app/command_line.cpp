@@ -1,6 +1,7 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <string>
 #include <utility>
@@ -52,6 +53,14 @@ class Help : public CLI::Formatter {
   std::span<const Command> commands_;
 };
 
+/// The number of ranks, which every command takes under each of its names; the help shows the first one.
+CLI::Option* add_ranks(CLI::App& sub, std::optional<int>& ranks, const char* first, const std::string& doc) {
+  std::string names = first;
+  for (const char* other : {"--nproc-per-node", "--nproc_per_node", "--world-size", "--world_size"})
+    if (std::string_view(other) != first) names += fmt::format(",{}", other);
+  return sub.add_option(names, ranks, doc)->check(whole_number());
+}
+
 void add_restart_options(CLI::App& sub, Options& options) {
   sub.add_option("--max-restarts", options.max_restarts,
                  "Restart the ranks from the newest checkpoint up to this many times after one died, hung or lost "
@@ -64,7 +73,10 @@ void add_restart_options(CLI::App& sub, Options& options) {
 
 void add_slurm_options(CLI::App& sub, Options& options) {
   sub.add_option("--nodes", options.nodes, "Machines")->required()->check(whole_number());
-  sub.add_option("--gpus-per-node,--ranks-per-node", options.gpus_per_node, "Ranks per machine (default: by device)")
+  sub.add_option("--gpus-per-node,--ranks-per-node,--nproc-per-node,--nproc_per_node", options.gpus_per_node,
+                 "Ranks per machine (default: by device)")
+      ->check(whole_number());
+  sub.add_option("--world-size,--world_size", options.world_size, "Number of ranks, in place of ranks per machine")
       ->check(whole_number());
   sub.add_option("--cpus-per-rank", options.cpus_per_rank, "CPU cores per rank")->check(whole_number());
   sub.add_option("--time", options.time, "Time limit, as in sbatch: 4:00:00")->type_name("TIME");
@@ -158,9 +170,9 @@ void add_generate_options(CLI::App& sub, Options& options) {
   sub.add_option("--device", options.device, "Where to compute")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  sub.add_option("--tp-size", options.tp_size, "Tensor-parallel ranks on this machine")
-      ->check(whole_number())
-      ->capture_default_str();
+  add_ranks(sub, options.nproc_per_node, "--nproc-per-node", "Ranks on this machine (default: tp-size x pp-size)");
+  sub.add_option("--tp-size", options.tp_size, "Tensor-parallel ranks on this machine (default: 1)")
+      ->check(whole_number());
   sub.add_option("--pp-size", options.pp_size, "Pipeline stages, one rank on this machine each")
       ->check(whole_number())
       ->capture_default_str();
@@ -184,10 +196,12 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_flag("--validation", options.validation, "Rows of validation_dataset instead of dataset");
   }
   if (command.takes & kWorldSize) {
-    sub.add_option("--world-size", options.world_size, "Number of ranks (default: the product of the recipe's sizes)")
-        ->check(whole_number());
+    add_ranks(sub, options.world_size, "--world-size", "Number of ranks (default: the product of the recipe's sizes)");
     sub.add_option("--gpus-per-node", options.gpus_per_node, "Ranks per node")->check(whole_number());
   }
+  if (command.takes & kThreads)
+    add_ranks(sub, options.nproc_per_node, "--nproc-per-node",
+              "Number of ranks, as threads of one process (default: the product of the recipe's sizes)");
   if (command.takes & kDryRun)
     sub.add_flag("--dry-run", options.dry_run, "Accepted for clarity: a plan never runs anything");
   if (command.takes & kPictures) {
@@ -199,8 +213,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kSlurm) add_slurm_options(sub, options);
   if (command.takes & kEstimates) add_estimate_options(sub, options);
   if (command.takes & kProcesses) {
-    sub.add_option("--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Start this many ranks on this machine")
-        ->check(whole_number());
+    add_ranks(sub, options.nproc_per_node, "--nproc-per-node", "Start this many ranks on this machine");
     add_restart_options(sub, options);
     sub.add_option("--start-with", options.start_with,
                    "Command that starts (and restarts) the ranks: \"mpirun -np 16 --hostfile hosts\", \"srun\"")
@@ -209,8 +222,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kDoctor) {
     auto* ranks = sub.add_flag("--ranks", options.ranks,
                                "Measure compute, memory and links of each rank and name outliers; also under mpirun");
-    auto* here = sub.add_option("--nproc-per-node", options.nproc_per_node, "Start this many ranks on this machine")
-                     ->check(whole_number())
+    auto* here = add_ranks(sub, options.nproc_per_node, "--nproc-per-node", "Start this many ranks on this machine")
                      ->needs(ranks);
     sub.add_option("--start-with", options.start_with,
                    "Command that starts the ranks: \"mpirun -np 16 --hostfile hosts\"")
@@ -267,6 +279,40 @@ std::string misspelled_option(const CLI::App& sub, const std::string& word) {
     if (sections.empty() || sections.back() != section) sections.push_back(section);
   }
   return suggest_option(sub, name, sections);
+}
+
+/// Words of other launchers, with what they are here.
+struct Synonym {
+  std::string_view word, meant;
+};
+constexpr std::array kSynonyms = {
+    Synonym{"-n", "--nproc-per-node N"},
+    Synonym{"-np", "--nproc-per-node N"},
+    Synonym{"--np", "--nproc-per-node N"},
+    Synonym{"--nproc", "--nproc-per-node N"},
+    Synonym{"--ranks", "--nproc-per-node N"},
+    Synonym{"--num-processes", "--nproc-per-node N"},
+    Synonym{"--num_processes", "--nproc-per-node N"},
+    Synonym{"--lr", "--optimizer.lr VALUE"},
+    Synonym{"--learning_rate", "--optimizer.lr VALUE"},
+    Synonym{"--learning-rate", "--optimizer.lr VALUE"},
+    Synonym{"--weight_decay", "--optimizer.weight_decay VALUE"},
+    Synonym{"--batch_size", "--step_scheduler.global_batch_size VALUE and step_scheduler.local_batch_size VALUE"},
+    Synonym{"--per_device_train_batch_size", "--step_scheduler.local_batch_size VALUE"},
+    Synonym{"--gradient_accumulation_steps", "--step_scheduler.global_batch_size VALUE (local x ranks x steps)"},
+    Synonym{"--num_train_epochs", "--step_scheduler.num_epochs VALUE"},
+    Synonym{"--output_dir", "--checkpoint.checkpoint_dir FOLDER"},
+    Synonym{"--model_name_or_path", "--model.pretrained_model_name_or_path NAME"},
+    Synonym{"--peft.r", "--peft.dim VALUE"},
+    Synonym{"--peft.lora_r", "--peft.dim VALUE"},
+    Synonym{"--peft.lora_alpha", "--peft.alpha VALUE"},
+    Synonym{"--peft.lora_dropout", "--peft.dropout VALUE"},
+};
+/// "write --nproc-per-node N"; empty for words that other programs do not know either.
+std::string synonym_of(const std::string& word) {
+  const auto name = word.substr(0, word.find('='));
+  const auto found = std::ranges::find_if(kSynonyms, [&](const Synonym& each) { return each.word == name; });
+  return found == kSynonyms.end() ? "" : fmt::format("write {}", found->meant);
 }
 
 /// What is wrong with the words of a command and, if known, what to write instead.
@@ -349,7 +395,7 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
     if (!subs[i]->parsed()) continue;
     options[i].overrides = subs[i]->remaining();
     for (const auto& word : options[i].overrides)
-      if (const auto meant = misspelled_option(*subs[i], word); !meant.empty())
+      if (auto meant = synonym_of(word); !meant.empty() || !(meant = misspelled_option(*subs[i], word)).empty())
         return refuse_words(fmt::format("'{}' is neither an option nor a key of the recipe", word), meant);
     if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate)
       return refuse_words("RECIPE is required", help);

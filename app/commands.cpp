@@ -90,10 +90,13 @@ int run_verify(const Options& options) {
   if (!launch::in_parallel_job()) {
     const auto loaded = load(options);
     if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
-    const auto result = estimate::make_plan(loaded, {});
+    const auto result = estimate::make_plan(loaded, {.world_size = options.nproc_per_node});
     if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
   }
-  return launch::exec_worker({.work = launch::Work::kVerify, .recipe = options.recipe, .overrides = options.overrides});
+  return launch::exec_worker({.work = launch::Work::kVerify,
+                              .threads = options.nproc_per_node,
+                              .recipe = options.recipe,
+                              .overrides = options.overrides});
 }
 
 constexpr std::array kCommands = {
@@ -103,9 +106,9 @@ constexpr std::array kCommands = {
     Command{"plan", "plan RECIPE [--world-size N] [--calibrate] [--json] [OVERRIDE...]",
             "Print what would run: mesh, stages, schedule, memory, time, and the proof of the schedule",
             kRecipe | kJson | kWorldSize | kPictures | kDryRun | kEstimates, run_plan},
-    Command{"verify", "verify RECIPE [OVERRIDE...]",
-            "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient", kRecipe,
-            run_verify},
+    Command{"verify", "verify RECIPE [--nproc-per-node N] [OVERRIDE...]",
+            "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient",
+            kRecipe | kThreads, run_verify},
     Command{"data", "data RECIPE [--rows N] [--validation] [--json] [OVERRIDE...]",
             "Print the first rows as they will be trained: label tokens, lengths, packs", kRecipe | kJson | kRows,
             run_data},

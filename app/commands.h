@@ -26,6 +26,7 @@ enum Takes : unsigned {
   kGenerate = 1u << 11,    ///< --prompt, --chat, --max-new-tokens, ...
   kRows = 1u << 14,        ///< --rows, --validation
   kDoctor = 1u << 15,      ///< --ranks, --nproc-per-node, --start-with
+  kThreads = 1u << 16,     ///< --nproc-per-node, of a command whose ranks are threads
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -26,7 +27,9 @@ namespace fs = std::filesystem;
 /// The Hugging Face folder that DIR refers to: itself, that of a checkpoint, or that of the newest checkpoint in it.
 fs::path model_folder(const fs::path& folder) {
   std::error_code error;
-  for (const auto& each : {folder, folder / "model", checkpoint::newest_checkpoint(folder) / "model"}) {
+  std::vector<fs::path> places = {folder, folder / "model"};
+  if (const auto newest = checkpoint::newest_checkpoint(folder); !newest.empty()) places.push_back(newest / "model");
+  for (const auto& each : places) {
     if (fs::is_regular_file(each / "config.json", error)) return each;
     if (fs::is_regular_file(each / checkpoint::kAdapterConfig, error))
       fail("adapters-alone", fmt::format("'{}' holds adapters only, without a model", each.native()),
@@ -46,6 +49,9 @@ std::string tokenizer_of(const fs::path& folder) {
     const auto* dataset = recipe.find("dataset");
     const auto* name = dataset != nullptr ? dataset->find("tokenizer") : nullptr;
     if (const auto* text = name != nullptr ? name->string() : nullptr) return *text;
+    // Only plain text does without a tokenizer: the model had none.
+    const auto* kind = dataset != nullptr ? dataset->find("_target_") : nullptr;
+    if (kind != nullptr && *kind == config::Value("text")) return "bytes";
   }
   fail("missing-file", fmt::format("there is no tokenizer in '{}'", folder.native()),
        "name one: --tokenizer DIR, or --tokenizer bytes");
@@ -71,7 +77,13 @@ config::GenerateRequest request_of(const Options& options) {
       throw wrong_words(fmt::format("'{}' is not a dtype", options.dtype), "float32, bfloat16, float16 or float64");
     out.dtype() = options.dtype;
   }
-  out.tp_size() = options.tp_size;
+  // Ranks without a word on what they divide divide each layer.
+  const int tp = options.tp_size.value_or(options.nproc_per_node.value_or(options.pp_size) / options.pp_size);
+  if (options.nproc_per_node && *options.nproc_per_node != tp * options.pp_size)
+    throw wrong_words(
+        fmt::format("--nproc-per-node {} is not tp-size {} x pp-size {}", *options.nproc_per_node, tp, options.pp_size),
+        "leave --nproc-per-node out");
+  out.tp_size() = tp;
   out.pp_size() = options.pp_size;
   return out;
 }

@@ -60,7 +60,8 @@ struct Options {
   std::vector<std::string> prompts = {};
   bool chat = false;
   std::string system = {}, tokenizer = {}, device = "auto";
-  int max_new_tokens = 256, top_k = 0, seed = 42, tp_size = 1, pp_size = 1;
+  int max_new_tokens = 256, top_k = 0, seed = 42, pp_size = 1;
+  std::optional<int> tp_size = {};
   double temperature = 0, top_p = 1;
 };
 

@@ -166,13 +166,20 @@ int run_slurm(const Options& options) {
   check_words(options);
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
-  const estimate::PlanRequest look{.ranks_per_node = options.gpus_per_node};
+  if (options.world_size && *options.world_size % *options.nodes != 0)
+    throw wrong_words(fmt::format("{} ranks cannot be divided among {} nodes", *options.world_size, *options.nodes),
+                      "give --nodes and --gpus-per-node");
+  const auto asked = options.world_size ? std::optional(*options.world_size / *options.nodes) : options.gpus_per_node;
+  if (options.gpus_per_node && asked != options.gpus_per_node)
+    throw wrong_words(fmt::format("--world-size {} is not {} nodes x {} ranks", *options.world_size, *options.nodes,
+                                  *options.gpus_per_node),
+                      "leave --world-size out");
+  const estimate::PlanRequest look{.ranks_per_node = asked};
   const auto first = estimate::make_plan(loaded, look);
   const bool cuda = first.plan && first.plan->cuda;
-  const int per_node =
-      options.gpus_per_node.value_or(first.plan && first.plan->estimate ? first.plan->estimate->hardware.per_node
-                                     : cuda                             ? 8
-                                                                        : 1);
+  const int per_node = asked.value_or(first.plan && first.plan->estimate ? first.plan->estimate->hardware.per_node
+                                      : cuda                             ? 8
+                                                                         : 1);
   estimate::PlanRequest request = look;
   request.world_size = *options.nodes * per_node;
   auto result = estimate::make_plan(loaded, request);

@@ -92,6 +92,11 @@ int main(int argc, char** argv) {
   const bool tells_start = take(kTellsStart);
   const bool with_end = take("--events-and-end"), with_events = take("--events") || with_end;
   const bool verify = take("--verify"), generate = take("--generate");
+  std::optional<int> threads;
+  if (verify && !words.empty() && words.front().starts_with("--threads=")) {
+    threads = std::stoi(words.front().substr(words.front().find('=') + 1));
+    words.erase(words.begin());
+  }
   const auto calibrates = take("--calibrate")         ? std::optional(train::Measured::kModel)
                           : take("--calibrate-usual") ? std::optional(train::Measured::kUsualModels)
                           : take("--calibrate-links") ? std::optional(train::Measured::kLinks)
@@ -113,7 +118,7 @@ int main(int argc, char** argv) {
     if (verify && !started_by_launcher()) {
       const auto loaded = config::load_recipe(recipe, words, config::process_environment());
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
-      return static_cast<int>(train::run_verification_alone(loaded));
+      return static_cast<int>(train::run_verification_alone(loaded, threads));
     }
     const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
     if (tells_start && world->rank() == 0) metrics::write_all(STDERR_FILENO, kStartMark);

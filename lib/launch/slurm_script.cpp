@@ -32,7 +32,7 @@ std::string directives(const SlurmJob& job) {
   add("requeue");
   if (job.min_ranks) add("no-kill");  // losing a node does not end the job
   add("open-mode=append");
-  add(fmt::format("output={}/%x-%j.log", job.logs));
+  add("output=%x-%j.log");  // Slurm makes no folders: into one that is missing the job would not start
   return out;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ std::vector<std::string> words_of(const std::string& text);
 struct RankJob {
   Work work = Work::kTrain;
   int ranks = 1;
+  std::optional<int> threads = {};        ///< kVerify: number of ranks; empty: the product of the recipe's sizes
   std::vector<std::string> starter = {};  ///< launcher command (mpirun or srun with options); empty: our own
   std::string recipe = {};
   std::vector<std::string> overrides = {};

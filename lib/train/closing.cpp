@@ -1,6 +1,9 @@
 #include "train/closing.h"
 
+#include <fstream>
+
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "base/shell_word.h"
 
@@ -15,6 +18,21 @@ void Closing::add(std::int64_t step, double loss) {
 void Closing::add_validation(std::int64_t step, double loss) {
   validated_ = Point{step, loss};
   if (!best_validated_ || loss < best_validated_->loss) best_validated_ = validated_;
+}
+
+void Closing::recall(const std::filesystem::path& folder, std::int64_t before, const std::string& validation_set) {
+  const auto each_record = [&](const std::string& name, const char* key, const auto& take) {
+    std::ifstream file(folder / name, std::ios::binary);
+    for (std::string line; std::getline(file, line);) {
+      const auto record = nlohmann::json::parse(line, nullptr, false);
+      if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) continue;
+      if (!record.contains(key) || !record[key].is_number()) continue;
+      if (const auto step = record["step"].get<std::int64_t>(); step < before) take(step, record[key].get<double>());
+    }
+  };
+  each_record("training.jsonl", "loss", [&](std::int64_t step, double loss) { add(step, loss); });
+  each_record(validation_set == "default" ? "validation.jsonl" : "validation_" + validation_set + ".jsonl", "val_loss",
+              [&](std::int64_t step, double loss) { add_validation(step, loss); });
 }
 
 std::vector<std::string> Closing::lines(const Ending& ending) const {
@@ -40,8 +58,15 @@ std::vector<std::string> Closing::lines(const Ending& ending) const {
     return out;
   }
   if (ending.has_text && !ending.adapters)
-    out.push_back(
-        fmt::format("try       automodel generate {} --prompt \"Once upon a time\"", shell_quoted(ending.checkpoint)));
+    out.push_back(fmt::format("try       automodel generate {} --prompt {}", shell_quoted(ending.checkpoint),
+                              ending.prompt.empty() ? "\"Once upon a time\"" : shell_quoted(ending.prompt)));
+  if (!ending.lowest.empty() && best_validated_ && best_validated_->step != validated_->step)
+    out.push_back(fmt::format("best      {}: the lowest loss on validation data, {:.4f} (step {})", ending.lowest,
+                              best_validated_->loss, best_validated_->step));
+  if (ending.adapters && !ending.has_base) {
+    out.push_back("          the base model was made from the seed: the adapters are of no use without it");
+    return out;
+  }
   out.push_back(fmt::format("export    automodel checkpoint export {} NEW_FOLDER{}", shell_quoted(ending.checkpoint),
                             ending.adapters ? " --merge" : ""));
   if (ending.few_bits)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@ class Closing {
  public:
   void add(std::int64_t step, double loss);
   void add_validation(std::int64_t step, double loss);
+  /// Adds the losses of steps before `before` from the files in `folder`, so that a run that was resumed ends with
+  /// the losses of all its attempts.
+  void recall(const std::filesystem::path& folder, std::int64_t before, const std::string& validation_set);
 
   /// What the last lines depend on besides the losses.
   struct Ending {
@@ -22,7 +26,10 @@ class Closing {
     std::string checkpoint = {};  ///< folder of the newest one; empty: nothing was saved
     bool adapters = false;        ///< the model folder holds only adapters
     bool few_bits = false;        ///< they were trained on top of weights of 4 or 8 bits
+    bool has_base = false;        ///< those adapters belong to a model in a folder
     bool has_text = false;        ///< the data has a tokenizer, so that prompts can be tried
+    std::string prompt = {};      ///< to try; empty: any
+    std::string lowest = {};      ///< path of the checkpoint with the lowest validation loss; empty: none
     std::int64_t steps_done = 0;  ///< before this run, which may make no step itself
   };
   std::vector<std::string> lines(const Ending& ending) const;

@@ -6,7 +6,7 @@
 
 namespace automodel::train {
 
-Evaluation evaluate(Runtime& runtime, const data::Loader& loader) {
+std::optional<Evaluation> evaluate(Runtime& runtime, const data::Loader& loader, const std::function<bool()>& stops) {
   auto& world = runtime.world();
   const auto& place = runtime.place();
   const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
@@ -14,6 +14,7 @@ Evaluation evaluate(Runtime& runtime, const data::Loader& loader) {
   double labels = 0;
   for (std::int64_t step = 0; step < loader.sampler().steps_per_epoch(); ++step)
     for (const auto& batch : loader.load(0, step)) {
+      if (stops()) return std::nullopt;
       const auto microbatches =
           make_microbatches(batch, runtime.plan().batch.microbatch, world.device(), place.context());
       runtime.set_length(batch.length);
@@ -23,7 +24,8 @@ Evaluation evaluate(Runtime& runtime, const data::Loader& loader) {
   auto sums = at::tensor({place.tp == 0 ? losses.value() : 0.0, labels}, at::TensorOptions().dtype(at::kDouble));
   world.control().all_reduce(sums, comm::ReduceOp::kSum)->wait();
   const double* values = sums.const_data_ptr<double>();
-  return {.loss = values[1] > 0 ? values[0] / values[1] : 0, .label_tokens = static_cast<std::int64_t>(values[1])};
+  return Evaluation{.loss = values[1] > 0 ? values[0] / values[1] : 0,
+                    .label_tokens = static_cast<std::int64_t>(values[1])};
 }
 
 }  // namespace automodel::train

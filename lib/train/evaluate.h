@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 
 #include "data/loader.h"
 #include "train/runtime.h"
@@ -13,7 +15,8 @@ struct Evaluation {
   std::int64_t label_tokens = 0;
 };
 
-/// One pass over the set, without side effects on the model. Collective.
-Evaluation evaluate(Runtime& runtime, const data::Loader& loader);
+/// One pass over the set, without side effects on the model. `stops` is asked before each batch and ends the pass,
+/// whose result is then empty; it must answer the same on all ranks. Collective.
+std::optional<Evaluation> evaluate(Runtime& runtime, const data::Loader& loader, const std::function<bool()>& stops);
 
 }  // namespace automodel::train

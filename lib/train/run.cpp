@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -68,6 +69,8 @@ class Run {
     const std::int64_t first = start_->first_step;
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, setup_->plan.cuda, first,
                                          setup_->steps->end_step(), stream_);
+    if (world_.rank() == 0 && first > 0)
+      closing_.recall(reports_->folder(), first, recipe_.checkpoint->best_metric_key());
     estimate_ = std::make_unique<RunEstimate>(setup_->plan, runtime_->place().pp);
     banner();
     const auto from = start_->checkpoint.native();
@@ -144,7 +147,10 @@ class Run {
     const auto first = start_->first_step, end = setup_->steps->end_step();
     reports_->line(fmt::format("run       {}, {} thread{} per rank, files in {}",
                                first < end ? fmt::format("steps {} to {}", first, end - 1)
-                                           : fmt::format("all {} steps are done: nothing is left to train", end),
+                                           : fmt::format("all {} steps are done: nothing is left to train (raise "
+                                                         "step_scheduler.max_steps or num_epochs, or choose another "
+                                                         "checkpoint.checkpoint_dir)",
+                                                         end),
                                at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", absolute_folder()));
   }
   /// The folder for reports; empty except on rank 0.
@@ -191,11 +197,18 @@ class Run {
             return false;
         },
         *recipe_.dataset());
+    const auto lowest = fs::path(recipe_.checkpoint->checkpoint_dir()) / checkpoint::kLowestLoss;
+    std::error_code error;
+    const auto& generation = recipe_.generation();
+    const bool prompted = generation && !generation->prompts().empty();
     for (const auto& line : closing_.lines({.stopped = code == ExitCode::kStopped,
                             .checkpoint = checkpointing_->newest(),
                             .adapters = setup_->plan.adapters.has_value(),
                             .few_bits = setup_->plan.execution.precision.quantization.has_value(),
+                            .has_base = !setup_->plan.model->folder.empty(),
                             .has_text = text,
+                            .prompt = prompted ? generation->prompts().front() : "",
+                            .lowest = fs::exists(lowest, error) ? lowest.native() : "",
                             .steps_done = start_->first_step}))
       reports_->line(line);
   }
@@ -208,11 +221,21 @@ class Run {
     std::ofstream(reports_->folder() / "estimate.json") << json << "\n";
   }
 
-  /// Evaluates all validation sets; returns the loss on the one that checkpoints are ranked by.
+  /// Whether any rank has received a signal. Collective.
+  bool asked_to_stop() {
+    auto any = at::tensor({StopSignal::received() != 0 ? 1.0 : 0.0}, at::TensorOptions().dtype(at::kDouble));
+    world_.control().all_reduce(any, comm::ReduceOp::kMax)->wait();
+    return any.item<double>() > 0;
+  }
+
+  /// Evaluates all validation sets, as far as no signal comes; returns the loss on the one that checkpoints are ranked
+  /// by.
   std::optional<double> validate(const StepPlan& step, double lr) {
     std::optional<double> ranked;
     for (const auto& [name, loader] : setup_->validation) {
-      const auto result = evaluate(*runtime_, *loader);
+      const auto evaluated = evaluate(*runtime_, *loader, [this] { return asked_to_stop(); });
+      if (!evaluated) return std::nullopt;
+      const auto& result = *evaluated;
       if (name == recipe_.checkpoint->best_metric_key()) {
         ranked = result.loss;
         closing_.add_validation(step.step, result.loss);
@@ -247,10 +270,10 @@ class Run {
       const auto result = trainer_->step(number, batch, StopSignal::received() != 0);
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       if (traced) trace_->end_step();
-      const auto step = setup_->steps->plan(number, result.stop_requested);
+      auto step = setup_->steps->plan(number, result.stop_requested);
       record(step, result, seconds);
       closing_.add(number, result.loss);
-      estimate_->add_step(seconds);
+      estimate_->add_step(seconds, result.tokens);
       if (!result.rank_seconds.empty()) compare_ranks(step, result.rank_seconds);
       if (traced) write_trace(number);
       if (result.bad && leave_out(step, *result.bad, batch)) continue;
@@ -262,9 +285,12 @@ class Run {
       }
       const auto val_loss = step.validate ? validate(step, result.lr) : std::nullopt;
       if (step.validate && !setup_->validation.empty()) estimate_->end_phase(estimate::Phase::kEvaluation);
+      // A signal during validation ends it, and does not wait for another step.
+      const bool stops = result.stop_requested || (step.validate && !setup_->validation.empty() && asked_to_stop());
+      if (stops) step = setup_->steps->plan(number, true);
       checkpointing_->after_step(step, result.loss, val_loss);
       if (step.checkpoint && recipe_.checkpoint->enabled()) estimate_->end_phase(estimate::Phase::kCheckpoint);
-      if (result.stop_requested) {
+      if (stops) {
         reports_->line(fmt::format("stopped by a signal after step {}", number));
         checkpointing_->finish();
         return ExitCode::kStopped;
@@ -391,14 +417,15 @@ class Run {
     if (!generation) return;
     const auto name = data::text_choice(*recipe_.dataset()).tokenizer.value_or("");
     Diagnostics problems;
-    const auto& model = setup_->plan.model->folder;
-    const auto tokenizer = data::open_tokenizer(name.empty() ? model.empty() ? "bytes" : model.native() : name,
-                                                fs::path(loaded_.path).parent_path(), "dataset.tokenizer", problems);
+    const auto own = data::tokenizer_of_model(setup_->plan.model->folder);
+    const auto tokenizer = data::open_tokenizer(name.empty() ? own : name, fs::path(loaded_.path).parent_path(),
+                                                "dataset.tokenizer", problems);
     agree(world_, loaded_, std::move(problems));
-    GenerateOptions options{.tokens = generation->max_new_tokens(),
-                            .temperature = generation->temperature(),
-                            .longest = std::max<std::int64_t>(setup_->plan.batch.planned_length(), 1),
-                            .seed = setup_->seed()};
+    GenerateOptions options{
+        .tokens = generation->max_new_tokens(),
+        .temperature = generation->temperature(),
+        .longest = setup_->plan.batch.length > 0 ? setup_->plan.batch.length : setup_->plan.model->spec.max_positions,
+        .seed = setup_->seed()};
     if (const auto end = tokenizer->eos()) options.ends.push_back(*end);
     Generator generator(*runtime_);
     for (const auto& prompt : generation->prompts()) {

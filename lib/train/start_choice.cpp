@@ -73,7 +73,7 @@ StartChoice choose_start(const StartWish& wish, StartPlaces& places) {
         {"checkpoint-of-another-run",
          fmt::format("'{}' was saved by another run: {}", out.checkpoint.native(), fmt::join(out.differences, "; ")),
          "another checkpoint.checkpoint_dir keeps runs apart; --checkpoint.restore_from LATEST goes on from "
-         "it all the same; --checkpoint.resume never starts anew",
+         "it all the same; '--checkpoint.resume never' begins a new run",
          {},
          "checkpoint.checkpoint_dir"});
   return out;

@@ -28,8 +28,10 @@ StopSignal::StopSignal() {
 }
 
 StopSignal::~StopSignal() {
+  // The launcher repeats a signal that asked the ranks to stop; a later one must not kill a rank that is ending.
+  const auto after = received() != 0 ? SIG_IGN : SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal)
-    if (taken_.at(signal)) std::signal(signal, SIG_DFL);
+    if (taken_.at(signal)) std::signal(signal, after);
 }
 
 void StopSignal::take(int signal) {

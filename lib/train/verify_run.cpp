@@ -27,6 +27,10 @@ estimate::EstimatedPlan plan_of(const config::LoadedRecipe& recipe, std::optiona
     made.problems.push_back({"missing-key", "a model without sizes cannot be verified",
                              "give --model.config PATH (a config.json)", recipe.origins.nearest("model"), "model"});
   if (!made.problems.empty()) throw Error(ExitCode::kRefused, std::move(made.problems));
+  if (made.plan->mesh.world_size() == 1)
+    throw Error(ExitCode::kBadInput, {"one-rank", "the mesh is one rank: there is nothing to compare it with",
+                                      "--nproc-per-node 2, or sizes: --distributed.tp_size 2",
+                                      recipe.origins.nearest("distributed"), "distributed"});
   return std::move(*made.plan);
 }
 
@@ -78,8 +82,8 @@ ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world
   return static_cast<ExitCode>(std::stoi(world.broadcast_text(std::to_string(static_cast<int>(code)))));
 }
 
-ExitCode run_verification_alone(const config::LoadedRecipe& recipe) {
-  const int ranks = plan_of(recipe, std::nullopt).mesh.world_size();
+ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optional<int> asked) {
+  const int ranks = plan_of(recipe, asked).mesh.world_size();
   if (ranks > kMostThreads)
     throw Error(ExitCode::kRefused,
                 {"too-many-ranks",

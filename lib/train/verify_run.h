@@ -1,6 +1,8 @@
 // `automodel verify`: compares the recipe's mesh with one rank, on a small model.
 #pragma once
 
+#include <optional>
+
 #include "base/error.h"
 #include "comm/world.h"
 #include "config/recipe.h"
@@ -14,7 +16,7 @@ inline constexpr int kMostThreads = 64;
 /// standard output on rank 0. Returns kOk, or kRefused if a figure differs. Throws Error if the recipe cannot run.
 ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world);
 
-/// The same with the recipe's own number of ranks as threads of this process.
-ExitCode run_verification_alone(const config::LoadedRecipe& recipe);
+/// The same with ranks as threads of this process: as many as given, else as the recipe's sizes say.
+ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optional<int> ranks);
 
 }  // namespace automodel::train

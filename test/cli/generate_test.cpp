@@ -1,5 +1,6 @@
 // `automodel generate` as a user runs it: on checkpoints and their folders, on one rank and on several.
 #include <algorithm>
+#include <filesystem>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -87,6 +88,11 @@ TEST_CASE("generate refuses unusable models, prompts and options with a specific
     CHECK(run.err.find(what) != std::string::npos);
   };
   refuses("nowhere --prompt a", "error[missing-file]: there is no model in 'nowhere'");
+  // A folder without a model, beside a folder that happens to be called model.
+  std::filesystem::copy(folder.path() / "ck/LATEST/model", folder.path() / "model",
+                        std::filesystem::copy_options::recursive);
+  refuses("nowhere --prompt a --tokenizer bytes", "error[missing-file]: there is no model in 'nowhere'");
+  refuses("ck --prompt a --nproc-per-node 3 --tp-size 2", "is not tp-size 2 x pp-size 1");
   refuses("ck --chat --prompt a", "error[no-chat-template]");
   refuses("ck --system a --prompt a", "add --chat");
   refuses("ck --dtype float31 --prompt a", "error[usage]");
