@@ -76,15 +76,23 @@ void StderrTail::read() {
     if (count <= 0) return;
     std::string text(buffer.data(), static_cast<std::size_t>(count));
     if (!ranks_started_ || in_mark_line_) take_mark(text);
-    for (std::size_t done = 0; done < text.size();) {
-      const auto out = write(STDERR_FILENO, text.data() + done, text.size() - done);
-      if (out < 0 && errno == EINTR) continue;
-      if (out <= 0) break;  // our own standard error is closed; keep collecting the tail
-      done += static_cast<std::size_t>(out);
-    }
+    forward(filter_.pass(text));
     tail_ += text;
     if (tail_.size() > 2 * kKept) tail_.erase(0, tail_.size() - kKept);
   }
+}
+
+void StderrTail::forward(std::string_view text) {
+  while (!text.empty()) {
+    const auto out = write(STDERR_FILENO, text.data(), text.size());
+    if (out < 0 && errno == EINTR) continue;
+    if (out <= 0) return;  // our own standard error is closed; keep collecting the tail
+    text.remove_prefix(static_cast<std::size_t>(out));
+  }
+}
+
+void StderrTail::show_banners() {
+  forward(filter_.banners());
 }
 
 void StderrTail::take_mark(std::string& text) {
@@ -104,6 +112,7 @@ void StderrTail::take_mark(std::string& text) {
 std::string StderrTail::finish() {
   ended_ = true;
   if (thread_.joinable()) thread_.join();
+  forward(filter_.rest());
   std::istringstream lines(tail_);
   std::string last, cause;
   for (std::string line; std::getline(lines, line);) {
@@ -113,6 +122,7 @@ std::string StderrTail::finish() {
     last = std::move(line);
   }
   cause_was_last_ = cause.empty() || cause == last;
+  explained_ = !cause.empty();
   return cause.empty() ? last : cause;
 }
 

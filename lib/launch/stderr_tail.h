@@ -3,7 +3,10 @@
 
 #include <atomic>
 #include <string>
+#include <string_view>
 #include <thread>
+
+#include "launch/banner_filter.h"
 
 namespace automodel::launch {
 
@@ -24,6 +27,10 @@ class StderrTail {
   /// After the child has ended: the last line in which a rank or one of our programs says why it ended, else the last
   /// non-empty line. Launchers print more afterwards, about the processes that they end in turn.
   std::string finish();
+  /// After finish(): whether a rank or one of our programs said why it ended.
+  bool explained() const { return explained_; }
+  /// After finish(): forwards what the launcher said about the end of its ranks, which is held back until then.
+  void show_banners();
   /// Whether the line that finish() returned was the very last one.
   bool cause_was_last() const { return cause_was_last_; }
   /// Whether the ranks have reported that they started (base/start_mark.h).
@@ -31,6 +38,7 @@ class StderrTail {
 
  private:
   void read();
+  static void forward(std::string_view text);
   /// Removes the start mark's line from `text`, including what a launcher put before the mark. If the line does not end
   /// in `text`, the next call removes the rest.
   void take_mark(std::string& text);
@@ -39,7 +47,8 @@ class StderrTail {
   std::atomic<bool> ended_ = false, ranks_started_ = false;
   bool in_mark_line_ = false;
   std::string tail_ = {};
-  bool cause_was_last_ = true;
+  bool cause_was_last_ = true, explained_ = false;
+  BannerFilter filter_ = {};
   std::thread thread_ = {};
 };
 

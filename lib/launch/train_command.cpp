@@ -164,6 +164,8 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
       if (tail != nullptr) {
         out.cause = tail->finish();  // before this process prints anything
         out.cause_last = tail->cause_was_last();
+        if (!tail->explained() && out.code != 0 && out.code != static_cast<int>(ExitCode::kStopped))
+          tail->show_banners();
       }
       if (start.passed()) {
         out.code = static_cast<int>(ExitCode::kEnvironment);
@@ -327,7 +329,8 @@ RankRun watch_ranks(const RankJob& job) {
 }
 
 int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector<std::string>& overrides) {
-  return run_job({.work = work, .ranks = ranks, .recipe = recipe, .overrides = overrides}, nullptr).code;
+  const RankJob job{.work = work, .ranks = ranks, .recipe = recipe, .overrides = overrides};
+  return work == Work::kTrain ? watch_ranks(job).code : run_job(job, nullptr).code;
 }
 
 }  // namespace automodel::launch

@@ -62,7 +62,7 @@ struct RankRun {
 /// that they finish their step first. The started processes do not outlive this one. Standard error is forwarded.
 RankRun watch_ranks(const RankJob& job);
 
-/// The same if only the exit code matters; standard error is inherited.
+/// The same if only the exit code matters; of other work than training, standard error is inherited.
 int run_ranks(Work work, int ranks, const std::string& recipe, const std::vector<std::string>& overrides);
 
 /// The command line that starts the ranks; `recipe` may be empty if the work needs none.

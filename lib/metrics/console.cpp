@@ -13,10 +13,14 @@ namespace {
 
 constexpr std::string_view kErase = "\r\033[K";  // to the first column, then clear to the end of the line
 
+/// Whether terminals of this kind can erase a line.
+bool draws() {
+  const char* kind = std::getenv("TERM");
+  return kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
+}
 /// Whether a bar can be drawn on this descriptor.
 bool is_terminal(int file) {
-  const char* kind = std::getenv("TERM");
-  return isatty(file) == 1 && kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
+  return isatty(file) == 1 && draws();
 }
 
 int columns_of(int file) {
@@ -25,6 +29,8 @@ int columns_of(int file) {
 }
 
 bool wants_bar(const ConsoleOptions& options) {
+  // The launcher has seen the terminal; this rank writes to the launcher's pipe.
+  if (options.columns > 0) return options.progress.value_or(true) && draws();
   if (options.progress) return *options.progress && is_terminal(options.bar);
   return is_terminal(options.bar) && is_terminal(options.lines);
 }

@@ -30,7 +30,7 @@ struct ConsoleOptions {
   /// logging.progress. Unset: a bar is drawn if both descriptors are terminals (a pipe may end in the same terminal, as
   /// with tee, and its lines would run into the bar). true: whenever `bar` is a terminal. false: never.
   std::optional<bool> progress = std::nullopt;
-  int columns = 0;  ///< width of the terminal; 0: query `bar`
+  int columns = 0;  ///< width of the terminal that the launcher writes to; 0: query `bar`
   std::int64_t first_step = 0;
   std::int64_t end_step = 0;       ///< one past the last step
   std::string_view share = "gpu";  ///< see step_line

@@ -105,5 +105,23 @@ TEST_CASE("the start mark's line is removed however the pipe splits it") {
     }
 }
 
+TEST_CASE("what mpirun says about its ranks is kept apart, in pieces of any size") {
+  const std::string rule(74, '-'), warning = rule + "\nWARNING: no fast network\n" + rule + "\n";
+  const std::string banner = rule + "\nprterun has exited due to process rank 0\nexiting improperly.\n" + rule + "\n";
+  const std::string text =
+      "rank 0: error[missing-file]: no\n" + warning + banner + "--- a sample\n-----\n" + banner + "end";
+  const std::string others = "rank 0: error[missing-file]: no\n" + warning + "--- a sample\n-----\nend";
+  for (const std::size_t size : {std::size_t{1}, std::size_t{7}, std::size_t{64}, text.size()}) {
+    BannerFilter filter;
+    std::string passed;
+    for (std::size_t at = 0; at < text.size(); at += size) passed += filter.pass(text.substr(at, size));
+    CHECK(passed + filter.rest() == others);
+    CHECK(filter.banners() == banner + banner);
+  }
+  BannerFilter open;
+  CHECK(open.pass("a\n" + rule + "\nmpirun noticed that\n") == "a\n");
+  CHECK(open.rest() == rule + "\nmpirun noticed that\n");
+}
+
 }  // namespace
 }  // namespace automodel::launch

@@ -186,6 +186,23 @@ TEST_CASE("during a run the bar is drawn below the log lines, and a log line era
   CHECK(screen.lines[4].size() < 100);
 }
 
+TEST_CASE("a rank whose launcher writes to a terminal draws the bar into the launcher's pipe", "[metrics]") {
+  for (const std::string kind : {"xterm", "dumb"}) {
+    std::array<int, 2> pipes{};
+    REQUIRE(pipe(pipes.data()) == 0);
+    if (const pid_t child = fork(); child == 0) {
+      setenv("TERM", kind.c_str(), 1);
+      run_steps({.lines = pipes[1], .bar = pipes[1], .columns = 100, .end_step = 5}, 2);
+      _exit(0);
+    } else {
+      waitpid(child, nullptr, 0);
+    }
+    close(pipes[1]);
+    CHECK((read_all(pipes[0]).find("2/5  40% [") != std::string::npos) == (kind == "xterm"));
+    close(pipes[0]);
+  }
+}
+
 TEST_CASE("a pipe or a file gets only the log lines", "[metrics]") {
   std::array<int, 2> lines{};
   std::array<int, 2> bar{};
