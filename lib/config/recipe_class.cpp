@@ -38,7 +38,34 @@ std::string_view other_purpose(std::string_view recipe_class) {
   return found == kPurposes.end() ? std::string_view{} : found->what;
 }
 
+namespace {
+
+/// `model._target_` names a class for another purpose, whatever the recipe's class.
+bool refuse_other_model(const Node& root, Diagnostics& problems) {
+  const auto* model = root.kind == Node::Kind::kMap ? root.find("model") : nullptr;
+  const auto* target =
+      model != nullptr && model->value.kind == Node::Kind::kMap ? model->value.find("_target_") : nullptr;
+  if (target == nullptr || target->value.kind != Node::Kind::kScalar) return false;
+  constexpr std::array kModels = {
+      Purpose{"ForImageTextToText", "vision-language models"}, Purpose{"ForMultimodalLM", "vision-language models"},
+      Purpose{"ForSequenceClassification", "sequence classification"}, Purpose{"BiEncoder", "encoders for retrieval"},
+      Purpose{"CrossEncoder", "encoders for retrieval"}};
+  const auto& text = target->value.text;
+  const auto found =
+      std::ranges::find_if(kModels, [&](const Purpose& each) { return text.find(each.word) != std::string::npos; });
+  if (found == kModels.end()) return false;
+  problems.push_back(
+      {"other-recipe",
+       fmt::format("'{}' is for {}; only next-token prediction with language models is supported", text, found->what),
+       "this program cannot run it, also under another model class; NeMo AutoModel does", target->value.where,
+       "model._target_"});
+  return true;
+}
+
+}  // namespace
+
 bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
+  if (refuse_other_model(root, problems)) return true;
   const auto* entry = root.kind == Node::Kind::kMap ? root.find("recipe") : nullptr;
   const Node* value = entry == nullptr ? nullptr : &entry->value;
   if (value != nullptr && value->kind == Node::Kind::kMap) {

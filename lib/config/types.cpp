@@ -73,7 +73,9 @@ Value dump_choice(const void* variant, const Choice& choice, Keys keys) {
 
 Value section_schema(const std::vector<FieldInfo>& fields) {
   Value out;
-  out.set("type", Value::List{"object", "null"});  // `section:` without keys has its defaults
+  // `section:` without keys, and `none`, have the defaults; a mapping may be text (from the environment).
+  out.set("type", Value::List{"object", "null", "string"});
+  out.set("pattern", "^[Nn]one$|[$]|^ *[{]");
   Value properties = Value::Map{};
   Value patterns = Value::Map{};
   bool open = false;

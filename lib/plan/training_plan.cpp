@@ -36,7 +36,7 @@ std::int64_t implied_world(const config::DistributedConfig& d) {
   if (const int ep = d.ep_size().value_or(1); !d.dp_size() && ep > 1) {
     // Experts are spread over the ranks of a stage: add enough data-parallel ranks for them.
     const auto stage = world / std::max(1, d.pp_size().value_or(1));
-    if (stage % ep != 0) world *= ep;
+    world *= ep / std::gcd(stage, std::int64_t{ep});
   }
   return std::min<std::int64_t>(world, 1 << 24);
 }

@@ -226,6 +226,12 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
     CHECK(loaded.problems[0].where.line == 1);
     CHECK(loaded.problems[0].message.find(what) != std::string::npos);
   }
+  const auto other = read(
+      "recipe: BenchmarkingRecipeForNextTokenPrediction\nmodel: {_target_: "
+      "nemo_automodel.NeMoAutoModelForImageTextToText.from_config}\n");
+  REQUIRE(other.problems.size() == 1);
+  CHECK(other.problems[0].id == "other-recipe");
+  CHECK(other.problems[0].key == "model._target_");
   for (const std::string name :
        {"TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction", "null",
         "{_target_: nemo_automodel.recipes.llm.train_ft.Train}", "[1]"})

@@ -168,8 +168,10 @@ void read_uniform_window(ConfigReader& config, ModelSpec& spec, int absent) {
 void read_pattern_window(ConfigReader& config, ModelSpec& spec, int window, int absent) {
   spec.sliding_window =
       config.integer({"sliding_window"}, config.mentions("sliding_window") ? 0 : window, 0, kMostPositions);
-  const int pattern = config.integer({"sliding_window_pattern", "_sliding_window_pattern"}, absent, 1, kMostLayers);
-  read_layer_attention(config, spec, [&](int layer) { return (layer + 1) % pattern != 0; });
+  // transformers writes 0 where there is no window.
+  const int pattern = config.integer({"sliding_window_pattern", "_sliding_window_pattern"}, absent,
+                                     spec.sliding_window == 0 ? 0 : 1, kMostLayers);
+  read_layer_attention(config, spec, [&](int layer) { return pattern > 0 && (layer + 1) % pattern != 0; });
   if (spec.sliding_window == 0) spec.attention.assign(spec.attention.size(), LayerAttention::kFull);
 }
 
