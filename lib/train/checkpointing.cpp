@@ -13,6 +13,7 @@
 #include "checkpoint/format/file.h"
 #include "checkpoint/format/root_folder.h"
 #include "config/node.h"
+#include "data/tokenizer.h"
 #include "ops/scalar_type.h"
 #include "train/companion_files.h"
 #include "train/run_identity.h"
@@ -36,8 +37,27 @@ DType dtype_of(at::ScalarType type) {
   return *checkpoint::dtype_of(element_type(type));
 }
 
+/// The ids with which texts begin and end, for a model whose configuration the recipe holds: without them transformers
+/// takes those of the family's first model, and never stops at the end of a text.
+TextEnds text_ends(const Setup& setup) {
+  if (setup.world.rank() != 0 || !setup.plan.model->folder.empty()) return {};
+  const auto text = data::text_choice(*setup.recipe().dataset());
+  const bool has_text = std::visit(
+      [](const auto& data) {
+        return requires {
+          data.tokenizer();
+        };
+      },
+      *setup.recipe().dataset());
+  if (!has_text) return {};
+  Diagnostics ignored;
+  const auto tokenizer =
+      data::open_tokenizer(text.tokenizer.value_or("bytes"), setup.loaded.folder(), "dataset.tokenizer", ignored);
+  return tokenizer ? TextEnds{tokenizer->bos(), tokenizer->eos()} : TextEnds{};
+}
+
 /// config.json for the saved folder: the model's own, completed with what transformers needs to open it.
-std::string config_of(const plan::ModelChoice& model, at::ScalarType stored) {
+std::string config_of(const plan::ModelChoice& model, at::ScalarType stored, const TextEnds& ends) {
   Diagnostics problems;
   auto value = config::to_value(config::parse_yaml(model.config_text, "config.json", problems));  // JSON is YAML
   AUTOMODEL_CHECK(problems.empty() && value.map() != nullptr, "a configuration that was read before");
@@ -47,6 +67,8 @@ std::string config_of(const plan::ModelChoice& model, at::ScalarType stored) {
   value.set("dtype", name);
   value.set("torch_dtype", name);
   value.set("tie_word_embeddings", model.spec.tied_embeddings);
+  for (const auto& [key, id] : {std::pair("bos_token_id", ends.bos), std::pair("eos_token_id", ends.eos)})
+    if (id && value.find(key) == nullptr) value.set(key, std::int64_t{*id});
   return config::to_json(value, 2) + "\n";
 }
 
@@ -103,6 +125,7 @@ Checkpointing::Checkpointing(const Setup& setup, Trainer& trainer, const StartPo
       started_from_(start.checkpoint),
       identity_(start.run),
       stored_(stored_type(setup)),
+      ends_(setup.recipe().checkpoint->enabled() ? text_ends(setup) : TextEnds{}),
       best_(start.state.best_val_loss),
       best_name_(start.state.best),
       copies_(std::move(copies)) {
@@ -161,7 +184,7 @@ void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint
   if (setup_.plan.adapters)
     request.texts = {{fmt::format("model/{}", checkpoint::kAdapterConfig), adapter_config_of(setup_)}};
   else
-    request.texts = {{"model/config.json", config_of(*setup_.plan.model, stored_)}};
+    request.texts = {{"model/config.json", config_of(*setup_.plan.model, stored_, ends_)}};
   request.texts.emplace_back(checkpoint::kStateName, to_json(state));
   add_companions(request, setup_);
 }

@@ -23,6 +23,11 @@ namespace automodel::train {
 /// if the recipe asks for none). Collective. Throws Error (kCheckpoint).
 std::unique_ptr<checkpoint::MemoryCopies> prepare_saving(const Setup& setup);
 
+/// Ids of a tokenizer; absent where it has none.
+struct TextEnds {
+  std::optional<std::int32_t> bos = {}, eos = {};
+};
+
 /// Saves a run. All arguments must outlive it.
 class Checkpointing {
  public:
@@ -63,6 +68,7 @@ class Checkpointing {
   std::unique_ptr<Snapshot> snapshot_;
   std::unique_ptr<Snapshot> copied_;  ///< for copies in memory, which may be in progress at the same time as a save
   at::ScalarType stored_;
+  TextEnds ends_;
   std::optional<double> best_;
   std::string best_name_;
   bool saved_ = false;
