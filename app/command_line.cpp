@@ -96,9 +96,7 @@ void add_slurm_options(CLI::App& sub, Options& options) {
                  "File of shell commands that the job runs first (modules, environment)")
       ->type_name("FILE");
   sub.add_option("--job-name", options.job_name, "Job name (default: the recipe's name)")->type_name("NAME");
-  sub.add_option("--logs", options.logs, "Folder for the output of the job and its ranks")
-      ->type_name("DIR")
-      ->capture_default_str();
+  sub.add_option("--logs", options.logs, "Folder for the output of the ranks")->type_name("DIR")->capture_default_str();
   sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
       ->check(whole_number())
       ->capture_default_str();
@@ -239,7 +237,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   }
   if (command.takes & kGenerate) add_generate_options(sub, options);
   if (command.takes & kTokenizer) {
-    sub.add_option("DIR", options.folder, "Folder with tokenizer.json")->required();
+    sub.add_option("DIR", options.folder, "Folder with tokenizer.json or tokenizer.model")->required();
     auto* special = sub.add_flag("--special", options.special, "Add the tokenizer's own special tokens to each text");
     auto* decode = sub.add_flag("--decode", options.decode, "Read arrays of ids and print JSON strings");
     sub.add_flag("--skip-special", options.skip_special, "Leave special tokens out of the decoded text")
@@ -247,9 +245,10 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->excludes(special);
   }
   if (command.takes & kMarkdown) {
-    sub.add_flag("--markdown", options.markdown,
-                 "Print the recipe reference as Markdown instead: every key with its meaning");
-    sub.add_flag("--plan", options.plan_reference, "Print the reference of the fields of plan --json as Markdown");
+    auto* recipe = sub.add_flag("--markdown", options.markdown,
+                                "Print the recipe reference as Markdown instead: every key with its meaning");
+    sub.add_flag("--plan", options.plan_reference, "Print the reference of the fields of plan --json as Markdown")
+        ->excludes(recipe);
   }
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "Shell to print the completion script for")

@@ -81,8 +81,8 @@ std::string text_of(const std::vector<Row>& rows) {
                                       ""};
     if (plan.estimate) {
       const auto& memory = plan.estimate->memory;
-      cells[2] = fmt::format("{:.1f} ms", 1e3 * plan.estimate->time.step);
-      cells[3] = fmt::format("{:.0f}", plan.estimate->time.tokens_per_second);
+      cells[2] = format_seconds(plan.estimate->time.step);
+      cells[3] = format_count(plan.estimate->time.tokens_per_second);
       cells[4] = fmt::format("{:.1f}%", 100 * plan.estimate->time.bubble);
       cells[6] = format_bytes(memory.peak());
       if (memory.fit == estimate::Fit::kDoesNotFit) cells[7] = "does not fit";

@@ -57,7 +57,7 @@ std::string table_of_losses(const std::vector<AfterLoss>& rows, const estimate::
     const bool timed = row.plan->estimate && whole.estimate;
     table.add({std::to_string(row.lost), std::to_string(row.ranks_left), std::to_string(row.ranks),
                std::to_string(row.plan->mesh.size(mesh::kDp)), std::to_string(row.plan->batch.runs),
-               timed ? fmt::format("{:.1f} ms", 1e3 * row.step()) : "",
+               timed ? format_seconds(row.step()) : "",
                timed ? fmt::format("{:.2f} x", row.step() / whole.estimate->time.step) : "",
                timed ? format_bytes(row.peak()) : "", row.fits()});
     if (row.words.size() > 1) others += fmt::format("  {} ranks: {}\n", row.ranks, fmt::join(row.words, " "));

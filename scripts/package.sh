@@ -10,7 +10,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/package/archive.sh
+case "${1:-}" in -*) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
 build="${1:-build/release}"
+if [ ! -e "$build/cmake_install.cmake" ] || [ ! -e "$build/bin/automodel" ]; then
+  echo "scripts/package.sh: nothing is built in '$build'; first: cmake --preset release && ninja -C build/release" >&2
+  exit 1
+fi
 mkdir -p "${2:-build/package}"
 output="$(cd "${2:-build/package}" && pwd)"
 component="${3:-}"

@@ -237,4 +237,46 @@ TEST_CASE("Ctrl-C saves a checkpoint and says how to resume", "[first-day]") {
   }
 }
 
+TEST_CASE("verify compares several ranks, and says so if there is only one", "[first-day]") {
+  const FirstRun run;
+  const auto one = test::run_program(run.folder, "verify r.yaml");
+  CHECK(one.code == 2);
+  CHECK(holds(one.err, "error[one-rank]: the mesh is one rank: there is nothing to compare it with"));
+  for (const char* ranks : {"--nproc-per-node 2", "--world-size 2"}) {
+    const auto two =
+        test::run_program(run.folder, std::string("verify r.yaml --step_scheduler.local_batch_size 2 ") + ranks);
+    INFO(two.out << two.err);
+    CHECK(two.code == 0);
+    CHECK(holds(two.out, "\nequal: "));
+  }
+}
+
+TEST_CASE("Words of other launchers and keys without a value are explained", "[first-day]") {
+  const FirstRun run;
+  CHECK(holds(run.train("--nproc 2").err, "write --nproc-per-node N"));
+  CHECK(holds(run.train("-n 2").err, "write --nproc-per-node N"));
+  CHECK(holds(run.train("--lr 1e-3").err, "write --optimizer.lr VALUE"));
+  CHECK(holds(run.train("--peft.r 8").err, "write --peft.dim VALUE"));
+  const auto bare = run.train("--checkpoint.checkpoint_dir");
+  CHECK(bare.code == 2);
+  CHECK(holds(bare.err, "checkpoint.checkpoint_dir needs a value"));
+  CHECK(holds(run.train("--device gpu").err, "did you mean 'cuda'?"));
+  CHECK(test::run_program(run.folder, "plan r.yaml --nproc-per-node 1").code == 0);
+  CHECK(holds(run.train("--world-size 1 --checkpoint.checkpoint_dir other").out, "loss      first "));
+}
+
+TEST_CASE("A run that was resumed ends with the losses of all its steps", "[first-day]") {
+  const FirstRun run;
+  const std::string validated =
+      "--validation_dataset._target_ jsonl --validation_dataset.path b.jsonl --validation_dataset.tokenizer bytes "
+      "--validation_dataset.cache false --step_scheduler.val_every_steps 2 ";
+  REQUIRE(run.train(validated).code == 0);
+  const auto more = run.train(validated + "--step_scheduler.max_steps 6");
+  INFO(more.out << more.err);
+  REQUIRE(more.code == 0);
+  CHECK(holds(more.out, "\nloss      first "));
+  CHECK(holds(more.out, " (step 0), last "));
+  CHECK(holds(more.out, " (step 5), best "));
+}
+
 }  // namespace automodel

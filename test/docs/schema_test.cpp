@@ -65,7 +65,8 @@ class Validator {
     }
     if (keyword == "properties") return members(schema, value, at);
     if (keyword == "additionalProperties" && !schema.contains("properties")) {
-      for (const auto& [key, item] : value.is_object() ? value.items() : json::object().items())
+      if (!value.is_object()) return "";
+      for (const auto& [key, item] : value.items())
         if (const auto why = check(wanted, item, at + "." + key); !why.empty()) return why;
       return "";
     }
@@ -176,6 +177,7 @@ TEST_CASE("the schema accepts the spellings that the program reads", "[docs]") {
            "checkpoint: {checkpoint_dir: 17}",
            "step_scheduler: {max_steps: ${STEPS}, num_epochs: null}",
            "step_scheduler: ",
+           "validation_dataloader: none",
            "optimizer: {lr: 1.0e-3}",
            "optimizer: {lr: 1e-3, betas: '[0.9, 0.95]'}",
            "dataset: {_target_: nemo_automodel.components.datasets.llm.squad.make_squad_dataset, dataset_name: "

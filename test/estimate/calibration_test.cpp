@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "estimate/past_runs.h"
+#include "planned.h"
 #include "report/plan_text.h"
 #include "temporary_folder.h"
 
@@ -251,7 +252,13 @@ TEST_CASE("past runs correct the time per token where the length of rows is unkn
   Calibration calibration;
   calibration.machine = machine_name();
   // Steps of 200 tokens took 2 s.
-  calibration.add_run({.key = run_key(running), .seconds = {2}, .tokens = {200}, .predicted = {1}, .bytes = {1e6}});
+  calibration.add_run({.key = run_key(running),
+                       .recipe = "r.yaml",
+                       .when = "2026-01-03",
+                       .seconds = {2},
+                       .tokens = {200},
+                       .predicted = {1},
+                       .bytes = {1e6}});
   PlanRequest look;
   look.calibration = &calibration;
   const auto corrected = test::planned(text(""), look);

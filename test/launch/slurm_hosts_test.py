@@ -66,7 +66,6 @@ class InAnAllocation(unittest.TestCase):
         return made.stdout
 
     def submit(self, *words):
-        (self.work / "logs").mkdir()
         # Shortens the pause during which Slurm ends a requeued script.
         (self.work / "job.sh").write_text(self.script(*words).replace("sleep 60", "sleep 20"))
         self.job = self.cluster.submit(self.work, "job.sh")
@@ -86,7 +85,7 @@ class InAnAllocation(unittest.TestCase):
         return [event for event in map(json.loads, lines) if event["event"] == name]
 
     def output(self):
-        return "".join(path.read_text(errors="replace") for path in sorted((self.work / "logs").glob("*")))
+        return "".join(path.read_text(errors="replace") for path in sorted([*(self.work / "logs").glob("*"), *self.work.glob("*.log")]))
 
     def wait_for_step(self, step):
         begin = time.monotonic()

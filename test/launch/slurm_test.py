@@ -147,7 +147,7 @@ def train(cluster, folder, script):
     check(state["JobState"] == "COMPLETED" and state["ExitCode"] == "0:0" and state["Restarts"] == "2",
           f"{state['JobState']} with exit code {state['ExitCode']} after {state['Restarts']} restarts")
     check(steps_of(folder) == list(range(steps)), "the steps of all runs are not those of one")
-    output = "".join(path.read_text(errors="replace") for path in (folder / "logs").rglob("*") if path.is_file())
+    output = "".join(path.read_text(errors="replace") for path in [*(folder / "logs").rglob("*"), *folder.glob("*.log")] if path.is_file())
     for line in (f"stopped by a signal after step {warned}", f"step {warned} is done", f"run       steps {warned + 1} to",
                  f"step {newest} is done", f"run       steps {newest + 1} to {steps - 1}"):
         check(line in output, f"no '{line}' in the job's output:\n{output[-3000:]}")
@@ -179,7 +179,6 @@ def main():
             work.mkdir()
             script_for(automodel, work, "srun")
             script = script_for(automodel, work, "mpirun")
-            (work / "logs").mkdir()
             if "train" in sys.argv[2:]:
                 warned, newest = train(cluster, work, script)
                 print(f"warned after step {warned}, pre-empted, resumed after step {newest}, trained {MORE} more")
@@ -188,7 +187,7 @@ def main():
                 print("requeued and started again")
         except (AssertionError, TimeoutError) as problem:
             print(f"failed: {problem}")
-            for log in sorted(path for path in (folder / "work" / "logs").rglob("*") if path.is_file()) + cluster.logs():
+            for log in sorted(path for path in [*(folder / "work" / "logs").rglob("*"), *(folder / "work").glob("*.log")] if path.is_file()) + cluster.logs():
                 print(f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]))
             return 1
         finally:
