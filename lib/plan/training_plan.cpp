@@ -338,7 +338,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.recipe_path = loaded.path;
     plan.cuda = plans_for_cuda(recipe, request, costs, report);
     plan.zero_level = plan_level(loaded, report);
-    plan.stack = recipe.hardware->stack();
+    plan.stack = request.training ? config::Stack::kOwn : recipe.hardware->stack();
     if (!plan.cuda) warn_of_gpu_estimates(recipe.hardware(), report);
     plan.recompute_modules = recompute_modules(recipe, request.training, report);
     plan.expert_tensor = std::max(1, recipe.model_parallel->expert_tensor_parallel_size().value_or(1));

@@ -38,6 +38,15 @@ std::string recipe(const std::string& model, const std::string& distributed, con
       "hardware: {{profile: {}}}\n{}",
       model, distributed, length, batch, local, hardware, rest);
 }
+/// The same with the stack that such recipes are usually run with.
+std::string usual(const std::string& model, const std::string& distributed, const std::string& hardware,
+                  const std::string& rest = "", int length = 4096, int batch = 64, int local = 1) {
+  const bool named = hardware.find("stack: ") != std::string::npos;
+  const bool megatron = distributed.find("megatron_fsdp") != std::string::npos || model.starts_with(kExperts) ||
+                        model.starts_with(kDeepseek) || rest.find("sequence_parallel") != std::string::npos;
+  const std::string stack = megatron ? ", stack: transformer_engine" : ", stack: pytorch";
+  return recipe(model, distributed, hardware + (named ? "" : stack), rest, length, batch, local);
+}
 const Hardware& hardware_of(const EstimatedPlan& plan) {
   return plan.estimate->hardware;
 }
@@ -95,7 +104,7 @@ TEST_CASE("attention is estimated at a rate of its own", "[plan]") {
   // With twice the tokens matmuls take twice as long and attention four times.
   for (const std::string stack : {"pytorch", "transformer_engine"}) {
     const auto plan = [&](int length) {
-      return planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", "h100, stack: " + stack, "", length));
+      return planned(usual(kLlama, "strategy: fsdp2, dp_size: 8", "h100, stack: " + stack, "", length));
     };
     const auto one = plan(8192), two = plan(16384);
     const auto& h = hardware_of(one);
@@ -108,8 +117,8 @@ TEST_CASE("attention is estimated at a rate of its own", "[plan]") {
 }
 
 TEST_CASE("float8 speeds up only the matmuls of layers", "[plan]") {
-  const auto plain = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100"));
-  const auto eight = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100", "fp8: {enabled: true}\n"));
+  const auto plain = planned(usual(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100"));
+  const auto eight = planned(usual(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100", "fp8: {enabled: true}\n"));
   CHECK(hardware_of(eight).peak == Approx(1978.9e12));
   const auto reached = [](const EstimatedPlan& plan, double share) { return share * hardware_of(plan).peak; };
   CHECK(reached(eight, hardware_of(eight).forward_efficiency) > reached(plain, hardware_of(plain).forward_efficiency));
@@ -118,24 +127,24 @@ TEST_CASE("float8 speeds up only the matmuls of layers", "[plan]") {
   CHECK(reached(eight, hardware_of(eight).head_efficiency) ==
         Approx(reached(plain, hardware_of(plain).head_efficiency)));
   // A given peak that exceeds that of 16-bit types is used; a device without float8 computes in 16 bits.
-  const auto peak = planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100, peak_tflops: 1978.9"));
+  const auto peak = planned(usual(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100, peak_tflops: 1978.9"));
   CHECK(peak.estimate->time.step == Approx(eight.estimate->time.step));
-  CHECK(hardware_of(planned(recipe(kLlama, "strategy: ddp, dp_size: 8", "a100-80", "fp8: {enabled: true}\n"))).peak ==
+  CHECK(hardware_of(planned(usual(kLlama, "strategy: ddp, dp_size: 8", "a100-80", "fp8: {enabled: true}\n"))).peak ==
         312e12);
-  CHECK(hardware_of(planned(recipe(kLlama, "strategy: ddp, dp_size: 8", "h100", "fp8: {enabled: false}\n"))).peak ==
+  CHECK(hardware_of(planned(usual(kLlama, "strategy: ddp, dp_size: 8", "h100", "fp8: {enabled: false}\n"))).peak ==
         989.4e12);
 }
 
 TEST_CASE("overlapped communication takes less time per step but sends as many bytes", "[plan]") {
   const auto tensor = [](const std::string& switches) {
-    return planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 1, tp_size: 8", "h100",
-                          "model_parallel: {sequence_parallel: true" + switches + "}\n"));
+    return planned(usual(kLlama, "strategy: megatron_fsdp, dp_size: 1, tp_size: 8", "h100",
+                         "model_parallel: {sequence_parallel: true" + switches + "}\n"));
   };
   const auto apart = tensor(""), over = tensor(", tp_comm_overlap: true");
   CHECK(forward(over) < forward(apart));
   CHECK(over.estimate->time.traffic[0].bytes == apart.estimate->time.traffic[0].bytes);
   const auto experts = [](const std::string& rest) {
-    return planned(recipe(kExperts, "strategy: megatron_fsdp, dp_size: 16, ep_size: 16", "h100", rest));
+    return planned(usual(kExperts, "strategy: megatron_fsdp, dp_size: 16, ep_size: 16", "h100", rest));
   };
   const auto waiting = experts(""), hidden = experts("model_parallel: {overlap_moe_expert_parallel_comm: true}\n");
   CHECK(forward(hidden) < forward(waiting));
@@ -144,7 +153,7 @@ TEST_CASE("overlapped communication takes less time per step but sends as many b
 
 TEST_CASE("a dispatcher that sends a token to each machine only once sends fewer bytes", "[plan]") {
   const auto plan = [](const std::string& dispatcher) {
-    return planned(recipe(kExperts, "strategy: fsdp2, dp_size: 32, ep_size: 32", "h100" + dispatcher));
+    return planned(usual(kExperts, "strategy: fsdp2, dp_size: 32, ep_size: 32", "h100" + dispatcher));
   };
   const double row = 4096.0 * 2048 * 2, layers = 4, times = 4 * 2;  // there and back, two passes, two microbatches
   const auto every = experts_of(plan(", dispatcher: nccl"));
@@ -157,7 +166,7 @@ TEST_CASE("a dispatcher that sends a token to each machine only once sends fewer
   CHECK(experts_of(plan(", stack: own")).bytes == every.bytes);
   // Within a machine FSDP2 recipes use DeepEP, Megatron Core's use NCCL.
   const auto inside = [](const std::string& strategy) {
-    const auto made = planned(recipe(kExperts, strategy + ", dp_size: 8, ep_size: 8", "h100"));
+    const auto made = planned(usual(kExperts, strategy + ", dp_size: 8, ep_size: 8", "h100"));
     return dispatch_of(hardware_of(made), 8).dispatcher;
   };
   CHECK(inside("strategy: fsdp2") == config::Dispatcher::kDeduplicated);
@@ -168,21 +177,21 @@ TEST_CASE("a dispatcher that sends a token to each machine only once sends fewer
 TEST_CASE("a recipe can set the bandwidths of its cluster", "[plan]") {
   const auto seconds = [](const std::string& hardware) {
     const auto plan =
-        planned(recipe(kLlama, "strategy: ddp, dp_size: 2, pp_size: 4, pipeline: {}", hardware, "", 4096, 32, 4),
+        planned(usual(kLlama, "strategy: ddp, dp_size: 2, pp_size: 4, pipeline: {}", hardware, "", 4096, 32, 4),
                 {.ranks_per_node = 2});
     for (const auto& each : plan.estimate->time.traffic)
       if (each.axis == "pp") return each.seconds;
     return 0.0;
   };
   CHECK(seconds("h100, network_bandwidth: 12.5") == Approx(4 * seconds("h100")));
-  const auto near = planned(recipe(kLlama, "strategy: ddp, dp_size: 8", "h100, node_bandwidth: 32"));
+  const auto near = planned(usual(kLlama, "strategy: ddp, dp_size: 8", "h100, node_bandwidth: 32"));
   CHECK(hardware_of(near).node.bandwidth == 32e9);
 }
 
 TEST_CASE("every hardware profile gives a plan with a plausible MFU", "[plan]") {
   for (const auto& each : device_profiles()) {
     CAPTURE(each.name);
-    const auto plan = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 2", std::string(each.name)));
+    const auto plan = planned(usual(kLlama, "strategy: fsdp2, dp_size: 2", std::string(each.name)));
     CHECK(plan.estimate->time.mfu > 0.01);
     CHECK(plan.estimate->time.mfu < 1);
   }
@@ -192,11 +201,11 @@ TEST_CASE("every hardware profile gives a plan with a plausible MFU", "[plan]") 
 
 TEST_CASE("multi-token prediction in a layout is planned but refused for training", "[plan]") {
   const auto text = [](const std::string& layout) {
-    return recipe(kDeepseek,
-                  "strategy: megatron_fsdp, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: MegatronInterleaved, "
-                  "pipeline_model_parallel_layout: \"" +
-                      layout + "\"}",
-                  "h100", "", 128, 8, 4);
+    return usual(kDeepseek,
+                 "strategy: megatron_fsdp, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: MegatronInterleaved, "
+                 "pipeline_model_parallel_layout: \"" +
+                     layout + "\"}",
+                 "h100", "", 128, 8, 4);
   };
   const auto without = planned(text("Ett|t|t|ttL")), with = planned(text("Ett|t|t|ttmL"));
   CHECK(without.unsupported.empty());
@@ -221,13 +230,13 @@ TEST_CASE("multi-token prediction in a layout is planned but refused for trainin
 
 TEST_CASE("DeepSeek V3 with a softmax router is plan-only", "[plan]") {
   const auto plan =
-      planned(recipe(std::string(kDeepseek) + ", scoring_func: softmax", "strategy: fsdp2, dp_size: 2", "h100"));
+      planned(usual(std::string(kDeepseek) + ", scoring_func: softmax", "strategy: fsdp2, dp_size: 2", "h100"));
   CHECK(plan.model->spec.plan_only.find("softmax") != std::string::npos);
 }
 
 TEST_CASE("selective recomputation also works under megatron_fsdp", "[plan]") {
   const auto kept = [](const std::string& how) {
-    return planned(recipe(kLlama, "strategy: megatron_fsdp, dp_size: 8, activation_checkpointing: " + how, "h100"))
+    return planned(usual(kLlama, "strategy: megatron_fsdp, dp_size: 8, activation_checkpointing: " + how, "h100"))
         .estimate->memory.ranks[0]
         .most_activations;
   };

@@ -157,7 +157,8 @@ TEST_CASE("recomputed modules of a layer store no activations and take more time
         fmt::format("device: cuda\nmodel:\n  torch_dtype: bfloat16\n  config: {{{}}}\n"
                     "distributed: {{strategy: megatron_fsdp, dp_size: 8, ep_size: 8}}\n"
                     "model_parallel: {{recompute_modules: {}}}\ndataset: {{_target_: mock, seq_length: 64}}\n"
-                    "step_scheduler: {{global_batch_size: 8, local_batch_size: 1}}\nhardware: {{profile: h100}}\n",
+                    "step_scheduler: {{global_batch_size: 8, local_batch_size: 1}}\n"
+                    "hardware: {{profile: h100, stack: transformer_engine}}\n",
                     kExperts, modules),
         "recipe.yaml", {}, {});
     REQUIRE(loaded.problems.empty());
