@@ -1,10 +1,12 @@
 #include "config/environment.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 
 #include <fmt/format.h>
 
+#include "config/limits.h"
 #include "config/scalar.h"
 
 namespace automodel::config {
@@ -28,54 +30,51 @@ std::size_t name_length(std::string_view text) {
   return end;
 }
 
-/// One pass over a text that replaces references of one form.
+/// One pass over a text as it was written: values are not searched for references again.
 class Interpolation {
  public:
   Interpolation(const Environment& environment, const SourceLocation& where, Diagnostics& problems)
       : environment_(environment), where_(where), problems_(problems) {}
 
-  std::string braced(std::string_view text) {
+  std::string run(std::string_view text) {
     std::string out;
+    bool closes = true;  // whether a '}' follows: the search for one that fails is the last
     for (std::size_t i = 0; i < text.size();) {
-      const std::size_t close = text.substr(i).starts_with("${") ? text.find('}', i) : std::string_view::npos;
-      if (close == std::string_view::npos) {
-        out += text[i++];
+      const bool braced = closes && text.substr(i).starts_with("${");
+      const std::size_t close = braced ? text.find('}', i) : std::string_view::npos;
+      if (close != std::string_view::npos) {
+        out += braced_value(text.substr(i, close - i + 1));
+        i = close + 1;
         continue;
       }
-      auto inside = text.substr(i + 2, close - i - 2);
-      const auto reference = text.substr(i, close - i + 1);
-      if (trimmed(inside).starts_with("oc.env:")) inside = trimmed(inside).substr(7);
-      const auto comma = inside.find(',');
-      const std::string name(trimmed(inside.substr(0, comma)));
-      if (inside.find("${") != std::string_view::npos)
-        problems_.push_back({"environment", fmt::format("'{}' nests one reference in another", reference),
-                             "a default is plain text: ${VAR,default}", where_, ""});
-      if (name.empty() || name_length(name) != name.size())
-        out += reference;
-      else if (comma == std::string_view::npos)
-        out += look_up(name, reference);
-      else
-        out += environment_(name).value_or(std::string(trimmed(inside.substr(comma + 1))));
-      i = close + 1;
-    }
-    return out;
-  }
-
-  std::string dollar(std::string_view text) {
-    std::string out;
-    for (std::size_t i = 0; i < text.size();) {
+      if (braced) closes = false;
       const std::size_t length = text[i] == '$' ? name_length(text.substr(i + 1)) : 0;
-      if (length == 0) {
+      if (length == 0)
         out += text[i++];
-        continue;
-      }
-      out += look_up(std::string(text.substr(i + 1, length)), text.substr(i, length + 1));
-      i += length + 1;
+      else
+        out += look_up(std::string(text.substr(i + 1, length)), text.substr(i, length + 1));
+      if (length > 0) i += length + 1;
     }
     return out;
   }
 
  private:
+  /// `reference` is ${...}; a default may hold $VAR.
+  std::string braced_value(std::string_view reference) {
+    auto inside = reference.substr(2, reference.size() - 3);
+    if (trimmed(inside).starts_with("oc.env:")) inside = trimmed(inside).substr(7);
+    const auto comma = inside.find(',');
+    const std::string name(trimmed(inside.substr(0, comma)));
+    if (inside.find("${") != std::string_view::npos)
+      problems_.push_back({"environment", fmt::format("'{}' nests one reference in another", reference),
+                           "a default is plain text: ${VAR,default}", where_, ""});
+    if (name.empty() || name_length(name) != name.size())
+      return fmt::format("${{{}}}", run(reference.substr(2, reference.size() - 3)));
+    if (comma == std::string_view::npos) return look_up(name, reference);
+    if (const auto value = environment_(name)) return *value;
+    return run(trimmed(inside.substr(comma + 1)));
+  }
+
   std::string look_up(const std::string& name, std::string_view reference) {
     if (const auto value = environment_(name)) return *value;
     problems_.push_back({"environment",
@@ -101,14 +100,29 @@ Environment process_environment() {
 std::string interpolate(std::string_view text, const Environment& environment, const SourceLocation& where,
                         Diagnostics& problems) {
   if (text.find('$') == std::string_view::npos) return std::string(text);
-  Interpolation pass(environment, where, problems);
-  return pass.dollar(pass.braced(text));
+  return Interpolation(environment, where, problems).run(text);
 }
 
+namespace {
+
+/// `left` bytes may still be written.
+void fill_in(Node& node, const Environment& environment, std::size_t& left, Diagnostics& problems) {
+  if (node.kind == Node::Kind::kScalar && node.text.find('$') != std::string::npos && left > 0) {
+    node.text = interpolate(node.text, environment, node.where, problems);
+    if (node.text.size() >= left)
+      problems.push_back({"environment", fmt::format("the values of variables make more than {} bytes", kMaxExpanded),
+                          "name fewer or shorter ones", node.where, ""});
+    left -= std::min(left, node.text.size());
+  }
+  for (auto& item : node.items) fill_in(item, environment, left, problems);
+  for (auto& entry : node.entries) fill_in(entry.value, environment, left, problems);
+}
+
+}  // namespace
+
 void interpolate(Node& node, const Environment& environment, Diagnostics& problems) {
-  if (node.kind == Node::Kind::kScalar) node.text = interpolate(node.text, environment, node.where, problems);
-  for (auto& item : node.items) interpolate(item, environment, problems);
-  for (auto& entry : node.entries) interpolate(entry.value, environment, problems);
+  std::size_t left = kMaxExpanded;
+  fill_in(node, environment, left, problems);
 }
 
 }  // namespace automodel::config

@@ -16,8 +16,9 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 /// The process's own environment.
 Environment process_environment();
 
-/// Replaces every reference in `text`: braced ones first, then `$VAR` in the result. Names may contain dots. White
-/// space around names and defaults is dropped. Reports `environment` for an unset variable without a default and for
+/// Replaces every reference in `text`, in one pass: a variable's value is never searched for references, so that a `$`
+/// in it stays. A default may name others as `$VAR`. Names may contain dots. White space around names and defaults is
+/// dropped. Reports `environment` for an unset variable without a default and for
 /// nested references, which would end at the first closing brace.
 std::string interpolate(std::string_view text, const Environment& environment, const SourceLocation& where,
                         Diagnostics& problems);

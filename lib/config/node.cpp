@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <unordered_map>
 
 #include <fmt/format.h>
 #include <yaml-cpp/depthguard.h>
@@ -11,20 +12,29 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/yaml.h>
 
+#include "config/limits.h"
 #include "config/scalar.h"
 #include "config/syntax_fault.h"
 
 namespace automodel::config {
 namespace {
 
-constexpr std::size_t kMaxBytes = 4u << 20;
-constexpr std::size_t kMaxNodes = 200'000;
+/// What a part of the tree takes; the tree's sum is limited, aliases included.
+struct Size {
+  std::size_t nodes = 0, bytes = 0;
 
-std::size_t count_nodes(const Node& node) {
-  std::size_t count = 1;
-  for (const auto& item : node.items) count += count_nodes(item);
-  for (const auto& entry : node.entries) count += count_nodes(entry.value);
-  return count;
+  Size& operator+=(const Size& other) {
+    nodes += other.nodes;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
+Size size_of(const Node& node) {
+  Size out{1, node.text.size()};
+  for (const auto& item : node.items) out += size_of(item);
+  for (const auto& entry : node.entries) (out += size_of(entry.value)).bytes += entry.key.size();
+  return out;
 }
 
 /// Length in bytes of the character at the start of `text`; 0 if it is not valid there. Accepts shortest-form UTF-8
@@ -77,8 +87,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) return report("yaml-syntax", mark, "this alias is inside its own anchor", "");
-    nodes_ += found->second.nodes;
-    if (nodes_ > kMaxNodes) throw YAML::ParserException(mark, "aliases expand to too many values");
+    count(found->second.size, mark);
     Node copy = found->second.node;
     copy.where = location(mark);
     add(std::move(copy), YAML::NullAnchor);
@@ -107,10 +116,11 @@ class TreeBuilder : public YAML::EventHandler {
     bool has_key = false;
     std::string key = {};
     SourceLocation key_where = {};
+    std::unordered_map<std::string, std::size_t> places = {};  ///< of a map's entries
   };
   struct Anchored {
     Node node;
-    std::size_t nodes;
+    Size size;
   };
 
   SourceLocation location(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
@@ -136,8 +146,12 @@ class TreeBuilder : public YAML::EventHandler {
     add(std::move(done.node), done.anchor);
   }
   void add(Node node, YAML::anchor_t anchor) {
-    if (++nodes_ > kMaxNodes) throw YAML::ParserException(YAML::Mark::null_mark(), "too many values");
-    if (anchor != YAML::NullAnchor) anchors_[anchor] = {node, count_nodes(node)};
+    count({1, node.text.size()}, YAML::Mark::null_mark());
+    if (anchor != YAML::NullAnchor) {
+      const Size size = size_of(node);
+      count(size, YAML::Mark::null_mark());  // the copy that aliases are made from
+      anchors_[anchor] = {node, size};
+    }
     if (stack_.empty()) {
       if (documents_ <= 1) root_ = std::move(node);
       return;
@@ -146,8 +160,8 @@ class TreeBuilder : public YAML::EventHandler {
     if (parent.node.kind == Node::Kind::kList) return void(parent.node.items.push_back(std::move(node)));
     if (!parent.has_key) return take_key(parent, node);
     parent.has_key = false;
-    if (parent.key == "<<") return merge(parent.node, node);
-    put(parent.node, {parent.key, parent.key_where, std::move(node)});
+    if (parent.key == "<<") return merge(parent, node);
+    put(parent, {parent.key, parent.key_where, std::move(node)});
   }
   void take_key(Open& parent, const Node& node) {
     if (node.kind != Node::Kind::kScalar)
@@ -157,20 +171,19 @@ class TreeBuilder : public YAML::EventHandler {
     parent.key = node.text;
     parent.key_where = node.where;
   }
-  void put(Node& map, Node::Entry entry) {
-    if (auto* first = map.find(entry.key); first != nullptr && first->merged) {
-      *first = std::move(entry);
-      return;
-    } else if (first != nullptr) {
+  void put(Open& map, Node::Entry entry) {
+    const auto [place, added] = map.places.try_emplace(entry.key, map.node.entries.size());
+    if (added) return void(map.node.entries.push_back(std::move(entry)));
+    auto& first = map.node.entries[place->second];
+    if (first.merged)
+      first = std::move(entry);
+    else
       problems_.push_back({"duplicate-key", fmt::format("'{}' appears here twice", entry.key),
-                           fmt::format("it was first given on line {}; keep one", first->where.line), entry.where,
+                           fmt::format("it was first given on line {}; keep one", first.where.line), entry.where,
                            entry.key});
-      return;
-    }
-    map.entries.push_back(std::move(entry));
   }
   /// YAML 1.1's merge key: adds the entries of `source` (a map or a list of maps) that `map` does not define itself.
-  void merge(Node& map, const Node& source) {
+  void merge(Open& map, const Node& source) {
     if (source.kind == Node::Kind::kList) {
       for (const auto& item : source.items) merge(map, item);
       return;
@@ -178,7 +191,13 @@ class TreeBuilder : public YAML::EventHandler {
     if (source.kind != Node::Kind::kMap)
       return problems_.push_back({"yaml-syntax", "'<<' must name a mapping", "use '<<: *anchor'", source.where, "<<"});
     for (const auto& entry : source.entries)
-      if (map.find(entry.key) == nullptr) map.entries.push_back({entry.key, entry.where, entry.value, true});
+      if (map.places.try_emplace(entry.key, map.node.entries.size()).second)
+        map.node.entries.push_back({entry.key, entry.where, entry.value, true});
+  }
+  void count(const Size& more, const YAML::Mark& mark) {
+    size_ += more;
+    if (size_.nodes > kMaxNodes) throw YAML::ParserException(mark, "too many values, aliases included");
+    if (size_.bytes > kMaxExpanded) throw YAML::ParserException(mark, "too much text, aliases included");
   }
 
   std::string file_;
@@ -188,7 +207,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::optional<YAML::Mark> last_quoted_ = {};
   std::map<YAML::anchor_t, Anchored> anchors_ = {};
   int documents_ = 0;
-  std::size_t nodes_ = 0;
+  Size size_ = {};
 };
 
 /// The cause of a parser's exception, which the parser may notice lines later.
@@ -225,9 +244,9 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
   const auto report = [&](const SyntaxFault& fault) {
     problems.push_back({"yaml-syntax", fault.message, fault.help, {file, fault.line, fault.column}, ""});
   };
-  if (text.size() > kMaxBytes) {
+  if (text.size() > kMaxRecipe) {
     problems.push_back({"yaml-syntax",
-                        fmt::format("the text has {} bytes; at most {} are read", text.size(), kMaxBytes),
+                        fmt::format("the text has {} bytes; at most {} are read", text.size(), kMaxRecipe),
                         "",
                         {file, 1, 1},
                         ""});

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <system_error>
 
 #include <fmt/format.h>
 
+#include "base/file_text.h"
 #include "config/differences.h"
+#include "config/limits.h"
 #include "config/recipe_change.h"
 #include "config/recipe_class.h"
 
@@ -243,25 +240,18 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
 }
 
 LoadedRecipe load_recipe(const std::string& path, std::span<const Override> overrides, const Environment& environment) {
-  std::error_code error;
-  std::ifstream file;
-  const bool folder = std::filesystem::is_directory(path, error);
-  errno = 0;
-  if (!folder) file.open(path, std::ios::binary);
-  const int reason = folder ? EISDIR : errno;
-  std::string text;
-  if (file.is_open()) text.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad()) {
+  auto file = file_text(path, kMaxRecipe);
+  if (!file.problem.empty()) {
     LoadedRecipe loaded;
     loaded.path = path;
-    loaded.problems.push_back({"missing-file",
-                               fmt::format("recipe '{}' cannot be read: {}", path, std::strerror(reason)),
+    loaded.problems.push_back({file.too_large ? "yaml-syntax" : "missing-file",
+                               fmt::format("recipe '{}' cannot be read: {}", path, file.problem),
                                "give the path of a YAML file",
                                {path, 0, 0},
                                ""});
     return loaded;
   }
-  return read_recipe(std::move(text), path, overrides, environment);
+  return read_recipe(std::move(file.text), path, overrides, environment);
 }
 
 LoadedRecipe load_recipe(const std::string& path, std::span<const std::string> words, const Environment& environment) {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/expression.h"
 #include "base/text_table.h"
+#include "base/visible_text.h"
 
 namespace automodel {
 
@@ -39,6 +40,12 @@ TEST_CASE("a regular expression matches a whole text, is found in part of it, an
   CHECK(expression->first_group("data/train-00") == "train");
   CHECK_FALSE(expression->first_group("data/train"));
   CHECK_FALSE(Expression::read("("));
+}
+
+TEST_CASE("a terminal is shown no control characters but line ends and tabs", "[base]") {
+  CHECK(visible_text("a\tb\nc \u00e9 \xff") == "a\tb\nc \u00e9 \xff");
+  CHECK(visible_text(std::string_view("\0\x1b[31m\x7f\r", 7)) == "\ufffd\ufffd[31m\ufffd\ufffd");
+  CHECK(visible_text("\u009b31m\u00a0") == "\ufffd31m\u00a0");
 }
 
 TEST_CASE("a failed check throws an internal error that names file and line", "[base]") {
