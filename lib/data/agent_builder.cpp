@@ -206,7 +206,7 @@ void drop_without_assistant(BuilderParts& parts) {
     }
     if (keep) kept.push_back(i);
   }
-  parts.rows.rows = rows::select(std::move(parts.rows.rows), std::move(kept));
+  parts.rows.rows = rows::select(std::move(parts.rows.rows), kept);
 }
 
 class AgentBuilder final : public RowBuilder {

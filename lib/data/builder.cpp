@@ -1,6 +1,5 @@
 #include "data/builder.h"
 
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,9 +63,7 @@ bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths
 }
 
 void keep_first(BuilderParts& parts, std::int64_t count) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
-  parts.rows.rows = rows::select(std::move(parts.rows.rows), std::move(order));
+  parts.rows.rows = rows::select(std::move(parts.rows.rows), std::vector<rows::RowSpan>{{0, count}});
 }
 
 std::unique_ptr<const ChatFormat> needed_chat(const BuilderParts& parts, const std::optional<std::string>& source,

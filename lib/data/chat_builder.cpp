@@ -77,7 +77,7 @@ class ChatLoading {
       }
     }
     if (static_cast<std::int64_t>(good.size()) < size)
-      parts_.rows.rows = rows::select(std::move(parts_.rows.rows), std::move(good));
+      parts_.rows.rows = rows::select(std::move(parts_.rows.rows), good);
     return true;
   }
 
@@ -112,7 +112,7 @@ class ChatLoading {
                            parts_.context.key + ".split"});
       return false;
     }
-    parts_.rows.rows = rows::select(std::move(parts_.rows.rows), std::move(order));
+    parts_.rows.rows = rows::select(std::move(parts_.rows.rows), order);
     parts_.rows.selection += fmt::format("then {} {}", split, seed.value_or(-1));
     return true;
   }

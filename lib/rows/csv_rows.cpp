@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -68,12 +69,15 @@ class CsvRows final : public Rows {
           fmt::format("the row has {} fields, the first line {}", cells ? cells->size() : 0, columns_.size()),
           where(index));
     out = nlohmann::ordered_json::object();
+    // The columns differ, so nothing needs to look for the name.
+    std::vector<nlohmann::ordered_json::object_t::value_type>& row = out.get_ref<nlohmann::ordered_json::object_t&>();
+    row.reserve(columns_.size());
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const Cell& cell = (*cells)[i];
       if (cell.text.empty() && !cell.quoted)
-        out[columns_[i]] = nullptr;
+        row.emplace_back(columns_[i], nullptr);
       else
-        out[columns_[i]] = cell.text;
+        row.emplace_back(columns_[i], cell.text);
     }
   }
 
@@ -112,8 +116,17 @@ std::unique_ptr<Rows> csv_rows(std::shared_ptr<const Text> text, char separator,
       continue;
     }
     first = false;
+    if (cells->size() > kMostColumns) {
+      problems.push_back({"bad-row",
+                          fmt::format("the file has {} columns; at most {} are read", cells->size(), kMostColumns),
+                          "the first line names the columns",
+                          {file, begin_line, 1},
+                          ""});
+      return nullptr;
+    }
+    std::unordered_set<std::string_view> known;
     for (const auto& cell : *cells) {
-      if (std::find(columns.begin(), columns.end(), cell.text) != columns.end()) {
+      if (!known.insert(cell.text).second) {
         problems.push_back({"bad-row",
                             fmt::format("two columns are called '{}'", cell.text),
                             "the first line names the columns, each once",

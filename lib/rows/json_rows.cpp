@@ -1,16 +1,18 @@
 #include "rows/json_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/file_text.h"
 
 namespace automodel::rows {
 namespace {
@@ -23,7 +25,7 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 class MappedText final : public Text {
  public:
   explicit MappedText(const std::filesystem::path& path) {
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int file = open_regular(path);
     struct stat info {};
     if (file < 0 || fstat(file, &info) != 0) {
       const int reason = errno;
@@ -73,12 +75,20 @@ class JsonRows final : public Rows {
   }
   void read(std::int64_t index, ordered_json& out) const override {
     const Place& place = places_[static_cast<std::size_t>(index)];
-    bool deep = false;
-    const auto watch = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
-      deep = deep || depth > kMaxDepth;
-      return !deep;
-    };
     SourceLocation at = where(index);
+    if (place.size > kMostRowBytes)
+      throw RowError(fmt::format("the row has {} bytes; at most {} are read", place.size, kMostRowBytes), at);
+    bool deep = false;
+    std::array<std::size_t, kMaxDepth + 2> keys{};  // of the open object at each depth
+    const auto watch = [&](int depth, ordered_json::parse_event_t event, ordered_json&) {
+      deep = deep || depth > kMaxDepth;
+      if (deep) return false;
+      if (event == ordered_json::parse_event_t::object_start) keys[static_cast<std::size_t>(depth) + 1] = 0;
+      // The parser looks for every key among those before it, so this must not wait until the row is read.
+      if (event == ordered_json::parse_event_t::key && ++keys[static_cast<std::size_t>(depth)] > kMostColumns)
+        throw RowError(fmt::format("an object has more than {} keys", kMostColumns), at);
+      return true;
+    };
     try {
       out = ordered_json::parse(text_->view().substr(place.begin, place.size), watch);
     } catch (const ordered_json::parse_error& error) {

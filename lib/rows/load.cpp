@@ -147,7 +147,7 @@ class Loading {
       SplitPaths out;
       if (document.is_object() && document.contains("splits") && document["splits"].is_array())
         for (const auto& name : document["splits"])
-          if (name.is_string())
+          if (name.is_string() && is_plain(name.get<std::string>()))
             if (auto part = of_saved(folder / name.get<std::string>())) out.emplace_back(name, std::move(*part));
       if (!out.empty()) return out;
     } else if (auto part = of_saved(folder)) {
@@ -159,6 +159,9 @@ class Loading {
     return out;
   }
 
+  /// Whether a name that a file gives is that of something in the same folder.
+  static bool is_plain(const fs::path& name) { return !name.has_parent_path() && name != ".." && name != "."; }
+
   /// The Arrow files of a folder that `save_to_disk` wrote.
   std::optional<std::vector<fs::path>> of_saved(const fs::path& folder) {
     const auto state = read_text(folder / "state.json");
@@ -168,7 +171,7 @@ class Loading {
     std::vector<fs::path> out;
     for (const auto& item : document["_data_files"]) {
       const auto name = item.is_object() ? item.value("filename", json()) : json();
-      if (!name.is_string() || fs::path(name.get<std::string>()).has_parent_path()) return std::nullopt;
+      if (!name.is_string() || !is_plain(name.get<std::string>())) return std::nullopt;
       out.push_back(folder / name.get<std::string>());
     }
     return out;
@@ -231,8 +234,8 @@ class Loading {
     LoadedRows out;
     std::map<std::string, std::pair<std::int64_t, std::int64_t>> opened;  // split -> (first row, row count) in `tables`
     std::vector<std::unique_ptr<Rows>> tables;
-    std::vector<std::int64_t> order;
-    std::int64_t total = 0;
+    std::vector<RowSpan> order;
+    std::int64_t total = 0, taken = 0;
     for (const auto& part : parts) {
       bool found = false;
       for (const auto& [split, files] : splits) {
@@ -252,18 +255,22 @@ class Loading {
         std::string problem;
         const RowRange range = range_of(part, count, problem);
         if (!problem.empty()) return refuse("bad-value", problem, "use row numbers, or (closest)", request_.split_key);
-        for (std::int64_t i = range.from; i < range.to; ++i) order.push_back(first + i);
+        order.push_back({first + range.from, first + range.to});
+        taken += std::max<std::int64_t>(range.to - range.from, 0);
         out.selection += fmt::format("{}..{} ", first + range.from, first + range.to);
       }
       if (!found) return unknown_split(part.name, splits);
     }
-    if (order.empty())
+    std::erase_if(order, [](const RowSpan& span) { return span.to <= span.from; });
+    if (taken == 0)
       return refuse("empty-data", fmt::format("split '{}' of '{}' has no rows", request_.split, request_.path),
                     fmt::format("the split has {} rows in all", total), request_.split_key);
     out.rows = concatenate(std::move(tables));
-    const bool all =
-        static_cast<std::int64_t>(order.size()) == total && order.front() == 0 && order.back() == total - 1;
-    if (!all || !std::is_sorted(order.begin(), order.end())) out.rows = select(std::move(out.rows), std::move(order));
+    std::int64_t next = 0;
+    const bool all = taken == total && std::ranges::all_of(order, [&](const RowSpan& span) {
+                       return std::exchange(next, span.to) == span.from;
+                     });
+    if (!all) out.rows = select(std::move(out.rows), std::move(order));
     return out;
   }
 

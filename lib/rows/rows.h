@@ -14,6 +14,11 @@
 
 namespace automodel::rows {
 
+/// Limits of a row, whatever file holds it. A row's objects take memory in proportion to its text (about 60 bytes a
+/// byte), and time that grows with the square of an object's keys.
+inline constexpr std::size_t kMostColumns = 10'000;                  ///< keys of one object
+inline constexpr std::size_t kMostRowBytes = std::size_t{16} << 20;  ///< of a row as JSON text
+
 /// A row that cannot be read, and its location.
 class RowError : public std::runtime_error {
  public:
@@ -39,7 +44,14 @@ class Rows {
 /// Several tables, one after another.
 std::unique_ptr<Rows> concatenate(std::vector<std::unique_ptr<Rows>> parts);
 
-/// Rows `order[0]`, `order[1]`, ... of a table.
-std::unique_ptr<Rows> select(std::unique_ptr<Rows> rows, std::vector<std::int64_t> order);
+/// Rows [from, to).
+struct RowSpan {
+  std::int64_t from = 0, to = 0;
+};
+
+/// The rows of several spans of a table, one after another.
+std::unique_ptr<Rows> select(std::unique_ptr<Rows> rows, std::vector<RowSpan> spans);
+/// Rows order[0], order[1], ... of a table.
+std::unique_ptr<Rows> select(std::unique_ptr<Rows> rows, const std::vector<std::int64_t>& order);
 
 }  // namespace automodel::rows

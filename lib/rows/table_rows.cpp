@@ -1,5 +1,6 @@
 #include "rows/table_rows.h"
 
+#include <algorithm>
 #include <mutex>
 #include <system_error>
 #include <utility>
@@ -18,17 +19,19 @@ using nlohmann::ordered_json;
 using Module = AutomodelTableModule;
 
 constexpr const char* kFile = "automodel-table.so";
+/// Text of JSON and prose shrinks to a tenth, or to a fiftieth where it repeats itself.
+constexpr std::uint64_t kMostInflation = 100, kLeastInflated = std::uint64_t{256} << 20;
 
 void append(void* taker, const char* text, std::size_t size) {
   static_cast<std::string*>(taker)->append(text, size);
 }
 
-/// Candidate paths: next to the program, where `cmake --install` puts it, and in the build folder.
+/// Candidate paths: next to the program, where `cmake --install` puts it, and where a build has it, seen from the
+/// tests.
 std::vector<fs::path> places() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
-  return {program / kFile, program.parent_path() / "lib" / "automodel" / kFile,
-          fs::path(AUTOMODEL_TABLE_FOLDER) / kFile};
+  return {program / kFile, program.parent_path() / "lib" / "automodel" / kFile, program.parent_path() / "bin" / kFile};
 }
 
 struct Found {
@@ -54,6 +57,13 @@ Found find_module(const std::vector<fs::path>& places) {
   return {nullptr, fmt::format("the reader is not installed; looked for {}", looked)};
 }
 
+/// How much text a file may turn into.
+std::uint64_t most_text(const fs::path& file) {
+  std::error_code error;
+  const auto size = fs::file_size(file, error);
+  return std::max(kLeastInflated, error ? 0 : size * kMostInflation);
+}
+
 const Module* said(const Found& found, const fs::path& file, Diagnostics& problems) {
   if (found.module == nullptr)
     problems.push_back({"unavailable",
@@ -72,7 +82,9 @@ const Module* module_for(const fs::path& file, Diagnostics& problems) {
 void refuse(const fs::path& file, const std::string& reason, Diagnostics& problems) {
   problems.push_back({"bad-table",
                       fmt::format("'{}' cannot be read: {}", file.native(), reason),
-                      "the file is damaged or was cut off; copy it again",
+                      reason.starts_with(AUTOMODEL_TABLE_LIMIT)
+                          ? "SECURITY.md lists the limits; decompress the file or write it in smaller parts"
+                          : "the file is damaged or was cut off; copy it again",
                       {file.native(), 0, 0},
                       ""});
 }
@@ -96,12 +108,14 @@ class TableRows final : public Rows {
         table_(table),
         file_(std::move(file)),
         size_(module.rows(table)),
-        json_columns_(json_columns(module.features(table))) {}
+        json_columns_(json_columns(module.features(table))),
+        most_(most_text(file_)) {}
   TableRows(const TableRows&) = delete;
   TableRows& operator=(const TableRows&) = delete;
   ~TableRows() override { module_.close(table_); }
 
   std::int64_t size() const override { return size_; }
+
   SourceLocation where(std::int64_t index) const override {
     return {file_.native(), static_cast<int>(std::min<std::int64_t>(index + 1, 1 << 30)), 1};
   }
@@ -113,6 +127,7 @@ class TableRows final : public Rows {
       good = module_.read(table_, index, append, &text) != 0;
     }
     if (!good) throw RowError(fmt::format("row {}: {}", index + 1, text), where(index));
+    given_up_to(index, text.size());
     out = ordered_json::parse(text, nullptr, false);
     if (!out.is_object()) throw RowError(fmt::format("row {} holds what is not text", index + 1), where(index));
     for (const auto& column : json_columns_) {
@@ -124,12 +139,25 @@ class TableRows final : public Rows {
   }
 
  private:
+  /// Counts the text of rows as they are first reached: compression may hide any amount.
+  void given_up_to(std::int64_t index, std::size_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    if (index < reached_) return;
+    reached_ = index + 1;
+    given_ += bytes;
+    if (given_ > most_)
+      throw RowError(fmt::format("the rows up to {} hold more than {} bytes of text", index + 1, most_), where(index));
+  }
+
   const Module& module_;
   AutomodelTable* table_;
   fs::path file_;
   std::int64_t size_;
   std::vector<std::string> json_columns_;
+  std::uint64_t most_;
   mutable std::mutex mutex_;
+  mutable std::uint64_t given_ = 0;
+  mutable std::int64_t reached_ = 0;
 };
 
 }  // namespace
@@ -155,8 +183,8 @@ std::shared_ptr<const Text> inflate_text(const fs::path& file, Diagnostics& prob
   const Module* module = module_for(file, problems);
   if (module == nullptr) return nullptr;
   struct Taker {
-    std::string text;
-    std::string reason;
+    std::string text = {};
+    std::string reason = {};
   } taker;
   const auto take = [](void* to, const char* text, std::size_t size) {
     static_cast<Taker*>(to)->text.append(text, size);
@@ -164,7 +192,7 @@ std::shared_ptr<const Text> inflate_text(const fs::path& file, Diagnostics& prob
   const auto fail = [](void* to, const char* text, std::size_t size) {
     static_cast<Taker*>(to)->reason.append(text, size);
   };
-  if (module->inflate(file.c_str(), take, fail, &taker) == 0) {
+  if (module->inflate(file.c_str(), static_cast<std::int64_t>(most_text(file)), take, fail, &taker) == 0) {
     refuse(file, taker.reason, problems);
     return nullptr;
   }

@@ -1,7 +1,9 @@
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "golden_file.h"
 #include "golden_folder.h"
@@ -14,6 +16,7 @@
 namespace automodel::rows {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
@@ -211,6 +214,94 @@ TEST_CASE("Parquet files of every codec, page and type are read, and damaged fil
       }
     }
   }
+}
+
+TEST_CASE("tables that promise or hide too much are refused before memory is taken for it", "[rows]") {
+  const std::string folder = kData + "/hostile/";
+  const auto refusal = [&](const std::string& name) {
+    Diagnostics problems;
+    const auto loaded = load_files({folder + name}, problems);
+    if (!loaded) return problems.at(0).message + "; " + problems.at(0).help;
+    try {
+      nlohmann::ordered_json row;
+      for (std::int64_t i = 0; i < loaded->rows->size(); ++i) loaded->rows->read(i, row);
+    } catch (const RowError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::map<std::string, std::string> expected = {
+      {"group_rows.parquet", "row group 0 does not have its 1099511627776 rows"},
+      {"all_counts.parquet", "its metadata promises 1099511627776 rows, in a file of 384 bytes"},
+      {"zeros.parquet", "its metadata promises 3000000 rows, in a file of 6863 bytes"},
+      {"nulls.arrow", "its metadata promises 1099511627776 rows, in a file of 224 bytes"},
+      {"deep.parquet", "columns nested more than 64 deep"},
+      {"long_cell.parquet", "a cell of more than 16777216 bytes"},
+      {"long_words.parquet", "more than 268435456 bytes of text"},
+      {"blanks.jsonl.zst", "more than 268435456 bytes of text"}};
+  for (const auto& [name, reason] : expected) {
+    INFO(name);
+    CHECK_THAT(refusal(name), Catch::Contains(reason));
+  }
+  CHECK_THAT(refusal("zeros.parquet"), Catch::Contains("SECURITY.md lists the limits"));
+  CHECK_THAT(refusal("group_rows.parquet"), Catch::Contains("the file is damaged"));
+}
+
+TEST_CASE("rows of text have limits, and wide ones take no square of their columns", "[rows]") {
+  const auto row_of = [](const std::string& name, const std::string& text) {
+    Diagnostics problems;
+    const auto rows = rows_of(name, text, problems);
+    if (!rows) return problems.at(0).message;
+    try {
+      nlohmann::ordered_json row;
+      rows->read(0, row);
+      return std::to_string(row.size());
+    } catch (const RowError& error) {
+      return std::string(error.what());
+    }
+  };
+  const auto keys = [](int count) {
+    std::string out = "{\"a\": {";
+    for (int i = 0; i < count; ++i) out += fmt::format("{}\"k{}\": 1", i > 0 ? "," : "", i);
+    return out + "}, \"b\": 1}\n";
+  };
+  CHECK(row_of("a.jsonl", keys(10'000)) == "2");
+  CHECK(row_of("a.jsonl", keys(10'001)) == "an object has more than 10000 keys");
+  CHECK(row_of("a.jsonl", keys(1'000'000)) == "an object has more than 10000 keys");
+  CHECK(row_of("a.jsonl", "{\"a\": \"" + std::string(17 << 20, 'x') + "\"}\n") ==
+        "the row has 17825801 bytes; at most 16777216 are read");
+  const auto columns = [](int count) {
+    std::string head, cells;
+    for (int i = 0; i < count; ++i) head += fmt::format("{}c{}", i > 0 ? "," : "", i), cells += i > 0 ? ",1" : "1";
+    return head + "\n" + cells + "\n";
+  };
+  CHECK(row_of("a.csv", columns(10'000)) == "10000");
+  CHECK(row_of("a.csv", columns(300'000)) == "the file has 300000 columns; at most 10000 are read");
+}
+
+TEST_CASE("a folder of saved splits does not lead out of itself", "[rows]") {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder.path() / "set");
+  fs::copy(kData + "/local/saved_squad", folder.path() / "outside", fs::copy_options::recursive);
+  for (const std::string name : {"../outside", (folder.path() / "outside").native(), std::string("..")}) {
+    folder.write("set/dataset_dict.json", json{{"splits", {name}}}.dump());
+    Diagnostics problems;
+    CHECK_FALSE(load_rows(request_of((folder.path() / "set").native(), "all"), problems));
+  }
+}
+
+TEST_CASE("spans of rows are selected without a list of them", "[rows]") {
+  Diagnostics problems;
+  auto rows = rows_of("a.jsonl", "{\"i\":0}\n{\"i\":1}\n{\"i\":2}\n{\"i\":3}\n", problems);
+  const auto some = select(std::move(rows), std::vector<RowSpan>{{2, 4}, {0, 1}, {3, 4}});
+  std::string order;
+  nlohmann::ordered_json row;
+  for (std::int64_t i = 0; i < some->size(); ++i) {
+    some->read(i, row);
+    order += row["i"].dump();
+  }
+  CHECK(order == "2303");
+  CHECK(some->where(2).line == 1);
 }
 
 TEST_CASE("a table reader library that is missing or cannot be loaded is reported", "[rows]") {

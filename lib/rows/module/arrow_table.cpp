@@ -1,11 +1,15 @@
 // Parquet and Arrow files and compressed text, through Apache Arrow.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <arrow/api.h>
@@ -18,6 +22,14 @@
 #include "table_module.h"
 
 namespace {
+
+// What one file may make this program do (SECURITY.md). Files come from strangers.
+constexpr std::int64_t kMostMemory = std::int64_t{512} << 20;  ///< bytes that Arrow holds at a time
+constexpr std::int64_t kMostRowsPerByte = 64;
+constexpr int kMostColumns = 10'000;  ///< fields, those of structures included
+constexpr int kMostDepth = 64;        ///< lists and structures inside each other
+constexpr std::size_t kMostRowBytes = std::size_t{16} << 20;
+constexpr std::int64_t kRowsAtATime = 32;  ///< of the longest, as many as fit in memory
 
 /// Appends a string as JSON.
 void put_text(std::string_view text, std::string& out) {
@@ -98,8 +110,15 @@ arrow::Status put_value(const arrow::Array& array, std::int64_t i, std::string& 
   return arrow::Status::OK();
 }
 
+template <class... Parts>
+arrow::Status too_much(Parts&&... parts) {
+  return arrow::Status::CapacityError(std::forward<Parts>(parts)...);
+}
+
 template <class Array>
 arrow::Status put_string(const arrow::Array& array, std::int64_t i, std::string& out) {
+  if (static_cast<const Array&>(array).GetView(i).size() > kMostRowBytes)
+    return too_much("a cell of more than ", kMostRowBytes, " bytes");
   put_text(static_cast<const Array&>(array).GetView(i), out);
   return arrow::Status::OK();
 }
@@ -157,6 +176,7 @@ constexpr Form kForms[] = {
 
 /// A cell as JSON; times and decimals become strings.
 arrow::Status put(const arrow::Array& array, std::int64_t i, std::string& out) {
+  if (out.size() > kMostRowBytes) return too_much("a row of more than ", kMostRowBytes, " bytes");
   if (array.IsNull(i)) {
     out += "null";
     return arrow::Status::OK();
@@ -194,6 +214,8 @@ struct AutomodelTable {
     return arrow::Status::OK();
   }
 
+  arrow::ProxyMemoryPool counted_{arrow::default_memory_pool()};  ///< what this table holds
+  arrow::CappedMemoryPool pool_{&counted_, kMostMemory};
   std::int64_t rows_ = 0;
   std::string features_;
   std::shared_ptr<arrow::RecordBatch> batch_;
@@ -216,39 +238,93 @@ void take_features(const arrow::Schema& schema, std::string& out) {
   if (const auto metadata = schema.metadata()) out = metadata->Get("huggingface").ValueOr("");
 }
 
+arrow::Status check_fields(const std::vector<std::shared_ptr<arrow::Field>>& fields, int depth, int& left) {
+  if (depth > kMostDepth) return too_much("columns nested more than ", kMostDepth, " deep");
+  for (const auto& field : fields) {
+    if (--left < 0) return too_much("more than ", kMostColumns, " columns");
+    ARROW_RETURN_NOT_OK(check_fields(field->type()->fields(), depth + 1, left));
+  }
+  return arrow::Status::OK();
+}
+
+/// A schema and the number of rows that the metadata promises, before anything is read.
+arrow::Status check_promise(const arrow::Schema& schema, std::int64_t rows, std::int64_t file_bytes) {
+  int left = kMostColumns;
+  ARROW_RETURN_NOT_OK(check_fields(schema.fields(), 1, left));
+  if (rows / kMostRowsPerByte > file_bytes)
+    return too_much("its metadata promises ", rows, " rows, in a file of ", file_bytes, " bytes");
+  return arrow::Status::OK();
+}
+
 class ParquetTable final : public AutomodelTable {
  public:
   arrow::Status open(const char* path) {
     ARROW_ASSIGN_OR_RAISE(auto file, arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ));
-    ARROW_ASSIGN_OR_RAISE(reader_, parquet::arrow::OpenFile(file, arrow::default_memory_pool()));
-    reader_->set_use_threads(false);
-    const auto metadata = reader_->parquet_reader()->metadata();
-    for (int group = 0; group < metadata->num_row_groups(); ++group) {
-      const std::int64_t count = metadata->RowGroup(group)->num_rows();
-      if (count < 0) return arrow::Status::Invalid("row group ", group, " has ", count, " rows");
-      rows_ += count;
-      ends_.push_back(rows_);
-    }
+    ARROW_ASSIGN_OR_RAISE(const auto bytes, file->GetSize());
+    parquet::arrow::FileReaderBuilder builder;
+    ARROW_RETURN_NOT_OK(builder.Open(file, parquet::ReaderProperties(&pool_)));
+    parquet::ArrowReaderProperties properties(false);
+    properties.set_batch_size(kRowsAtATime);
+    properties.set_pre_buffer(false);
+    ARROW_RETURN_NOT_OK(builder.memory_pool(&pool_)->properties(properties)->Build(&reader_));
+    ARROW_RETURN_NOT_OK(count_rows());
     std::shared_ptr<arrow::Schema> schema;
     ARROW_RETURN_NOT_OK(reader_->GetSchema(&schema));
     take_features(*schema, features_);
-    return arrow::Status::OK();
+    return check_promise(*schema, rows_, bytes);
   }
 
+  /// Batches of a row group are read one after another; a row before the current batch begins the group again.
   arrow::Status seek(std::int64_t row) override {
-    std::size_t group = 0;
-    while (ends_[group] <= row) ++group;
-    batch_.reset();
-    auto table = reader_->ReadRowGroup(static_cast<int>(group));
-    if (!table.ok()) return table.status().WithMessage("row group ", group, ": ", table.status().message());
-    ARROW_ASSIGN_OR_RAISE(batch_, (*table)->CombineChunksToBatch());
-    first_ = group == 0 ? 0 : ends_[group - 1];
+    const auto group = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), row) - ends_.begin());
+    const std::int64_t begin = group == 0 ? 0 : ends_[group - 1];
+    const std::int64_t next = batch_ ? first_ + batch_->num_rows() : begin;
+    if (group == group_ && !broken_.ok() && row >= first_) return broken_;
+    if (!batches_ || group != group_ || row < next) {
+      broken_ = arrow::Status::OK();
+      batch_.reset();
+      batches_.reset();
+      group_ = group;
+      first_ = begin;
+      ARROW_ASSIGN_OR_RAISE(batches_, reader_->GetRecordBatchReader(std::vector<int>{static_cast<int>(group)}));
+    }
+    do {
+      if (batch_) first_ += batch_->num_rows();
+      batch_.reset();
+      broken_ = batches_->ReadNext(&batch_);
+      if (broken_.ok() && (!batch_ || batch_->num_rows() == 0))
+        broken_ = arrow::Status::Invalid("its metadata promises more rows than it has");
+      if (!broken_.ok()) {
+        batches_.reset();
+        return broken_ = broken_.WithMessage("row group ", group, ": ", broken_.message());
+      }
+    } while (row >= first_ + batch_->num_rows());
     return check(*batch_);
   }
 
  private:
+  /// The footer says how many rows a group has; each of its columns has at least as many values.
+  arrow::Status count_rows() {
+    const auto metadata = reader_->parquet_reader()->metadata();
+    if (metadata->num_columns() > kMostColumns) return too_much("more than ", kMostColumns, " columns");
+    for (int group = 0; group < metadata->num_row_groups(); ++group) {
+      const auto facts = metadata->RowGroup(group);
+      const std::int64_t count = facts->num_rows();
+      bool fits = count >= 0 && count <= std::numeric_limits<std::int64_t>::max() - rows_;
+      for (int column = 0; fits && column < facts->num_columns(); ++column)
+        fits = count <= facts->ColumnChunk(column)->num_values();
+      if (!fits) return arrow::Status::Invalid("row group ", group, " does not have its ", count, " rows");
+      rows_ += count;
+      ends_.push_back(rows_);
+    }
+    return arrow::Status::OK();
+  }
+
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::vector<std::int64_t> ends_;
+  std::size_t group_ = 0;
+  arrow::Status broken_ = arrow::Status::OK();  ///< why nothing from row first_ of the group can be read
+  std::unique_ptr<arrow::RecordBatchReader> batches_;
 };
 
 class ArrowTable final : public AutomodelTable {
@@ -259,6 +335,9 @@ class ArrowTable final : public AutomodelTable {
     const bool stream = head->ToString() != "ARROW1";
     auto options = arrow::ipc::IpcReadOptions::Defaults();
     options.use_threads = false;
+    options.memory_pool = &pool_;
+    options.max_recursion_depth = kMostDepth;
+    ARROW_ASSIGN_OR_RAISE(bytes_, file_->GetSize());
     if (stream) {
       ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchStreamReader::Open(file_, options));
       take_features(*reader->schema(), features_);
@@ -266,21 +345,20 @@ class ArrowTable final : public AutomodelTable {
         const auto status = reader->ReadNext(&batch);
         if (!status.ok()) return status.WithMessage("behind row ", rows_, ": ", status.message());
         if (!batch) return arrow::Status::OK();
-        add(std::move(batch));
+        ARROW_RETURN_NOT_OK(add(std::move(batch)));
       }
     }
     ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchFileReader::Open(file_, options));
     take_features(*reader->schema(), features_);
     for (int i = 0; i < reader->num_record_batches(); ++i) {
       ARROW_ASSIGN_OR_RAISE(auto batch, reader->ReadRecordBatch(i));
-      add(std::move(batch));
+      ARROW_RETURN_NOT_OK(add(std::move(batch)));
     }
     return arrow::Status::OK();
   }
 
   arrow::Status seek(std::int64_t row) override {
-    std::size_t at = 0;
-    while (ends_[at] <= row) ++at;
+    const auto at = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), row) - ends_.begin());
     ARROW_RETURN_NOT_OK(check(*batches_[at]));
     batch_ = batches_[at];
     first_ = ends_[at] - batch_->num_rows();
@@ -288,11 +366,16 @@ class ArrowTable final : public AutomodelTable {
   }
 
  private:
-  void add(std::shared_ptr<arrow::RecordBatch> batch) {
+  arrow::Status add(std::shared_ptr<arrow::RecordBatch> batch) {
+    if (batch->num_rows() < 0 || batch->num_rows() > std::numeric_limits<std::int64_t>::max() - rows_)
+      return arrow::Status::Invalid("batch ", batches_.size(), " has ", batch->num_rows(), " rows");
     rows_ += batch->num_rows();
     ends_.push_back(rows_);
     batches_.push_back(std::move(batch));
+    return check_promise(*batches_.back()->schema(), rows_, bytes_);
   }
+
+  std::int64_t bytes_ = 0;
 
   std::shared_ptr<arrow::io::MemoryMappedFile> file_;
   std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;  ///< mapped, not read
@@ -303,11 +386,23 @@ void give(const std::string& text, AutomodelTake take, void* taker) {
   take(taker, text.data(), text.size());
 }
 
+/// A failure in words; those of limits and of memory say so.
+std::string reason_of(const arrow::Status& status) {
+  if (status.IsCapacityError()) return AUTOMODEL_TABLE_LIMIT + status.message();
+  if (!status.IsOutOfMemory()) return status.message();
+  return AUTOMODEL_TABLE_LIMIT +
+         ("more than " + std::to_string(kMostMemory >> 20) + " MiB at a time, or than there is");
+}
+
 /// Runs `act` and turns exceptions into a status: none may cross the module's C interface.
 template <class Act>
 arrow::Status guarded(Act&& act) {
   try {
     return act();
+  } catch (const std::bad_alloc&) {
+    return arrow::Status::OutOfMemory("");
+  } catch (const parquet::ParquetStatusException& error) {
+    return error.status();
   } catch (const std::exception& error) {
     return arrow::Status::Invalid(error.what());
   }
@@ -321,7 +416,7 @@ AutomodelTable* open_as(const char* path, AutomodelTake fail, void* taker) {
     return out->open(path);
   });
   if (status.ok()) return out.release();
-  give(status.message(), fail, taker);
+  give(reason_of(status), fail, taker);
   return nullptr;
 }
 
@@ -332,25 +427,27 @@ AutomodelTable* open_table(const char* path, int kind, AutomodelTake fail, void*
 int read_row(AutomodelTable* table, std::int64_t row, AutomodelTake take, void* taker) {
   std::string text;
   const auto status = guarded([&] { return table->read(row, text); });
-  give(status.ok() ? text : status.message(), take, taker);
+  give(status.ok() ? text : reason_of(status), take, taker);
   return status.ok() ? 1 : 0;
 }
 
-arrow::Status inflate(const std::string& path, AutomodelTake take, void* taker) {
+arrow::Status inflate(const std::string& path, std::int64_t most, AutomodelTake take, void* taker) {
   const auto kind = path.ends_with(".gz") ? arrow::Compression::GZIP : arrow::Compression::ZSTD;
   ARROW_ASSIGN_OR_RAISE(const auto codec, arrow::util::Codec::Create(kind));
   ARROW_ASSIGN_OR_RAISE(const auto file, arrow::io::ReadableFile::Open(path));
   ARROW_ASSIGN_OR_RAISE(const auto stream, arrow::io::CompressedInputStream::Make(codec.get(), file));
-  for (;;) {
+  for (std::int64_t given = 0;;) {
     ARROW_ASSIGN_OR_RAISE(const auto piece, stream->Read(1 << 20));
     if (piece->size() == 0) return arrow::Status::OK();
+    given += piece->size();
+    if (given > most) return too_much("more than ", most, " bytes of text");
     take(taker, reinterpret_cast<const char*>(piece->data()), static_cast<std::size_t>(piece->size()));
   }
 }
 
-int inflate_file(const char* path, AutomodelTake take, AutomodelTake fail, void* taker) {
-  const auto status = guarded([&] { return inflate(path, take, taker); });
-  if (!status.ok()) give(status.message(), fail, taker);
+int inflate_file(const char* path, int64_t most, AutomodelTake take, AutomodelTake fail, void* taker) {
+  const auto status = guarded([&] { return inflate(path, most, take, taker); });
+  if (!status.ok()) give(reason_of(status), fail, taker);
   return status.ok() ? 1 : 0;
 }
 

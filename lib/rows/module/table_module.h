@@ -2,15 +2,16 @@
 // side can be built separately; the object is opened with dlopen only when a Parquet, Arrow or compressed file is read.
 #pragma once
 
-#pragma once
-
 #include <stddef.h>
 #include <stdint.h>
 
 extern "C" {
 
 /// Must be bumped with every change to this interface.
-#define AUTOMODEL_TABLE_VERSION 1
+#define AUTOMODEL_TABLE_VERSION 2
+
+/// Reasons begin with this if a limit, or the machine's memory, was reached: the file may be whole.
+#define AUTOMODEL_TABLE_LIMIT "it asks for too much: "
 
 /// Receives text; may be called several times.
 typedef void (*AutomodelTake)(void* taker, const char* text, size_t size);
@@ -27,9 +28,9 @@ typedef struct AutomodelTableModule {
   const char* (*features)(const AutomodelTable* table);
   /// Passes a row as a JSON object to `take`; on failure returns 0 and passes the reason instead. Not thread-safe.
   int (*read)(AutomodelTable* table, int64_t row, AutomodelTake take, void* taker);
-  /// Passes the content of a .gz or .zst file to `take` in pieces; on failure returns 0 after passing the reason to
-  /// `fail`.
-  int (*inflate)(const char* path, AutomodelTake take, AutomodelTake fail, void* taker);
+  /// Passes the content of a .gz or .zst file to `take` in pieces; on failure, or if it has more than `most` bytes,
+  /// returns 0 after passing the reason to `fail`.
+  int (*inflate)(const char* path, int64_t most, AutomodelTake take, AutomodelTake fail, void* taker);
 } AutomodelTableModule;
 
 /// The object's only exported symbol.
