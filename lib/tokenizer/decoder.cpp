@@ -76,11 +76,17 @@ class Fuse final : public Decoder::Step {
   void apply(std::vector<std::string>& tokens, PatternMatcher&) const override { tokens.assign(1, joined(tokens)); }
 };
 
+constexpr std::size_t kMostDecoded = std::size_t{64} << 20;  ///< bytes that replacements may make of all tokens
+
 class Replace final : public Decoder::Step {
  public:
   Replace(Needle needle, std::string by) : needle_(std::move(needle)), by_(std::move(by)) {}
   void apply(std::vector<std::string>& tokens, PatternMatcher& matcher) const override {
-    for (auto& token : tokens) token = needle_.replaced(token, by_, matcher);
+    std::size_t left = kMostDecoded;
+    for (auto& token : tokens) {
+      token = needle_.replaced(token, by_, left, matcher);
+      left -= token.size();
+    }
   }
 
  private:

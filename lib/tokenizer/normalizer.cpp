@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "tokenizer/text_cleaning.h"
 #include "tokenizer/unicode.h"
 
@@ -16,7 +17,7 @@ constexpr int kMaxDepth = 16;
 class NormalForm final : public Normalizer::Step {
  public:
   explicit NormalForm(void (*append)(std::string_view, std::string&)) : append_(append) {}
-  void apply(std::string& text, PatternMatcher&) const override {
+  void apply(std::string& text, std::size_t, PatternMatcher&) const override {
     std::string out;
     out.reserve(text.size());
     append_(text, out);
@@ -30,7 +31,8 @@ class NormalForm final : public Normalizer::Step {
 class Prepend final : public Normalizer::Step {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  void apply(std::string& text, PatternMatcher&) const override {
+  void apply(std::string& text, std::size_t most, PatternMatcher&) const override {
+    check_normalized(text.size() + prefix_.size(), most);
     if (!text.empty()) text.insert(0, prefix_);
   }
 
@@ -41,7 +43,9 @@ class Prepend final : public Normalizer::Step {
 class Replace final : public Normalizer::Step {
  public:
   Replace(Needle needle, std::string by) : needle_(std::move(needle)), by_(std::move(by)) {}
-  void apply(std::string& text, PatternMatcher& matcher) const override { text = needle_.replaced(text, by_, matcher); }
+  void apply(std::string& text, std::size_t most, PatternMatcher& matcher) const override {
+    text = needle_.replaced(text, by_, most, matcher);
+  }
 
  private:
   Needle needle_;
@@ -51,7 +55,7 @@ class Replace final : public Normalizer::Step {
 class Strip final : public Normalizer::Step {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  void apply(std::string& text, PatternMatcher&) const override {
+  void apply(std::string& text, std::size_t, PatternMatcher&) const override {
     std::size_t begin = 0, end = text.size();
     if (left_)
       while (begin < end) {
@@ -115,15 +119,26 @@ std::optional<Match> next_match(const Needle& needle, std::string_view text, con
   return found;
 }
 
-std::string Needle::replaced(std::string_view text, std::string_view by, PatternMatcher& matcher) const {
+std::string Needle::replaced(std::string_view text, std::string_view by, std::size_t most,
+                             PatternMatcher& matcher) const {
   std::string out;
   std::size_t done = 0;
   for (auto match = next_match(*this, text, std::nullopt, matcher); match;
        match = next_match(*this, text, match, matcher)) {
+    check_normalized(out.size() + match->begin - done + by.size(), most);
     out.append(text.substr(done, match->begin - done)).append(by);
     done = match->end;
   }
   return out.append(text.substr(done));
+}
+
+void check_normalized(std::size_t bytes, std::size_t most) {
+  if (bytes > most)
+    throw Error(ExitCode::kBadInput, {"bad-tokenizer",
+                                      fmt::format("the normalizer makes more than {} bytes of a text", most),
+                                      "tokenizer.json replaces or prepends too much; no known tokenizer does",
+                                      {},
+                                      ""});
 }
 
 Normalizer Normalizer::read(const JsonPart& part) {
@@ -158,7 +173,11 @@ void Normalizer::add(const JsonPart& part) {
 }
 
 void Normalizer::apply(std::string& text, PatternMatcher& matcher) const {
-  for (const auto& step : steps_) step->apply(text, matcher);
+  const std::size_t most = most_normalized(text.size());
+  for (const auto& step : steps_) {
+    step->apply(text, most, matcher);
+    check_normalized(text.size(), most);
+  }
 }
 
 }  // namespace automodel::tokenizer

@@ -11,6 +11,13 @@
 
 namespace automodel::tokenizer {
 
+/// Bytes that a text of `bytes` may become. Normal forms make at most 11 of one, marks of SentencePiece 3.
+inline std::size_t most_normalized(std::size_t bytes) {
+  return 16 * bytes + 4096;
+}
+/// Throws Error (kBadInput, bad-tokenizer) if a text has more bytes than it may become.
+void check_normalized(std::size_t bytes, std::size_t most);
+
 class Normalizer {
  public:
   /// Reads the `normalizer` of tokenizer.json: NFC, NFD, Prepend, Replace, Strip, those of text_cleaning.h, Sequence,
@@ -18,7 +25,8 @@ class Normalizer {
   static Normalizer read(const JsonPart& part);
 
   bool empty() const { return steps_.empty(); }
-  /// `text` must be valid UTF-8, and stays so.
+  /// `text` must be valid UTF-8, and stays so. Throws Error (kBadInput, bad-tokenizer) if a step makes more than
+  /// most_normalized() of it: tokenizer.json, which strangers write, decides what replaces what.
   void apply(std::string& text, PatternMatcher& matcher) const;
 
   /// One transformation of the whole text.
@@ -28,7 +36,8 @@ class Normalizer {
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;
     virtual ~Step() = default;
-    virtual void apply(std::string& text, PatternMatcher& matcher) const = 0;
+    /// Throws as Normalizer::apply, before the text has more than `most` bytes.
+    virtual void apply(std::string& text, std::size_t most, PatternMatcher& matcher) const = 0;
   };
 
  private:
@@ -42,8 +51,8 @@ class Needle {
   static std::optional<Needle> read(const JsonPart& part);
   /// The first match at or after `from`. An empty string never matches.
   std::optional<Match> find(std::string_view text, std::size_t from, PatternMatcher& matcher) const;
-  /// `text` with every match replaced.
-  std::string replaced(std::string_view text, std::string_view by, PatternMatcher& matcher) const;
+  /// `text` with every match replaced. Throws as Normalizer::apply.
+  std::string replaced(std::string_view text, std::string_view by, std::size_t most, PatternMatcher& matcher) const;
 
  private:
   std::string text_;

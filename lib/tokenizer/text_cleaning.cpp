@@ -36,7 +36,7 @@ std::string without(const Pattern& pattern, std::string_view text, PatternMatche
 
 class Lowercase final : public Normalizer::Step {
  public:
-  void apply(std::string& text, PatternMatcher&) const override {
+  void apply(std::string& text, std::size_t, PatternMatcher&) const override {
     std::string out;
     append_lower_case(text, out);
     text = std::move(out);
@@ -45,7 +45,9 @@ class Lowercase final : public Normalizer::Step {
 
 class StripAccents final : public Normalizer::Step {
  public:
-  void apply(std::string& text, PatternMatcher& matcher) const override { text = without(marks_, text, matcher); }
+  void apply(std::string& text, std::size_t, PatternMatcher& matcher) const override {
+    text = without(marks_, text, matcher);
+  }
 
  private:
   Pattern marks_ = own_pattern("\\p{M}+");
@@ -66,7 +68,7 @@ class Bert final : public Normalizer::Step {
   Bert(bool clean, bool ideographs, bool accents, bool lower)
       : clean_(clean), ideographs_(ideographs), accents_(accents), lower_(lower) {}
 
-  void apply(std::string& text, PatternMatcher& matcher) const override {
+  void apply(std::string& text, std::size_t, PatternMatcher& matcher) const override {
     if (clean_) text = cleaned(text, matcher);
     if (ideographs_) text = apart(text);
     if (accents_) {
@@ -164,7 +166,7 @@ class Precompiled final : public Normalizer::Step {
  public:
   explicit Precompiled(CompiledTable table) : table_(std::move(table)) {}
 
-  void apply(std::string& text, PatternMatcher& matcher) const override {
+  void apply(std::string& text, std::size_t most, PatternMatcher& matcher) const override {
     constexpr std::size_t kLongest = 5;  // in bytes; longer grapheme clusters are looked up code point by code point
     std::string out;
     for (std::size_t at = 0; at < text.size();) {
@@ -172,10 +174,10 @@ class Precompiled final : public Normalizer::Step {
       const std::size_t end = cluster && cluster->end > at ? cluster->end : at + code_point_at(text, at).bytes;
       const auto whole = std::string_view(text).substr(at, end - at);
       const auto known = whole.size() <= kLongest ? table_.find(whole) : std::nullopt;
-      if (known) out += *known;
+      if (known) add(*known, most, out);
       for (std::size_t i = at; !known && i < end;) {
         const auto character = std::string_view(text).substr(i, code_point_at(text, i).bytes);
-        out += table_.find(character).value_or(character);
+        add(table_.find(character).value_or(character), most, out);
         i += character.size();
       }
       at = end;
@@ -184,6 +186,11 @@ class Precompiled final : public Normalizer::Step {
   }
 
  private:
+  static void add(std::string_view part, std::size_t most, std::string& out) {
+    check_normalized(out.size() + part.size(), most);
+    out += part;
+  }
+
   CompiledTable table_;
   Pattern clusters_ = own_pattern("\\X");
 };

@@ -56,6 +56,7 @@ Normalized normalize(const Tokenizer& tokenizer, std::string_view text) {
     }
     const std::string own = tokenizer.normalized(chunk.substr(0, part));
     out.add(own, {at, at + part}, own == chunk.substr(0, part));
+    check_normalized(out.text.size(), most_normalized(text.size()));
     at += part;
   }
   return out;

@@ -177,10 +177,13 @@ void Tokenizer::finish_added() {
   std::vector<AddedToken> raw, normalized;
   std::vector<std::string> raw_contents, contents;
   PatternMatcher matcher;
+  std::size_t before = 0, after = 0;  // bytes
   for (const auto& token : added_) {
     (token.normalized ? normalized : raw).push_back(token);
     std::string content = token.content;
     if (token.normalized) normalizer_.apply(content, matcher);
+    before += token.content.size();
+    check_normalized(after += content.size(), most_normalized(before));
     (token.normalized ? contents : raw_contents).push_back(std::move(content));
   }
   raw_finder_ = std::make_unique<const TokenFinder>(std::move(raw), raw_contents);
