@@ -1,14 +1,13 @@
 #include "data/chat_format.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/file_text.h"
 #include "base/find_file.h"
 #include "rows/load.h"
 
@@ -54,6 +53,8 @@ ordered_json without_system(const ordered_json& messages) {
   return out;
 }
 
+constexpr std::size_t kMostTemplateFile = 8 * tokenizer::TemplateBudget::kMostSource;  // as JSON it may be escaped
+
 std::optional<std::string> template_source(const std::string& source, const DatasetContext& context,
                                            const std::string& key, Diagnostics& problems) {
   const bool inline_text = source.find("{%") != std::string::npos || source.find("{{") != std::string::npos;
@@ -68,8 +69,11 @@ std::optional<std::string> template_source(const std::string& source, const Data
                         key});
     return std::nullopt;
   }
-  std::ifstream stream(*place, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  auto [text, problem, too_large] = file_text(*place, kMostTemplateFile);
+  if (!problem.empty()) {
+    problems.push_back({"bad-template", fmt::format("'{}' cannot be read: {}", place->native(), problem), "", {}, key});
+    return std::nullopt;
+  }
   const auto document = nlohmann::json::parse(text, nullptr, false);
   if (document.is_object() && document.contains("chat_template") && document["chat_template"].is_string())
     return document["chat_template"].get<std::string>();

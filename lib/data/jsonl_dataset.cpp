@@ -1,8 +1,6 @@
 #include "data/jsonl_dataset.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -11,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/file_text.h"
 #include "base/spelling.h"
 #include "data/bad_rows.h"
 #include "data/content_hash.h"
@@ -119,13 +118,13 @@ class Opening {
       std::error_code error;
       const fs::path beside = context_.recipe_folder / *path;
       const fs::path found = fs::is_regular_file(beside, error) ? beside : fs::path(*path);
-      std::ifstream stream(found, std::ios::binary);
-      if (!stream || !fs::is_regular_file(found, error)) {
+      auto read = file_text(found, tokenizer::TemplateBudget::kMostSource);
+      if (!read.problem.empty()) {
         problems_.push_back(
             {"missing-file", fmt::format("there is no chat template '{}'", *path), "name a file in Jinja", {}, key});
         return;
       }
-      template_ = std::string{std::istreambuf_iterator<char>(stream), {}};
+      template_ = std::move(read.text);
       file = found.native();
     } else if (tokenizer_->folder() != nullptr) {
       template_ = tokenizer_->folder()->chat_template();

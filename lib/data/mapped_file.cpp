@@ -4,15 +4,16 @@
 #include <system_error>
 #include <utility>
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_text.h"
+
 namespace automodel::data {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open_regular(path);
   if (file < 0) throw std::system_error(errno, std::generic_category(), path.native());
   struct stat status {};
   int error = fstat(file, &status) == 0 ? 0 : errno;

@@ -9,12 +9,12 @@
 #include <system_error>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_text.h"
 #include "base/spelling.h"
 
 namespace automodel::data {
@@ -60,7 +60,7 @@ bool begins_compressed(std::string_view head) {
 
 Look look_at(const fs::path& path) {
   Look out;
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open_regular(path);
   struct stat status = {};
   std::array<char, kProbe> head;
   const ssize_t count = file < 0 ? -1 : ::read(file, head.data(), head.size());

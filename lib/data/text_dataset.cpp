@@ -5,12 +5,12 @@
 #include <cstring>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/file_text.h"
 #include "data/content_hash.h"
 #include "data/token_sequence.h"
 #include "data/token_store.h"
@@ -28,7 +28,7 @@ namespace {
 
 /// Reads bytes [first, first + out.size()) of a file. Throws Error if it has fewer.
 void read_bytes(const std::filesystem::path& path, std::int64_t first, std::span<unsigned char> out) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open_regular(path);
   if (file < 0) fail(path, std::strerror(errno));
   std::size_t done = 0;
   while (done < out.size()) {

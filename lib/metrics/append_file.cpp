@@ -15,8 +15,9 @@ namespace automodel::metrics {
 
 AppendFile::AppendFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
   const int extra = mode == Mode::kNew ? O_EXCL : 0;
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | extra, 0666);
-  if (file_ < 0) fail_unwritable(path_, std::strerror(errno));
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | extra, 0666);
+  // Who may write to a shared folder must not choose what this user appends to.
+  if (file_ < 0) fail_unwritable(path_, errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
 }
 
 AppendFile::~AppendFile() {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <variant>
@@ -14,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/file_text.h"
 #include "base/find_file.h"
 #include "checkpoint/format/memory_folder.h"
 #include "checkpoint/format/root_folder.h"
@@ -136,15 +135,14 @@ class Checks {
 
   void check_template(const std::string& name, const std::string& key) {
     const auto path = find_beside(name, folder());
-    std::ifstream file(path.value_or(fs::path()), std::ios::binary);
-    if (!file) {
+    const auto file = file_text(path.value_or(fs::path()), 8 * tokenizer::TemplateBudget::kMostSource);
+    if (!file.problem.empty()) {
       problems_.push_back(
           {"missing-file", fmt::format("there is no chat template '{}'", name), "name a file in Jinja", {}, key});
       return;
     }
     if (path->extension() == ".json") return;  // contains the template as a JSON string; left to the run
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    tokenizer::ChatTemplate::parse(text, path->native(), problems_);
+    tokenizer::ChatTemplate::parse(file.text, path->native(), problems_);
   }
 
   /// Checks names and shapes only, not tensor data.

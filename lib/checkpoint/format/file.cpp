@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file_text.h"
 
 namespace automodel::checkpoint {
 namespace {
@@ -45,14 +46,11 @@ void fail_unwritable(const std::string& what, int error) {
 std::optional<InputFile> InputFile::open(const std::filesystem::path& path, Diagnostics& problems) {
   InputFile file;
   file.path_ = path;
-  file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  file.descriptor_ = open_regular(path);
   struct stat status {};
   if (file.descriptor_ < 0 || fstat(file.descriptor_, &status) != 0) {
-    problems.push_back(unreadable(path, std::strerror(errno)));
-    return std::nullopt;
-  }
-  if (!S_ISREG(status.st_mode)) {
-    problems.push_back(unreadable(path, "it is not a file"));
+    const bool other = errno == EINVAL || errno == EISDIR;
+    problems.push_back(unreadable(path, other ? "it is not a file" : std::strerror(errno)));
     return std::nullopt;
   }
   file.size_ = static_cast<std::uint64_t>(status.st_size);
