@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/text_table.h"
 #include "checkpoint/format/export.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/run_state.h"
@@ -104,6 +105,8 @@ int verify(const Options& options) {
       checkpoint::check_sizes(each.path, *manifest, problems);
       if (problems.size() == before)
         for (const auto& entry : manifest->files) checkpoint::check_content(each.path, entry, problems);
+      if (problems.size() == before && checkpoint::is_there(each.path / checkpoint::kStateName))
+        checkpoint::read_run_state(each.path, problems);
       bytes = manifest->bytes();
     }
     const bool good = problems.size() == before;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/visible_text.h"
 #include "config/generate_request.h"
 #include "data/tokenizer.h"
 #include "estimate/estimated_plan.h"
@@ -198,6 +199,13 @@ class GenerateRun {
     generate(prompt, encode(render(messages), false));
   }
 
+  /// What a model says reaches a terminal without control characters; a file or pipe gets every byte.
+  static void show(const std::string& text) {
+    const auto shown = isatty(STDOUT_FILENO) != 0 ? visible_text(text) : text;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    std::fflush(stdout);
+  }
+
   void generate(const std::string& prompt, std::vector<std::int32_t> ids) {
     const auto room =
         static_cast<std::int64_t>(plan_.model->spec.max_positions) - static_cast<std::int64_t>(ids.size());
@@ -220,8 +228,7 @@ class GenerateRun {
       if (out.first_seconds == 0) out.first_seconds = passed();
       const auto text = stream.add(token);
       if (!prints || text.empty()) return;
-      std::fputs(text.c_str(), stdout);
-      std::fflush(stdout);
+      show(text);
     };
     out.ids = generator_->continue_text(std::move(ids), options);
     out.seconds = passed();
@@ -229,8 +236,7 @@ class GenerateRun {
     out.text = stream.text();
     out.ended = std::find(options.ends.begin(), options.ends.end(), out.ids.back()) != options.ends.end();
     if (prints) {
-      std::fputs((rest + "\n").c_str(), stdout);
-      std::fflush(stdout);
+      show(rest + "\n");
       say(out, options.tokens < options_.tokens);
     }
     answers_.push_back(std::move(out));

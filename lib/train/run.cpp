@@ -22,6 +22,8 @@
 #include "base/log.h"
 #include "base/proc_field.h"
 #include "base/version.h"
+#include "base/visible_text.h"
+#include "checkpoint/agreement.h"
 #include "checkpoint/format/folder_claim.h"
 #include "checkpoint/format/root_folder.h"
 #include "data/prefetch.h"
@@ -111,6 +113,13 @@ class Run {
     if (!claim_->other_host().empty())
       log::warning(
           fmt::format("a run on host {} is writing to '{}', or did when it was lost", claim_->other_host(), root));
+  }
+
+  /// Whether the folder is still the one that was claimed.
+  void check_folder() {
+    checkpoint::together(*start_->ranks, [&] {
+      if (claim_) claim_->check();
+    });
   }
 
   /// Builds everything that holds weights. `from`: the checkpoint to resume from, instead of what the recipe says; or
@@ -288,6 +297,7 @@ class Run {
       // A signal during validation ends it, and does not wait for another step.
       const bool stops = result.stop_requested || (step.validate && !setup_->validation.empty() && asked_to_stop());
       if (stops) step = setup_->steps->plan(number, true);
+      if (step.checkpoint && recipe_.checkpoint->enabled()) check_folder();
       checkpointing_->after_step(step, result.loss, val_loss);
       if (step.checkpoint && recipe_.checkpoint->enabled()) estimate_->end_phase(estimate::Phase::kCheckpoint);
       if (stops) {
@@ -298,6 +308,7 @@ class Run {
       if (step.last) break;
     }
     checkpointing_->finish();
+    check_folder();
     sample();
     return ExitCode::kOk;
   }
@@ -434,7 +445,7 @@ class Run {
       if (ids.empty()) ids.push_back(tokenizer->bos().value_or(0));
       const auto added = generator.continue_text(ids, options);
       const auto text = tokenizer->decode(added);
-      reports_->line(fmt::format("--- {}{}", prompt, up_to_sentence(text)));
+      reports_->line(visible_text(fmt::format("--- {}{}", prompt, up_to_sentence(text))));
       reports_->event({.event = "sample", .message = text, .fields = {{"prompt", prompt}}});
     }
   }

@@ -48,6 +48,14 @@ StartChoice found(const StartWish& wish, StartPlaces& places) {
     if (auto copy = places.newer_copy(step_of(newest)); !copy.empty())
       return {.kind = StartKind::kMemoryCopy, .checkpoint = std::move(copy)};
     if (!newest.empty()) return {.kind = StartKind::kCheckpoint, .checkpoint = newest};
+    // Saving and deleting rename whole folders, so no interruption of this program leaves one like this.
+    if (const auto broken = places.incomplete(wish.root); !broken.empty())
+      throw Error(ExitCode::kCheckpoint, {"checkpoint-damaged",
+                                          fmt::format("'{}' has no {}, and no complete checkpoint is beside it",
+                                                      broken.native(), checkpoint::kManifestName),
+                                          "restore the file; or remove the folder to start a new run",
+                                          {},
+                                          "checkpoint.checkpoint_dir"});
   }
   return {.kind = wish.pretrained ? StartKind::kPretrained : StartKind::kSeed};
 }

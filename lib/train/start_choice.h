@@ -41,6 +41,8 @@ class StartPlaces {
   virtual std::filesystem::path newest(const std::filesystem::path& folder) = 0;
   /// Whether the folder is a complete checkpoint itself.
   virtual bool complete(const std::filesystem::path& folder) = 0;
+  /// A folder with the name of a checkpoint that has no manifest, the newest; empty if there is none.
+  virtual std::filesystem::path incomplete(const std::filesystem::path& root) = 0;
   /// Target of the link LATEST in the folder, whether complete or not; empty if there is no link.
   virtual std::filesystem::path latest(const std::filesystem::path& root) = 0;
   /// A verified copy of this run in memory, from a step after `step`; empty if there is none.

@@ -52,6 +52,13 @@ class RunPlaces : public StartPlaces {
     });
     return !found.empty();
   }
+  fs::path incomplete(const fs::path& root) override {
+    return of_first([&] {
+      const auto all = checkpoint::list_checkpoints(root);
+      const auto broken = std::find_if(all.rbegin(), all.rend(), [](const auto& each) { return !each.complete; });
+      return broken == all.rend() ? fs::path() : broken->path;
+    });
+  }
   fs::path latest(const fs::path& root) override {
     return of_first([&] {
       const auto target = checkpoint::link_target(root, checkpoint::kLatest);

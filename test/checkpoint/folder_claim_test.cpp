@@ -89,4 +89,29 @@ TEST_CASE("Claiming a folder that cannot be created is not an error") {
   CHECK(claim.other_host().empty());
 }
 
+TEST_CASE("A run learns that its folder was removed or replaced") {
+  const test::TemporaryFolder temporary;
+  const auto root = temporary.path() / "run";
+  const FolderClaim claim(root, kShort);
+  claim.check();
+  const auto gone = [&] {
+    try {
+      claim.check();
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kCheckpoint);
+      return error.problems().front().id;
+    }
+    return std::string();
+  };
+  fs::rename(root, temporary.path() / "moved");
+  CHECK(gone() == "checkpoints-gone");
+  {
+    const FolderClaim other(root, kShort);  // as a second run would
+    CHECK(gone() == "checkpoints-gone");
+  }
+  fs::remove_all(root);
+  fs::rename(temporary.path() / "moved", root);
+  CHECK(gone().empty());
+}
+
 }  // namespace automodel::checkpoint

@@ -2,6 +2,7 @@
 #include "checkpoint/format/root_folder.h"
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/crc32c.h"
 #include "base/error.h"
@@ -135,6 +136,36 @@ TEST_CASE("Malformed manifests and run states are refused") {
   for (const char* text : {"", "[]", "{}", R"({"format": 2})"}) CHECK_FALSE(parse_run_state(text, "s", problems));
   CHECK(problems.size() == 10);
   CHECK(problems.back().id == "state-syntax");
+}
+
+TEST_CASE("Numbers of a run state out of range are refused") {
+  const RunState state{.step = 7,
+                       .optimizer = "adamw",
+                       .global_batch_size = 8,
+                       .lr_schedule = "{}",
+                       .best = "epoch_0_step_3",
+                       .resolved = "{}",
+                       .ranks = 4};
+  const auto problem = [&](const char* key, const nlohmann::json& value) {
+    auto json = nlohmann::json::parse(to_json(state));
+    json[key] = value;
+    Diagnostics problems;
+    return parse_run_state(json.dump(), "s", problems) ? std::string() : problems.at(0).message;
+  };
+  CHECK(problem("step", 8).empty());
+  const auto wrong = [](const std::string& key) {
+    return "'s' is not the state of a run: '" + key + "' is missing, of the wrong type or out of range";
+  };
+  for (const char* key : {"step", "epoch", "samples_consumed", "optimizer_steps", "global_batch_size", "ranks"})
+    for (const nlohmann::json& value :
+         {nlohmann::json(-1), nlohmann::json(std::int64_t{1} << 62), nlohmann::json(9223372036854775807LL),
+          nlohmann::json(18446744073709551615ULL), nlohmann::json(1.5)})
+      CHECK(problem(key, value) == wrong(key));
+  CHECK(problem("global_batch_size", 0) == wrong("global_batch_size"));
+  CHECK(problem("ranks", 0) == wrong("ranks"));
+  CHECK(problem("ranks", std::int64_t{1} << 40).find("'ranks' is out of range") != std::string::npos);
+  CHECK(problem("recent_losses", "x") == wrong("recent_losses"));
+  CHECK(problem("best", "../../etc").find("not the name of a checkpoint") != std::string::npos);
 }
 
 TEST_CASE("A run state is read back as it was saved") {

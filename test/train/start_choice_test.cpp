@@ -20,6 +20,7 @@ const fs::path kRoot = "run", kOld = "run/epoch_0_step_3", kNew = "run/epoch_0_s
 class FakePlaces : public StartPlaces {
  public:
   std::map<fs::path, checkpoint::RunIdentity> complete_ones = {};  ///< in order of their steps
+  fs::path broken = {};
   std::map<fs::path, fs::path> links = {};
   std::optional<std::int64_t> copy = {};  ///< its step
   std::set<fs::path> damaged = {};
@@ -33,6 +34,7 @@ class FakePlaces : public StartPlaces {
     return out;
   }
   bool complete(const fs::path& folder) override { return complete_ones.contains(folder); }
+  fs::path incomplete(const fs::path&) override { return broken; }
   fs::path latest(const fs::path& root) override { return links.contains(root) ? links.at(root) : fs::path(); }
   fs::path newer_copy(std::int64_t step) override {
     asked_behind = step;
@@ -63,6 +65,18 @@ std::string refusal(const StartWish& wish, FakePlaces places, ExitCode code) {
 }
 
 }  // namespace
+
+TEST_CASE("a run does not begin anew beside a checkpoint whose manifest is gone", "[train]") {
+  FakePlaces places;
+  places.broken = kNew;
+  auto wanted = wish();
+  CHECK(refusal(wanted, places, ExitCode::kCheckpoint) == "checkpoint-damaged");
+  wanted.resumes = false;
+  CHECK(choose_start(wanted, places).kind == StartKind::kSeed);
+  wanted.resumes = true;
+  places.complete_ones = {{kOld, kThis}};
+  CHECK(choose_start(wanted, places).checkpoint == kOld);
+}
 
 TEST_CASE("a new run starts from the seed or from a pretrained model", "[train]") {
   FakePlaces places;

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -37,7 +38,7 @@ std::string holder(int descriptor) {
 
 }  // namespace
 
-FolderClaim::FolderClaim(const std::filesystem::path& root, std::chrono::milliseconds patience) {
+FolderClaim::FolderClaim(const std::filesystem::path& root, std::chrono::milliseconds patience) : root_(root) {
   std::error_code ignored;
   std::filesystem::create_directories(root, ignored);
   descriptor_ = ::open((root / kFile).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -69,6 +70,19 @@ FolderClaim::FolderClaim(const std::filesystem::path& root, std::chrono::millise
                fmt::format("another run is writing to '{}'{}", root.native(),
                            blank == text.npos ? "" : fmt::format(" (process {})", text.substr(blank + 1))),
                "wait for it or stop it, or give this run another checkpoint.checkpoint_dir",
+               {},
+               "checkpoint.checkpoint_dir"});
+}
+
+void FolderClaim::check() const {
+  struct stat held {
+  }, named{};
+  if (descriptor_ < 0 || fstat(descriptor_, &held) != 0) return;
+  if (stat((root_ / kFile).c_str(), &named) == 0 && held.st_ino == named.st_ino && held.st_dev == named.st_dev) return;
+  throw Error(ExitCode::kCheckpoint,
+              {"checkpoints-gone",
+               fmt::format("the folder '{}' was removed or replaced while the run wrote to it", root_.native()),
+               "bring it back, and the same command resumes; without it the run begins at step 0",
                {},
                "checkpoint.checkpoint_dir"});
 }

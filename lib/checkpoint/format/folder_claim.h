@@ -21,11 +21,16 @@ class FolderClaim {
   FolderClaim(const FolderClaim&) = delete;
   FolderClaim& operator=(const FolderClaim&) = delete;
 
+  /// Throws Error (kCheckpoint, checkpoints-gone) if the folder has been removed or replaced since: another run would
+  /// be let in, and this one would save where nobody looks.
+  void check() const;
+
   /// The holder if it is on another host, else empty. It may be a host that was lost, whose locks the file server has
   /// not released yet; so that is no error.
   const std::string& other_host() const { return other_host_; }
 
  private:
+  std::filesystem::path root_;
   int descriptor_ = -1;
   std::string other_host_;
 };

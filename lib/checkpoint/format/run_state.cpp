@@ -1,9 +1,13 @@
 #include "checkpoint/format/run_state.h"
 
+#include <algorithm>
+#include <limits>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/format/file.h"
+#include "checkpoint/format/root_folder.h"
 
 namespace automodel::checkpoint {
 namespace {
@@ -25,9 +29,14 @@ OrderedJson embedded(const std::string& text) {
 class Members {
  public:
   explicit Members(const OrderedJson& json) : json_(json) {}
-  void take(const char* key, std::int64_t& out) {
-    if (const auto* found = find(key, [](const OrderedJson& j) { return j.is_number_integer(); }))
-      out = found->get<std::int64_t>();
+  /// A whole number of at least `least`; the largest leaves room for what a run adds.
+  void take(const char* key, std::int64_t least, std::int64_t& out) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 53;
+    const auto fits = [&](const OrderedJson& j) {
+      if (j.is_number_unsigned() && j.get<std::uint64_t>() > kMost) return false;
+      return j.is_number_integer() && j.get<std::int64_t>() >= least;
+    };
+    if (const auto* found = find(key, fits)) out = found->get<std::int64_t>();
   }
   void take(const char* key, std::uint64_t& out) {
     if (const auto* found = find(key, [](const OrderedJson& j) { return j.is_number_unsigned(); }))
@@ -43,10 +52,11 @@ class Members {
   }
   /// Reads a list of numbers, which older releases do not write.
   void take_any(const char* key, std::vector<double>& out) {
-    const auto found = json_.find(key);
-    if (found == json_.end() || !found->is_array()) return;
-    for (const auto& each : *found)
-      if (each.is_number()) out.push_back(each.get<double>());
+    if (!json_.contains(key)) return;
+    const auto* found = find(key, [](const OrderedJson& j) {
+      return j.is_array() && std::ranges::all_of(j, [](const auto& each) { return each.is_number(); });
+    });
+    if (found != nullptr) out = found->get<std::vector<double>>();
   }
   void take_object(const char* key, std::string& out) {
     if (const auto* found = find(key, [](const OrderedJson& j) { return j.is_null() || j.is_object(); }))
@@ -59,8 +69,8 @@ class Members {
     std::optional<double> scale;
     inner.take("scale", scale);
     out.emplace();
-    inner.take("growth_steps", out->growth_steps);
-    inner.take("hysteresis", out->hysteresis);
+    inner.take("growth_steps", 0, out->growth_steps);
+    inner.take("hysteresis", 0, out->hysteresis);
     out->scale = scale.value_or(1);
     if (wrong_.empty()) wrong_ = inner.wrong();
   }
@@ -122,14 +132,14 @@ std::optional<RunState> parse_run_state(std::string_view text, std::string_view 
   RunState out;
   Members members(json);
   std::int64_t format = 0, ranks = 0;
-  members.take("format", format);
-  members.take("step", out.step);
-  members.take("epoch", out.epoch);
-  members.take("samples_consumed", out.samples);
+  members.take("format", 0, format);
+  members.take("step", 0, out.step);
+  members.take("epoch", 0, out.epoch);
+  members.take("samples_consumed", 0, out.samples);
   members.take("optimizer", out.optimizer);
-  members.take("optimizer_steps", out.optimizer_steps);
+  members.take("optimizer_steps", 0, out.optimizer_steps);
   members.take("seed", out.seed);
-  members.take("global_batch_size", out.global_batch_size);
+  members.take("global_batch_size", 1, out.global_batch_size);
   members.take_object("lr_schedule", out.lr_schedule);
   members.take("loss_scale", out.loss_scale);
   members.take("loss", out.loss);
@@ -137,14 +147,17 @@ std::optional<RunState> parse_run_state(std::string_view text, std::string_view 
   members.take("best_val_loss", out.best_val_loss);
   members.take("best", out.best);
   members.take_any("recent_losses", out.recent_losses);
-  members.take("ranks", ranks);
+  members.take("ranks", 1, ranks);
   members.take("automodel", out.version);
   members.take("recipe", out.recipe);
   members.take_object("resolved", out.resolved);
   out.ranks = static_cast<int>(ranks);
-  if (!members.wrong().empty()) return refuse(fmt::format("'{}' is missing or has the wrong type", members.wrong()));
+  if (!members.wrong().empty())
+    return refuse(fmt::format("'{}' is missing, of the wrong type or out of range", members.wrong()));
   if (format != 1) return refuse(fmt::format("its format is {}; only 1 is known", format));
-  if (out.step < 0) return refuse(fmt::format("its step is {}", out.step));
+  if (!out.best.empty() && !parse_checkpoint_name(out.best))
+    return refuse(fmt::format("'best' is '{}', which is not the name of a checkpoint", out.best));
+  if (ranks > std::numeric_limits<int>::max()) return refuse("'ranks' is out of range");
   return out;
 }
 
