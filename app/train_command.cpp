@@ -280,7 +280,7 @@ int run_train(const Options& options) {
   if (options.json) job.printed = launch::Printed::kEvents;
   if (options.min_ranks && restarts == 0) throw wrong_words("--min-ranks needs restarts", "add --max-restarts N");
   if (restarts > 0 || !starter.empty() || options.json) return supervise(loaded, options, std::move(job), restarts);
-  return ranks > 1 ? launch::run_ranks(job.work, ranks, job.recipe, job.overrides) : launch::exec_worker(job);
+  return ranks > 1 ? launch::watch_ranks(job).code : launch::exec_worker(job);
 }
 
 }  // namespace automodel::app

@@ -48,6 +48,14 @@ void let_threads_sleep() {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", kSpins, 0);
 }
 
+/// Ranks of one host exchange messages through shared memory. Open MPI would still have each of them listen for TCP on
+/// every interface (whatever btl_tcp_if_include says), or on a network card through libfabric. What the user has set
+/// stays.
+void listen_nowhere() {
+  setenv("OMPI_MCA_pml", "ob1", 0);
+  setenv("OMPI_MCA_btl", "^tcp,ofi", 0);
+}
+
 /// Replaces this process; returns an exit code only on failure.
 int become(const std::vector<std::string>& words, const std::string& hint) {
   std::vector<char*> argv;
@@ -315,6 +323,7 @@ RankRun run_job(const RankJob& job, StderrTail* tail) {
     setenv(metrics::kTerminalVariable, std::to_string(size.ws_col).c_str(), 1);
   if (tail != nullptr) tail->become_stderr();
   const bool own = job.starter.empty();
+  if (own) listen_nowhere();
   _exit(become(words, own && job.ranks > 1
                           ? "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"
                       : own ? kWorkerHint

@@ -163,6 +163,37 @@ class FewerRanks(TwoNames):
 
 
 class Causes(RestartCase):
+    def test_a_rank_that_stops_before_the_ranks_meet(self):
+        """Without restarts too: mpirun and the other rank would wait for it forever."""
+        worker = self.folder / "worker"
+        worker.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && kill -STOP $$\nexec {BIN}/automodel-worker "$@"\n')
+        worker.chmod(0o755)
+        self.start("--nproc-per-node", "2", "--fault_tolerance.start_minutes", "0.1", environment={"AUTOMODEL_WORKER": str(worker)})
+        code, lines = self.finish()
+        self.assertEqual(code, 4, lines)
+        self.assertIn("error[no-start]: mpirun has not started all ranks within 6 s", "\n".join(lines))
+
+    def test_ranks_of_one_host_listen_on_the_loopback_interface_only(self):
+        """mpirun itself has a port on every interface, which no setting of Open MPI 4 moves (SECURITY.md)."""
+        self.start("--nproc-per-node", "2", "--step_scheduler.max_steps", "100000")
+        self.wait_for_step(5)
+        sockets = set()
+        for pid in workers_below(self.job.pid):
+            for handle in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                try:
+                    sockets.add(os.readlink(handle))
+                except OSError:
+                    continue
+        listeners = []
+        for table in ("tcp", "tcp6"):
+            for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                    listeners.append(words[1])
+        self.assertTrue(listeners)
+        loopback = ("0100007F:", "00000000000000000000000001000000:", "0000000000000000FFFF00000100007F:")
+        self.assertEqual([each for each in listeners if not each.startswith(loopback)], [])
+
     def test_no_progress(self):
         worker = self.folder / "worker"
         worker.write_text("#!/bin/sh\necho 'error[internal]: always' >&2\nexit 70\n")
