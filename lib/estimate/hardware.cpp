@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <fstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/proc_field.h"
 #include "base/spelling.h"
+#include "estimate/cpu_rates.h"
 
 namespace automodel::estimate {
 namespace {
@@ -67,39 +67,6 @@ std::string plain(std::string_view name) {
   return out;
 }
 
-/// The first CPU in /proc/cpuinfo.
-struct CpuInfo {
-  std::string name = "unknown CPU";
-  double peak = 0;  ///< float32 FLOP/s per core: clock x lanes x 2 (fused multiply-add) x 2 units
-};
-CpuInfo cpu_info() {
-  std::ifstream file("/proc/cpuinfo");
-  CpuInfo out;
-  double clock = 2.5e9;
-  double lanes = 4;
-  for (std::string line; std::getline(file, line);) {
-    const auto value = [&] { return line.substr(std::min(line.find(':') + 2, line.size())); };
-    if (line.starts_with("model name")) out.name = value();
-    if (line.starts_with("cpu MHz")) clock = std::max(clock, std::atof(value().c_str()) * 1e6);
-    if (!line.starts_with("flags")) continue;
-    lanes = line.find(" avx512f") != std::string::npos ? 16 : line.find(" avx2") != std::string::npos ? 8 : 4;
-    break;
-  }
-  out.peak = clock * lanes * 4;
-  return out;
-}
-
-/// Speedup of layers in bfloat16 over float32 as reached by steps of small models (docs/performance.md). Matmuls alone
-/// are two (AVX-512) and six (AMX) times as fast.
-double bfloat16_gain(BFloat16Unit unit) {
-  switch (unit) {
-    case BFloat16Unit::kNone: return 1;
-    case BFloat16Unit::kAvx512: return 1.5;
-    case BFloat16Unit::kAmx: return 2.5;
-  }
-  return 1;
-}
-
 int cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
@@ -144,6 +111,9 @@ void use_bandwidths(Hardware& out, const config::HardwareConfig& config) {
   if (config.network_bandwidth()) out.network.bandwidth = *config.network_bandwidth() * kGB;
 }
 
+/// Rate of layers and head on a CPU as a share of what matmuls reach (docs/estimates.md).
+constexpr double kLayers = 0.9;
+
 /// This machine's CPU, divided among the ranks that run on it.
 Hardware host(const config::HardwareConfig& config, const HardwareRequest& request) {
   Hardware out;
@@ -155,10 +125,11 @@ Hardware host(const config::HardwareConfig& config, const HardwareRequest& reque
   out.threads = threads_of_rank(local);
   out.share = std::min(1.0, static_cast<double>(cores()) / (static_cast<double>(local) * out.threads));
   const double threads = out.threads * out.share;
-  out.peak = cpu_info().peak * threads * (request.compute == DType::kFloat64 ? 0.5 : 1.0);
-  if (request.compute == DType::kBFloat16 && request.bfloat16) out.peak *= bfloat16_gain(*request.bfloat16);
-  out.forward_efficiency = out.backward_efficiency = out.head_efficiency = 0.5;
-  out.memory_bandwidth = 8 * kGB * threads;
+  const auto rates = cpu_rates();
+  out.peak = rates.float32 * threads * (request.compute == DType::kFloat64 ? 0.5 : 1.0);
+  if (request.compute == DType::kBFloat16 && request.bfloat16) out.peak *= rates.gain(*request.bfloat16);
+  out.forward_efficiency = out.backward_efficiency = out.head_efficiency = kLayers;
+  out.memory_bandwidth = rates.memory * threads;
   out.layer_overhead = 60e-6;
   out.step_overhead = 200e-6;
   out.node = {4 * kGB, 5e-6};
@@ -231,7 +202,7 @@ DispatchTimes dispatch_of(const Hardware& hardware, int expert_ranks) {
 }
 
 std::string machine_name() {
-  return fmt::format("{}, {} cores", cpu_info().name, cores());
+  return fmt::format("{}, {} cores", cpu_rates().name, cores());
 }
 
 int threads_of_rank(int local_ranks) {

@@ -114,16 +114,18 @@ TEST_CASE("bfloat16 on a CPU gives a warning without its instructions and an est
   CHECK(policy.warnings[0].where.line == 6);
 
   // The types are the same everywhere, so that different machines make the same plan; only estimates differ.
-  double before = 1;
+  // Whether bfloat16 is faster with AVX512-BF16 depends on the processor.
+  double before = 0;
   for (const auto unit : {BFloat16Unit::kAvx512, BFloat16Unit::kAmx}) {
     const auto plan = planned(unit, "");
     CHECK(fingerprint(plan) == fingerprint(none));
     CHECK(plan.warnings.empty());
     CHECK(plan.estimate->float32_ratio > 1.2 * before);
-    CHECK(plan.estimate->time.step < none.estimate->time.step);
     before = plan.estimate->float32_ratio;
     CHECK(estimate::to_text(*plan.estimate, plan).find("times as long") != std::string::npos);
   }
+  CHECK(before > 1.2);
+  CHECK(planned(BFloat16Unit::kAmx, "").estimate->time.step < none.estimate->time.step);
   const auto wide = planned(BFloat16Unit::kNone, "model_parallel: {params_dtype: float32}\n");
   CHECK(wide.warnings.empty());
   const auto measured = planned(BFloat16Unit::kAmx, "").estimate->float32_ratio;

@@ -1,0 +1,42 @@
+// Rates of processors from the text of /proc/cpuinfo.
+#include "estimate/cpu_rates.h"
+
+#include <sstream>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+namespace automodel::estimate {
+namespace {
+
+CpuRates rates_of(const std::string& vendor, int family, const std::string& flags) {
+  std::istringstream info("processor\t: 0\nvendor_id\t: " + vendor + "\ncpu family\t: " + std::to_string(family) +
+                          "\nmodel name\t: A CPU\ncpu MHz\t\t: 3000.000\nflags\t\t: " + flags +
+                          "\nbugs\t\t: none\n\nprocessor\t: 1\nvendor_id\t: other\nflags\t\t: sse\n");
+  return cpu_rates(info);
+}
+
+}  // namespace
+
+TEST_CASE("measured processors are known by vendor, family and instructions", "[estimate]") {
+  const auto narrow = rates_of("AuthenticAMD", 25, "fpu avx2 avx512f");
+  CHECK(narrow.name == "A CPU");
+  CHECK(narrow.float32 == 100e9);
+  CHECK(rates_of("AuthenticAMD", 26, "fpu avx2 avx512f avx512_bf16").float32 == 255e9);  // as many lanes, twice as wide
+  const auto halves = rates_of("GenuineIntel", 6, "avx2 avx512f avx512_bf16");
+  CHECK(halves.gain(BFloat16Unit::kAvx512) < 1);
+  CHECK(rates_of("GenuineIntel", 6, "avx2 avx512f avx512_bf16 amx_bf16").float32 > halves.float32);
+  CHECK(halves.gain(BFloat16Unit::kAmx) > 2);
+  CHECK(halves.gain(BFloat16Unit::kNone) == 1);
+}
+
+TEST_CASE("other processors: clock times lanes", "[estimate]") {
+  CHECK(rates_of("AuthenticAMD", 25, "fpu avx2 fma").float32 == 3e9 * 8 * 4);  // without AVX-512
+  CHECK(rates_of("Other", 6, "avx2 avx512f").float32 == 3e9 * 16 * 4);
+  CHECK(rates_of("Other", 6, "avx512fancy").float32 == 3e9 * 4 * 4);
+  std::istringstream nothing;
+  CHECK(cpu_rates(nothing).float32 > 0);
+  CHECK(cpu_rates(nothing).name == "unknown CPU");
+}
+
+}  // namespace automodel::estimate
