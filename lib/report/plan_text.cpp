@@ -156,9 +156,11 @@ std::string batch_text(const plan::TrainingPlan& plan) {
   out += fmt::format("\ntypes     compute {}, {} {}, gradients {}", name_of(types.compute),
                      other && types.master == types.stored ? "weights" : "master weights", name_of(types.master),
                      name_of(types.gradient));
-  if (plan.execution.precision.autocast) out += fmt::format(", products in {}", name_of(*plan.execution.precision.autocast));
+  if (plan.execution.precision.autocast)
+    out += fmt::format(", products in {}", name_of(*plan.execution.precision.autocast));
   if (plan.execution.precision.float8)
-    out += fmt::format(", linear layers in float8 ({}{})", *config::to_dict(plan.execution.precision.float8->recipe).string(),
+    out += fmt::format(", linear layers in float8 ({}{})",
+                       *config::to_dict(plan.execution.precision.float8->recipe).string(),
                        !plan.cuda || plan.execution.precision.float8->emulate ? ", emulated" : "");
   if (plan.execution.precision.loss_scaler) out += ", dynamic loss scale";
   if (plan.execution.embedding_noise > 0) out += fmt::format(", embedding noise {:g}", plan.execution.embedding_noise);
