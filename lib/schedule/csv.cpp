@@ -5,9 +5,12 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "schedule/torch_waits.h"
 
 namespace automodel::schedule {
 namespace {
@@ -58,6 +61,8 @@ class CsvReader {
 
   void read_line(std::string_view line) {
     Row& row = table_.schedule.emplace_back();
+    done_.clear();
+    waited_for_.clear();
     if (line.find_first_not_of(" \t") == std::string_view::npos) return;
     row.reserve(static_cast<std::size_t>(std::count(line.begin(), line.end(), ',')) + 1);
     std::size_t begin = 0;
@@ -70,6 +75,7 @@ class CsvReader {
   }
 
   void read_cell(std::string_view cell, std::size_t column, Row& row) {
+    if (const auto action = parse_wait(cell)) return read_wait(*action, cell, column, row);
     ParseProblem problem;
     const auto slot = parse_slot(cell, problem);
     if (!slot) {
@@ -77,6 +83,8 @@ class CsvReader {
       row.emplace_back();
       return;
     }
+    for (const Action& action : slot->actions())
+      if (!is_compute(action.op())) done_.insert(to_text(action));
     if (format_ == CsvFormat::kComputeComms && slot->is_bubble())
       report("schedule-csv-bubble", {0, "an empty cell in a table with communication", "remove it"}, column, row);
     if (format_ == CsvFormat::kComputeOnly && !slot->is_bubble() && !is_compute(slot->actions()[0].op()))
@@ -86,6 +94,23 @@ class CsvReader {
               "has the format compute_comms"},
              column, row);
     row.push_back(*slot);
+  }
+
+  /// A wait of PyTorch 2.15 becomes an idle step, so that positions stay those of the file.
+  void read_wait(const Action& action, std::string_view cell, std::size_t column, Row& row) {
+    const std::string text = to_text(action);
+    const std::size_t offset = cell.find_first_not_of(" \t");
+    if (format_ == CsvFormat::kComputeOnly)
+      report("schedule-csv-communication",
+             {offset, fmt::format("a wait for {} in a compute_only table", text), "only F, I, W, B and OVERLAP_F_B"},
+             column, row);
+    else if (!done_.contains(text))
+      report("schedule-wait",
+             {offset, fmt::format("a wait for {} before it", text), "a wait follows what it waits for"}, column, row);
+    else if (!waited_for_.insert(text).second)
+      report("schedule-wait", {offset, fmt::format("a second wait for {}", text), "one wait per message or reduction"},
+             column, row);
+    row.emplace_back();
   }
 
   /// `column` is the cell's offset in its line; `row` does not contain the cell yet.
@@ -103,6 +128,8 @@ class CsvReader {
 
   CsvTable& table_;
   CsvFormat format_;
+  std::unordered_set<std::string> done_ = {};        // messages, gathers and reductions of this row
+  std::unordered_set<std::string> waited_for_ = {};  // of those, what a wait has named
   std::size_t dropped_ = 0;
 };
 

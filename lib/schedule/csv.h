@@ -34,7 +34,9 @@ struct CsvTable {
 /// Parses `text`. Lines end in LF or CRLF. A blank line is a rank without actions, which torch also counts and
 /// validate() rejects. `file` names the text in messages. Ids: schedule-csv-cell (not an action),
 /// schedule-csv-communication (SEND_F, ... in a compute_only file), schedule-csv-bubble (an empty cell in a
-/// compute_comms file), schedule-csv-empty, schedule-too-large. Memory is proportional to the size of the text.
+/// compute_comms file), schedule-wait (a wait of PyTorch
+/// 2.15 before what it waits for, or a second one; in order it becomes an idle step), schedule-csv-empty,
+/// schedule-too-large. Memory is proportional to the size of the text.
 CsvTable read_csv(std::string text, std::string file, CsvFormat format);
 /// The same from a file; id schedule-csv-file if it cannot be read.
 CsvTable load_csv(const std::string& path, CsvFormat format);

@@ -12,8 +12,9 @@ namespace {
 
 class SendRecvPass {
  public:
-  SendRecvPass(const Schedule& schedule, const Placement& placement, const Shape& shape)
+  SendRecvPass(const Schedule& schedule, const Placement& placement, const Shape& shape, IdleSteps idle)
       : schedule_(schedule),
+        idle_(idle),
         placement_(placement),
         shape_(shape),
         out_(schedule.size()),
@@ -44,7 +45,7 @@ class SendRecvPass {
     for (const Action& action : slot.actions())
       if (!is_ready(action)) return false;
     ++next_[rank];
-    if (slot.is_bubble()) return true;
+    if (slot.is_bubble() && idle_ == IdleSteps::kDrop) return true;
     out_[rank].push_back(slot);
     for (const Action& action : slot.actions()) finish(action, rank);
     return true;
@@ -103,6 +104,7 @@ class SendRecvPass {
   }
 
   const Schedule& schedule_;
+  IdleSteps idle_;
   const Placement& placement_;
   const Shape& shape_;
   Schedule out_;
@@ -127,10 +129,11 @@ Row add_reduce_grad(const Row& row, const Shape& shape) {
   return out;
 }
 
-Lowered add_send_recv(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin) {
+Lowered add_send_recv(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin,
+                      IdleSteps idle) {
   AUTOMODEL_CHECK(static_cast<int>(schedule.size()) == placement.ranks() && placement.stages() == shape.stages,
                   "the placement is not that of the table");
-  return SendRecvPass(schedule, placement, shape).run(origin);
+  return SendRecvPass(schedule, placement, shape, idle).run(origin);
 }
 
 Lowered lower(const Schedule& schedule, const Placement& placement, const Shape& shape, const Origin& origin) {

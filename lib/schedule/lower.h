@@ -3,6 +3,8 @@
 // table action for action.
 #pragma once
 
+#include <cstdint>
+
 #include "base/diagnostic.h"
 #include "schedule/action.h"
 #include "schedule/origin.h"
@@ -23,12 +25,14 @@ struct Lowered {
   Diagnostics problems = {};  ///< "schedule-deadlock" if ranks wait for each other; the message shows the cycle
 };
 
+enum class IdleSteps : std::uint8_t { kDrop, kKeep };
+
 /// Adds SEND and RECV between neighbouring stages on different ranks. Walks all rows in sweeps of one action per rank;
 /// when a result must be sent, SEND is appended to the sender's row and, at the same time, RECV to the receiver's.
 /// Hence sends and receives have the same order on every pair of ranks, and the table can run with blocking sends.
-/// Requires a table accepted by validate(). Linear in its size.
+/// Requires a table accepted by validate(). Linear in its size. An idle step takes a turn, kept in the result or not.
 Lowered add_send_recv(const Schedule& schedule, const Placement& placement, const Shape& shape,
-                      const Origin& origin = {});
+                      const Origin& origin = {}, IdleSteps idle = IdleSteps::kDrop);
 
 /// All passes. `schedule` must contain only compute actions and have passed validate(). For evaluation, apply lower()
 /// to forward_only(). Problems refer to cells of `schedule`.

@@ -24,6 +24,8 @@ void complete(PipelineSchedule& out, const Origin& origin, Schedule training) {
   out.proof = prove(out.training, out.placement, out.shape, origin);
   out.problems = out.proof.problems;
   if (!out.ok()) return;
+  // Waits of a file: until here they kept its positions.
+  for (Row& row : out.training) std::erase_if(row, [](const Slot& slot) { return slot.is_bubble(); });
   Lowered evaluation = lower(forward_only(out.order), out.placement, out.shape);
   AUTOMODEL_CHECK(evaluation.problems.empty(), "the forwards of a table that ends, end");
   out.evaluation = std::move(evaluation.schedule);

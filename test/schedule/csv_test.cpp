@@ -7,6 +7,7 @@
 #include "golden.h"
 #include "golden_folder.h"
 #include "schedule/pipeline_schedule.h"
+#include "schedule/torch_waits.h"
 
 namespace automodel::schedule {
 namespace {
@@ -149,6 +150,49 @@ TEST_CASE("a missing schedule file is reported with its path", "[schedule]") {
         "    help: pp_schedule_csv names a file with one line a pipeline rank\n");
   CHECK(ids(load_csv(automodel::golden_folder(), CsvFormat::kComputeOnly).problems) ==
         std::vector<std::string>{"schedule-csv-file"});
+}
+
+}  // namespace automodel::schedule
+
+namespace automodel::schedule {
+
+TEST_CASE("complete tables of PyTorch 2.15 are written cell by cell and read again", "[schedule][golden]") {
+  const auto recorded = golden("torch_2_15.json");
+  int waits = 0;
+  for (const auto& record : recorded) {
+    const std::string name = record[0];
+    const Request request{record[1], record[2], record[3]};
+    INFO(name << " ranks " << request.ranks << " stages per rank " << request.stages_per_rank << " microbatches "
+              << request.microbatches);
+    const PipelineSchedule made = make_schedule(generator_named(name), request);
+    std::string expected;
+    for (const std::string row : record[4]) expected += row + "\r\n";
+    CHECK(to_csv_with_waits(made.order, made.placement, made.shape) == expected);
+    waits += static_cast<int>(expected.find("WAIT_SEND_F") != std::string::npos);
+    const PipelineSchedule again =
+        make_schedule(read_csv(expected, "x", CsvFormat::kComputeComms), CsvFormat::kComputeComms, made.shape);
+    INFO(to_text(again.problems));
+    REQUIRE(again.ok());
+    CHECK(again.order == compute_only(made.order));
+  }
+  CHECK(waits > 40);
+}
+
+TEST_CASE("a wait of PyTorch 2.15 must follow what it waits for, once", "[schedule]") {
+  const auto problems = [](const std::string& row, CsvFormat format) { return read_csv(row, "x", format).problems; };
+  const auto comms = CsvFormat::kComputeComms;
+  CHECK(problems("0F0,0SEND_F0,0WAIT_SEND_F0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", comms).empty());
+  const auto early = problems("0F0,0WAIT_SEND_F0,0SEND_F0\n", comms);
+  REQUIRE(early.size() == 1);
+  CHECK(early[0].id == "schedule-wait");
+  CHECK(early[0].where.column == 5);
+  CHECK(ids(problems("0SEND_B0,0WAIT_SEND_B0,0WAIT_SEND_B0\n", comms)) == std::vector<std::string>{"schedule-wait"});
+  CHECK(ids(problems("0REDUCE_GRAD\n1WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", comms)) ==
+        std::vector<std::string>{"schedule-wait", "schedule-wait"});
+  CHECK(ids(problems("0WAIT_REDUCE_GRAD\n", CsvFormat::kComputeOnly)) ==
+        std::vector<std::string>{"schedule-csv-communication"});
+  for (const char* wrong : {"0WAIT_F0", "0WAIT_SEND_F", "0WAIT_RECV_F0", "WAIT_SEND_F0", "0WAIT_REDUCE_GRAD1"})
+    CHECK(ids(problems(std::string(wrong) + "\n", comms)) == std::vector<std::string>{"schedule-csv-cell"});
 }
 
 }  // namespace automodel::schedule
