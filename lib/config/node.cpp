@@ -87,8 +87,9 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) return report("yaml-syntax", mark, "this alias is inside its own anchor", "");
-    count(found->second.size, mark);
     Node copy = found->second.node;
+    const Size whole = found->second.size;
+    count({whole.nodes - 1, whole.bytes - copy.text.size()}, mark);  // add() counts the rest
     copy.where = location(mark);
     add(std::move(copy), YAML::NullAnchor);
   }

@@ -385,12 +385,15 @@ Value range(const TemplateList& arguments, TemplateBudget& budget) {
 
 std::size_t find_text(std::string_view text, std::string_view part, std::size_t from, TemplateBudget& budget) {
   if (from > text.size()) return std::string::npos;
-  text.remove_prefix(from);
-  const auto* found = static_cast<const char*>(memmem(text.data(), text.size(), part.data(), part.size()));
-  const std::size_t at = found == nullptr ? text.size() : static_cast<std::size_t>(found - text.data());
+  constexpr std::size_t kShort = 16;  // find() takes the product of both lengths at worst, memmem the sum
+  std::size_t at = std::string::npos;
+  if (part.size() <= kShort)
+    at = text.find(part, from);
+  else if (const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size()))
+    at = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
   budget.step();
-  budget.read(at + part.size());
-  return found == nullptr ? std::string::npos : from + at;
+  budget.read(std::min(at, text.size()) - from + part.size());
+  return at;
 }
 
 bool contains(const Value& whole, const Value& part, TemplateBudget& budget) {

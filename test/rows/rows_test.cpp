@@ -283,8 +283,9 @@ TEST_CASE("a folder of saved splits does not lead out of itself", "[rows]") {
   const test::TemporaryFolder folder;
   fs::create_directories(folder.path() / "set");
   fs::copy(kData + "/local/saved_squad", folder.path() / "outside", fs::copy_options::recursive);
-  for (const std::string name : {"../outside", (folder.path() / "outside").native(), std::string("..")}) {
-    folder.write("set/dataset_dict.json", json{{"splits", {name}}}.dump());
+  const std::vector<std::string> names = {"../outside", (folder.path() / "outside").native(), ".."};
+  for (const auto& name : names) {
+    folder.write("set/dataset_dict.json", json{{"splits", json::array({name})}}.dump());
     Diagnostics problems;
     CHECK_FALSE(load_rows(request_of((folder.path() / "set").native(), "all"), problems));
   }
