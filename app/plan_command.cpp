@@ -63,18 +63,11 @@ Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
            "hardware.memory"}};
 }
 
-/// What does not prevent a plan, but a run. `judged`: an error says whether it fits.
-Diagnostics untrainable(const estimate::EstimatedPlan& plan, const config::LoadedRecipe& loaded, bool judged) {
-  Diagnostics out;
-  if (!judged && plan.estimate && plan.estimate->memory.fit == estimate::Fit::kDoesNotFit) out = check_fit(plan);
-  if (!loaded.recipe.dataset())
-    out.push_back({"missing-key",
-                   "the recipe has no dataset: it can be planned, not trained",
-                   "add 'dataset:' with a _target_",
-                   {},
-                   "dataset"});
-  for (auto& each : out) each.where = loaded.origins.nearest(each.key);
-  return out;
+/// What does not prevent a plan, but a run.
+Diagnostics untrainable(const config::LoadedRecipe& loaded) {
+  if (loaded.recipe.dataset()) return {};
+  return {{"missing-key", "the recipe has no dataset: it can be planned, not trained", "add 'dataset:' with a _target_",
+           loaded.origins.nearest("dataset"), "dataset"}};
 }
 
 /// Searches the fastest plans for this many ranks; the best one is written to --apply.
@@ -192,7 +185,7 @@ int run_plan(const Options& given) {
                schedule::chrome_trace(plan.estimate ? plan.estimate->time.timeline : plan.pipeline->timeline,
                                       plan.pipeline->name));
   if (!options.json) err(to_text(plan.warnings, "warning"));
-  if (!options.json) err(to_text(untrainable(plan, loaded, options.require_fit), "warning"));
+  if (!options.json) err(to_text(untrainable(loaded), "warning"));
   const auto unfit = options.require_fit ? check_fit(plan) : Diagnostics{};
   if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, ExitCode::kRefused);
   const auto missing = check_files(options, plan, loaded);

@@ -82,8 +82,8 @@ bool load_repository(BuilderParts& parts, const std::string& path, const std::st
                      const std::optional<std::string>& revision, Diagnostics& problems);
 
 /// Loads the rows of the files that the key names, each looked for next to the recipe, then in the working directory.
-/// Together they are the split train, of which `split` may take a part; without it all rows. False after adding
-/// problems.
+/// Together they are one split (rows::load_split_of), of which `split` may take a part; without it all rows. False
+/// after adding problems.
 bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths, const std::string& path_key,
                       const std::optional<std::string>& split, Diagnostics& problems);
 

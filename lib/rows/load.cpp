@@ -79,12 +79,20 @@ class Loading {
     if (!parsed.problem.empty())
       return refuse("bad-value", parsed.problem, "write name, name[from:to], name[10%:20%], or several with +",
                     request_.split_key);
-    auto splits = files.empty() ? find() : SplitPaths{{"train", files}};
+    auto splits = files.empty() ? find() : SplitPaths{{split_of(files, parsed.parts), files}};
     if (!splits) return std::nullopt;
     return take(*splits, parsed.parts);
   }
 
  private:
+  /// The split that named files are: train, or the one that is asked for if all their names hold it (validation.jsonl).
+  static std::string split_of(const std::vector<fs::path>& files, const std::vector<SplitPart>& parts) {
+    const auto& name = parts.front().name;
+    const bool named = std::ranges::all_of(
+        files, [&](const fs::path& file) { return file.filename().native().find(name) != std::string::npos; });
+    return named && !name.empty() ? name : "train";
+  }
+
   std::nullopt_t refuse(std::string id, std::string message, std::string help, const std::string& key) {
     problems_.push_back({std::move(id), std::move(message), std::move(help), {}, key});
     return std::nullopt;

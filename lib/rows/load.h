@@ -32,7 +32,8 @@ struct LoadedRows {
 /// for an unknown split or configuration, `empty-data`, and those of the readers.
 std::optional<LoadedRows> load_rows(const LoadRequest& request, Diagnostics& problems);
 
-/// The rows that `request.split` chooses of `files`, which together are the split train.
+/// The rows that `request.split` chooses of `files`, which together are the split train, or the one that is asked for
+/// if all their names hold its name.
 std::optional<LoadedRows> load_split_of(const std::vector<std::filesystem::path>& files, const LoadRequest& request,
                                         Diagnostics& problems);
 

@@ -61,7 +61,7 @@ const std::vector<BadInput> kTable = {
     {"a dtype that torch has not", kBase + "distributed: {mp_policy: {param_dtype: int32}}\n", "", "bad-type", 4,
      "distributed.mp_policy.param_dtype"},
     {"a key twice", kBase + "seed: 1\nseed: 2\n", "", "duplicate-key", 5, "seed"},
-    {"broken YAML", kBase + "a: [1, 2\n", "", "yaml-syntax", 5, ""},
+    {"broken YAML", kBase + "a: [1, 2\n", "", "yaml-syntax", 4, ""},
     {"a tab", kBase + "optimizer:\n\tlr: 1\n", "", "yaml-syntax", 5, ""},
     {"an unset variable", kBase + "checkpoint: {checkpoint_dir: $AUTOMODEL_TEST_UNSET/x}\n", "", "environment", 4, ""},
     {"sizes that do not make the world", kBase + "distributed: {pp_size: 2, dp_size: 2, pipeline: {}}\n",

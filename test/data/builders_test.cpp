@@ -84,6 +84,8 @@ const std::set<std::string> kDeliberate = {
     "chat/tulu_unshifted",
     "chat/tulu_unshifted_maxlen",  // rows without labels are not trained on
     "column_mapped/json_dates",    // a date is text
+    "column_mapped/local_slice_ignored",
+    "chat/local_split_ignored",  // a slice of a file is taken
     "squad/llama2_cls_nemo_bos_eos",
 };
 

@@ -200,7 +200,7 @@ TEST_CASE("files are joined with end-of-text tokens and cut into windows", "[dat
   CHECK(opened.dataset->length(2) == 1);
   CHECK(opened.dataset->padding().shortest == 4);
   CHECK(opened.dataset->padding().id == 258);
-  CHECK(opened.dataset->summary() == "text: 4 files, 8 B, 10 tokens, 3 sequences of 4");
+  CHECK(opened.dataset->summary() == "text: 4 files, 8 B as bytes, 10 tokens, 3 sequences of 4");
 }
 
 TEST_CASE("each token except the first is a label exactly once, for every window length", "[data]") {

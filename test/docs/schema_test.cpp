@@ -175,7 +175,7 @@ TEST_CASE("the schema accepts the spellings that the program reads", "[docs]") {
            "checkpoint: {save_consolidated: true}",
            "checkpoint: {save_consolidated: False}",
            "checkpoint: {checkpoint_dir: 17}",
-           "step_scheduler: {max_steps: ${STEPS}, num_epochs: null}",
+           "step_scheduler: {max_steps: '${STEPS}', num_epochs: null}",
            "step_scheduler: ",
            "validation_dataloader: none",
            "optimizer: {lr: 1.0e-3}",
