@@ -140,6 +140,28 @@ void add_checkpoint_options(CLI::App& sub, Options& options) {
   sub.add_option("--base", options.base, "export --merge: folder of the base model")->type_name("DIR");
 }
 
+void add_schedule_options(CLI::App& sub, Options& options) {
+  sub.add_option("NAME", options.schedule, "A schedule's name, a table in PyTorch's CSV format, or search")->required();
+  sub.add_option("--pp-size", options.pipeline_ranks, "Pipeline ranks")->check(whole_number());
+  sub.add_option("--microbatches", options.microbatches, "Microbatches of a step")->check(whole_number());
+  sub.add_option("--stages-per-rank", options.stages_per_rank, "Stages per rank (default: the schedule's own)")
+      ->check(whole_number());
+  sub.add_option("--style", options.style, "Placement of the stages (default: the schedule's own; search: loop)")
+      ->check(one_of({"loop", "v"}));
+  sub.add_option("--costs", options.costs,
+                 "forward, backward_input, backward_weight, activation and kept, each a number or one per stage, and "
+                 "comm (default: 1, and comm 0); or the output of plan --json")
+      ->type_name("FILE.json");
+  sub.add_option("--memory-limit", options.memory_limit, "Most activations of a rank, in the unit of the costs")
+      ->type_name("X");
+  sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
+  sub.add_option("-o,--output", options.output, "Write the table in PyTorch's CSV format")->type_name("FILE.csv");
+  sub.add_option("--format", options.format,
+                 "What -o writes: computations only, with communication, or with the waits of PyTorch 2.15 too")
+      ->check(one_of({"compute", "lowered", "lowered-2.15"}))
+      ->capture_default_str();
+}
+
 void add_generate_options(CLI::App& sub, Options& options) {
   sub.add_option("DIR", options.folder, "Checkpoint, folder of checkpoints, export, or Hugging Face folder")
       ->required();
@@ -235,6 +257,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     sub.add_option("-o,--output", options.output, "Output file (default: RUN/report.html)")->type_name("FILE.html");
   }
+  if (command.takes & kSchedule) add_schedule_options(sub, options);
   if (command.takes & kGenerate) add_generate_options(sub, options);
   if (command.takes & kTokenizer) {
     sub.add_option("DIR", options.folder, "Folder with tokenizer.json or tokenizer.model")->required();

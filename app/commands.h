@@ -27,6 +27,7 @@ enum Takes : unsigned {
   kRows = 1u << 14,        ///< --rows, --validation
   kDoctor = 1u << 15,      ///< --ranks, --nproc-per-node, --start-with
   kThreads = 1u << 16,     ///< --nproc-per-node, of a command whose ranks are threads
+  kSchedule = 1u << 17,    ///< NAME|FILE|search, --pp-size, --microbatches, --costs, ...
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
@@ -48,5 +49,6 @@ int run_doctor(const Options& options);
 int run_generate(const Options& options);
 int run_report(const Options& options);
 int run_data(const Options& options);
+int run_schedule(const Options& options);
 
 }  // namespace automodel::app

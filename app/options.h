@@ -56,6 +56,11 @@ struct Options {
   std::string base = {};  ///< base model of adapters
   bool merge = false;
   std::vector<std::string> folders = {};  ///< of runs
+  // `schedule`.
+  std::string schedule = {};  ///< name, file or "search"
+  std::optional<int> pipeline_ranks = {}, microbatches = {}, stages_per_rank = {};
+  std::string style = {}, costs = {}, format = "compute";
+  std::optional<double> memory_limit = {};  ///< of a rank, in the unit of the costs' `activation`
   // `generate`.
   std::vector<std::string> prompts = {};
   bool chat = false;

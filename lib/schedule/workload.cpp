@@ -1,23 +1,22 @@
 #include "schedule/workload.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace automodel::schedule {
 namespace {
 
 /// The most forward work that fits in a rank's memory before the first input gradient frees any.
-Units most_forward_work(const Workload& work, const std::vector<Stage>& stages) {
-  if (work.memory >= kNoLimit) return kNoLimit;
-  Units most = 0;
+double most_forward_work(const Workload& work, const std::vector<Stage>& stages) {
+  if (work.memory >= kNoLimit) return static_cast<double>(kNoLimit);
+  double most = 0;
   for (const Stage stage : stages) {
-    const Units activation = work.activation[stage.at()];
-    if (activation <= 0) return kNoLimit;
-    const Units forward = work.forward[stage.at()];
+    const double activations = static_cast<double>(work.memory) / static_cast<double>(work.activation[stage.at()]);
     // With several stages this is the relaxed knapsack: all memory for the stage with the most work per byte.
-    const Units whole = work.memory / activation * forward;
-    most = std::max(most, stages.size() == 1 ? whole : whole + (work.memory % activation) * forward / activation + 1);
+    const double forwards = stages.size() == 1 ? std::floor(activations * (1 + 1e-12)) : activations;
+    most = std::max(most, forwards * static_cast<double>(work.forward[stage.at()]));
   }
-  return most;
+  return std::isfinite(most) ? most : static_cast<double>(kNoLimit);
 }
 
 /// Memory times the time for which one microbatch holds it at least, over the rank's stages.
@@ -94,7 +93,8 @@ Units lower_bound(const Workload& work) {
       start = std::min(start, heads.forward[stage.at()]);
       first_backward = std::min(first_backward, heads.backward_input[stage.at()]);
     }
-    bound = std::max({bound, start + all, first_backward + all - std::min(all, most_forward_work(work, stages))});
+    const double early = std::min(static_cast<double>(all), most_forward_work(work, stages));
+    bound = std::max({bound, start + all, first_backward + all - static_cast<Units>(std::ceil(early))});
     if (work.memory >= kNoLimit || work.memory <= 0) continue;
     const double held = memory_time(work, heads, stages) * work.microbatches;
     const auto usable = static_cast<double>(usable_memory(work, stages));
