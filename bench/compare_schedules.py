@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Step times of this program's schedules beside 1F1B's, on the model of bench/torch_pp.yaml.
 
-  bench/compare_schedules.py [--schedules InterleavedZeroBubble,ZBVZeroBubble] [--pp 2] [--hidden 256] [--dtype bfloat16] [--rounds 3]
+  bench/compare_schedules.py [--schedules InterleavedZeroBubble,V-Half,search,search:4] [--pp 2] [--hidden 256] [--dtype bfloat16] [--rounds 3]
       [--share 0.4]
 
 All schedules alternate round by round, so that they see the same machine; for each schedule the medians of its rounds and of the ratios to
-the same round's 1F1B are printed.
+the same round's 1F1B are printed, beside the ratio that the plan estimates and the largest memory of a rank. `search` is
+`automodel schedule search` with the estimated times of 1F1B's plan, `search:4` with at most 4 activations on a rank. For a model
+with a large vocabulary or uneven layers, override the recipe: model.config.vocab_size=32768
+distributed.pipeline.layers_per_stage=[6,2].
 
 With more ranks than cores, a rank that waits leaves its core to another rank, so that bubbles cost nothing and schedules cannot
 be compared. --share gives every rank its own part of a core: the kernel's CPU bandwidth control stops a rank that has used a millisecond
@@ -22,7 +25,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CHUNKS = {"1F1B": 1, "GPipe": 1}  # stages per rank; the other schedules have 2
+CHUNKS = {"1F1B": 1, "GPipe": 1, "ZB-H1": 1, "ZB-H2": 1, "search": 1}  # stages per rank; the other schedules have 2
 WARM_UP = 3  # steps
 QUOTA_US = 1000  # the least that Linux takes; short beside an action (5 ms and more at these sizes), so that a rank's speed is even
 
@@ -104,13 +107,41 @@ def environment(process):
     return dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
 
 
+def recipe(args, schedule, overrides):
+    """The recipe and its overrides; for a searched schedule, with the table that search() has written."""
+    chosen = (f"distributed.pipeline.pp_schedule_csv={table_of(schedule)}" if schedule.startswith("search")
+              else f"distributed.pipeline.pp_schedule={schedule}")
+    return [str(ROOT / "bench/torch_pp.yaml"), f"model.config.hidden_size={args.hidden}",
+            f"model.config.intermediate_size={args.ffn or args.hidden * 11 // 4}", f"distributed.pp_size={args.pp}",
+            f"model.torch_dtype={args.dtype}", chosen,
+            f"model_parallel.virtual_pipeline_model_parallel_size={CHUNKS.get(schedule.partition(':')[0], 2)}", *overrides]
+
+
+def plan(args, schedule, overrides):
+    words = [f"{args.worker_dir}/automodel", "plan", *recipe(args, schedule, overrides), "--json"]
+    return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+
+def table_of(schedule):
+    return ROOT / "runs" / f"bench_{schedule.replace(':', '_')}.csv"
+
+
+def search(args, schedule):
+    """Writes the table of `search` or `search:LIMIT` for the times that 1F1B's plan estimates."""
+    base = plan(args, "1F1B", args.overrides)
+    costs = table_of(schedule).with_suffix(".json")
+    costs.parent.mkdir(exist_ok=True)
+    costs.write_text(json.dumps(base))
+    limit = schedule.partition(":")[2]
+    subprocess.run([f"{args.worker_dir}/automodel", "schedule", "search", "--pp-size", str(args.pp), "--microbatches",
+                    str(base["pipeline"]["n_microbatches"]), "--costs", str(costs), "-o", str(table_of(schedule)),
+                    *(["--memory-limit", limit] if limit else [])], check=True, stdout=subprocess.DEVNULL)
+
+
 def start(args, schedule, folder, overrides=()):
     """Starts training bench/torch_pp.yaml with `schedule`, one thread per rank, for three steps more than are measured."""
-    command = [f"{args.worker_dir}/automodel", "train", str(ROOT / "bench/torch_pp.yaml"), "--nproc-per-node", str(args.pp),
-               f"model.config.hidden_size={args.hidden}", f"model.config.intermediate_size={args.ffn or args.hidden * 11 // 4}",
-               f"distributed.pp_size={args.pp}", f"model.torch_dtype={args.dtype}", f"distributed.pipeline.pp_schedule={schedule}",
-               f"model_parallel.virtual_pipeline_model_parallel_size={CHUNKS.get(schedule, 2)}",
-               f"step_scheduler.max_steps={args.steps + WARM_UP}", f"checkpoint.checkpoint_dir={folder}", *overrides]
+    command = [f"{args.worker_dir}/automodel", "train", *recipe(args, schedule, overrides), "--nproc-per-node", str(args.pp),
+               f"step_scheduler.max_steps={args.steps + WARM_UP}", f"checkpoint.checkpoint_dir={folder}"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
 
 
@@ -128,7 +159,8 @@ def run(args, schedule, shares):
     output = process.communicate()[0]
     if process.returncode != 0:
         raise SystemExit(output)
-    return records(folder)[1]
+    rows, step = records(folder)
+    return step, max(row["mem"] for row in rows)
 
 
 def main():
@@ -137,20 +169,28 @@ def main():
     shares = Shares(args.share, args.pp) if args.share else None
     share = f", {args.share} of a core per rank" if args.share else ""
     print(f"{args.dtype}, hidden {args.hidden}, pp {args.pp}{share}; {args.rounds} alternating rounds of {args.steps} steps")
+    for schedule in schedules:
+        if schedule.startswith("search"):
+            search(args, schedule)
+    estimated = {schedule: plan(args, schedule, args.overrides)["time"]["step"] for schedule in schedules}
+    memory = dict.fromkeys(schedules, 0)
     try:
         rounds = []
         for _ in range(args.rounds):
-            rounds.append({schedule: run(args, schedule, shares) for schedule in schedules})
+            rounds.append({})
+            for schedule in schedules:
+                rounds[-1][schedule], used = run(args, schedule, shares)
+                memory[schedule] = max(memory[schedule], used)
             print("  " + ", ".join(f"{schedule} {ms:.1f} ms" for schedule, ms in rounds[-1].items()), file=sys.stderr, flush=True)
     finally:
         if shares:
             shares.remove()
-    print("| schedule | ms per step | of 1F1B's | rounds |")
-    print("| --- | --- | --- | --- |")
+    print("| schedule | ms per step | of 1F1B's | estimated | memory | rounds |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for schedule in schedules:
         ratios = [each[schedule] / each["1F1B"] for each in rounds]
         print(f"| {schedule} | {statistics.median(each[schedule] for each in rounds):.1f} | {statistics.median(ratios):.3f} | "
-              f"{', '.join(f'{ratio:.3f}' for ratio in sorted(ratios))} |")
+              f"{estimated[schedule] / estimated['1F1B']:.3f} | {memory[schedule]:.3g} | {', '.join(f'{ratio:.3f}' for ratio in sorted(ratios))} |")
 
 
 if __name__ == "__main__":
