@@ -4,6 +4,9 @@
 #include <array>
 #include <set>
 
+#include "arch/families.h"
+#include "arch/families/family.h"
+
 namespace automodel::arch {
 namespace {
 
@@ -87,27 +90,6 @@ constexpr std::array kPartStyles = {
     PartStyle{Part::kSharedSwitch, Style::kSequence},
 };
 
-struct Row {
-  std::string_view module;  ///< relative to a layer
-  Style style;
-};
-/// Families whose transformers plan divides attention and feed-forward projections as kPartStyles does, without its
-/// kSequence entries. Two of them deviate from transformers 5: it replicates DeepSeek-V3's attention on every rank,
-/// while here the heads are divided as in its DeepSeek-V2 plan; and it only has rows for the ends of gpt-oss, while
-/// here the heads are divided as in transformers 4. Experts are not part of this plan: expert_tensor_parallel_size
-/// decides.
-constexpr std::array<std::string_view, 31> kDividedFamilies = {
-    "apertus", "arcee", "cohere",      "cohere2",   "deepseek_v2",  "deepseek_v3",   "dots1",     "ernie4_5",
-    "exaone4", "gemma", "gemma2",      "glm4_moe",  "ernie4_5_moe", "glm4_moe_lite", "gpt_oss",   "granite",
-    "helium",  "llama", "gemma3_text", "ministral", "ministral3",   "mistral",       "mixtral",   "olmo",
-    "phi",     "qwen2", "qwen3",       "qwen3_moe", "seed_oss",     "smollm3",       "starcoder2"};
-/// Phi-3: outputs of fused projections are gathered before they are split.
-constexpr std::array kJoinedRows = {
-    Row{"self_attn.qkv_proj", Style::kColwiseGathered},
-    Row{"self_attn.o_proj", Style::kRowwiseSplit},
-    Row{"mlp.gate_up_proj", Style::kColwiseGathered},
-    Row{"mlp.down_proj", Style::kRowwiseSplit},
-};
 /// Adds the styles of kPartStyles for the modules of layers.
 void add_parts(TensorPlan& plan, const Layout& layout, bool norms) {
   std::set<std::string_view> seen;  // layer kinds share names
@@ -175,6 +157,33 @@ std::string_view plan_name(std::string_view fqn) {
   return fqn;
 }
 
+std::span<const DividedBlock> divided_blocks() {
+  static const std::vector<DividedBlock> blocks = {
+      {Role::kAttention,
+       {Part::kQuery, Part::kKey, Part::kValue, Part::kQkv, Part::kQueryUp, Part::kKeyValueUp, Part::kAttentionGate},
+       {Part::kAttentionOut}},
+      {Role::kRecurrence,
+       {Part::kStateIn, Part::kStateQuery, Part::kStateKey, Part::kStateValue, Part::kStateGate, Part::kStateRate,
+        Part::kStateDecay, Part::kStateConv, Part::kStateQueryConv, Part::kStateKeyConv, Part::kStateValueConv,
+        Part::kStateDecayRate, Part::kStateDecayBias, Part::kStateSkip},
+       {Part::kStateOut}},
+      {Role::kMlp, {Part::kGate, Part::kUp, Part::kGateUp}, {Part::kDown}},
+      {Role::kSharedExpert, {Part::kSharedGate, Part::kSharedUp, Part::kSharedGateUp}, {Part::kSharedDown}},
+  };
+  return blocks;
+}
+
+TensorOverlap TensorOverlap::before(Part part) const {
+  const auto& blocks = divided_blocks();
+  const auto block = std::find_if(blocks.begin(), blocks.end(), [part](const DividedBlock& each) {
+    return std::find(each.first.begin(), each.first.end(), part) != each.first.end();
+  });
+  auto out = *this;
+  if (block != blocks.end() && !(block->role == Role::kAttention ? gather_attention : gather_mlp))
+    out.gather = out.scatter_in_backward = false;
+  return out;
+}
+
 TensorStyle TensorPlan::style_of(std::string_view module) const {
   for (const auto& [pattern, style] : rows)
     if (matches(pattern, module)) return style;
@@ -185,6 +194,10 @@ TensorStyle TensorPlan::style_of(const Parameter& parameter) const {
   return style_of(plan_name(parameter.fqn));
 }
 
+void divide_by_part(const Layout& layout, TensorPlan& plan) {
+  add_parts(plan, layout, false);
+}
+
 TensorPlan default_tensor_plan(const Layout& layout) {
   TensorPlan plan;
   add_parts(plan, layout, true);
@@ -193,15 +206,10 @@ TensorPlan default_tensor_plan(const Layout& layout) {
 }
 
 std::optional<TensorPlan> transformers_tensor_plan(const ModelSpec& spec, const Layout& layout) {
+  const auto* family = find_family(spec.model_type);
+  if (family == nullptr || family->plan_tensors == nullptr) return std::nullopt;
   TensorPlan plan;
-  const auto& divided = kDividedFamilies;
-  if (std::find(divided.begin(), divided.end(), spec.model_type) != divided.end())
-    add_parts(plan, layout, false);
-  else if (spec.model_type == "phi3")
-    for (const auto& row : kJoinedRows)
-      plan.rows.emplace_back(layout.layers + ".*." + std::string(row.module), row.style);
-  else
-    return std::nullopt;
+  family->plan_tensors(layout, plan);
   add_ends(plan, layout);
   return plan;
 }

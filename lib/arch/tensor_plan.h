@@ -47,6 +47,16 @@ const std::vector<std::string_view>& tensor_style_words();
 /// Words in transformers' plans that do not concern dense tensor parallelism. NeMo AutoModel skips them too.
 bool is_skipped_style(std::string_view word);
 
+/// Linear layers that belong together: the outputs of `first` become the inputs of `last`. A layer may lack some of the
+/// parts.
+struct DividedBlock {
+  Role role;  ///< kAttention, kRecurrence, kMlp or kSharedExpert
+  std::vector<Part> first;
+  std::vector<Part> last;
+};
+/// The blocks that tensor parallelism divides.
+std::span<const DividedBlock> divided_blocks();
+
 /// Which communication of sequence-parallel linear layers overlaps with GEMMs. Names in parentheses are Megatron Core's
 /// keys.
 struct TensorOverlap {
@@ -56,8 +66,14 @@ struct TensorOverlap {
   bool gather_in_backward = false;   ///< inputs are re-gathered during the input-gradient GEMM (tp_comm_bulk_wgrad)
   /// Input gradients are reduce-scattered during the weight-gradient GEMM (tp_comm_bulk_dgrad).
   bool scatter_under_weights = false;
-  bool gather_attention = true;  ///< `gather` also applies to the QKV projection (tp_comm_overlap_disable_qkv)
-  bool gather_mlp = true;        ///< `gather` also applies to the MLP's first layer (tp_comm_overlap_disable_fc1)
+  /// `gather` and `scatter_in_backward` also apply to the first linear layers of attention: its queries, keys and
+  /// values (tp_comm_overlap_disable_qkv).
+  bool gather_attention = true;
+  /// The same for the first linear layers of MLPs, shared experts and, as in Megatron Core, recurrent mixers
+  /// (tp_comm_overlap_disable_fc1).
+  bool gather_mlp = true;
+  /// What applies to the linear layer of `part`.
+  TensorOverlap before(Part part) const;
   /// Whether tokens are exchanged in per-rank chunks, as point-to-point messages.
   bool by_shares() const { return gather || scatter || scatter_in_backward; }
   bool operator==(const TensorOverlap&) const = default;

@@ -34,6 +34,8 @@ Weights::Weights(const std::vector<arch::Parameter>& list, const PlacementRule& 
     weight->tensor_replicas = placement.tensor_replicas;
     weight->copy = !info.tied_to.empty();
     weight->parameter.name = info.fqn;
+    weight->parameter.role = info.role;
+    weight->parameter.part = info.part;
     weight->parameter.frozen = !weight->trained;
     weight->parameter.shape = weight->slice.shape(weight->full);
     // Frozen weights form units of their own: only units with trained weights have gradients.

@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "arch/part.h"
 #include "ops/float8.h"
 #include "ops/quantized.h"
 
@@ -23,6 +24,8 @@ class WeightGradients;
 /// parameters are sharded. `grad` is undefined for a parameter that is not trained.
 struct Parameter {
   std::string name = {};                 ///< fully qualified, as in Hugging Face files
+  arch::Role role = arch::Role::kMlp;    ///< what the parameter is in the model
+  arch::Part part = arch::Part::kNone;   ///< and in its layer; an adapter's is that of the adapted weight
   std::vector<std::int64_t> shape = {};  ///< on this rank
   at::Tensor value = {};
   at::Tensor grad = {};

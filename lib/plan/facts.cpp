@@ -257,9 +257,11 @@ constexpr std::array kOverlap = {
     fact<&TensorOverlap::scatter_under_weights>(
         "scatter_under_weights", kTime | kMemory,
         "Input gradients are reduce-scattered during the weight-gradient matmul."),
-    fact<&TensorOverlap::gather_attention>("gather_attention", kTime | kMemory,
-                                           "`gather` also applies to the projections of queries, keys and values."),
-    fact<&TensorOverlap::gather_mlp>("gather_mlp", kTime | kMemory, "`gather` also applies to the MLP's first layer."),
+    fact<&TensorOverlap::gather_attention>(
+        "gather_attention", kTime | kMemory,
+        "`gather` and `scatter_in_backward` also apply to the projections of queries, keys and values."),
+    fact<&TensorOverlap::gather_mlp>("gather_mlp", kTime | kMemory,
+                                     "The same for the first layers of MLPs, shared experts and recurrent mixers."),
 };
 
 // Decisions that `plan --json` prints in a form of its own. They have no row on the reference page.

@@ -14,6 +14,7 @@ namespace automodel::plan {
 namespace {
 
 using arch::Part;
+using arch::Role;
 using arch::TensorStyle;
 
 /// "1, 2, 4": the common divisors of `sizes`.
@@ -36,31 +37,6 @@ std::string head_divisors(int heads, int kv_heads, bool shared) {
   return out;
 }
 
-/// Linear layers that belong together: the output of `first` is the input of `last`.
-struct Block {
-  std::string_view name;
-  std::vector<Part> first;  ///< parts that a layer lacks are skipped
-  std::vector<Part> last;
-  bool heads;
-};
-const std::vector<Block>& blocks() {
-  static const std::vector<Block> all = {
-      {"attention",
-       {Part::kQuery, Part::kKey, Part::kValue, Part::kQkv, Part::kQueryUp, Part::kKeyValueUp, Part::kAttentionGate},
-       {Part::kAttentionOut},
-       true},
-      {"state",
-       {Part::kStateIn, Part::kStateQuery, Part::kStateKey, Part::kStateValue, Part::kStateGate, Part::kStateRate,
-        Part::kStateDecay, Part::kStateConv, Part::kStateQueryConv, Part::kStateKeyConv, Part::kStateValueConv,
-        Part::kStateDecayRate, Part::kStateDecayBias, Part::kStateSkip},
-       {Part::kStateOut},
-       true},
-      {"mlp", {Part::kGate, Part::kUp, Part::kGateUp}, {Part::kDown}, false},
-      {"shared experts", {Part::kSharedGate, Part::kSharedUp, Part::kSharedGateUp}, {Part::kSharedDown}, false},
-  };
-  return all;
-}
-
 /// Checks one plan against one model.
 class TensorCheck {
  public:
@@ -72,7 +48,7 @@ class TensorCheck {
     std::set<int> seen;
     for (int layer = 0; layer < layout_.layer_count() && fine_; ++layer)
       if (seen.insert(layout_.kind_of[static_cast<std::size_t>(layer)]).second || every)
-        for (const auto& block : blocks()) check(layer, block, key);
+        for (const auto& block : arch::divided_blocks()) check(layer, block, key);
   }
 
   void divides(std::int64_t size, std::string_view name, const std::string& help) {
@@ -92,7 +68,7 @@ class TensorCheck {
     report_.refuse("tp-plan", key, message, help);
   }
 
-  void check(int layer, const Block& block, const std::string& key) {
+  void check(int layer, const arch::DividedBlock& block, const std::string& key) {
     std::optional<TensorStyle> first;
     std::string_view first_name;
     const auto& kind = layout_.kind(layer);
@@ -109,15 +85,15 @@ class TensorCheck {
       first_name = name;
     }
     if (!first) return;
-    if (block.name == "attention" && spec_.latent) latent(layer, *first, key);
-    if (block.name == "state" && *first != TensorStyle::kColwise)
+    if (block.role == Role::kAttention && spec_.latent) latent(layer, *first, key);
+    if (block.role == Role::kRecurrence && *first != TensorStyle::kColwise)
       return misfit(
           key, "a recurrent mixer can only be split by heads",
           "colwise for its projections, convolutions and per-head parameters, rowwise for the last projection");
     for (const auto part : block.last) {
       if (!kind.has(part)) continue;
       const auto style = style_of(layer, part);
-      if (!fit(*first, style, block.heads))
+      if (!fit(*first, style, has_heads(block)))
         return misfit(
             key,
             fmt::format("{} is {} but {} is {}", first_name, arch::name_of(*first), kind.module(part),
@@ -152,6 +128,10 @@ class TensorCheck {
     if (fine_) divides(state.heads, "heads of a recurrent layer:", possible);
   }
 
+  static bool has_heads(const arch::DividedBlock& block) {
+    return block.role == Role::kAttention || block.role == Role::kRecurrence;
+  }
+
   static bool fit(TensorStyle first, TensorStyle last, bool heads) {
     const auto alike = [](TensorStyle style) {
       return style == TensorStyle::kReplicated || style == TensorStyle::kReplicatedSummedGradient;
@@ -162,10 +142,10 @@ class TensorCheck {
            (last == TensorStyle::kRowwiseSplit || alike(last));
   }
 
-  void sizes(int layer, const Block& block, TensorStyle first) {
+  void sizes(int layer, const arch::DividedBlock& block, TensorStyle first) {
     if (first != TensorStyle::kColwise && first != TensorStyle::kColwiseGathered) return;
-    if (block.name == "state") return state();
-    if (block.heads) {
+    if (block.role == Role::kRecurrence) return state();
+    if (has_heads(block)) {
       // With more ranks than key-value heads, adjacent ranks hold the same head. This requires a separate key weight.
       const bool own = first == TensorStyle::kColwise && layout_.kind(layer).has(Part::kKey);
       const bool shared = own && spec_.kv_heads < tp_ && tp_ % spec_.kv_heads == 0;
@@ -175,7 +155,7 @@ class TensorCheck {
         divides(spec_.kv_heads, "num_key_value_heads", possible);
       divides(first == TensorStyle::kColwise ? spec_.heads : std::int64_t{spec_.kv_heads} * spec_.head_dim,
               first == TensorStyle::kColwise ? "num_attention_heads" : "the width of keys and values", possible);
-    } else if (block.name == "mlp") {
+    } else if (block.role == Role::kMlp) {
       const int width = spec_.ffn_of(layer);
       divides(width, spec_.ffns.empty() ? "intermediate_size" : fmt::format("the width of layer {}'s MLP", layer),
               fmt::format("tp_size can be {}", common_divisors({width})));
@@ -234,8 +214,8 @@ arch::TensorPlan read_mapping(const config::Value::Map& map, const arch::Layout&
 /// Evaluates the recipe's switches for communication overlap: NeMo AutoModel's single one, or Megatron Core's.
 class OverlapChoice {
  public:
-  OverlapChoice(const config::Recipe& recipe, int tp, bool sequence, Located& report)
-      : m_(recipe.model_parallel()), report_(report), tp_(tp), sequence_(sequence) {
+  OverlapChoice(const config::Recipe& recipe, const arch::Layout& layout, int tp, bool sequence, Located& report)
+      : m_(recipe.model_parallel()), layout_(layout), report_(report), tp_(tp), sequence_(sequence) {
     const auto* fsdp = std::get_if<config::FSDP2Config>(&recipe.distributed->strategy());
     async_ = fsdp != nullptr && fsdp->enable_async_tensor_parallel();
   }
@@ -260,11 +240,32 @@ class OverlapChoice {
     out.scatter_under_weights = m_.tp_comm_bulk_dgrad();
     out.gather_attention = !m_.tp_comm_overlap_disable_qkv();
     out.gather_mlp = !m_.tp_comm_overlap_disable_fc1();
+    if (!out.gather_attention && !has_block({Role::kAttention}))
+      no_such_block("tp_comm_overlap_disable_qkv", "the model has no attention");
+    if (!out.gather_mlp && !has_block({Role::kMlp, Role::kSharedExpert, Role::kRecurrence}))
+      no_such_block("tp_comm_overlap_disable_fc1",
+                    "tensor parallelism divides no feed-forward block of the model: its layers have routed experts");
     return out;
   }
 
  private:
   static constexpr const char* kMegatron = "model_parallel.tp_comm_overlap";
+
+  bool has_block(std::initializer_list<Role> roles) const {
+    const auto has = [](const arch::LayerLayout& kind, const std::vector<Part>& parts) {
+      return std::any_of(parts.begin(), parts.end(), [&](Part part) { return kind.has(part); });
+    };
+    for (const auto& block : arch::divided_blocks())
+      if (std::find(roles.begin(), roles.end(), block.role) != roles.end())
+        for (const auto& kind : layout_.kinds)
+          if (has(kind, block.first)) return true;
+    return false;
+  }
+
+  void no_such_block(const std::string& name, const std::string& reason) {
+    const auto key = "model_parallel." + name;
+    report_.warn("no-effect", key, fmt::format("{} has no effect: {}", key, reason), "remove it");
+  }
 
   bool usable(bool wanted, const std::string& key) {
     if (!wanted) return false;
@@ -278,6 +279,7 @@ class OverlapChoice {
   }
 
   const config::ModelParallelConfig& m_;
+  const arch::Layout& layout_;
   Located& report_;
   int tp_;
   bool sequence_, async_ = false;
@@ -312,7 +314,7 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
       },
       loaded.recipe.distributed->strategy());
   const bool sequence = wants_sequence_parallel(loaded.recipe);
-  const auto overlap = OverlapChoice(loaded.recipe, sizes.tp, sequence, report)();
+  const auto overlap = OverlapChoice(loaded.recipe, model.layout, sizes.tp, sequence, report)();
   if (sizes.tp == 1) {
     for (const std::string each : {"distributed.tp_plan", "distributed.sequence_parallel"})
       if (report.given(each) && (each != key ? strategy_asks(loaded.recipe) : !given.is_null()))

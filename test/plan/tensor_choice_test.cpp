@@ -180,6 +180,27 @@ TEST_CASE("options that overlap tensor-parallel communication need sequence para
   CHECK(alone.plan->warnings[0].key == "model_parallel.tp_comm_overlap_ag");
 }
 
+TEST_CASE("a switch for communication overlap without a layer that it acts on is reported", "[plan]") {
+  const auto keys_without_effect = [](const std::string& model, const std::string& own) {
+    const auto result =
+        planned("strategy: ddp, tp_size: 2", "hidden_size: 64, num_hidden_layers: 2, vocab_size: 99, " + model,
+                "model_parallel: {tp_comm_overlap: true, sequence_parallel: true, " + own + "}\n");
+    INFO(to_text(result.problems));
+    REQUIRE(result.plan);
+    std::string out;
+    for (const auto& warning : result.plan->warnings)
+      if (warning.id == "no-effect") out += warning.key + " ";
+    return out;
+  };
+  const std::string heads = "num_attention_heads: 8, max_position_embeddings: 128, intermediate_size: 96, ";
+  const std::string both = "tp_comm_overlap_disable_qkv: true, tp_comm_overlap_disable_fc1: true";
+  CHECK(keys_without_effect(heads + "model_type: llama", both).empty());
+  CHECK(keys_without_effect(heads + "model_type: mixtral, num_local_experts: 4, num_experts_per_tok: 2", both) ==
+        "model_parallel.tp_comm_overlap_disable_fc1 ");
+  CHECK(keys_without_effect("model_type: mamba2, state_size: 16, num_heads: 8, head_dim: 16, expand: 2, n_groups: 2",
+                            both) == "model_parallel.tp_comm_overlap_disable_qkv ");
+}
+
 TEST_CASE("recurrent states can be sharded by heads but not by tokens", "[plan]") {
   const std::string mamba =
       "model_type: bamba, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, "

@@ -29,7 +29,7 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace apertus
 
-extern const Family kApertus = {"apertus", "ApertusForCausalLM", "Apertus: head norms, a plain MLP of xIELU",
-                                apertus::read, apertus::lay_out_layer};
+extern const Family kApertus = {"apertus",     "ApertusForCausalLM",   "Apertus: head norms, a plain MLP of xIELU",
+                                apertus::read, apertus::lay_out_layer, divide_by_part};
 
 }  // namespace automodel::arch

@@ -17,7 +17,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace arcee
 
-extern const Family kArcee = {"arcee", "ArceeForCausalLM", "AFM: Llama with a plain MLP of squared ReLU", arcee::read,
-                              lay_out_llama};
+extern const Family kArcee = {"arcee",     "ArceeForCausalLM", "AFM: Llama with a plain MLP of squared ReLU",
+                              arcee::read, lay_out_llama,      divide_by_part};
 
 }  // namespace automodel::arch

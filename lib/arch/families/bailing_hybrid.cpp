@@ -42,6 +42,7 @@ extern const Family kBailingHybrid = {"bailing_hybrid",
                                       "Ling 3: delta attention by channel, latent attention with a gate, experts",
                                       bailing_hybrid::read,
                                       bailing_hybrid::lay_out_layer,
+                                      kNoTensorPlan,
                                       lay_out_bailing_ends};
 
 }  // namespace automodel::arch

@@ -62,6 +62,7 @@ extern const Family kBailingMoe = {"bailing_moe",
                                    "Ling 2: joined projections, norms of heads, sigmoid router in groups",
                                    bailing_moe::read,
                                    bailing_moe::lay_out_layer,
+                                   kNoTensorPlan,
                                    lay_out_bailing_ends};
 
 }  // namespace automodel::arch

@@ -45,7 +45,12 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
 
 }  // namespace bamba
 
-extern const Family kBamba = {"bamba",     "BambaForCausalLM",   "Bamba: Mamba-2 in most layers, attention in some",
-                              bamba::read, bamba::lay_out_layer, bamba::lay_out_names};
+extern const Family kBamba = {"bamba",
+                              "BambaForCausalLM",
+                              "Bamba: Mamba-2 in most layers, attention in some",
+                              bamba::read,
+                              bamba::lay_out_layer,
+                              kNoTensorPlan,
+                              bamba::lay_out_names};
 
 }  // namespace automodel::arch

@@ -15,8 +15,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace cohere
 
-extern const Family kCohere = {"cohere", "CohereForCausalLM",
-                               "Command-R, Aya 23: parallel blocks, LayerNorm without biases", cohere::read,
-                               lay_out_cohere};
+extern const Family kCohere = {
+    "cohere",     "CohereForCausalLM", "Command-R, Aya 23: parallel blocks, LayerNorm without biases",
+    cohere::read, lay_out_cohere,      divide_by_part};
 
 }  // namespace automodel::arch

@@ -15,8 +15,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace cohere2
 
-extern const Family kCohere2 = {"cohere2", "Cohere2ForCausalLM",
-                                "Command-R7B, Command-A: Cohere with windows, and RoPE only there", cohere2::read,
-                                lay_out_cohere};
+extern const Family kCohere2 = {
+    "cohere2",     "Cohere2ForCausalLM", "Command-R7B, Command-A: Cohere with windows, and RoPE only there",
+    cohere2::read, lay_out_cohere,       divide_by_part};
 
 }  // namespace automodel::arch

@@ -43,8 +43,11 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 
 }  // namespace deepseek_v2
 
-extern const Family kDeepseekV2 = {"deepseek_v2", "DeepseekV2ForCausalLM",
+extern const Family kDeepseekV2 = {"deepseek_v2",
+                                   "DeepseekV2ForCausalLM",
                                    "DeepSeek V2 and Coder-V2: latent attention, experts with shared ones",
-                                   deepseek_v2::read, deepseek_v2::lay_out_layer};
+                                   deepseek_v2::read,
+                                   deepseek_v2::lay_out_layer,
+                                   divide_by_part};
 
 }  // namespace automodel::arch

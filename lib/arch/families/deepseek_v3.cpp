@@ -25,8 +25,12 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 
 }  // namespace deepseek_v3
 
-extern const Family kDeepseekV3 = {"deepseek_v3", "DeepseekV3ForCausalLM",
+// transformers 5 replicates its attention on every rank; here the heads are divided, as in the plan of DeepSeek-V2.
+extern const Family kDeepseekV3 = {"deepseek_v3",
+                                   "DeepseekV3ForCausalLM",
                                    "DeepSeek V3 and R1: latent attention, grouped experts with shared ones",
-                                   deepseek_v3::read, deepseek_v3::lay_out_layer};
+                                   deepseek_v3::read,
+                                   deepseek_v3::lay_out_layer,
+                                   divide_by_part};
 
 }  // namespace automodel::arch

@@ -20,7 +20,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace dots1
 
-extern const Family kDots1 = {"dots1", "Dots1ForCausalLM", "dots.llm1: head norms, experts with a sigmoid router",
-                              dots1::read, lay_out_llama};
+extern const Family kDots1 = {"dots1",     "Dots1ForCausalLM", "dots.llm1: head norms, experts with a sigmoid router",
+                              dots1::read, lay_out_llama,      divide_by_part};
 
 }  // namespace automodel::arch

@@ -19,7 +19,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace ernie4_5
 
-extern const Family kErnie45 = {"ernie4_5", "Ernie4_5ForCausalLM",
-                                "ERNIE 4.5, dense: Llama with RoPE on adjacent pairs", ernie4_5::read, lay_out_llama};
+extern const Family kErnie45 = {
+    "ernie4_5",     "Ernie4_5ForCausalLM", "ERNIE 4.5, dense: Llama with RoPE on adjacent pairs",
+    ernie4_5::read, lay_out_llama,         divide_by_part};
 
 }  // namespace automodel::arch

@@ -45,8 +45,8 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 
 }  // namespace ernie4_5_moe
 
-extern const Family kErnie45Moe = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM",
-                                   "ERNIE 4.5 with experts, shared ones and a routing bias", ernie4_5_moe::read,
-                                   ernie4_5_moe::lay_out_layer};
+extern const Family kErnie45Moe = {
+    "ernie4_5_moe",     "Ernie4_5_MoeForCausalLM",   "ERNIE 4.5 with experts, shared ones and a routing bias",
+    ernie4_5_moe::read, ernie4_5_moe::lay_out_layer, divide_by_part};
 
 }  // namespace automodel::arch

@@ -22,8 +22,8 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace exaone4
 
-extern const Family kExaone4 = {"exaone4", "Exaone4ForCausalLM",
-                                "EXAONE 4: norms of block outputs, windows, and RoPE only there", exaone4::read,
-                                exaone4::lay_out_layer};
+extern const Family kExaone4 = {
+    "exaone4",     "Exaone4ForCausalLM",   "EXAONE 4: norms of block outputs, windows, and RoPE only there",
+    exaone4::read, exaone4::lay_out_layer, divide_by_part};
 
 }  // namespace automodel::arch

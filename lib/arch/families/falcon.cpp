@@ -59,8 +59,12 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
 
 }  // namespace falcon
 
-extern const Family kFalcon = {
-    "falcon",     "FalconForCausalLM",   "Falcon 7B to 180B and 2-11B: parallel blocks, joined projections by group",
-    falcon::read, falcon::lay_out_layer, falcon::lay_out_names};
+extern const Family kFalcon = {"falcon",
+                               "FalconForCausalLM",
+                               "Falcon 7B to 180B and 2-11B: parallel blocks, joined projections by group",
+                               falcon::read,
+                               falcon::lay_out_layer,
+                               kNoTensorPlan,
+                               falcon::lay_out_names};
 
 }  // namespace automodel::arch

@@ -77,6 +77,7 @@ extern const Family kFalconH1 = {"falcon_h1",
                                  "Falcon-H1: Mamba-2 and attention side by side, multipliers on every branch",
                                  falcon_h1::read,
                                  falcon_h1::lay_out_layer,
+                                 kNoTensorPlan,
                                  falcon_h1::lay_out_names};
 
 }  // namespace automodel::arch

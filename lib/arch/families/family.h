@@ -10,6 +10,16 @@
 
 namespace automodel::arch {
 
+struct TensorPlan;
+
+/// Adds the rows of a tensor-parallel plan for the modules of layers.
+using PlanTensors = void (*)(const Layout& layout, TensorPlan& plan);
+inline constexpr PlanTensors kNoTensorPlan = nullptr;
+/// Divides attention and feed-forward projections by their parts, as the default plan does, and leaves the tokens of
+/// norms whole: what transformers' plans of most families say. Experts are not part of a plan:
+/// expert_tensor_parallel_size divides them.
+void divide_by_part(const Layout& layout, TensorPlan& plan);
+
 struct Family {
   std::string_view model_type;    ///< of config.json
   std::string_view architecture;  ///< transformers' class of the language model
@@ -18,6 +28,8 @@ struct Family {
   void (*read)(ConfigReader& config, ModelSpec& spec);
   /// Adds the modules of one layer, with checkpoint names relative to the layer.
   void (*lay_out_layer)(const ModelSpec& spec, int number, LayerBuilder& layer);
+  /// The family's plan in transformers, for tp_plan: auto.
+  PlanTensors plan_tensors = kNoTensorPlan;
   /// Sets the names of the modules outside the layers; nullptr: Llama's.
   void (*lay_out_ends)(const ModelSpec& spec, Layout& layout) = nullptr;
 };

@@ -28,8 +28,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace gemma
 
-extern const Family kGemma = {"gemma", "GemmaForCausalLM",
-                              "Gemma 1: Llama with scaled embeddings and norms of 1 + weight", gemma::read,
-                              lay_out_llama};
+extern const Family kGemma = {
+    "gemma",     "GemmaForCausalLM", "Gemma 1: Llama with scaled embeddings and norms of 1 + weight",
+    gemma::read, lay_out_llama,      divide_by_part};
 
 }  // namespace automodel::arch

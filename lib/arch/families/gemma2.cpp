@@ -36,8 +36,8 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace gemma2
 
-extern const Family kGemma2 = {"gemma2", "Gemma2ForCausalLM",
-                               "Gemma 2: norms around every block, soft caps, alternating sliding window", gemma2::read,
-                               gemma2::lay_out_layer};
+extern const Family kGemma2 = {
+    "gemma2",     "Gemma2ForCausalLM",   "Gemma 2: norms around every block, soft caps, alternating sliding window",
+    gemma2::read, gemma2::lay_out_layer, divide_by_part};
 
 }  // namespace automodel::arch

@@ -44,8 +44,11 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace gemma3_text
 
-extern const Family kGemma3Text = {"gemma3_text", "Gemma3ForCausalLM",
+extern const Family kGemma3Text = {"gemma3_text",
+                                   "Gemma3ForCausalLM",
                                    "Gemma 3, text: Gemma 2 with head norms and one RoPE for each kind of layer",
-                                   gemma3_text::read, gemma3_text::lay_out_layer};
+                                   gemma3_text::read,
+                                   gemma3_text::lay_out_layer,
+                                   divide_by_part};
 
 }  // namespace automodel::arch

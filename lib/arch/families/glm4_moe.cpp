@@ -21,8 +21,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace glm4_moe
 
-extern const Family kGlm4Moe = {"glm4_moe", "Glm4MoeForCausalLM",
-                                "GLM-4.5 to 4.7: experts with a sigmoid router, RoPE on half the dimensions",
-                                glm4_moe::read, lay_out_llama};
+extern const Family kGlm4Moe = {
+    "glm4_moe",     "Glm4MoeForCausalLM", "GLM-4.5 to 4.7: experts with a sigmoid router, RoPE on half the dimensions",
+    glm4_moe::read, lay_out_llama,        divide_by_part};
 
 }  // namespace automodel::arch

@@ -24,8 +24,8 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
 
 }  // namespace glm4_moe_lite
 
-extern const Family kGlm4MoeLite = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM",
-                                    "GLM-4.7-Flash: latent attention, experts with a sigmoid router",
-                                    glm4_moe_lite::read, glm4_moe_lite::lay_out_layer};
+extern const Family kGlm4MoeLite = {
+    "glm4_moe_lite",     "Glm4MoeLiteForCausalLM",     "GLM-4.7-Flash: latent attention, experts with a sigmoid router",
+    glm4_moe_lite::read, glm4_moe_lite::lay_out_layer, divide_by_part};
 
 }  // namespace automodel::arch

@@ -59,8 +59,12 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
 
 }  // namespace gpt2
 
-extern const Family kGpt2 = {
-    "gpt2",     "GPT2LMHeadModel",   "GPT-2: learned positions, LayerNorm, transposed linear layers",
-    gpt2::read, gpt2::lay_out_layer, gpt2::lay_out_names};
+extern const Family kGpt2 = {"gpt2",
+                             "GPT2LMHeadModel",
+                             "GPT-2: learned positions, LayerNorm, transposed linear layers",
+                             gpt2::read,
+                             gpt2::lay_out_layer,
+                             kNoTensorPlan,
+                             gpt2::lay_out_names};
 
 }  // namespace automodel::arch

@@ -50,6 +50,7 @@ extern const Family kGptNeox = {"gpt_neox",
                                 "GPT-NeoX, Pythia: parallel blocks with a LayerNorm each, joined projections by head",
                                 gpt_neox::read,
                                 gpt_neox::lay_out_layer,
+                                kNoTensorPlan,
                                 gpt_neox::lay_out_names};
 
 }  // namespace automodel::arch

@@ -48,7 +48,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace gpt_oss
 
-extern const Family kGptOss = {"gpt_oss", "GptOssForCausalLM", "gpt-oss: experts, attention sinks, alternating window",
-                               gpt_oss::read, gpt_oss::lay_out_layer};
+// transformers 5 has rows for the ends only; here the heads are divided, as in transformers 4.
+extern const Family kGptOss = {
+    "gpt_oss",     "GptOssForCausalLM",    "gpt-oss: experts, attention sinks, alternating window",
+    gpt_oss::read, gpt_oss::lay_out_layer, divide_by_part};
 
 }  // namespace automodel::arch

@@ -14,8 +14,11 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace granite
 
-extern const Family kGranite = {"granite", "GraniteForCausalLM",
+extern const Family kGranite = {"granite",
+                                "GraniteForCausalLM",
                                 "Granite 3: Llama with multipliers on embeddings, residuals, scores and logits",
-                                granite::read, lay_out_llama};
+                                granite::read,
+                                lay_out_llama,
+                                divide_by_part};
 
 }  // namespace automodel::arch

@@ -25,7 +25,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace helium
 
-extern const Family kHelium = {"helium", "HeliumForCausalLM", "Helium: Llama with RoPE on adjacent pairs", helium::read,
-                               lay_out_llama};
+extern const Family kHelium = {"helium",     "HeliumForCausalLM", "Helium: Llama with RoPE on adjacent pairs",
+                               helium::read, lay_out_llama,       divide_by_part};
 
 }  // namespace automodel::arch

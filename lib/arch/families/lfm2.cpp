@@ -105,10 +105,14 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
 
 }  // namespace lfm2
 
-extern const Family kLfm2 = {
-    "lfm2",     "Lfm2ForCausalLM",   "LFM2: gated short convolutions, attention in some layers",
-    lfm2::read, lfm2::lay_out_layer, lfm2::lay_out_names};
-extern const Family kLfm2Moe = {"lfm2_moe",     "Lfm2MoeForCausalLM", "LFM2 with experts",
-                                lfm2::read_moe, lfm2::lay_out_layer,  lfm2::lay_out_names};
+extern const Family kLfm2 = {"lfm2",
+                             "Lfm2ForCausalLM",
+                             "LFM2: gated short convolutions, attention in some layers",
+                             lfm2::read,
+                             lfm2::lay_out_layer,
+                             kNoTensorPlan,
+                             lfm2::lay_out_names};
+extern const Family kLfm2Moe = {"lfm2_moe",          "Lfm2MoeForCausalLM", "LFM2 with experts", lfm2::read_moe,
+                                lfm2::lay_out_layer, kNoTensorPlan,        lfm2::lay_out_names};
 
 }  // namespace automodel::arch

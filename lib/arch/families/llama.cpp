@@ -12,7 +12,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace llama
 
-extern const Family kLlama = {"llama", "LlamaForCausalLM", "Llama 1 to 3 and models of the same architecture",
-                              llama::read, lay_out_llama};
+extern const Family kLlama = {"llama",     "LlamaForCausalLM", "Llama 1 to 3 and models of the same architecture",
+                              llama::read, lay_out_llama,      divide_by_part};
 
 }  // namespace automodel::arch

@@ -49,7 +49,12 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
 
 }  // namespace mamba2
 
-extern const Family kMamba2 = {"mamba2",     "Mamba2ForCausalLM",   "Mamba-2, Codestral Mamba: only Mamba-2 layers",
-                               mamba2::read, mamba2::lay_out_layer, mamba2::lay_out_names};
+extern const Family kMamba2 = {"mamba2",
+                               "Mamba2ForCausalLM",
+                               "Mamba-2, Codestral Mamba: only Mamba-2 layers",
+                               mamba2::read,
+                               mamba2::lay_out_layer,
+                               kNoTensorPlan,
+                               mamba2::lay_out_names};
 
 }  // namespace automodel::arch

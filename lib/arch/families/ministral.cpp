@@ -13,7 +13,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace ministral
 
-extern const Family kMinistral = {"ministral", "MinistralForCausalLM",
-                                  "Ministral 8B: Mistral with a window in some layers", ministral::read, lay_out_llama};
+extern const Family kMinistral = {
+    "ministral",     "MinistralForCausalLM", "Ministral 8B: Mistral with a window in some layers",
+    ministral::read, lay_out_llama,          divide_by_part};
 
 }  // namespace automodel::arch

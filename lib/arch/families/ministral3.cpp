@@ -23,8 +23,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace ministral3
 
-extern const Family kMinistral3 = {"ministral3", "Ministral3ForCausalLM",
-                                   "Ministral 3: Mistral with YaRN, and queries scaled by position", ministral3::read,
-                                   lay_out_llama};
+extern const Family kMinistral3 = {
+    "ministral3",     "Ministral3ForCausalLM", "Ministral 3: Mistral with YaRN, and queries scaled by position",
+    ministral3::read, lay_out_llama,           divide_by_part};
 
 }  // namespace automodel::arch

@@ -13,7 +13,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace mistral
 
-extern const Family kMistral = {"mistral", "MistralForCausalLM", "Mistral: Llama without biases, with a sliding window",
-                                mistral::read, lay_out_llama};
+extern const Family kMistral = {
+    "mistral",     "MistralForCausalLM", "Mistral: Llama without biases, with a sliding window",
+    mistral::read, lay_out_llama,        divide_by_part};
 
 }  // namespace automodel::arch

@@ -26,7 +26,7 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace mixtral
 
-extern const Family kMixtral = {"mixtral", "MixtralForCausalLM", "Mixtral: Mistral with experts in every layer",
-                                mixtral::read, mixtral::lay_out_layer};
+extern const Family kMixtral = {"mixtral",     "MixtralForCausalLM",   "Mixtral: Mistral with experts in every layer",
+                                mixtral::read, mixtral::lay_out_layer, divide_by_part};
 
 }  // namespace automodel::arch

@@ -130,6 +130,7 @@ extern const Family kNemotronH = {
     "Nemotron-H, Nemotron Nano 2, Nemotron 3: each layer one of Mamba-2, attention, MLP, experts",
     nemotron_h::read,
     nemotron_h::lay_out_layer,
+    kNoTensorPlan,
     nemotron_h::lay_out_names};
 
 }  // namespace automodel::arch

@@ -17,8 +17,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace olmo
 
-extern const Family kOlmo = {"olmo", "OlmoForCausalLM",
-                             "OLMo 1: LayerNorm without parameters, clamped queries, keys and values", olmo::read,
-                             lay_out_llama};
+extern const Family kOlmo = {
+    "olmo",     "OlmoForCausalLM", "OLMo 1: LayerNorm without parameters, clamped queries, keys and values",
+    olmo::read, lay_out_llama,     divide_by_part};
 
 }  // namespace automodel::arch

@@ -56,7 +56,8 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
 
 }  // namespace opt
 
-extern const Family kOpt = {"opt",     "OPTForCausalLM",   "OPT: learned positions, LayerNorm, ReLU, biases",
-                            opt::read, opt::lay_out_layer, opt::lay_out_names};
+extern const Family kOpt = {
+    "opt",         "OPTForCausalLM",  "OPT: learned positions, LayerNorm, ReLU, biases", opt::read, opt::lay_out_layer,
+    kNoTensorPlan, opt::lay_out_names};
 
 }  // namespace automodel::arch

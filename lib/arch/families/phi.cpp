@@ -39,7 +39,12 @@ void lay_out_names(const ModelSpec& spec, Layout& layout) {
 
 }  // namespace phi
 
-extern const Family kPhi = {"phi",     "PhiForCausalLM",   "Phi 1 to 2: parallel blocks, LayerNorm, biases everywhere",
-                            phi::read, phi::lay_out_layer, phi::lay_out_names};
+extern const Family kPhi = {"phi",
+                            "PhiForCausalLM",
+                            "Phi 1 to 2: parallel blocks, LayerNorm, biases everywhere",
+                            phi::read,
+                            phi::lay_out_layer,
+                            divide_by_part,
+                            phi::lay_out_names};
 
 }  // namespace automodel::arch

@@ -1,5 +1,6 @@
 #include "arch/families/decoder.h"
 #include "arch/families/family.h"
+#include "arch/tensor_plan.h"
 
 namespace automodel::arch {
 namespace phi3 {
@@ -26,9 +27,20 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, {}, lay_out_joined_mlp, lay_out_joined_attention);
 }
 
+/// Outputs of fused projections are gathered before they are split.
+void plan_tensors(const Layout& layout, TensorPlan& plan) {
+  const auto add = [&](const char* module, TensorStyle style) {
+    plan.rows.emplace_back(layout.layers + ".*." + module, style);
+  };
+  add("self_attn.qkv_proj", TensorStyle::kColwiseGathered);
+  add("self_attn.o_proj", TensorStyle::kRowwiseSplit);
+  add("mlp.gate_up_proj", TensorStyle::kColwiseGathered);
+  add("mlp.down_proj", TensorStyle::kRowwiseSplit);
+}
+
 }  // namespace phi3
 
-extern const Family kPhi3 = {"phi3", "Phi3ForCausalLM", "Phi 3 and 4: Llama with fused projections and LongRoPE",
-                             phi3::read, phi3::lay_out_layer};
+extern const Family kPhi3 = {"phi3",     "Phi3ForCausalLM",   "Phi 3 and 4: Llama with fused projections and LongRoPE",
+                             phi3::read, phi3::lay_out_layer, phi3::plan_tensors};
 
 }  // namespace automodel::arch

@@ -14,7 +14,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace qwen2
 
-extern const Family kQwen2 = {"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases of query, key and value",
-                              qwen2::read, lay_out_llama};
+extern const Family kQwen2 = {
+    "qwen2",     "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases of query, key and value",
+    qwen2::read, lay_out_llama,      divide_by_part};
 
 }  // namespace automodel::arch

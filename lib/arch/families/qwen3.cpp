@@ -16,7 +16,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace qwen3
 
-extern const Family kQwen3 = {"qwen3", "Qwen3ForCausalLM", "Qwen 3: Llama with norms of the query and key heads",
-                              qwen3::read, lay_out_llama};
+extern const Family kQwen3 = {"qwen3",     "Qwen3ForCausalLM", "Qwen 3: Llama with norms of the query and key heads",
+                              qwen3::read, lay_out_llama,      divide_by_part};
 
 }  // namespace automodel::arch

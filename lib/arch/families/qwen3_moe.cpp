@@ -21,7 +21,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace qwen3_moe
 
-extern const Family kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 with experts", qwen3_moe::read,
-                                 lay_out_llama};
+extern const Family kQwen3Moe = {"qwen3_moe",     "Qwen3MoeForCausalLM", "Qwen 3 with experts",
+                                 qwen3_moe::read, lay_out_llama,         divide_by_part};
 
 }  // namespace automodel::arch

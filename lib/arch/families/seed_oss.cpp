@@ -19,8 +19,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace seed_oss
 
-extern const Family kSeedOss = {"seed_oss", "SeedOssForCausalLM",
-                                "Seed-OSS: Llama with biases of queries, keys and values", seed_oss::read,
-                                lay_out_llama};
+extern const Family kSeedOss = {
+    "seed_oss",     "SeedOssForCausalLM", "Seed-OSS: Llama with biases of queries, keys and values",
+    seed_oss::read, lay_out_llama,        divide_by_part};
 
 }  // namespace automodel::arch

@@ -33,7 +33,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace smollm3
 
-extern const Family kSmolLm3 = {"smollm3", "SmolLM3ForCausalLM", "SmolLM3: Llama with some layers without RoPE",
-                                smollm3::read, lay_out_llama};
+extern const Family kSmolLm3 = {"smollm3",     "SmolLM3ForCausalLM", "SmolLM3: Llama with some layers without RoPE",
+                                smollm3::read, lay_out_llama,        divide_by_part};
 
 }  // namespace automodel::arch

@@ -33,8 +33,8 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
 
 }  // namespace starcoder2
 
-extern const Family kStarcoder2 = {"starcoder2", "Starcoder2ForCausalLM",
-                                   "StarCoder 2: LayerNorm and biases, a plain MLP, one window", starcoder2::read,
-                                   starcoder2::lay_out_layer};
+extern const Family kStarcoder2 = {
+    "starcoder2",     "Starcoder2ForCausalLM",   "StarCoder 2: LayerNorm and biases, a plain MLP, one window",
+    starcoder2::read, starcoder2::lay_out_layer, divide_by_part};
 
 }  // namespace automodel::arch

@@ -116,8 +116,7 @@ model::Placement expert_placement(const arch::Parameter& parameter, int experts,
   model::Placement out{.present = parameter.expert / each == place.rank};
   // The last linear layer of a feed-forward block consumes the outputs of the others: its weight is sharded along the
   // other dimension.
-  const auto module = parameter.module();
-  const int dim = module.ends_with(".w2") || module.ends_with(".down_proj") ? 1 : 0;
+  const int dim = parameter.part == arch::Part::kExpertDown ? 1 : 0;
   if (out.present && place.tensor_size > 1)
     out.slice =
         model::even_slice(dim, parameter.shape[static_cast<std::size_t>(dim)], place.tensor_size, place.tensor_rank);

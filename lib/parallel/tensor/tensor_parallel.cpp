@@ -27,13 +27,11 @@ TensorParallel::TensorParallel(std::shared_ptr<comm::Communicator> group, const 
 TensorStyle TensorParallel::style_of(const ops::Parameter& weight) const {
   const auto found = styles_.find(weight.name);
   if (found != styles_.end()) return found->second;
-  const auto module = arch::plan_name(weight.name);
   const auto by_vocabulary = [&](arch::Role role) {
     return arch::divides_vocabulary(plan_, layout_, role) ? TensorStyle::kColwise : TensorStyle::kReplicated;
   };
-  const auto style = module == layout_.head            ? by_vocabulary(arch::Role::kHead)
-                     : module == layout_.embeddings[0] ? by_vocabulary(arch::Role::kEmbedding)
-                                                       : plan_.style_of(module);
+  const bool by_rows = weight.role == arch::Role::kHead || weight.role == arch::Role::kEmbedding;
+  const auto style = by_rows ? by_vocabulary(weight.role) : plan_.style_of(arch::plan_name(weight.name));
   return styles_.emplace(weight.name, style).first->second;
 }
 
@@ -63,10 +61,7 @@ at::Tensor TensorParallel::leave_alike(const at::Tensor& y) {
 }
 
 ProductOptions TensorParallel::options_for(const ops::Linear& layer) const {
-  ProductOptions out{.sequence = sequence_, .overlap = plan_.overlap};
-  const auto& name = layer.weights.front()->name;
-  if (name.find("attn.") != std::string::npos && !out.overlap.gather_attention) out.overlap.gather = false;
-  if (name.find(".mlp.") != std::string::npos && !out.overlap.gather_mlp) out.overlap.gather = false;
+  ProductOptions out{.sequence = sequence_, .overlap = plan_.overlap.before(layer.weights.front()->part)};
   // Dropout is drawn for whole sequences, so shares cannot be processed one by one.
   if (layer.draw) out.overlap.gather = out.overlap.scatter = out.overlap.scatter_in_backward = false;
   return out;
