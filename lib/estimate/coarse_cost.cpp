@@ -91,31 +91,6 @@ Parts parts_of(const CoarseRequest& r) {
   return out;
 }
 
-double bubble_of(const CoarseRequest& r) {
-  const double p = r.sizes.pp - 1, m = r.microbatches;
-  switch (r.schedule) {
-    case ScheduleKind::kNone: return 0;
-    case ScheduleKind::kOneForwardOneBackward: return p / (m + p);
-    case ScheduleKind::kInterleaved: return p / (r.stages_per_rank * m + p);
-    case ScheduleKind::kZeroBubble: return p / (2.0 * r.stages_per_rank * m + p);
-    case ScheduleKind::kZeroBubbleV: return p / (6 * m + p);
-  }
-  return 0;
-}
-
-/// Layer activations alive at the same time, in layers x microbatches.
-double in_flight(const CoarseRequest& r, const Parts& parts) {
-  const double p = r.sizes.pp, v = r.stages_per_rank, m = r.microbatches;
-  switch (r.schedule) {
-    case ScheduleKind::kNone: return parts.per_rank;
-    case ScheduleKind::kOneForwardOneBackward: return parts.per_rank * std::min(p, m);
-    case ScheduleKind::kInterleaved:
-    case ScheduleKind::kZeroBubble: return parts.per_rank / v * std::min(v * m, (v - 1) * p + 2 * (p - 1) + 1);
-    case ScheduleKind::kZeroBubbleV: return parts.per_rank / v * std::min(v * m, 2 * p);
-  }
-  return parts.per_rank;
-}
-
 }  // namespace
 
 CoarseCost coarse_cost(const CoarseRequest& r) {
@@ -147,8 +122,8 @@ CoarseCost coarse_cost(const CoarseRequest& r) {
                                              s.replicas, copies.link);
   const double exposed = r.cuda ? std::max(0.05 * traffic, traffic - 0.8 * busy) : traffic;
   const double updated = r.trained * (s.optimizer ? shard : elements);
-  out.step = busy / (1 - bubble_of(r)) + exposed + updated * (2 * gradient + 6 * master) / r.hardware.memory_bandwidth +
-             r.hardware.step_overhead;
+  out.step = busy / (1 - r.schedule.bubble) + exposed +
+             updated * (2 * gradient + 6 * master) / r.hardware.memory_bandwidth + r.hardware.step_overhead;
 
   // Memory.
   double weights = elements * compute;
@@ -164,7 +139,8 @@ CoarseCost coarse_cost(const CoarseRequest& r) {
   const double whole = r.trained * (by_unit ? elements / std::max(1.0, parts.per_rank) : elements);
   const double shards_there = r.bytes.by_unit ? 1 : 2;
   const double gradients = whole * gradient + (s.optimizer ? shards_there * r.trained * shard * r.bytes.reduced : 0);
-  out.memory = weights + moments + gradients + in_flight(r, parts) * parts.kept + parts.working + r.hardware.framework;
+  out.memory = weights + moments + gradients + r.schedule.in_flight * parts.per_rank / r.stages_per_rank * parts.kept +
+               parts.working + r.hardware.framework;
   if (r.sizes.pp == 1) out.memory += parts.logits * (r.cuda ? 3 : 1);
   out.memory += r.bytes.reserved * (out.memory - r.hardware.framework);
   return out;

@@ -7,15 +7,13 @@
 #include "arch/layout.h"
 #include "arch/model_spec.h"
 #include "estimate/hardware.h"
+#include "estimate/schedule_scale.h"
 #include "estimate/state_bytes.h"
 #include "mesh/mesh_sizes.h"
 #include "plan/sharding.h"
 #include "plan/training_plan.h"
 
 namespace automodel::estimate {
-
-/// How a schedule scales: bubble fraction and microbatches in flight.
-enum class ScheduleKind : std::uint8_t { kNone, kOneForwardOneBackward, kInterleaved, kZeroBubble, kZeroBubbleV };
 
 struct CoarseRequest {
   const arch::ModelSpec* spec = nullptr;
@@ -30,7 +28,7 @@ struct CoarseRequest {
   std::int64_t sequence = 1;
   int microbatch = 1;
   int microbatches = 1;  ///< per step and data-parallel rank
-  ScheduleKind schedule = ScheduleKind::kNone;
+  ScheduleScale schedule = {};
   int stages_per_rank = 1;
   plan::Recompute recompute = plan::Recompute::kNone;
   plan::LossPlan loss = {};

@@ -105,7 +105,7 @@ std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan, 
       "          FLOPs per step {:.4g} = 3 x forward{} ({} tokens; attention causal, recomputation not counted)\n",
       time.flops, plan.adapters ? ", of frozen weights 2 x" : "", plan.batch.tokens());
   for (const auto& each : time.traffic)
-    out += fmt::format("          {} x{} over {}: {} per rank and step ({}), {}\n", each.axis, each.size,
+    out += fmt::format("          {} x{} over {}: {} per rank and step ({}), {}\n", mesh::name_of(each.axis), each.size,
                        name_of(each.link), format_bytes(each.bytes), each.what, format_seconds(each.seconds));
   return out;
 }
@@ -214,7 +214,7 @@ void write_time(JsonWriter& json, const Estimate& estimate) {
   json.begin_array();
   for (const auto& each : time.traffic) {
     json.begin_object();
-    json.member("axis", each.axis);
+    json.member("axis", mesh::name_of(each.axis));
     json.member("size", each.size);
     json.member("link", name_of(each.link));
     json.member("bytes", each.bytes);

@@ -17,20 +17,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A schedule that the search tries.
+/// A schedule that the search tries; null: no pipeline.
 struct Choice {
-  ScheduleKind kind;
-  std::string_view name;
-  int stages_per_rank;
+  const schedule::Generator* generator = nullptr;
+  int stages_per_rank = 1;
+  std::string_view name() const { return generator == nullptr ? "-" : generator->name; }
 };
-constexpr std::array kChoices = {
-    Choice{ScheduleKind::kOneForwardOneBackward, "1F1B", 1},
-    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 2},
-    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 4},
-    Choice{ScheduleKind::kInterleaved, "Interleaved1F1B", 8},
-    Choice{ScheduleKind::kZeroBubble, "InterleavedZeroBubble", 2},
-    Choice{ScheduleKind::kZeroBubbleV, "ZBVZeroBubble", 2},
-};
+/// Every schedule of the table that the search tries, with 1, 2, 4 and 8 stages per rank where it allows them.
+std::vector<Choice> choices() {
+  std::vector<Choice> out;
+  for (const auto& each : schedule::generators()) {
+    if (!each.not_searched.empty()) continue;
+    for (const int stages : {1, 2, 4, 8}) {
+      // For one stage per rank there are single-stage schedules.
+      const int least = each.single_stage ? 1 : std::max(2, each.min_stages_per_rank);
+      if (stages >= least && (each.max_stages_per_rank == 0 || stages <= each.max_stages_per_rank))
+        out.push_back({&each, stages});
+    }
+  }
+  return out;
+}
+
 struct Recomputation {
   plan::Recompute kind;
   std::string_view name;
@@ -48,7 +55,7 @@ constexpr std::int64_t kLongSequence = 32768;
 /// A candidate before it is planned.
 struct Draft {
   CoarseRequest request = {};  ///< its sharding determines whether gradients are reduced after every microbatch
-  Choice choice = {ScheduleKind::kNone, "-", 1};
+  Choice choice = {};
   Recomputation recompute = kRecomputations[0];
   CoarseCost cost = {};
 };
@@ -214,23 +221,31 @@ class Search {
       request.microbatch = microbatch;
       request.microbatches = local / microbatch;
       if (sizes.pp == 1) {
-        draft(request, {ScheduleKind::kNone, "-", 1});
+        draft(request, Choice());
         continue;
       }
-      for (const auto& choice : kChoices) draft(request, choice);
+      for (const auto& choice : choices_) draft(request, choice);
     }
   }
 
   void draft(CoarseRequest request, const Choice& choice) {
     const int stages = request.sizes.pp * choice.stages_per_rank;
-    request.schedule = choice.kind;
     request.stages_per_rank = choice.stages_per_rank;
     if (stages > request.spec->layers)
-      return refuse("more stages than layers", fmt::format("{} with pp {}", choice.name, request.sizes.pp));
+      return refuse("more stages than layers", fmt::format("{} with pp {}", choice.name(), request.sizes.pp));
     if (request.sizes.pp > 1 && request.microbatches < request.sizes.pp)
       return refuse(
           "fewer microbatches than pipeline ranks",
           fmt::format("pp {}, {} microbatches of {}", request.sizes.pp, request.microbatches, request.microbatch));
+    if (choice.generator != nullptr) {
+      const schedule::Request sizes{
+          .ranks = request.sizes.pp, .stages_per_rank = choice.stages_per_rank, .microbatches = request.microbatches};
+      if (!schedule::check_request(*choice.generator, sizes).empty())
+        return refuse(fmt::format("{} cannot run so many microbatches", choice.name()),
+                      fmt::format("pp {} with {} stages, {} microbatches of {}", request.sizes.pp, stages,
+                                  request.microbatches, request.microbatch));
+      request.schedule = scales_.of(*choice.generator, sizes);
+    }
     const bool fsdp = base_->mesh.strategy() == mesh::Strategy::kFsdp2 && request.sharding.shards > 1;
     for (const bool defer : {true, false})
       for (const auto& recompute : kRecomputations) {
@@ -271,8 +286,8 @@ class Search {
                              draft.recompute.name);
   }
   static std::string schedule_of(const Draft& draft) {
-    return draft.choice.stages_per_rank == 1 ? std::string(draft.choice.name)
-                                             : fmt::format("{} x{}", draft.choice.name, draft.choice.stages_per_rank);
+    return draft.choice.stages_per_rank == 1 ? std::string(draft.choice.name())
+                                             : fmt::format("{} x{}", draft.choice.name(), draft.choice.stages_per_rank);
   }
 
   /// Sets Megatron Core's size keys as well if the recipe has them, since the two must agree.
@@ -314,7 +329,7 @@ class Search {
     }
     if (asks_for_sequence_parallel()) recipe.model_parallel->sequence_parallel = request.sharding.sequence_parallel;
     if (s.pp == 1) return drop_stages(recipe);
-    set_schedule(recipe, draft.choice.name, request.microbatch);
+    set_schedule(recipe, draft.choice.name(), request.microbatch);
     config::LayersPerStage layers;
     for (const auto& range : plan::balanced_layers(s.pp * draft.choice.stages_per_rank, cost_))
       layers.counts.push_back(range.size());
@@ -399,8 +414,8 @@ class Search {
     candidate.parts.data_parallel = time.communication;
     candidate.parts.optimizer = time.optimizer;
     for (const auto& each : time.traffic) {
-      if (each.axis == "tp") candidate.parts.tensor += each.seconds;
-      if (each.axis == "ep") candidate.parts.experts += each.seconds;
+      if (each.axis == mesh::Axis::kTp) candidate.parts.tensor += each.seconds;
+      if (each.axis == mesh::Axis::kEp) candidate.parts.experts += each.seconds;
     }
   }
 
@@ -429,6 +444,8 @@ class Search {
   SearchResult out_ = {};
   std::optional<EstimatedPlan> base_ = {};
   std::optional<config::DistributedConfig> strategy_ = {};
+  const std::vector<Choice> choices_ = choices();
+  ScheduleScales scales_ = {};
   std::vector<Draft> drafts_ = {};
   std::map<std::string, Refusal> refused_ = {};
   double smallest_unfit_ = 0;

@@ -441,34 +441,35 @@ class Timing {
       matrices = std::max(matrices, here.matrices.tensor);
       replicated = std::max(replicated, of_replica(e.trained_dense) * size_of(plan_.types.reduce));
     }
-    const auto add = [&](std::string axis, int size, LinkClass kind, double bytes, double seconds,
+    const auto add = [&](mesh::AxisSet axis, int size, LinkClass kind, double bytes, double seconds,
                          std::string_view what) {
-      if (size > 1 && bytes > 0) out_.traffic.push_back({std::move(axis), size, kind, bytes, seconds, what});
+      if (size > 1 && bytes > 0) out_.traffic.push_back({axis, size, kind, bytes, seconds, what});
     };
-    const auto add_bytes = [&](std::string axis, int size, const GroupLink& group, double bytes,
+    const auto add_bytes = [&](mesh::AxisSet axis, int size, const GroupLink& group, double bytes,
                                std::string_view what) {
-      add(std::move(axis), size, group.kind, bytes, bytes > 0 ? bytes / group.link.bandwidth : 0, what);
+      add(axis, size, group.kind, bytes, bytes > 0 ? bytes / group.link.bandwidth : 0, what);
     };
-    const auto add_sent = [&](std::string axis, int size, LinkClass kind, const Sent& sent, std::string_view what) {
-      add(std::move(axis), size, kind, sent.bytes * passes, sent.transfer * passes, what);
+    const auto add_sent = [&](mesh::AxisSet axis, int size, LinkClass kind, const Sent& sent, std::string_view what) {
+      add(axis, size, kind, sent.bytes * passes, sent.transfer * passes, what);
     };
     if (plan_.pipelined)
-      add_bytes("pp", sizes_.pp, pp_, messages * passes * message_bytes(), "hidden states and their gradients");
-    add_bytes("pp", 2, pp_, tied_bytes(), "gradients of the tied embedding, on the first and last stage");
-    add_sent("tp", sizes_.tp, tp_.kind, layers.tensor,
+      add_bytes(mesh::Axis::kPp, sizes_.pp, pp_, messages * passes * message_bytes(),
+                "hidden states and their gradients");
+    add_bytes(mesh::Axis::kPp, 2, pp_, tied_bytes(), "gradients of the tied embedding, on the first and last stage");
+    add_sent(mesh::Axis::kTp, sizes_.tp, tp_.kind, layers.tensor,
              sharding_.sequence_parallel ? "gathers and reduce-scatters" : "all-reduces");
-    add_bytes("tp", sizes_.tp, tp_, matrices, "matrices that the optimizer updates as wholes");
-    add_sent("cp", sizes_.cp, context_link(plan_, hardware_), layers.context,
+    add_bytes(mesh::Axis::kTp, sizes_.tp, tp_, matrices, "matrices that the optimizer updates as wholes");
+    add_sent(mesh::Axis::kCp, sizes_.cp, context_link(plan_, hardware_), layers.context,
              plan_.context.heads > 1 ? "heads of queries, keys, values and results" : "keys and values");
-    add_sent("ep", sizes_.ep * plan_.expert_tensor, expert_link(plan_, hardware_).kind, layers.experts,
+    add_sent(mesh::Axis::kEp, sizes_.ep * plan_.expert_tensor, expert_link(plan_, hardware_).kind, layers.experts,
              "tokens to experts and back");
     const std::string_view what = sharding_.parameters ? "parameters and gradients" : "gradients";
-    add_bytes(plan_.mesh.strategy() == mesh::Strategy::kDdp ? "dp_cp" : "dp_shard_cp", sharding_.shards, shard_, dense,
-              what);
-    add_bytes("ep_shard", sharding_.expert_shards, expert_shard_, expert,
+    add_bytes(plan_.mesh.strategy() == mesh::Strategy::kDdp ? mesh::kDpCp : mesh::kDpShardCp, sharding_.shards, shard_,
+              dense, what);
+    add_bytes(mesh::Axis::kEpShard, sharding_.expert_shards, expert_shard_, expert,
               sharding_.parameters ? "parameters and gradients of experts" : "gradients of experts");
-    add_bytes("dp_replicate", sharding_.replicas, replica_, 2 * share(sharding_.replicas) * reductions * replicated,
-              "gradients");
+    add_bytes(mesh::Axis::kDpReplicate, sharding_.replicas, replica_,
+              2 * share(sharding_.replicas) * reductions * replicated, "gradients");
   }
 
   const plan::TrainingPlan& plan_;

@@ -15,6 +15,7 @@
 #include "estimate/hardware.h"
 #include "estimate/links.h"
 #include "estimate/memory_plan.h"
+#include "mesh/axis.h"
 #include "plan/balanced_split.h"
 #include "plan/training_plan.h"
 #include "schedule/simulate.h"
@@ -23,7 +24,7 @@ namespace automodel::estimate {
 
 /// Communication along one axis in a step.
 struct AxisTraffic {
-  std::string axis = {};  ///< "tp", "dp_shard_cp", ...
+  mesh::AxisSet axis = {};
   int size = 1;
   LinkClass link = LinkClass::kNone;
   double bytes = 0;    ///< sent per step by the rank that sends most

@@ -49,7 +49,7 @@ constexpr auto kV = PlacementStyle::kV;
 
 constexpr std::array kGenerators = {
     Generator{"GPipe", kGPipeAliases, "all forwards, then all backwards; keeps every microbatch in memory", kLoop, true,
-              1, 1, nullptr, orders::gpipe},
+              1, 1, nullptr, orders::gpipe, "1F1B takes the same time in less memory"},
     Generator{"1F1B", k1F1BAliases,
               "one forward, one backward once the pipeline is full; at most as many microbatches in memory as stages "
               "follow",
@@ -59,7 +59,7 @@ constexpr std::array kGenerators = {
               0, orders::check_rounds, orders::interleaved_1f1b},
     Generator{"LoopedBFS", kLoopedBFSAliases,
               "GPipe over several stages per rank: all microbatches through a stage before the rank turns to its next",
-              kLoop, false, 1, 0, nullptr, orders::looped_bfs},
+              kLoop, false, 1, 0, nullptr, orders::looped_bfs, "Interleaved1F1B takes the same time in less memory"},
     Generator{"InterleavedZeroBubble", kInterleavedZeroBubbleAliases,
               "Interleaved1F1B whose weight gradients are computed later, where a rank would wait", kLoop, false, 1, 0,
               orders::check_rounds, orders::interleaved_zero_bubble},
@@ -78,7 +78,8 @@ constexpr std::array kGenerators = {
               1,
               0,
               orders::check_megatron_interleaved,
-              orders::megatron_interleaved},
+              orders::megatron_interleaved,
+              "it only differs from Interleaved1F1B by a group size that the recipe gives"},
     Generator{"ZB-H1",
               {},
               "zero bubble with the memory of 1F1B: weight gradients apart, a third of 1F1B's bubble",
@@ -123,7 +124,8 @@ constexpr std::array kGenerators = {
               1,
               1,
               nullptr,
-              nullptr},
+              nullptr,
+              "a file gives its order"},
     Generator{"PipelineScheduleMulti",
               {},
               "the order of a CSV file, any number of stages per rank",
@@ -132,7 +134,8 @@ constexpr std::array kGenerators = {
               1,
               0,
               nullptr,
-              nullptr},
+              nullptr,
+              "a file gives its order"},
 };
 
 /// Lower case, without hyphens: V-Half, v-half and vhalf are one name.

@@ -40,6 +40,7 @@ struct Generator {
   int max_stages_per_rank = 0;                     ///< 0: no limit
   Diagnostics (*check)(const Request&) = nullptr;  ///< requirements beyond the fields above
   Schedule (*generate)(const Request&) = nullptr;  ///< null: the order comes from a CSV file
+  std::string_view not_searched = {};              ///< why a search for the best plan does not try it; empty: it does
 };
 
 std::span<const Generator> generators();

@@ -6,6 +6,9 @@
 
 #include "config/differences.h"
 #include "config/reference.h"
+#include "estimate/schedule_scale.h"
+#include "schedule/pipeline_schedule.h"
+#include "schedule/simulate.h"
 
 namespace automodel::estimate {
 using namespace plan;
@@ -118,7 +121,7 @@ TEST_CASE("sizes given by Megatron Core's names are searched, and written back c
       "scale_grads_in_schedule: true, pp_seq_len: 8192}}\n"
       "model_parallel: {tensor_model_parallel_size: 2, pipeline_model_parallel_size: 2, "
       "virtual_pipeline_model_parallel_size: 2}\n");
-  const auto result = search_plans(loaded, {.world_size = 16, .show = 50, .patience = 30});
+  const auto result = search_plans(loaded, {.world_size = 16, .show = 200, .plans = 200, .patience = 60});
   REQUIRE(result.problems.empty());
   std::set<int> pipelines, tensors;
   for (const auto& each : result.best) {
@@ -160,6 +163,45 @@ TEST_CASE("a search returns valid plans that fit in memory, fastest first", "[pl
   REQUIRE(plan.plan);
   CHECK(plan.plan->estimate->time.step == Approx(result.best[0].step));
   CHECK(plan.plan->batch.global == 64);
+}
+
+TEST_CASE("a search tries every schedule of the table, except those whose row says why not", "[plan]") {
+  auto text = llama("hardware: {profile: h100}\n").text;
+  text.replace(text.find("global_batch_size: 64"), 21, "global_batch_size: 256");
+  const auto recipe = config::read_recipe(text, "recipe.yaml", {}, {});
+  REQUIRE(recipe.problems.empty());
+  const auto result = search_plans(recipe, {.world_size = 16, .show = 100000, .plans = 100000, .patience = 600});
+  std::set<std::string> tried;
+  for (const auto& each : result.best) tried.insert(each.schedule.substr(0, each.schedule.find(' ')));
+  for (const auto& each : schedule::generators()) {
+    CAPTURE(std::string(each.name));
+    CHECK(tried.contains(std::string(each.name)) == each.not_searched.empty());
+    CHECK((each.generate != nullptr || !each.not_searched.empty()));
+  }
+}
+
+TEST_CASE("the coarse bubble and memory of a schedule, from few microbatches, are those of its simulation", "[plan]") {
+  ScheduleScales scales;
+  for (const auto& generator : schedule::generators()) {
+    if (!generator.not_searched.empty()) continue;
+    for (const int ranks : {2, 4, 8})
+      for (const int stages_per_rank : {1, 2, 4})
+        for (const int microbatches : {8, 16, 64}) {
+          const schedule::Request request{
+              .ranks = ranks, .stages_per_rank = stages_per_rank, .microbatches = microbatches};
+          if (!schedule::check_request(generator, request).empty()) continue;
+          const auto made = schedule::make_schedule(generator, request);
+          REQUIRE(made.ok());
+          const auto timeline =
+              schedule::simulate(made.training, made.placement, made.shape, schedule::unit_costs(request.stages()));
+          int kept = 0;
+          for (const auto& rank : timeline.ranks) kept = std::max(kept, rank.peak_in_flight);
+          const auto coarse = scales.of(generator, request);
+          INFO(generator.name << " ranks " << ranks << " x" << stages_per_rank << " microbatches " << microbatches);
+          CHECK(coarse.bubble == Approx(timeline.bubble_fraction).margin(0.03));
+          CHECK(coarse.in_flight == Approx(kept).epsilon(0.1));
+        }
+  }
 }
 
 TEST_CASE("a search that finds nothing that fits reports what would nearly fit", "[plan]") {

@@ -55,7 +55,7 @@ double forward(const EstimatedPlan& plan) {
 }
 AxisTraffic experts_of(const EstimatedPlan& plan) {
   for (const auto& each : plan.estimate->time.traffic)
-    if (each.axis == "ep") return each;
+    if (each.axis == mesh::Axis::kEp) return each;
   FAIL("no traffic of experts");
   return {};
 }
@@ -180,7 +180,7 @@ TEST_CASE("a recipe can set the bandwidths of its cluster", "[plan]") {
         planned(usual(kLlama, "strategy: ddp, dp_size: 2, pp_size: 4, pipeline: {}", hardware, "", 4096, 32, 4),
                 {.ranks_per_node = 2});
     for (const auto& each : plan.estimate->time.traffic)
-      if (each.axis == "pp") return each.seconds;
+      if (each.axis == mesh::Axis::kPp) return each.seconds;
     return 0.0;
   };
   CHECK(seconds("h100, network_bandwidth: 12.5") == Approx(4 * seconds("h100")));

@@ -33,7 +33,7 @@ std::string recipe(const std::string& model, const std::string& distributed, int
 
 const AxisTraffic* find(const EstimatedPlan& plan, const std::string& axis, std::string_view what = "") {
   for (const auto& each : plan.estimate->time.traffic)
-    if (each.axis == axis && each.what.find(what) != std::string_view::npos) return &each;
+    if (mesh::name_of(each.axis) == axis && each.what.find(what) != std::string_view::npos) return &each;
   return nullptr;
 }
 AxisTraffic row(const EstimatedPlan& plan, const std::string& axis, std::string_view what = "") {
