@@ -17,6 +17,7 @@ struct Evaluation {
 
 /// One pass over the set, without side effects on the model. `stops` is asked before each batch and ends the pass,
 /// whose result is then empty; it must answer the same on all ranks. Collective.
-std::optional<Evaluation> evaluate(Runtime& runtime, const data::Loader& loader, const std::function<bool()>& stops);
+std::optional<Evaluation> evaluate(
+    Runtime& runtime, const data::Loader& loader, const std::function<bool()>& stops = [] { return false; });
 
 }  // namespace automodel::train

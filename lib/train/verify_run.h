@@ -17,6 +17,6 @@ inline constexpr int kMostThreads = 64;
 ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world);
 
 /// The same with ranks as threads of this process: as many as given, else as the recipe's sizes say.
-ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optional<int> ranks);
+ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optional<int> ranks = std::nullopt);
 
 }  // namespace automodel::train

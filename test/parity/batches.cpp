@@ -77,12 +77,12 @@ Validated validate(comm::World& world, const std::string& text) {
   train::Trainer trainer(runtime, *setup.rates);
   Validated out;
   const auto& loader = *setup.validation.at(0).second;
-  const auto first = train::evaluate(runtime, loader);
+  const auto first = train::evaluate(runtime, loader).value();
   out.first = first.loss;
   out.tokens = first.label_tokens;
   for (std::int64_t step = 0; step < 2; ++step) {
     out.losses.push_back(trainer.step(step, setup.loader->load(0, step), false).loss);
-    out.again = train::evaluate(runtime, loader).loss;
+    out.again = train::evaluate(runtime, loader)->loss;
   }
   return out;
 }
