@@ -13,55 +13,68 @@ using schedule::Op;
 Links::Links(comm::Communicator* group, const schedule::Placement& placement, int microbatches)
     : group_(group), placement_(placement), microbatches_(microbatches) {}
 
-int Links::tag(bool forward, int sender_stage, int microbatch) const {
-  const std::int64_t unique =
-      (static_cast<std::int64_t>(sender_stage) * microbatches_ + microbatch) * 2 + (forward ? 0 : 1);
+namespace {
+
+/// The stage that a message of `stage` in this direction goes to.
+int receiver_of(Direction direction, int stage) {
+  return direction == Direction::kForward ? stage + 1 : stage - 1;
+}
+/// The stage that a message for `stage` in this direction comes from.
+int sender_to(Direction direction, int stage) {
+  return direction == Direction::kForward ? stage - 1 : stage + 1;
+}
+
+}  // namespace
+
+int Links::tag(Direction direction, int sender_stage, int microbatch) const {
+  const std::int64_t unique = (static_cast<std::int64_t>(sender_stage) * microbatches_ + microbatch) * 2 +
+                              (direction == Direction::kForward ? 0 : 1);
   // Tags may wrap around: transfers with equal tags match in posting order, which is the same on both sides.
   return static_cast<int>(unique % (static_cast<std::int64_t>(group_->max_tag()) + 1));
 }
 
-void Links::put(bool forward, schedule::Stage stage, int microbatch, at::Tensor value, at::Tensor side) {
-  const int neighbour = stage.value + (forward ? 1 : -1);
-  if (neighbour < 0 || neighbour >= placement_.stages()) return;
+void Links::put(Direction direction, schedule::Stage stage, int microbatch, Message message) {
+  const int neighbour = receiver_of(direction, stage.value);
+  AUTOMODEL_CHECK(neighbour >= 0 && neighbour < placement_.stages(), "a message to a stage that does not exist");
   if (placement_.rank_of({neighbour}) == placement_.rank_of(stage))
-    arriving_[{forward, neighbour, microbatch}] = {{std::move(value), std::move(side)}, nullptr};
+    arriving_[{direction, neighbour, microbatch}] = {std::move(message), nullptr};
   else
-    leaving_[{forward, stage.value, microbatch}] = {std::move(value), std::move(side)};
+    leaving_[{direction, stage.value, microbatch}] = std::move(message);
 }
 
 void Links::send(const schedule::Action& action) {
-  const bool forward = action.op() == Op::kSendForward;
+  const auto direction = action.op() == Op::kSendForward ? Direction::kForward : Direction::kBackward;
   const int stage = action.stage().value, microbatch = action.microbatch().value;
-  const auto found = leaving_.find({forward, stage, microbatch});
+  const auto found = leaving_.find({direction, stage, microbatch});
   AUTOMODEL_CHECK(found != leaving_.end(), "nothing to send for " + schedule::to_text(action));
-  const int peer = placement_.rank_of({stage + (forward ? 1 : -1)});
+  const int peer = placement_.rank_of({receiver_of(direction, stage)});
   const auto message = std::move(found->second);
   leaving_.erase(found);
   auto tensor = message.value.to(shape_.type).contiguous();
   std::erase_if(sent_, [](const comm::WorkPtr& work) { return work->done(); });
-  const int number = tag(forward, stage, microbatch);
+  const int number = tag(direction, stage, microbatch);
   std::vector<comm::Transfer> parts = {{tensor, peer, number}};
   if (shape_.side > 0) parts.push_back({message.side.to(shape_.device), peer, number});
   sent_.push_back(group_->exchange(std::move(parts), {}));
 }
 
 void Links::receive(const schedule::Action& action) {
-  const bool forward = action.op() == Op::kRecvForward;
+  const auto direction = action.op() == Op::kRecvForward ? Direction::kForward : Direction::kBackward;
   const int stage = action.stage().value, microbatch = action.microbatch().value;
-  const int sender = stage + (forward ? -1 : 1);
+  const int sender = sender_to(direction, stage);
   auto tensor = at::empty(shape_.sizes, at::TensorOptions().dtype(shape_.type).device(shape_.device));
-  const int peer = placement_.rank_of({sender}), number = tag(forward, sender, microbatch);
+  const int peer = placement_.rank_of({sender}), number = tag(direction, sender, microbatch);
   Message message{tensor, {}};
   std::vector<comm::Transfer> parts = {{tensor, peer, number}};
   if (shape_.side > 0) {
     message.side = at::empty({shape_.side}, at::TensorOptions().dtype(at::kDouble).device(shape_.device));
     parts.push_back({message.side, peer, number});
   }
-  arriving_[{forward, stage, microbatch}] = {std::move(message), group_->exchange({}, std::move(parts))};
+  arriving_[{direction, stage, microbatch}] = {std::move(message), group_->exchange({}, std::move(parts))};
 }
 
-Links::Message Links::take(bool forward, schedule::Stage stage, int microbatch) {
-  const auto found = arriving_.find({forward, stage.value, microbatch});
+Message Links::take(Direction direction, schedule::Stage stage, int microbatch) {
+  const auto found = arriving_.find({direction, stage.value, microbatch});
   AUTOMODEL_CHECK(found != arriving_.end(), "a stage's data was never received");
   auto arrival = std::move(found->second);
   arriving_.erase(found);

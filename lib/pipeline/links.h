@@ -1,14 +1,15 @@
 // Messages between neighbouring stages, on different ranks or the same one: activations forward, gradients back.
 #pragma once
 
+#include <cstdint>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "comm/communicator.h"
+#include "pipeline/stage_runner.h"
 #include "schedule/action.h"
 #include "schedule/placement.h"
 
@@ -21,6 +22,9 @@ struct MessageShape {
   at::Device device = at::kCPU;
   std::int64_t side = 0;  ///< number of float64 values sent along with every message; 0: none
 };
+
+/// Which way a message goes: activations to the next stage, gradients to the one before.
+enum class Direction : std::uint8_t { kForward, kBackward };
 
 /// Receives are posted when the schedule says so, and waited for when their data is used. A sent tensor is kept alive
 /// until its send completes. Between stages on the same rank the tensor is passed directly.
@@ -35,20 +39,17 @@ class Links {
   void send(const schedule::Action& action);
   /// RECV_F or RECV_B: posts the receive for `action`.
   void receive(const schedule::Action& action);
-  /// Stores the output of `stage` (forward) or the gradient of its input (backward) for the neighbouring stage. Does
-  /// nothing if there is no such neighbour.
-  void put(bool forward, schedule::Stage stage, int microbatch, at::Tensor value, at::Tensor side = {});
-  struct Message {
-    at::Tensor value = {}, side = {};
-  };
+  /// Stores the output of `stage` (forward) or the gradient of its input (backward) for its neighbour, which must
+  /// exist.
+  void put(Direction direction, schedule::Stage stage, int microbatch, Message message);
   /// The input of `stage` (forward) or the gradient of its output (backward); waits until it has arrived.
-  Message take(bool forward, schedule::Stage stage, int microbatch);
+  Message take(Direction direction, schedule::Stage stage, int microbatch);
   /// Waits until all sends are complete.
   void finish();
 
  private:
   struct Key {
-    bool forward;
+    Direction direction;
     int stage;
     int microbatch;
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
@@ -57,7 +58,7 @@ class Links {
     Message message;
     comm::WorkPtr work;
   };
-  int tag(bool forward, int sender_stage, int microbatch) const;
+  int tag(Direction direction, int sender_stage, int microbatch) const;
 
   comm::Communicator* group_;
   const schedule::Placement& placement_;

@@ -1,5 +1,9 @@
 #include "pipeline/stage.h"
 
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+
 #include "base/error.h"
 
 namespace automodel::pipeline {
@@ -42,6 +46,18 @@ at::Tensor Stage::backward_input(int microbatch, const at::Tensor& gradient) {
 
 void Stage::backward_weight(int microbatch) {
   kept(microbatch).waiting.drain();
+}
+
+bool Stage::done() const {
+  return std::all_of(kept_.begin(), kept_.end(),
+                     [](const Kept& each) { return !each.output.defined() && each.waiting.empty(); });
+}
+
+void scale_grads_by_divisor(model::Weights& weights, double divisor) {
+  const ops::NoGraph guard;
+  for (const auto& weight : weights.all())
+    if (weight->trained && !weight->parameter.fresh && weight->parameter.grad.defined())
+      weight->parameter.grad.div_(divisor);
 }
 
 }  // namespace automodel::pipeline

@@ -8,29 +8,10 @@
 #include "model/stage_model.h"
 #include "ops/graph.h"
 #include "ops/parameter.h"
+#include "pipeline/stage_runner.h"
 #include "schedule/action.h"
 
 namespace automodel::pipeline {
-
-/// Implements the schedule's actions UNSHARD, RESHARD and REDUCE_GRAD for a stage, and receives the other events that
-/// sharding depends on.
-class StageSharding {
- public:
-  virtual ~StageSharding() = default;
-  virtual void unshard() = 0;
-  virtual void reshard() = 0;
-  /// REDUCE_GRAD: the stage's backward passes of this run are done. `last`: it is the last run of the step.
-  virtual void reduce(bool last) = 0;
-  /// The stage's last backward pass (B or W) of the step is about to begin.
-  virtual void last_backward() = 0;
-  /// Called before and after deferred weight gradients are computed (W, or part of a delayed full backward).
-  virtual void weight_gradients_begin() = 0;
-  virtual void weight_gradients_done() = 0;
-  /// Called before a run of captured microbatches, during which no event above has any effect until REDUCE_GRAD.
-  /// Afterwards weights are available, and gradients are allocated and can be accumulated into: zero unless something
-  /// was accumulated before.
-  virtual void settle() = 0;
-};
 
 class Stage {
  public:
@@ -52,6 +33,8 @@ class Stage {
   /// Computes the gradient of the input only; weight gradients are deferred to backward_weight.
   at::Tensor backward_input(int microbatch, const at::Tensor& gradient);
   void backward_weight(int microbatch);
+  /// Whether every forward pass had its backward pass, and every deferred weight gradient was computed.
+  bool done() const;
 
  private:
   struct Kept {
@@ -67,5 +50,9 @@ class Stage {
   StageSharding* sharding_;
   std::vector<Kept> kept_ = {};
 };
+
+/// Divides the accumulated gradients of a stage by `divisor`. Source: scale_grads_by_divisor in NeMo AutoModel's and
+/// PyTorch's pipelining.
+void scale_grads_by_divisor(model::Weights& weights, double divisor);
 
 }  // namespace automodel::pipeline

@@ -1,31 +1,36 @@
 #include "train/evaluate.h"
 
-#include <ATen/ops/tensor.h>
-
 #include "train/microbatches.h"
+#include "train/world_sums.h"
 
 namespace automodel::train {
+namespace {
+
+struct EvaluationSums {
+  double loss = 0, labels = 0;
+};
+
+}  // namespace
 
 std::optional<Evaluation> evaluate(Runtime& runtime, const data::Loader& loader, const std::function<bool()>& stops) {
   auto& world = runtime.world();
   const auto& place = runtime.place();
   const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
   pipeline::LossSum losses;
-  double labels = 0;
+  EvaluationSums sums;
   for (std::int64_t step = 0; step < loader.sampler().steps_per_epoch(); ++step)
     for (const auto& batch : loader.load(0, step)) {
       if (stops()) return std::nullopt;
       const auto microbatches =
           make_microbatches(batch, runtime.plan().batch.microbatch, world.device(), place.context());
       runtime.set_length(batch.length);
-      losses.add(runtime.executor().evaluate(microbatches, std::vector<double>(microbatches.size(), 1.0)));
-      if (counts) labels += static_cast<double>(batch.num_label_tokens);
+      losses.add(runtime.pipeline().evaluate(microbatches, std::vector<double>(microbatches.size(), 1.0)));
+      if (counts) sums.labels += static_cast<double>(batch.num_label_tokens);
     }
-  auto sums = at::tensor({place.tp == 0 ? losses.value() : 0.0, labels}, at::TensorOptions().dtype(at::kDouble));
-  world.control().all_reduce(sums, comm::ReduceOp::kSum)->wait();
-  const double* values = sums.const_data_ptr<double>();
-  return Evaluation{.loss = values[1] > 0 ? values[0] / values[1] : 0,
-                    .label_tokens = static_cast<std::int64_t>(values[1])};
+  if (place.tp == 0) sums.loss = losses.value();
+  sum_over_world(world, sums);
+  return Evaluation{.loss = sums.labels > 0 ? sums.loss / sums.labels : 0,
+                    .label_tokens = static_cast<std::int64_t>(sums.labels)};
 }
 
 }  // namespace automodel::train

@@ -84,7 +84,7 @@ at::Tensor Generator::logits(const std::vector<std::int32_t>& text, std::int64_t
       .extent = first + count,
       .cache = cached ? cache_ : nullptr};
   runtime_.set_generation(filled);
-  const auto out = runtime_.executor().logits(microbatch, count - 1);
+  const auto out = runtime_.pipeline().logits(microbatch, count - 1);
   if (cached) {
     cache_->set_tokens(length);
     held_ = text;

@@ -131,7 +131,7 @@ class Run {
     auto copies = prepare_saving(*setup_);
     start_.emplace(find_start(*setup_, copies.get(), from));
     runtime_ = std::make_unique<Runtime>(setup_->plan, world_, start_->weights);
-    if (hook_) runtime_->executor().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
+    if (hook_) runtime_->pipeline().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
     trainer_ = std::make_unique<Trainer>(*runtime_, start_->rates);
     trainer_->bad_steps() = BadStepRule(recipe_.fault_tolerance());
     if (const auto& slow = recipe_.fault_tolerance->slow_rank(); slow) clock_ = &trainer_->time_phases(slow->steps());
@@ -141,7 +141,7 @@ class Run {
         [this](const metrics::Event& event) { reports_->event(event); });
     if (recipe_.logging->trace() == config::TraceChoice()) return;
     const auto& place = runtime_->place();
-    trace_ = std::make_unique<RunTrace>(runtime_->executor(), setup_->plan, place.pp,
+    trace_ = std::make_unique<RunTrace>(runtime_->pipeline(), setup_->plan, place.pp,
                                         place.dp == 0 && place.cp == 0 && place.tp == 0);
   }
 

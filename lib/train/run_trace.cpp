@@ -19,9 +19,9 @@ double now() {
 
 }  // namespace
 
-RunTrace::RunTrace(pipeline::Executor& executor, const estimate::EstimatedPlan& plan, int pp_rank, bool records)
+RunTrace::RunTrace(pipeline::Pipeline& pipeline, const estimate::EstimatedPlan& plan, int pp_rank, bool records)
     : plan_(plan), pp_rank_(pp_rank), records_(records) {
-  executor.add_watch([this](const schedule::Slot& slot) {
+  pipeline.add_watch([this](const schedule::Slot& slot) {
     if (on_) marks_.push_back({now(), slot});
   });
 }

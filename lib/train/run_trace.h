@@ -6,17 +6,17 @@
 
 #include "comm/world.h"
 #include "estimate/estimated_plan.h"
-#include "pipeline/executor.h"
+#include "pipeline/pipeline.h"
 
 namespace automodel::train {
 
-/// Records one step of a rank's executor. An action lasts until the next one begins, so that waiting for a message
+/// Records one step of a rank's row. An action lasts until the next one begins, so that waiting for a message
 /// shows as a long RECV, or as part of the computation that needs it.
 class RunTrace {
  public:
   /// `records`: this rank represents its stage (it is first on its data, context and tensor axes). Must outlive the
-  /// executor's use.
-  RunTrace(pipeline::Executor& executor, const estimate::EstimatedPlan& plan, int pp_rank, bool records);
+  /// pipeline's use.
+  RunTrace(pipeline::Pipeline& pipeline, const estimate::EstimatedPlan& plan, int pp_rank, bool records);
 
   void begin_step();
   /// Call after a step to be traced: keeps what was recorded since begin_step().

@@ -95,7 +95,6 @@ Runtime::Runtime(const plan::TrainingPlan& plan, comm::World& world, const paral
   make_groups();
   make_seams();
   make_stages(source);
-  make_capture();
   make_optimizer();
 }
 
@@ -190,18 +189,20 @@ void Runtime::make_stages(const parallel::WeightSource& source) {
     stages.push_back(&stage->stage());
   }
   const auto& made = pipeline.schedule;
-  executor_ = std::make_unique<pipeline::Executor>(pipeline::Table{made.training, made.placement, made.shape},
-                                                   pipeline::Table{made.evaluation, made.placement, made.shape},
-                                                   place_.pp, groups_.pipeline.get(), stages);
-  executor_->add_watch([this](const schedule::Slot& slot) {
+  pipeline_ =
+      std::make_unique<pipeline::Pipeline>(pipeline::Table{made.training, made.placement, made.shape},
+                                           pipeline::Table{made.evaluation, made.placement, made.shape}, place_.pp,
+                                           groups_.pipeline.get(), stages, world_.device(), make_capture());
+  pipeline_->add_watch([this](const schedule::Slot& slot) {
     if (!slot.is_bubble()) world_.activity().begin_action(schedule::to_text(slot));
   });
 }
 
-void Runtime::make_capture() {
-  if (!plan_.execution.capture.captured) return;
+/// Null if microbatches are not captured.
+std::unique_ptr<ops::WorkCapture> Runtime::make_capture() const {
+  if (!plan_.execution.capture.captured) return nullptr;
   const auto& make = options_.capture || world_.device().is_cpu() ? options_.capture : ops::loaded_capture();
-  if (make) executor_->capture(make());
+  return make ? make() : nullptr;
 }
 
 /// Adds the unit's matrices that the optimizer updates as a whole, and the groups of ranks that hold parts of them.
@@ -281,7 +282,7 @@ void Runtime::set_length(std::int64_t length) {
   if (length == length_) return;
   length_ = length;
   const auto here = length / place_.cp_size / token_shares();
-  executor_->set_message({.sizes = {plan_.batch.microbatch, here, plan_.model->spec.hidden},
+  pipeline_->set_message({.sizes = {plan_.batch.microbatch, here, plan_.model->spec.hidden},
                           .type = scalar_type(plan_.types.message),
                           .device = world_.device(),
                           .side = plan_.model->spec.router_sums()});
@@ -289,7 +290,7 @@ void Runtime::set_length(std::int64_t length) {
 
 void Runtime::set_generation(std::int64_t tokens) {
   length_ = -1;
-  executor_->set_message({.sizes = {1, tokens / token_shares(), plan_.model->spec.hidden},
+  pipeline_->set_message({.sizes = {1, tokens / token_shares(), plan_.model->spec.hidden},
                           .type = scalar_type(plan_.types.message),
                           .device = world_.device()});
 }

@@ -16,7 +16,7 @@
 #include "parallel/data/data_parallel.h"
 #include "parallel/expert/expert_parallel.h"
 #include "parallel/tensor/tensor_parallel.h"
-#include "pipeline/executor.h"
+#include "pipeline/pipeline.h"
 #include "plan/training_plan.h"
 
 namespace automodel::train {
@@ -72,7 +72,7 @@ class Runtime {
   comm::World& world() { return world_; }
   const Place& place() const { return place_; }
   const Groups& groups() const { return groups_; }
-  pipeline::Executor& executor() { return *executor_; }
+  pipeline::Pipeline& pipeline() { return *pipeline_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   std::vector<LocalStage*> stages();
   /// Null if no activations are offloaded.
@@ -83,7 +83,7 @@ class Runtime {
   int token_shares() const { return plan_.tensor.sequence_parallel ? place_.tp_size : 1; }
   /// Sets the sequence length of microbatches from now on.
   void set_length(std::int64_t length);
-  /// Prepares for pipeline::Executor::logits with one text of `tokens` tokens, until set_length() is called.
+  /// Prepares for pipeline::Pipeline::logits with one text of `tokens` tokens, until set_length() is called.
   void set_generation(std::int64_t tokens);
   void begin_step();
   /// Waits for all reductions, then sums partial gradients over tensor-parallel ranks and over tied embeddings.
@@ -102,7 +102,7 @@ class Runtime {
   void make_seams();
   model::StageOptions stage_options() const;
   void make_stages(const parallel::WeightSource& source);
-  void make_capture();
+  std::unique_ptr<ops::WorkCapture> make_capture() const;
   void make_optimizer();
   void add_matrices(optim::Target& target, const parallel::UnitStorage& storage) const;
   void sum_partial_gradients();
@@ -119,7 +119,7 @@ class Runtime {
   std::unique_ptr<parallel::ExpertParallel> experts_;   ///< null for a model without experts
   std::unique_ptr<ops::ActivationOffload> offload_;
   std::vector<std::unique_ptr<LocalStage>> stages_;
-  std::unique_ptr<pipeline::Executor> executor_;
+  std::unique_ptr<pipeline::Pipeline> pipeline_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::int64_t length_ = -1;
 };

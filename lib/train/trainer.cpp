@@ -5,21 +5,24 @@
 
 #include <fmt/format.h>
 
-#include <ATen/ops/tensor.h>
-
 #include "train/loss_scale.h"
 #include "train/microbatches.h"
 #include "train/stop_signal.h"
+#include "train/world_sums.h"
 
 namespace automodel::train {
 namespace {
 
-/// Element-wise sums over all ranks.
-std::vector<double> sum_over_world(comm::World& world, const std::vector<double>& values) {
-  auto tensor = at::tensor(values, at::TensorOptions().dtype(at::kDouble));
-  world.control().all_reduce(tensor, comm::ReduceOp::kSum)->wait();
-  return {tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + values.size()};
-}
+/// Sums over all ranks before a step.
+struct CountSums {
+  LossCounts counts = {};
+  double stops = 0;  ///< ranks that were asked to stop
+};
+/// Sums over all ranks after its backward passes.
+struct StepSums {
+  double loss = 0, square_norm = 0;
+  double stops = 0;  ///< ranks that received a signal during the step
+};
 
 /// True if training draws random numbers per token.
 bool draws_numbers(const plan::TrainingPlan& plan) {
@@ -46,17 +49,16 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   // Ranks with the same data-parallel coordinate have the same rows, so only one of them counts.
   const bool counts = place.pp == 0 && place.cp == 0 && place.tp == 0;
   const int rows = runtime_.plan().batch.microbatch;
-  const auto mine = counts ? count_losses(batches, rows) : LossCounts{};
   world.activity().begin_action("count tokens");
-  const auto totals = sum_over_world(world, {mine.tokens, mine.labels, mine.microbatches, stop ? 1.0 : 0.0});
-  StepResult result{.tokens = static_cast<std::int64_t>(totals[0]),
-                    .label_tokens = static_cast<std::int64_t>(totals[1]),
-                    .stop_requested = totals[3] > 0};
+  CountSums totals{.counts = counts ? count_losses(batches, rows) : LossCounts{}, .stops = stop ? 1.0 : 0.0};
+  sum_over_world(world, totals);
+  StepResult result{.tokens = static_cast<std::int64_t>(totals.counts.tokens),
+                    .label_tokens = static_cast<std::int64_t>(totals.counts.labels),
+                    .stop_requested = totals.stops > 0};
   result.grad_scale = hooks_.grad_scale ? hooks_.grad_scale(step)
                       : scaler_         ? static_cast<double>(scaler_->scale())
                                         : 1.0;
-  const LossScale scale({totals[0], totals[1], totals[2]}, runtime_.plan().execution.gradients.scale_in_schedule,
-                        result.grad_scale);
+  const LossScale scale(totals.counts, runtime_.plan().execution.gradients.scale_in_schedule, result.grad_scale);
   for (auto* stage : runtime_.stages()) stage->set_divisor(scale.divisor());
 
   runtime_.begin_step();
@@ -76,7 +78,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
         .last_run = run + 1 == batches.size(),
         .recompute = recompute_rule(),
         .delay_weight_gradients = runtime_.plan().execution.gradients.delay_weight_gradients};
-    losses.add(runtime_.executor().run(microbatches, options));
+    losses.add(runtime_.pipeline().run(microbatches, options));
   }
   const double loss = losses.value();  // the host waits for the device here, once per step
   end(StepPhase::kCompute);
@@ -85,21 +87,21 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
 
   const auto [dense, expert] = runtime_.optimizer().square_sums();
   end(StepPhase::kGradients);
-  std::vector<double> shared = {place.tp == 0 ? scale.loss(loss) : 0, dense + expert,
-                                StopSignal::received() != 0 ? 1.0 : 0.0};
+  StepSums sums{.loss = place.tp == 0 ? scale.loss(loss) : 0,
+                .square_norm = dense + expert,
+                .stops = StopSignal::received() != 0 ? 1.0 : 0.0};
   // One block of times per rank, to which the other ranks add zeros.
-  const auto counts_of_step = static_cast<std::ptrdiff_t>(shared.size());
+  std::vector<double> times;
   if (const auto window = clock_ ? clock_->take_window() : std::nullopt) {
-    shared.resize(shared.size() + kStepPhases * static_cast<std::size_t>(world.size()));
-    std::ranges::copy(*window,
-                      shared.begin() + counts_of_step + static_cast<std::ptrdiff_t>(kStepPhases) * world.rank());
+    times.resize(kStepPhases * static_cast<std::size_t>(world.size()));
+    std::ranges::copy(*window, times.begin() + static_cast<std::ptrdiff_t>(kStepPhases) * world.rank());
   }
-  const auto sums = sum_over_world(world, shared);
-  for (auto at = sums.begin() + counts_of_step; at != sums.end(); at += kStepPhases)
+  sum_over_world(world, sums, times);
+  for (auto at = times.begin(); at != times.end(); at += kStepPhases)
     std::copy_n(at, kStepPhases, result.rank_seconds.emplace_back().begin());
-  result.loss = sums[0];
-  result.grad_norm = scale.unscale(std::sqrt(sums[1]));
-  result.stop_requested |= sums[2] > 0;  // a signal received during the step
+  result.loss = sums.loss;
+  result.grad_norm = scale.unscale(std::sqrt(sums.square_norm));
+  result.stop_requested |= sums.stops > 0;
   return result;
 }
 
@@ -144,7 +146,7 @@ StepResult Trainer::update(std::int64_t step, StepResult result) {
 std::function<plan::Recompute(int)> Trainer::recompute_rule() const {
   const auto& activations = runtime_.plan().execution.activations;
   if (activations.recompute == plan::Recompute::kNone) return {};
-  const int window = std::max(1, runtime_.executor().in_flight());
+  const int window = std::max(1, runtime_.pipeline().in_flight());
   const int whole = activations.kept_microbatches.value_or(0);
   return [=, recompute = activations.recompute](int forward) {
     return forward % window >= whole ? recompute : plan::Recompute::kNone;

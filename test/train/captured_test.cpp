@@ -138,7 +138,7 @@ Outcome train_with(const Case& run, bool captured) {
         for (const auto& each : {storage->gradient(), storage->master()})
           if (each.defined()) left.tensors.push_back(each.clone());
     }
-    if (captured && world.rank() == 0) out.counts = runtime.executor().captured()->counts();
+    if (captured && world.rank() == 0) out.counts = runtime.pipeline().captured()->counts();
   });
   INFO(outcome.text);
   REQUIRE(outcome.ok());

@@ -3,14 +3,13 @@
 
   planted_captures.py SOURCE_DIR BUILD_DIR
 
-A fault is a source file, a text in it and its replacement. The changed file is compiled and linked by the
-build's own commands, before the library with the original.
+How: planted_faults.py.
 """
 import pathlib
-import shlex
-import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import planted_faults
 
 CAPTURED = "lib/pipeline/captured_microbatches.cpp"
 # (file, cases of captured_test, text, replacement)
@@ -29,7 +28,7 @@ FAULTS = [
     ("lib/ops/cross_entropy.cpp", "dense models*", "    if (scale.device.defined()) soft.mul_(scale.device);\n", ""),
     ("lib/ops/factor.cpp", "*bitwise identical", "return device.defined() ? known * device.to(x.scalar_type()) : known;", "return known;"),
     # The first microbatch of a step overwrites gradients, the others accumulate.
-    ("lib/pipeline/executor.cpp", "*bitwise identical", "each->sharding()->settle();", "{}"),
+    ("lib/pipeline/training_runner.cpp", "*bitwise identical", "sharding()->settle();", "{}"),
     ("lib/parallel/data/unit_storage.cpp", "*bitwise identical", "  ops::NoGraph guard;\n  zero_untouched();\n}", "}"),
     ("lib/parallel/data/unit_storage.cpp", "*bitwise identical", "  ops::NoGraph guard;\n  zero_untouched();\n}",
      "  for (auto* weight : unit_.weights) weight->parameter.fresh = false;\n}"),
@@ -42,52 +41,10 @@ FAULTS = [
 ]
 
 
-def commands(build, target):
-    out = subprocess.run(["ninja", "-C", build, "-t", "commands", target], check=True, capture_output=True, text=True).stdout
-    return [line for line in out.splitlines() if line]
-
-
-def changed(command, source, new_source, output):
-    """The compile command of `source`, for another file and object."""
-    words = [word for word in shlex.split(command) if word != "ccache" and not word.endswith("/ccache")]
-    old = words[words.index("-o") + 1]
-    words = [new_source if word == source else output if word == old else word for word in words]
-    return [word for i, word in enumerate(words) if word not in ("-MD", "-MT", "-MF") and (i == 0 or words[i - 1] not in ("-MT", "-MF"))]
-
-
 def main():
     source, build = sys.argv[1:3]
-    lines = commands(build, "captured_test")
-    path = str(pathlib.Path(source, CAPTURED))
-    compile_line = next(line for line in lines if path in shlex.split(line) and " -c " in line)
-    link = next(part for part in lines[-1].split("&&") if "-o" in shlex.split(part))
-    link = shlex.split(link)
-    missed = []
-    with tempfile.TemporaryDirectory() as temporary:
-        for number, (file, cases, text, planted) in enumerate(FAULTS):
-            original = pathlib.Path(source, file).read_text()
-            name = f"{pathlib.Path(file).name} {number}: {text.strip().splitlines()[0]!r}"
-            if original.count(text) != 1:
-                sys.exit(f"{name}: the text is in the file {original.count(text)} times")
-            copy, output, linked = (f"{temporary}/{each}" for each in ("changed.cpp", "changed.o", "program"))
-            pathlib.Path(copy).write_text(original.replace(text, planted))
-            subprocess.run([*changed(compile_line, path, copy, output), "-w", "-O0", "-I", f"{source}/lib"], check=True, cwd=build)
-            run = list(link)
-            run[run.index("-o") + 1] = linked
-            # Of two definitions the linker takes the first.
-            first = next(i for i, word in enumerate(run) if word.endswith(".o"))
-            subprocess.run([*run[:first], output, *run[first:], "-Wl,--allow-multiple-definition"], check=True, cwd=build)
-            try:
-                result = subprocess.run([linked, cases], capture_output=True, text=True, timeout=120)
-                code, said = result.returncode, result.stdout + result.stderr
-            except subprocess.TimeoutExpired:
-                code, said = 1, "does not end"
-            how = [line.strip() for line in said.splitlines() if "CHECK" in line or "REQUIRE" in line] or said.splitlines()[-1:]
-            print(f"{'found ' if code != 0 else 'MISSED'} {name}: {how[0] if how and code != 0 else code}", flush=True)
-            if code == 0 or "No test cases matched" in said:
-                missed.append(name)
-    print(f"{len(FAULTS)} faults planted, {len(FAULTS) - len(missed)} found")
-    return 1 if missed else 0
+    faults = [(file, "captured_test", *rest) for file, *rest in FAULTS]
+    return planted_faults.run_all(source, faults, lambda target: planted_faults.Program(source, build, target, CAPTURED))
 
 
 sys.exit(main())
